@@ -1,0 +1,88 @@
+#include "api/core/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[ERR_N] = {
+    [ERR_NONE] = "none",
+    [ERR_INVALID] = "invalid",
+    [ERR_NOT_FOUND] = "not_found",
+    [ERR_CONFLICT] = "conflict",
+    [ERR_DOES_NOT_FIT] = "does_not_fit",
+    [ERR_TOO_LARGE] = "too_large",
+    [ERR_IO] = "io",
+    [ERR_CORRUPT] = "corrupt",
+    [ERR_PEER] = "peer",
+    [ERR_TIMEOUT] = "timeout",
+    [ERR_ABORTED] = "aborted",
+    [ERR_UNSUPPORTED] = "unsupported",
+    [ERR_INTERNAL] = "internal",
+};
+
+static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)
+{
+    e->code = code;
+    snprintf(e->field, sizeof e->field, "%s", field);
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+}
+
+int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+{
+    if (!e) return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    fill(e, code, "", fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
+{
+    if (!e) return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    fill(e, code, field, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_errno(struct err *e, const char *fmt, ...)
+{
+    int saved = errno;
+    if (!e) return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    fill(e, saved == ENOENT ? ERR_NOT_FOUND : ERR_IO, "", fmt, ap);
+    va_end(ap);
+    size_t n = strlen(e->text);
+    snprintf(e->text + n, sizeof e->text - n, ": %s", strerror(saved));
+    return -1;
+}
+
+int err_prefix(struct err *e, const char *fmt, ...)
+{
+    if (!e) return -1;
+    char old[sizeof e->text];
+    memcpy(old, e->text, sizeof old);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(e->text);
+    snprintf(e->text + n, sizeof e->text - n, ": %s", old);
+    return -1;
+}
+
+const char *err_name(enum err_code code)
+{
+    return code >= 0 && code < ERR_N ? names[code] : "internal";
+}
+
+enum err_code err_by_name(const char *name)
+{
+    for (int i = 0; i < ERR_N; i++)
+        if (!strcmp(names[i], name)) return (enum err_code)i;
+    return ERR_INTERNAL;
+}

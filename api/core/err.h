@@ -1,0 +1,48 @@
+/* err.h: how a function says that the world said no.
+ *
+ *     int f(..., struct err *e);     returns 0, or -1 with *e filled by err_set
+ *
+ * A sentence in an err is for a person: it names the field or file, the number that was met and the
+ * number that would do. Our own mistakes are not errs but asserts, which stay compiled in.
+ * Codes map to HTTP statuses in exactly one place (daemon/routes.c). */
+#ifndef SEQD_CORE_ERR_H
+#define SEQD_CORE_ERR_H
+
+enum err_code {
+    ERR_NONE = 0,
+    ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
+    ERR_NOT_FOUND,    /* no such job, node, file */
+    ERR_CONFLICT,     /* legal in itself, not in this state */
+    ERR_DOES_NOT_FIT, /* the plan says so, with numbers */
+    ERR_TOO_LARGE,    /* over a limit of ours; the limit is in the sentence */
+    ERR_IO,           /* a system call failed; errno's text is in the sentence */
+    ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
+    ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
+    ERR_TIMEOUT,
+    ERR_ABORTED,      /* somebody asked us to stop */
+    ERR_UNSUPPORTED,  /* a known word that this build or device has no row for */
+    ERR_INTERNAL,
+    ERR_N
+};
+
+struct err {
+    enum err_code code;
+    char field[96];   /* what it is about: a job-spec path ("data.seq_len") or "" */
+    char text[512];   /* one sentence, no newline */
+};
+
+/* Fills *e (NULL is allowed) and returns -1, so that `return err_set(...)` is the idiom. */
+int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same, about one field of the job spec. */
+int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* ERR_IO with strerror(errno) appended: "open /x/y: No such file or directory". */
+int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Puts "prefix: " before the sentence and returns -1, for adding where it happened. */
+int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */
+enum err_code err_by_name(const char *name); /* ERR_INTERNAL for an unknown word */
+
+#endif

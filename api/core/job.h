@@ -1,0 +1,254 @@
+/* job.h: the vocabulary of jobs, shared by every program.
+ *
+ *   struct job_spec    what a person asked for: plain data, fixed limits, one string table
+ *   spec_fields[]      the one table of its scalar fields: JSON parsing and did-you-mean, defaults,
+ *                      the echoed spec_effective, protobuf packing and the OpenAPI check all walk it,
+ *                      so that a new field is one member and one row
+ *   job_check()        arithmetic and cross-field rules, after defaults
+ *   job_step()         the transition table of job states
+ *
+ * Nothing here allocates, reads files or knows JSON. */
+#ifndef SEQD_CORE_JOB_H
+#define SEQD_CORE_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+/* ---- limits -------------------------------------------------------------------------------- */
+
+#define SPEC_TEXT_SIZE 65536 /* all strings of a spec together, NULs included */
+#define SPEC_SOURCES   32
+#define SPEC_LABELS    16
+#define JOB_MAX_RANKS  64    /* ranks of one gang */
+#define JOB_MAX_SEQ    ((int64_t)1 << 26)
+#define BLOB_SIZE      1024  /* what one rank may publish for the rendezvous */
+
+/* Bytes of packed panels and tiles that the CPU backend may use per thread. It is part of every
+ * memory plan, and be_open asserts that it is enough. */
+#define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
+
+/* ---- model --------------------------------------------------------------------------------- */
+
+enum model_family { FAMILY_LLAMA = 0, FAMILY_N };
+
+/* The sizes of a model: all that plan arithmetic needs. */
+struct model_shape {
+    int32_t family;      /* enum model_family */
+    int32_t n_layers;    /* L */
+    int64_t width;       /* C, hidden_size */
+    int64_t n_heads;     /* H */
+    int64_t n_kv_heads;  /* Hk, divides H */
+    int64_t head_dim;    /* D, even */
+    int64_t ffn_width;   /* I, intermediate_size */
+    int64_t vocab;       /* V */
+    int64_t max_pos;     /* max_position_embeddings; informational */
+    double norm_eps;     /* rms_norm_eps */
+    double rope_theta;
+    int32_t tied;        /* tie_word_embeddings */
+};
+
+/* ---- job spec ------------------------------------------------------------------------------ */
+
+enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_KIND_N };
+enum strategy_id { STRATEGY_AUTO, STRATEGY_LOCAL, STRATEGY_RSA, STRATEGY_N };
+enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
+enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
+enum recompute_id {
+    RECOMPUTE_AUTO,      /* the plan picks the fastest that fits */
+    RECOMPUTE_NONE,      /* every activation kept */
+    RECOMPUTE_SELECTIVE, /* layer input, attention output and log-sum-exp kept: no second ring */
+    RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
+    RECOMPUTE_N
+};
+enum data_format { DATA_TEXT, DATA_JSONL, DATA_FORMAT_N };
+enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
+
+typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
+
+struct spec_source { /* one element of data.train[] or input */
+    spec_ref path;       /* file or glob, beneath a configured root */
+    spec_ref text_key;   /* jsonl: member holding the text; default "text" */
+    int32_t format;      /* enum data_format */
+};
+
+struct spec_label {
+    spec_ref key, value;
+};
+
+struct job_spec {
+    int32_t kind; /* enum job_kind */
+    int32_t priority;
+    spec_ref name;
+    int32_t n_labels;
+    struct spec_label labels[SPEC_LABELS];
+
+    struct {
+        spec_ref path;            /* a directory transformers could load, or empty: random init */
+        struct model_shape shape; /* from model.config, or from --describe of path */
+        int32_t has_config;       /* model.config was given */
+    } model;
+
+    struct {
+        int32_t n_train;
+        struct spec_source train[SPEC_SOURCES];
+        int64_t seq_len;        /* S */
+        int32_t document_mask;  /* attention only within a document */
+        int32_t reset_positions;/* positions count from the document's start */
+    } data;
+
+    struct {
+        int64_t steps;        /* after normalisation always > 0 for train; given or derived */
+        int64_t tokens;       /* xor steps, passes */
+        int64_t passes;
+        int64_t global_batch; /* sequences per optimizer step; frozen at submit */
+        int64_t micro_batch;  /* sequences per forward: 1 */
+    } train;
+
+    struct {
+        double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
+    } optim;
+
+    struct {
+        int64_t warmup_steps;
+        double min_lr_ratio;
+    } schedule; /* linear warmup, then cosine to min_lr_ratio * lr at train.steps */
+
+    struct {
+        int32_t strategy; /* enum strategy_id */
+        int32_t layout;   /* enum layout_id */
+        int32_t sp;       /* ranks of the ring; 0 = auto = resources.ranks */
+    } parallel;
+
+    struct {
+        int32_t recompute; /* enum recompute_id */
+        int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
+    } memory;
+
+    struct {
+        int64_t every_steps; /* 0: only at the end */
+        int32_t keep;
+        int32_t resume;      /* enum resume_id */
+        spec_ref resume_path;/* a step directory, with RESUME_PATH */
+    } checkpoint;
+
+    struct {
+        int64_t max_tokens;
+        double loss_rel, grad_rel_l2;
+    } verify;
+
+    struct {
+        struct spec_source source; /* what score and generate read */
+        spec_ref prompt;           /* generate: the prompt itself, instead of a file */
+    } input;
+
+    struct {
+        double temperature;
+        int64_t max_tokens;
+        int64_t seed;
+    } sampling;
+
+    struct {
+        spec_ref device; /* "cpu" */
+        int32_t ranks;
+        int32_t threads;       /* per rank */
+        int64_t memory_mib;    /* per rank; 0: what the node offers */
+    } resources;
+
+    struct {
+        int32_t restarts;         /* of user-class failures */
+        int64_t step_timeout_s;   /* 0 = auto */
+        int64_t init_timeout_s;
+    } limits;
+
+    int64_t seed;
+    int32_t determinism; /* enum determinism_id */
+
+    uint32_t text_used; /* bytes of text[] in use; at least 1 */
+    char text[SPEC_TEXT_SIZE];
+};
+
+const char *spec_text(const struct job_spec *s, spec_ref ref);
+/* Copies a string into the table. -1 when the 64 KiB are used up. */
+int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
+
+/* ---- the table of fields -------------------------------------------------------------------- */
+
+enum field_type {
+    FIELD_INT,    /* int64_t member */
+    FIELD_INT32,  /* int32_t member */
+    FIELD_DOUBLE,
+    FIELD_BOOL,   /* int32_t member */
+    FIELD_ENUM,   /* int32_t member, words[] */
+    FIELD_STRING, /* spec_ref member */
+};
+
+struct field {
+    const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
+    enum field_type type;
+    size_t offset;    /* into struct job_spec, or into struct spec_source for source_fields */
+    double min, max;  /* FIELD_INT*, FIELD_DOUBLE: inclusive */
+    const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
+    double fallback;  /* default of numbers, bools and enums */
+    const char *text; /* default of strings */
+    const char *help; /* one sentence with the unit */
+    uint32_t kinds;   /* bit per job_kind in which the field may appear */
+};
+
+extern const struct field spec_fields[];   /* ends with path NULL */
+extern const struct field source_fields[]; /* of one data source */
+
+void spec_defaults(struct job_spec *s);
+const struct field *spec_field(const char *path); /* NULL: unknown */
+/* The known path nearest to an unknown one (edit distance at most 3), or NULL. */
+const char *spec_suggest(const char *path);
+
+/* Normalises (auto sp, layout, derived steps stay 0 until the data is counted) and checks every
+ * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
+ * fails: ERR_INVALID with the field and the fix. Idempotent. */
+int job_check(struct job_spec *s, struct err *e);
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+enum job_state {
+    JOB_QUEUED,
+    JOB_STARTING,
+    JOB_RUNNING,
+    JOB_STOPPING,
+    JOB_SUCCEEDED,
+    JOB_FAILED,
+    JOB_CANCELLED,
+    JOB_STATE_N
+};
+
+enum job_event {
+    EV_SUBMIT,     /* the job exists */
+    EV_ASSIGN,     /* epoch += 1; a gang was placed (or the preparation, phase "prepare") */
+    EV_PREPARED,   /* the preparation of this job's data is done: back to queued, now with data */
+    EV_READY,      /* all ranks have joined the ring */
+    EV_STEP,       /* progress: not an event row of its own, carried by metrics */
+    EV_CHECKPOINT, /* a step directory is complete */
+    EV_ARTIFACT,   /* a result file is complete */
+    EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
+    EV_NODE_LOST,
+    EV_START_TIMEOUT,
+    EV_HANG,
+    EV_CANCEL,     /* intent */
+    EV_STOPPED,    /* every node confirmed: no process of this epoch is left */
+    EV_DONE,       /* all ranks exited 0 and the last log offset is acknowledged */
+    JOB_EVENT_N
+};
+
+const char *job_state_name(enum job_state s);
+const char *job_event_name(enum job_event e);
+bool job_final(enum job_state s);
+/* The one transition table. Returns the next state, or -1 for an illegal pair. A stopping job has a
+ * target (queued, failed or cancelled) kept by the caller; EV_STOPPED returns JOB_STOPPING here and
+ * the caller moves to the target. */
+int job_step(enum job_state from, enum job_event ev);
+
+const char *const *job_kind_words(void);
+const char *kind_name(int kind);
+
+#endif

@@ -1,0 +1,58 @@
+/* jread.h: a bounded pull reader of JSON for files the engine and the agent read (config.json,
+ * safetensors headers, manifests, JSONL). libc only; never allocates; REST uses Jansson instead.
+ *
+ *     struct jread j;
+ *     jread_init(&j, text, size);
+ *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ...
+ *
+ * Strict RFC 8259: UTF-8 checked, lone surrogates, NaN, trailing commas and trailing bytes refused,
+ * depth at most JREAD_DEPTH. Duplicate keys are the caller's business (jread cannot remember keys). */
+#ifndef SEQD_CORE_JREAD_H
+#define SEQD_CORE_JREAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define JREAD_DEPTH 32
+
+enum jtok {
+    J_ERROR = -1, /* j->err holds the sentence with the byte offset; sticky */
+    J_END,        /* the whole text was one value and nothing follows */
+    J_OBJECT,
+    J_OBJECT_END,
+    J_ARRAY,
+    J_ARRAY_END,
+    J_KEY,    /* text/len */
+    J_STRING, /* text/len */
+    J_NUMBER, /* jread_int / jread_double */
+    J_TRUE,
+    J_FALSE,
+    J_NULL
+};
+
+struct jread {
+    const char *p, *start, *end;
+    struct err err;
+    const char *text; /* raw bytes of the last key, string or number, escapes still inside */
+    size_t len;
+    bool escaped; /* text has escapes: use jread_copy */
+    int depth;
+    char stack[JREAD_DEPTH];
+    int state;
+};
+
+void jread_init(struct jread *j, const char *text, size_t size); /* borrows text until done */
+enum jtok jread_next(struct jread *j);
+/* Skips the value that follows a J_KEY, or whose opening token was just returned. 0 or -1. */
+int jread_skip(struct jread *j);
+/* Unescaped, NUL-terminated copy of the last key or string. -1 if it does not fit or has a NUL. */
+int jread_copy(struct jread *j, char *out, size_t size);
+/* Unescapes into out (room for len bytes is always enough); NUL bytes kept. Returns the length. */
+size_t jread_unescape(const struct jread *j, char *out);
+bool jread_is(const struct jread *j, const char *s); /* last key or string equals s */
+int jread_int(struct jread *j, int64_t *out);        /* -1 unless an integer in range */
+int jread_double(struct jread *j, double *out);
+
+#endif

@@ -1,0 +1,43 @@
+/* jwrite.h: writes JSON into a caller's buffer, with the commas and escapes right. libc only.
+ *
+ *     struct jwrite w;
+ *     jwrite_init(&w, buf, sizeof buf);
+ *     jwrite_object(&w, NULL);
+ *     jwrite_int(&w, "step", 12);
+ *     jwrite_end(&w);
+ *     if (jwrite_finish(&w) < 0) ... the buffer was too small
+ *
+ * key is NULL inside arrays and at the top. Doubles are printed so that they read back the same
+ * bits with the fewest digits; NaN and infinities become null. */
+#ifndef SEQD_CORE_JWRITE_H
+#define SEQD_CORE_JWRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct jwrite {
+    char *buf;
+    size_t size, len; /* len may exceed size: then jwrite_finish fails and len is the need */
+    int depth;
+    bool comma[64];
+    char close[64];
+};
+
+void jwrite_init(struct jwrite *w, char *buf, size_t size);
+void jwrite_object(struct jwrite *w, const char *key);
+void jwrite_array(struct jwrite *w, const char *key);
+void jwrite_end(struct jwrite *w);
+void jwrite_str(struct jwrite *w, const char *key, const char *s);
+void jwrite_strn(struct jwrite *w, const char *key, const char *s, size_t n);
+void jwrite_int(struct jwrite *w, const char *key, int64_t v);
+void jwrite_double(struct jwrite *w, const char *key, double v);
+void jwrite_bool(struct jwrite *w, const char *key, bool v);
+void jwrite_null(struct jwrite *w, const char *key);
+void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
+/* Returns the length without the NUL it appends, or -1 if it did not fit. */
+int64_t jwrite_finish(struct jwrite *w);
+/* The shortest decimal that reads back as v, into out (at least 32 bytes). Returns out. */
+char *jwrite_number(char *out, double v);
+
+#endif

@@ -1,0 +1,24 @@
+/* log.h: one logfmt line per event, written with a single write(2) to stderr.
+ *
+ *     log_info("job.start", "job=%lld ranks=%d", id, n);
+ *     2026-11-21T10:00:00.123Z info seqd job.start job=12 ranks=2
+ *
+ * The name is a constant, dotted, noun first; key=value follows; values with spaces go through %s
+ * inside quotes written by the caller. Never in a hot path. Thread-safe. */
+#ifndef SEQD_CORE_LOG_H
+#define SEQD_CORE_LOG_H
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* program: borrowed for the life of the process ("seqd", "seqrank"). Level from SEQD_LOG
+ * (debug|info|warn|error), default info. */
+void log_init(const char *program);
+void log_line(enum log_level level, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_debug(name, ...) log_line(LOG_DEBUG, name, __VA_ARGS__)
+#define log_info(name, ...)  log_line(LOG_INFO, name, __VA_ARGS__)
+#define log_warn(name, ...)  log_line(LOG_WARN, name, __VA_ARGS__)
+#define log_error(name, ...) log_line(LOG_ERROR, name, __VA_ARGS__)
+
+#endif

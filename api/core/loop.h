@@ -1,0 +1,50 @@
+/* loop.h: one epoll loop with timers, signals, child watches and a mailbox.
+ *
+ * The loop thread owns all mutable state of its program. Other threads (HTTP, gRPC completion queue,
+ * the SQLite writer) may call loop_post and nothing else; a posted call runs on the loop thread, in
+ * the order posted. The clock is injectable so that tests move time by hand. */
+#ifndef SEQD_CORE_LOOP_H
+#define SEQD_CORE_LOOP_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct loop;
+struct loop_timer;
+struct loop_fd;
+
+typedef void loop_call(void *arg);
+typedef void loop_fd_call(void *arg, uint32_t epoll_events);
+typedef void loop_signal_call(void *arg, int signo);
+typedef int64_t loop_clock(void *arg); /* monotonic milliseconds */
+
+/* clock NULL: CLOCK_BOOTTIME. */
+struct loop *loop_create(loop_clock *clock, void *clock_arg, struct err *e);
+void loop_destroy(struct loop *l); /* NULL allowed; the mailbox is emptied without running it */
+
+/* Runs until loop_stop. loop_turn runs one round, waiting at most timeout_ms: for tests. */
+void loop_run(struct loop *l);
+void loop_turn(struct loop *l, int timeout_ms);
+void loop_stop(struct loop *l); /* from the loop thread */
+
+int64_t loop_now_ms(const struct loop *l); /* the clock as of the start of this round */
+
+/* From any thread. Never blocks, never drops; the node is malloc'd. */
+void loop_post(struct loop *l, loop_call *call, void *arg);
+
+/* One-shot timer; re-arm by calling loop_timer_set again. NULL period means disarm with -1. */
+struct loop_timer *loop_timer_create(struct loop *l, loop_call *call, void *arg);
+void loop_timer_set(struct loop_timer *t, int64_t in_ms); /* negative: disarm */
+void loop_timer_destroy(struct loop_timer *t);
+
+/* fd stays the caller's. */
+struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_fd_call *call,
+                            void *arg, struct err *e);
+void loop_fd_change(struct loop_fd *f, uint32_t epoll_events);
+void loop_fd_remove(struct loop_fd *f); /* safe inside its own callback */
+
+/* Blocks the signals in the calling thread (call before any thread starts) and delivers them. */
+int loop_signals(struct loop *l, const int *signos, int n, loop_signal_call *call, void *arg,
+                 struct err *e);
+
+#endif

@@ -1,0 +1,36 @@
+/* mem.h: arenas. Memory has the lifetime of a process, a job, a request or a step, and each of
+ * those owns one arena; nothing is freed piece by piece. */
+#ifndef SEQD_CORE_MEM_H
+#define SEQD_CORE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MEM_ALIGN 64 /* one cache line, one AVX-512 register */
+
+/* A growing arena of bounded size, for control-plane work (requests, messages). */
+struct arena {
+    struct arena_block *head;
+    size_t used_size, limit_size;
+};
+
+void arena_init(struct arena *a, size_t limit_size);
+/* Zeroed, 16-byte aligned memory, or NULL past the limit or out of memory: the caller turns NULL
+ * into ERR_TOO_LARGE. */
+void *arena_alloc(struct arena *a, size_t size);
+char *arena_strdup(struct arena *a, const char *s);
+char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Frees all but the first block and starts anew. */
+void arena_reset(struct arena *a);
+void arena_fini(struct arena *a);
+
+/* a * b and a + b for sizes that came from outside. Return -1 on overflow or a negative operand. */
+int mem_mul(int64_t a, int64_t b, int64_t *out);
+int mem_add(int64_t a, int64_t b, int64_t *out);
+
+static inline int64_t mem_round(int64_t n, int64_t align)
+{
+    return (n + align - 1) / align * align;
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* rank.h: what passes between seqgang and its seqrank processes, and what seqw writes for seqgang.
+ *
+ * All structs are plain data of one build on one machine: the programs are installed together, and
+ * RANK_ABI is checked first. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
+ * fd RANK_SOCKET_FD); one message is one packet: struct rank_msg followed by `size` payload bytes.
+ *
+ *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
+ *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
+ *   gang -> rank   BLOBS  n_ranks x struct rank_blob                when seqd has gathered all
+ *   rank -> gang   READY                                            the ring is open
+ *   rank -> gang   STEP   struct rank_step                          rank 0, each optimizer step
+ *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, warnings
+ *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
+ *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
+ *   gang -> rank   STOP                                             finish: exit with ERR_ABORTED
+ *
+ * The shared segment of the shared-memory transport is one memfd made by seqgang and inherited as
+ * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL (PR_SET_PDEATHSIG, set by the rank itself, and
+ * the socket closing). */
+#ifndef SEQD_CORE_RANK_H
+#define SEQD_CORE_RANK_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+
+#define RANK_ABI         1u
+#define RANK_SOCKET_FD   3
+#define RANK_MEMFD       4
+#define RANK_PATH_SIZE   1024
+#define RANK_RESULT_SIZE 32768
+#define RANK_ROOTS       8
+
+enum rank_msg_type {
+    RANK_ARGS = 1, RANK_BLOBS, RANK_STOP,
+    RANK_BLOB, RANK_READY, RANK_STEP, RANK_EVENT, RANK_RESULT, RANK_FAIL,
+    RANK_EXIT /* written to the spool by seqgang itself: struct rank_exit */
+};
+
+struct rank_msg {
+    uint32_t abi, type;
+    int32_t rank;
+    uint32_t size; /* payload bytes that follow */
+};
+
+enum rank_task { TASK_PREPARE, TASK_RUN }; /* TASK_RUN: by spec.kind */
+
+struct rank_args {
+    int64_t job;
+    int64_t epoch;
+    int32_t task;    /* enum rank_task */
+    int32_t rank, n_ranks;
+    int32_t n_roots;
+    char roots[RANK_ROOTS][RANK_PATH_SIZE];  /* user paths must lie beneath one of these */
+    char prepared_dir[RANK_PATH_SIZE];       /* parent of content-addressed prepared data */
+    char prepared_id[80];                    /* which one this job uses; empty for TASK_PREPARE */
+    char job_dir[RANK_PATH_SIZE];            /* checkpoints/ and artifacts/ of this job live here */
+    int64_t memory_limit;                    /* bytes this rank may plan; 0 = no limit */
+};
+
+struct rank_blob {
+    int32_t rank, size;
+    char data[BLOB_SIZE];
+};
+
+/* Purposes of communication: one counter each in the ledger. */
+enum purpose {
+    PURPOSE_RING_KV,    /* K and V blocks of ring attention, forward and backward */
+    PURPOSE_RING_DKV,   /* their gradients, fp32 */
+    PURPOSE_GRAD,       /* weight-gradient reduction */
+    PURPOSE_LOSS,       /* loss sums and target counts */
+    PURPOSE_DECODE,     /* generate: query out, partial (m, l, O) back */
+    PURPOSE_VERIFY,     /* verify: gathering logits */
+    PURPOSE_CONTROL,    /* barriers, agreement on the resume step */
+    PURPOSE_N
+};
+const char *purpose_name(int purpose); /* "ring_kv", ... */
+
+struct comm_count {
+    int64_t bytes_sent, bytes_received, messages_sent, messages_received;
+};
+
+/* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
+ * ranks (each compares its own counts with the plan, the verdict is reduced with the loss). */
+struct rank_step {
+    int64_t step;            /* 1-based, after the update */
+    double loss, grad_norm, lr;
+    int64_t tokens, targets; /* of this step, all ranks */
+    int64_t step_us, comm_wait_us;
+    struct comm_count comm[PURPOSE_N], planned[PURPOSE_N];
+    int32_t ledger_ok;
+    int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
+};
+
+struct rank_event {
+    int32_t type; /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT; payload JSON follows */
+    int32_t pad;
+    int64_t step;
+};
+
+struct rank_fail {
+    int32_t code; /* enum err_code */
+    char field[96];
+    char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
+};
+
+struct rank_exit {
+    int32_t rank, pid, exit_status, signal; /* signal 0 unless killed */
+};
+
+/* Last-operation record of a rank, in shared memory: seqgang reads it without the rank's help. */
+struct rank_lastop {
+    int64_t step;
+    int32_t layer, hop, purpose, peer; /* -1 where there is none */
+    int64_t n_ops;                     /* moves with every operation: standing still is a hang */
+};
+
+/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, who sets magic and
+ * n_ranks. Everything behind it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to `abort`,
+ * adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that waits in
+ * the transport leaves with ERR_ABORTED within one futex wake. */
+#define SHM_MAGIC 0x73657164u /* "seqd" */
+struct shm_head {
+    uint32_t magic, n_ranks;
+    uint32_t abort;               /* atomic; 0 or 1 */
+    int32_t abort_rank;           /* whose death it was, or -1 */
+    uint32_t door[JOB_MAX_RANKS]; /* futex words: moved by whoever changes what rank i may await */
+    struct rank_lastop lastop[JOB_MAX_RANKS];
+};
+
+/* ---- seqw -> seqgang: DIR/start, fsynced before the spawn; `seqgang DIR` reads nothing else ---- */
+
+struct gang_start {
+    uint32_t abi;
+    int32_t task;
+    int64_t job, epoch;
+    int32_t n_ranks;     /* of the whole attempt */
+    int32_t first_rank, n_local;
+    int32_t n_roots;
+    int64_t memory_limit;
+    int64_t orphan_ms;   /* stop by itself after so long without an agent; 0 = never */
+    char roots[RANK_ROOTS][RANK_PATH_SIZE];
+    char prepared_dir[RANK_PATH_SIZE];
+    char prepared_id[80];
+    char job_dir[RANK_PATH_SIZE];
+    char seqrank[RANK_PATH_SIZE]; /* the program */
+    struct job_spec spec;
+};
+
+#endif

@@ -1,0 +1,24 @@
+/* sha256.h: FIPS 180-4 SHA-256, for manifests, prepared data and weights. libc only.
+ * tested: the FIPS vectors and one million 'a' in tests/test_core.c. */
+#ifndef SEQD_CORE_SHA256_H
+#define SEQD_CORE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define SHA256_HEX 65 /* 64 digits and a NUL */
+
+struct sha256 {
+    uint32_t h[8];
+    uint64_t n_bytes;
+    uint8_t block[64];
+};
+
+void sha256_init(struct sha256 *s);
+void sha256_add(struct sha256 *s, const void *data, size_t size);
+void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes; s is used up */
+/* Digest and size of a whole file. size may be NULL. */
+int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
+
+#endif

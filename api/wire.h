@@ -1,0 +1,80 @@
+/* wire.h: the messages between seqd and seqw as plain structs, packed to and from cluster.proto.
+ * The only user of protobuf-c is wire.c. Every count and length is checked on the way in. */
+#ifndef SEQD_API_WIRE_H
+#define SEQD_API_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "api/core/mem.h"
+#include "api/core/rank.h"
+
+#define WIRE_ABI      1u
+#define WIRE_MAX_SIZE (4 << 20) /* one message */
+#define NODE_NAME     64
+#define WIRE_CHUNK    65536     /* bytes of log in one message */
+
+enum msg_type {
+    /* seqw -> seqd */
+    MSG_HELLO = 1,  /* first message of a session */
+    MSG_HEARTBEAT,  /* every 2 s */
+    MSG_REPORT,     /* one spooled record of an attempt: see below */
+    MSG_LOG,        /* bytes of one rank's log at an offset */
+    MSG_DESCRIBED,  /* answer to MSG_DESCRIBE */
+    /* seqd -> seqw */
+    MSG_WELCOME,    /* first answer: session accepted */
+    MSG_ASSIGN,     /* start this gang */
+    MSG_BLOBS,      /* all blobs of an attempt */
+    MSG_STOP,       /* end this attempt: TERM-like stop, grace, kill */
+    MSG_ACK,        /* spool and log offsets that are durable at seqd */
+    MSG_EXPECT,     /* reconcile: the attempts seqd believes this node runs */
+    MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
+    MSG_FORGET      /* attempt is final and acknowledged: its directory may go */
+};
+
+struct wire_attempt {
+    int64_t job, epoch;
+};
+
+struct msg {
+    enum msg_type type;
+    /* HELLO */
+    uint32_t abi;
+    char node[NODE_NAME], version[32];
+    int32_t n_slots, n_cores;
+    int64_t memory_size; /* bytes of the machine */
+    int n_attempts;      /* HELLO: gangs alive here; EXPECT: attempts expected here */
+    const struct wire_attempt *attempts;
+    /* most others */
+    int64_t job, epoch;
+    /* ASSIGN: the gang's start record, less what the agent itself knows (directories, program) */
+    int32_t task, n_ranks, first_rank, n_local;
+    char prepared_id[80];
+    int64_t memory_limit;
+    const struct job_spec *spec;
+    /* BLOBS */
+    int n_blobs;
+    const struct rank_blob *blobs;
+    /* REPORT: seq counts the attempt's spool records from 1; record is struct rank_msg + payload.
+     * LOG: bytes [offset, offset + size) of rank's log. ACK: spool_seq / (rank, offset). */
+    int64_t seq, offset;
+    int32_t rank;
+    const void *data;
+    size_t size;
+    /* DESCRIBE / DESCRIBED */
+    int64_t request;
+    char path[RANK_PATH_SIZE];
+    struct model_shape shape;
+    struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
+    /* STOP */
+    char reason[128];
+};
+
+/* Packs m into out (malloc'd by the arena). NULL on overflow of the arena. */
+void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
+/* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
+ * is expected. */
+int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, struct err *e);
+
+#endif

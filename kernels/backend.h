@@ -1,0 +1,240 @@
+/* backend.h: what a device must be able to do. One table of operations, one row per device.
+ *
+ * An operation is a slot in struct be_ops and an args struct documented here; a device is one
+ * implementation of the table (kernels/cpu; kernels/cuda later). Everything above this line of the
+ * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
+ * waits and reports. Shapes are asserted by be_* wrappers in backend.c, once, for every device.
+ *
+ * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
+ * All tensors are row-major 2-D views. fp32 only for now; dtype is there so that bf16 is a value and
+ * not a new interface.
+ *
+ * Rank-invariant bits (design 8.5): unless a slot says otherwise, every output row depends only on
+ * its own inputs, in an order of additions that does not depend on the number of rows, on the thread
+ * count or on where the row lies; reductions over rows go over ascending rows. */
+#ifndef SEQD_KERNELS_BACKEND_H
+#define SEQD_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+
+enum dtype { DT_F32 };
+
+struct tensor { /* a view; owns nothing */
+    void *data;
+    int64_t rows, cols;
+    int64_t ld; /* elements from one row to the next, >= cols */
+    enum dtype dtype;
+};
+
+static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
+{
+    return (struct tensor){data, rows, cols, ld, DT_F32};
+}
+/* A window of rows [r0, r0 + n) and columns [c0, c0 + m). */
+static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0, int64_t m)
+{
+    return (struct tensor){(float *)t.data + r0 * t.ld + c0, n, m, t.ld, t.dtype};
+}
+
+struct be; /* an opened device: thread pool or streams, and its scratch */
+
+/* c = op(a) op(b) (+ c when accumulate). op(a) is [M, K], op(b) is [K, N], c is [M, N].
+ * Sums over K ascending for each element, in a blocking that depends on K alone. */
+struct gemm_args {
+    struct tensor a, b, c;
+    bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
+    bool accumulate;
+};
+
+/* Softmax attention of one block of queries against one block of keys and values, with carried
+ * state, so that a ring is a sequence of these calls (2310.01889; online softmax 1805.02867).
+ *
+ * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t has
+ * global index kv_pos + t. Causal masks, documents, windows and padding are all such intervals; an
+ * empty one sees nobody. Tiles that nobody sees are skipped.
+ *
+ *   q       [Tq, H*D]
+ *   kv      [Tk, 2*Hk*D]: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
+ *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
+ *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0)
+ * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
+struct attn_fwd_args {
+    struct tensor q, kv, o;
+    float *m, *l;
+    int64_t ml_ld;
+    const int64_t *lo, *hi;
+    int64_t kv_pos;
+    int64_t n_heads, n_kv_heads, head_dim;
+    float scale;
+};
+
+/* After the last key block: o /= l and lse = m + log l, in place (m becomes lse).
+ * A row that saw nobody: o = 0, lse = -inf. o [Tq, H*D]; m, l [H, ml_ld]. */
+struct attn_finish_args {
+    struct tensor o;
+    float *m, *l;
+    int64_t ml_ld;
+    int64_t n_heads, head_dim;
+};
+
+/* delta[h][i] = sum over D of dO * O, once per layer from the final O (2205.14135, eq. 4).
+ * o, d_o [Tq, H*D]; delta [H, ld]. */
+struct attn_delta_args {
+    struct tensor o, d_o;
+    float *delta;
+    int64_t ld;
+    int64_t n_heads, head_dim;
+};
+
+/* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
+ * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
+ * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
+ * into dq. With Hk < H the heads of a group are added in ascending order.
+ *   dq   [Tq, H*D]    fp32 in/out
+ *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
+struct attn_bwd_args {
+    struct tensor q, kv, d_o, dq, dkv;
+    const float *lse, *delta;
+    int64_t ml_ld;
+    const int64_t *lo, *hi;
+    int64_t kv_pos;
+    int64_t n_heads, n_kv_heads, head_dim;
+    float scale;
+};
+
+/* y = x * rsqrt(mean(x^2) + eps) * g per row (1910.07467). x, y [T, C]; g [C]; rstd [T] out. */
+struct rmsnorm_fwd_args {
+    struct tensor x, y;
+    const float *g;
+    float *rstd;
+    float eps;
+};
+/* dx (+)= gradient; dg [C] += sum over rows of dy * x * rstd, rows ascending. dx may not be x. */
+struct rmsnorm_bwd_args {
+    struct tensor x, dy, dx;
+    const float *g, *rstd;
+    float *dg;
+    bool accumulate; /* dx += instead of dx = */
+};
+
+/* Half-split rotary embedding in place (2104.09864; transformers' rotate_half): columns
+ * [0, n_heads*D) of x [T, ...] with angle pos * theta^(-2j/D), computed in double, rounded once.
+ * pos [T]; inverse: rotate by the negative angle (the backward). inv_freq [D/2] doubles.  */
+struct rope_args {
+    struct tensor x;
+    const int64_t *pos;
+    const double *inv_freq;
+    int64_t n_heads, head_dim;
+    bool inverse;
+};
+
+/* a = silu(gate) * up. gu [T, 2*I]: gate then up; a [T, I]. */
+struct swiglu_fwd_args {
+    struct tensor gu, a;
+};
+/* dgu [T, 2*I] = gradient (may be gu itself); recomputes what it needs from gu. */
+struct swiglu_bwd_args {
+    struct tensor gu, da, dgu;
+};
+
+/* x[i] = table[ids[i]]. table [V, C]; ids [T] in [0, V). */
+struct embed_fwd_args {
+    struct tensor table, x;
+    const int32_t *ids;
+};
+/* dtable[ids[i]] += dx[i], rows ascending. Rows with skip_below_zero target are not special. */
+struct embed_bwd_args {
+    struct tensor dtable, dx;
+    const int32_t *ids;
+};
+
+/* Cross-entropy of a chunk of logits, in place. logits [T, V]; targets [T], negative = no target.
+ *   nll      [T] out: -log p(target) in double, 0 where there is no target
+ *   dlogits  = (softmax - onehot) * scale over logits when backward, rows without target exactly 0 */
+struct xent_args {
+    struct tensor logits;
+    const int32_t *targets;
+    double *nll;
+    float scale;
+    bool backward;
+};
+
+/* y += x elementwise (n floats). */
+struct add_args {
+    float *y;
+    const float *x;
+    int64_t n;
+};
+
+/* Decoupled AdamW over a flat range (1711.05101): g' = g*clip; m = b1 m + (1-b1) g'; v = ...;
+ * p -= lr * (mh / (sqrt(vh) + eps) + wd p), bias-corrected with step t (1-based). */
+struct adamw_args {
+    float *p, *m, *v;
+    const float *g;
+    int64_t n;
+    double lr, beta1, beta2, eps, weight_decay, clip;
+    int64_t t;
+};
+
+/* out[b] = sum over block b of g^2 in double, ascending. Blocks of SUMSQ_BLOCK elements; the last
+ * may be short. */
+#define SUMSQ_BLOCK 65536
+struct sumsq_args {
+    const float *g;
+    int64_t n;
+    double *out;
+};
+
+struct be_ops {
+    const char *name; /* "cpu" */
+    void (*gemm)(struct be *, const struct gemm_args *);
+    void (*attn_fwd)(struct be *, const struct attn_fwd_args *);
+    void (*attn_finish)(struct be *, const struct attn_finish_args *);
+    void (*attn_delta)(struct be *, const struct attn_delta_args *);
+    void (*attn_bwd)(struct be *, const struct attn_bwd_args *);
+    void (*rmsnorm_fwd)(struct be *, const struct rmsnorm_fwd_args *);
+    void (*rmsnorm_bwd)(struct be *, const struct rmsnorm_bwd_args *);
+    void (*rope)(struct be *, const struct rope_args *);
+    void (*swiglu_fwd)(struct be *, const struct swiglu_fwd_args *);
+    void (*swiglu_bwd)(struct be *, const struct swiglu_bwd_args *);
+    void (*embed_fwd)(struct be *, const struct embed_fwd_args *);
+    void (*embed_bwd)(struct be *, const struct embed_bwd_args *);
+    void (*xent)(struct be *, const struct xent_args *);
+    void (*add)(struct be *, const struct add_args *);
+    void (*adamw)(struct be *, const struct adamw_args *);
+    void (*sumsq)(struct be *, const struct sumsq_args *);
+    void (*fill)(struct be *, float *p, int64_t n, float value);
+    void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
+    void (*upload)(struct be *, void *dst, const void *src, int64_t size);
+    void (*download)(struct be *, void *dst, const void *src, int64_t size); /* synchronous */
+    int (*sync)(struct be *, struct err *); /* NULL: everything is synchronous */
+    void *(*alloc)(struct be *, int64_t size, struct err *); /* zeroed pages, 64-byte aligned */
+    void (*free)(struct be *, void *p, int64_t size);
+    void (*close)(struct be *);
+};
+
+struct be {
+    const struct be_ops *ops;
+    const char *isa; /* "portable", "avx512": what the tests print */
+    int n_threads;
+    char *scratch; /* n_threads * BE_SCRATCH_PER_THREAD bytes: the engine's plan owns it */
+};
+
+struct be_options {
+    const char *device; /* "cpu" */
+    const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
+    int n_threads;
+    void *scratch;      /* from the plan, or NULL: be_open allocates (tests) */
+};
+
+/* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */
+struct be *be_open(const struct be_options *o, struct err *e);
+void be_close(struct be *be); /* NULL allowed */
+/* The instruction sets compiled in that this machine can run, NULL-terminated. */
+const char *const *be_isas(void);
+
+#endif

@@ -1,0 +1,109 @@
+/* comm.h: how ranks exchange bytes.
+ *
+ * Contract (design 8.7)
+ *   - comm_sendrecv posts one send and one receive and returns at once with a ticket. Either side
+ *     may be absent (peer -1). Between two ranks, messages of one channel arrive in order; KV and
+ *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.
+ *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
+ *     and the send buffer is free because the peer has acknowledged its copy.
+ *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may lie
+ *     anywhere. Over shared memory the receiver copies once, inside comm_wait.
+ *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
+ *     what the peer acknowledged, the receiver what it copied.
+ *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
+ *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
+ *     step, layer, hop and peer.
+ * One thread per rank calls these functions. No globals: tests run P ranks as threads. */
+#ifndef SEQD_COMM_COMM_H
+#define SEQD_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+enum comm_channel { CHANNEL_KV, CHANNEL_DKV, CHANNEL_COLL, CHANNEL_N };
+
+struct comm; /* one rank's endpoint */
+
+struct comm_options {
+    int rank, n_ranks;
+    const char *transport;   /* NULL: the first row that connects all ranks; "shm" */
+    int memfd;               /* shared segment (struct shm_head first); shm dup's it */
+    int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */
+    int64_t hop_timeout_ms;
+    uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */
+    int64_t delay_max_us;    /* becomes visible to its receiver; 0 = none */
+};
+
+/* Where a rank stands: set by the caller as it goes, printed in errors and in the last-op record. */
+struct comm_where {
+    int64_t step;
+    int32_t layer, hop;
+};
+
+struct comm_xfer {
+    enum purpose purpose;
+    enum comm_channel channel;
+    int send_to, recv_from; /* peer ranks, -1: none */
+    const void *send;
+    void *recv;
+    int64_t send_size, recv_size; /* bytes */
+};
+
+struct comm_ticket {
+    int slot; /* -1: nothing pending */
+};
+
+/* Step one: makes the endpoint and fills blob (at most BLOB_SIZE). Step two: with the blobs of all
+ * ranks, in rank order, connects. fails: ERR_UNSUPPORTED naming the pair no transport connects. */
+struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
+                         struct err *e);
+int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e);
+void comm_close(struct comm *c); /* NULL allowed */
+
+int comm_rank(const struct comm *c);
+int comm_size(const struct comm *c);
+void *comm_segment(struct comm *c);
+struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
+
+int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
+int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
+
+/* Collectives, written once over sendrecv. bounce: a buffer in the comm segment of
+ * comm_bounce_size(n_ranks) bytes.
+ *
+ * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
+ * ((r0+r1)+(r2+r3)): the same bits on every rank. Reduce-scatter by direct exchange, then
+ * all-gather: sends 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
+ * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
+int64_t comm_bounce_size(int n_ranks);
+int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
+int comm_sum_f64(struct comm *c, enum purpose p, double *x, int n, void *bounce, struct err *e);
+int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce, struct err *e);
+int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
+                   struct err *e);
+/* out: n_ranks * size bytes, rank order. */
+int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
+                void *bounce, struct err *e);
+int comm_barrier(struct comm *c, void *bounce, struct err *e);
+
+/* Counts since the last comm_ledger_reset, by purpose; wait_us is the time inside comm_wait. */
+const struct comm_count *comm_ledger(const struct comm *c); /* [PURPOSE_N] */
+int64_t comm_wait_us(const struct comm *c);
+void comm_ledger_reset(struct comm *c);
+
+/* A transport is a row of this table (worker/comm/comm.c holds the array). */
+struct comm_ops {
+    const char *name;
+    struct comm *(*listen)(const struct comm_options *, char blob[BLOB_SIZE], int *size, struct err *);
+    int (*connect)(struct comm *, const struct rank_blob *, int n, struct err *);
+    int (*sendrecv)(struct comm *, const struct comm_xfer *, struct comm_ticket *, struct err *);
+    int (*wait)(struct comm *, struct comm_ticket *, struct err *);
+    void (*close)(struct comm *);
+};
+
+/* Bytes a memfd needs for n ranks: header, channels, segments. Tests and shm.c. */
+int64_t comm_shm_size(int n_ranks, int64_t segment_size);
+
+#endif

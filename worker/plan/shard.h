@@ -1,0 +1,42 @@
+/* shard.h: which tokens of a sequence a rank holds. Pure arithmetic, shared by plan, data and sp.
+ *
+ * A sequence of S tokens is cut into equal segments, and every rank holds n_segs of them, in order,
+ * as its local rows [0, T). Rows whose global position is >= S are padding: they hold some valid
+ * token id, have no target, see nobody and are seen by nobody; every rank has exactly T rows.
+ *
+ *   contiguous            1 segment of ceil(S/P) per rank
+ *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r
+ *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
+ *                         P in {1, 2, 4, 8}, contiguous only (design 8.5)
+ *
+ * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect binary
+ * tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on P;
+ * otherwise the whole shard is one chunk and the tree runs over ranks. */
+#ifndef SEQD_PLAN_SHARD_H
+#define SEQD_PLAN_SHARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+
+#define SHARD_SEGS   8
+#define LOGIC_CHUNKS 8
+
+struct shard {
+    int64_t S;      /* tokens in the sequence */
+    int P, r;
+    int n_segs;     /* on this rank */
+    int64_t seg_len;
+    int64_t T;      /* n_segs * seg_len, the same on every rank */
+    int64_t pos[SHARD_SEGS]; /* global position of each segment's first row */
+    int n_sums;     /* sum chunks on this rank: n_segs under "ranks", else 1 */
+    int64_t sum_len;/* rows of a sum chunk */
+};
+
+/* layout: LAYOUT_CONTIGUOUS or LAYOUT_ZIGZAG. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
+int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
+               struct err *e);
+int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */
+
+#endif

@@ -1,0 +1,90 @@
+/* sp.h: sequence parallelism: attention over a sequence that no rank holds whole.
+ *
+ * A strategy is a row of sp_table[]; the model calls sp->ops->attn_* and knows nothing of ranks.
+ *   local   one rank, no communication: the reference
+ *   rsa     Ring Self-Attention (2105.13120) in its blockwise form (2310.01889): KV blocks travel
+ *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
+ *
+ * Order of the sums (design 8.5). For a query segment c the key segments are taken c, c-1, ..., 0,
+ * then n-1, ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ..., c-1.
+ * In a contiguous ring that is the order in which blocks arrive, with the owner's own later segments
+ * kept until last, so under "ranks" the bits do not depend on P. */
+#ifndef SEQD_SP_SP_H
+#define SEQD_SP_SP_H
+
+#include "kernels/backend.h"
+#include "worker/comm/comm.h"
+#include "worker/plan/shard.h"
+
+struct sp_attn_shape {
+    int64_t n_heads, n_kv_heads, head_dim;
+    float scale; /* 1/sqrt(D) */
+};
+
+/* Ring workspace: offsets are the plan's. One set serves all layers.
+ *   kv[2]     in the comm segment: [T, 2*Hk*D] each: own copy and arrivals, alternating
+ *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
+ *   m         [H, T] running maximum (the running sum lives in lse)
+ *   delta     [H, T]; NULL when only inferring */
+struct sp_buffers {
+    float *kv[2], *dkv[2];
+    float *m, *delta;
+};
+
+struct sp {
+    const struct sp_ops *ops;
+    struct be *be;
+    struct comm *comm; /* NULL for local */
+    struct shard shard;
+    struct sp_attn_shape shape;
+    struct sp_buffers buf;
+    bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
+    int mutant;     /* tests only: enum sp_mutant, 0 in every program built for use */
+};
+
+/* Injected faults, compiled in only with -DSEQD_MUTANTS (tests): each must fail a test. */
+enum sp_mutant {
+    MUTANT_NONE,
+    MUTANT_GRAD_OVER_P,    /* gradient x 1/P */
+    MUTANT_STALE_KV,       /* backward reuses the first KV block */
+    MUTANT_HOP_OFF_BY_ONE,
+    MUTANT_ZIGZAG_SWAPPED, /* halves swapped */
+    MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
+    MUTANT_DOC_CROSSED,    /* document boundary ignored */
+    MUTANT_LOCAL_POSITION, /* RoPE with local positions */
+    MUTANT_N
+};
+
+struct sp_fwd_args {
+    struct tensor q;  /* [T, H*D], after RoPE */
+    struct tensor kv; /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
+    struct tensor o;  /* [T, H*D] out, normalised */
+    float *lse;       /* [H, T] out; -inf for rows that see nobody */
+    const int64_t *lo, *hi; /* [T] visible global key range of each local row */
+};
+
+struct sp_bwd_args {
+    struct tensor q, kv, o, d_o; /* as in forward */
+    const float *lse;
+    struct tensor dq;  /* [T, H*D] out */
+    struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
+    const int64_t *lo, *hi;
+};
+
+/* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
+ * same q and returns the same o: partial (m, l, o) are gathered and merged in rank order.
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out */
+struct sp_decode_args {
+    struct tensor q, kv, o;
+};
+
+struct sp_ops {
+    const char *name;
+    int (*attn_fwd)(struct sp *, const struct sp_fwd_args *, struct err *);
+    int (*attn_bwd)(struct sp *, const struct sp_bwd_args *, struct err *);
+    int (*attn_decode)(struct sp *, const struct sp_decode_args *, struct err *);
+};
+
+const struct sp_ops *sp_find(enum strategy_id id); /* NULL: no such row */
+
+#endif
