@@ -1,0 +1,221 @@
+# seqd: one non-recursive Makefile. Adding a .c file to a directory needs no edit here.
+#
+#   MODE=release|debug|asan|tsan|mutants   build/$(MODE)/ holds everything made
+#   V=1                                    print whole commands
+.DEFAULT_GOAL := all
+MODE ?= release
+B := build/$(MODE)
+Q := $(if $(V),,@)
+
+# ---- flags ----------------------------------------------------------------------------------
+CC ?= cc
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter \
+        -Wno-missing-field-initializers
+HARDEN := -fstack-protector-strong -fPIE -fcf-protection
+CFLAGS_release := -O2 -g -D_FORTIFY_SOURCE=2
+CFLAGS_debug   := -O0 -g3
+CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS_tsan    := -O1 -g -fsanitize=thread
+CFLAGS_mutants := -O2 -g -DSEQD_MUTANTS
+LDFLAGS_asan   := -fsanitize=address,undefined
+LDFLAGS_tsan   := -fsanitize=thread
+ifeq ($(origin CFLAGS_$(MODE)),undefined)
+$(error MODE=$(MODE): want release, debug, asan, tsan or mutants)
+endif
+GIT_VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN) $(HARDEN) $(CFLAGS_$(MODE)) $(CFLAGS)
+LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now $(LDFLAGS_$(MODE)) $(LDFLAGS)
+
+# Floating point: no contraction that depends on the compiler's mood (kernels ask for FMA by name),
+# no fast-math anywhere.
+CFLAGS_ALL += -ffp-contract=off
+CFLAGS_kernels := -O3 -fno-math-errno -fno-trapping-math
+UNAME_M := $(shell uname -m)
+ifeq ($(UNAME_M),x86_64)
+ISA_avx2   := -mavx2 -mfma
+ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+endif
+
+# ---- sources --------------------------------------------------------------------------------
+src = $(sort $(wildcard $(addsuffix /*.c,$(1))))
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+CORE_SRC   := $(call src,api/core)
+API_SRC    := $(call src,api)
+PLAN_SRC   := $(call src,worker/plan)
+ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model worker/train)
+RANK_SRC   := $(call src,worker/rank)
+GANG_SRC   := $(call src,worker/gang)
+AGENT_SRC  := $(call src,worker/agent)
+DAEMON_SRC := $(call src,daemon)
+CLIENT_SRC := $(call src,client)
+ifneq ($(UNAME_M),x86_64)
+ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
+endif
+TEST_SRC   := $(call src,tests)
+BENCH_SRC  := $(call src,tests/bench)
+FUZZ_SRC   := $(call src,tests/fuzz)
+
+PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
+            $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
+TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
+BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
+
+LIBCORE := $(B)/libcore.a
+LIBAPI := $(B)/libapi.a
+LIBPLAN := $(B)/libplan.a
+LIBENGINE := $(B)/libengine.a
+LIBDAEMON := $(B)/libdaemon.a
+LIBAGENT := $(B)/libagent.a
+LIBGANG := $(B)/libgang.a
+LIBRANK := $(B)/librank.a
+LIBCLIENT := $(B)/libclient.a
+
+## all: build the five programs into build/release
+all: $(PROGRAMS)
+
+$(LIBCORE): $(call obj,$(CORE_SRC))
+$(LIBAPI): $(call obj,$(API_SRC)) $(B)/obj/gen/cluster.pb-c.o
+$(LIBPLAN): $(call obj,$(PLAN_SRC))
+$(LIBENGINE): $(call obj,$(ENGINE_SRC))
+$(LIBDAEMON): $(call obj,$(filter-out daemon/main.c,$(DAEMON_SRC)))
+$(LIBAGENT): $(call obj,$(filter-out worker/agent/main.c,$(AGENT_SRC)))
+$(LIBGANG): $(call obj,$(filter-out worker/gang/main.c,$(GANG_SRC)))
+$(LIBRANK): $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)))
+$(LIBCLIENT): $(call obj,$(filter-out client/main.c,$(CLIENT_SRC)))
+
+$(B)/lib%.a:
+	$(Q)rm -f $@; ar rcs $@ $^
+
+link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
+do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
+
+RPC_LIBS := -lgrpc -lgpr -lprotobuf-c
+$(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+$(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
+	$(call do_link,$(RPC_LIBS) -lpthread)
+$(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
+	$(call do_link,)
+$(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,-lpthread -lm)
+$(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
+	$(call do_link,-lcurl -ljansson -lm)
+
+# ---- objects --------------------------------------------------------------------------------
+# The object list depends on the flags that made it: a change of flags rebuilds.
+FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels)
+$(B)/flags: FORCE
+	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+FORCE:
+
+$(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
+$(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
+$(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
+$(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/client/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/%.o: %.c $(B)/flags
+	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
+
+# cluster.proto -> C, outside the tree.
+$(B)/gen/api/cluster.pb-c.c $(B)/gen/api/cluster.pb-c.h &: api/cluster.proto
+	@mkdir -p $(B)/gen
+	$(Q)protoc-c --c_out=$(B)/gen api/cluster.proto
+$(B)/obj/gen/cluster.pb-c.o: $(B)/gen/api/cluster.pb-c.c $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_ALL) -w -c -o $@ $<
+$(B)/obj/api/wire.o: $(B)/gen/api/cluster.pb-c.h
+
+# schema.sql and openapi.yaml are compiled into seqd as byte strings.
+embed = @mkdir -p $(@D); { printf 'const char $(2)[] = {'; od -An -v -tx1 $(1) | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; } > $@
+$(B)/gen/schema_sql.h: daemon/schema.sql
+	$(call embed,$<,schema_sql)
+$(B)/gen/openapi_yaml.h: api/openapi.yaml
+	$(call embed,$<,openapi_yaml)
+$(B)/obj/daemon/store.o: $(B)/gen/schema_sql.h
+$(B)/obj/daemon/routes.o: $(B)/gen/openapi_yaml.h
+
+# ---- tests ----------------------------------------------------------------------------------
+# A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
+# every other one the engine, plan and core only, so that it also builds on a bare GPU machine.
+TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
+$(B)/tests/test_seqd_%: $(B)/obj/tests/test_seqd_%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+$(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
+	$(call do_link,$(RPC_LIBS) -lpthread)
+$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
+	$(call do_link,$(RPC_LIBS) -lpthread)
+$(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
+	$(call do_link,-lpthread)
+$(B)/tests/test_client_%: $(B)/obj/tests/test_client_%.o $(LIBCLIENT) $(LIBCORE)
+	$(call do_link,-lcurl -ljansson -lm)
+$(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
+	$(call do_link,-lpthread -lm)
+$(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
+	$(call do_link,-lpthread -lm)
+.PRECIOUS: $(B)/obj/%.o
+
+## check: install what is missing, build, run every test that needs no GPU
+check: deps
+	$(Q)tests/check.sh
+
+## check-asan: the unit tests and the end-to-end test under ASan and UBSan
+check-asan: deps
+	$(Q)$(MAKE) MODE=asan all tests && tests/run.sh asan && BUILD=build/asan tests/e2e.sh
+
+## check-tsan: the tests that run ranks as threads, under TSan
+check-tsan: deps
+	$(Q)$(MAKE) MODE=tsan tests && tests/run.sh tsan
+
+## tests: build the test programs only
+tests: $(TESTS)
+
+## check-layers: nobody includes what the design forbids
+check-layers:
+	$(Q)tests/check_layers.sh
+## check-headers: every header compiles alone
+check-headers: $(B)/gen/api/cluster.pb-c.h
+	$(Q)CC='$(CC)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
+
+## demo: the main job on real input, in minutes: train, kill, resume, score, generate, verify
+demo: deps
+	$(Q)$(MAKE) all && deploy/demo.sh
+
+## bench: tables of speed, as ratios to the machine's measured limits
+bench: deps
+	$(Q)$(MAKE) all $(BENCHES) && tests/bench/run.sh
+
+bench-build: $(BENCHES)
+
+## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
+fuzz:
+	$(Q)tests/fuzz/run.sh
+
+## deps: install missing Debian packages (nothing is done when nothing is missing)
+deps:
+	$(Q)deploy/deps
+
+## install: programs into DESTDIR/PREFIX/bin
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+
+## format: clang-format over the tree
+format:
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+
+## clean: remove build/
+clean:
+	rm -rf build
+
+## help: this list
+help:
+	@sed -n 's/^## //p' Makefile
+
+.PHONY: all check check-asan check-tsan tests check-layers check-headers demo bench bench-build fuzz \
+        deps install format clean help FORCE
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

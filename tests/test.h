@@ -1,0 +1,46 @@
+/* test.h: the whole harness, small enough to build where nothing is installed (gpu-check).
+ *
+ *     static void test_x(void) { CHECK(1 + 1 == 2); CHECK_MSG(err < 2e-6, "err %g", err); }
+ *     int main(void) { RUN(test_x); return test_done("core"); }
+ *
+ * A failed CHECK prints where and marks the running test failed; it goes on. test_done prints
+ * "core: N passed, N failed", which tests/run.sh adds up. */
+#ifndef SEQD_TESTS_TEST_H
+#define SEQD_TESTS_TEST_H
+
+#include <stdio.h>
+#include <string.h>
+
+static int test_n_passed, test_n_failed, test_failures_now;
+
+#define CHECK_MSG(cond, ...)                                                                       \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            test_failures_now++;                                                                   \
+            printf("  %s:%d: %s: ", __FILE__, __LINE__, #cond);                                    \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+#define CHECK(cond)         CHECK_MSG(cond, "failed")
+#define CHECK_STR(got, want) CHECK_MSG(!strcmp((got), (want)), "got \"%s\", want \"%s\"", (got), (want))
+
+#define RUN(fn) test_run(#fn, fn)
+
+static inline void test_run(const char *name, void (*fn)(void))
+{
+    test_failures_now = 0;
+    fn();
+    if (test_failures_now) test_n_failed++;
+    else test_n_passed++;
+    printf("%s %s\n", test_failures_now ? "FAIL" : "ok  ", name);
+    fflush(stdout);
+}
+
+static inline int test_done(const char *suite)
+{
+    printf("%s: %d passed, %d failed\n", suite, test_n_passed, test_n_failed);
+    return test_n_failed != 0;
+}
+
+#endif
