@@ -22,6 +22,7 @@ enum msg_type {
     MSG_REPORT,     /* one spooled record of an attempt: see below */
     MSG_LOG,        /* bytes of one rank's log at an offset */
     MSG_DESCRIBED,  /* answer to MSG_DESCRIBE */
+    MSG_FETCHED,    /* answer to MSG_FETCH: bytes of an artifact; size 0 = end; err when it failed */
     /* seqd -> seqw */
     MSG_WELCOME,    /* first answer: session accepted */
     MSG_ASSIGN,     /* start this gang */
@@ -29,6 +30,7 @@ enum msg_type {
     MSG_STOP,       /* end this attempt: TERM-like stop, grace, kill */
     MSG_ACK,        /* spool and log offsets that are durable at seqd */
     MSG_EXPECT,     /* reconcile: the attempts seqd believes this node runs */
+    MSG_FETCH,      /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
     MSG_FORGET      /* attempt is final and acknowledged: its directory may go */
 };
@@ -62,7 +64,7 @@ struct msg {
     int32_t rank;
     const void *data;
     size_t size;
-    /* DESCRIBE / DESCRIBED */
+    /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
     struct model_shape shape;
