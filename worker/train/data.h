@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
+#include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/plan/shard.h"
 
 #define TOKEN_EOD 256
@@ -53,15 +54,6 @@ const uint64_t *data_documents(const struct data *d); /* end offsets */
 int64_t data_samples(const struct data *d, int64_t seq_len); /* windows per pass */
 /* Which window global sample n (counted over passes from 0) is. */
 int64_t data_window(const struct data *d, int64_t seq_len, int64_t seed, int64_t n);
-
-/* One rank's rows of one sample. Arrays have shard.T entries and belong to the caller (the plan). */
-struct batch {
-    int32_t *ids;     /* token of each row; TOKEN_PAD on padding */
-    int32_t *targets; /* -1: none */
-    int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
-    int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
-    int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
-};
 
 struct batch_options {
     int64_t seq_len, seed;

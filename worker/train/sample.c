@@ -1,0 +1,81 @@
+#include "worker/train/sample.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c0 = n0, c1 = (uint32_t)b, c2 = n2, c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+/* Uniform in [0, 1) with 53 bits. */
+static double uniform(const struct sample_options *o)
+{
+    uint32_t counter[4] = {(uint32_t)o->position, (uint32_t)((uint64_t)o->position >> 32),
+                           (uint32_t)o->request, (uint32_t)((uint64_t)o->request >> 32)};
+    uint32_t key[2] = {(uint32_t)o->seed, (uint32_t)((uint64_t)o->seed >> 32)};
+    uint32_t r[4];
+    sample_philox(counter, key, r);
+    return (double)((((uint64_t)r[0] << 32) | r[1]) >> 11) * 0x1p-53;
+}
+
+static int32_t greedy(const float *logits, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (int32_t)best;
+}
+
+int32_t sample_token(const float *logits, int64_t n_vocab, const struct sample_options *o)
+{
+    assert(n_vocab > 0);
+    int32_t best = greedy(logits, n_vocab);
+    if (o->temperature <= 0) return best;
+    /* Inverse of the cumulative distribution, in double and ascending ids: two passes, no array. */
+    double top = logits[best], sum = 0, run = 0;
+    for (int64_t i = 0; i < n_vocab; i++) sum += exp((logits[i] - top) / o->temperature);
+    double want = uniform(o) * sum;
+    for (int64_t i = 0; i < n_vocab; i++) {
+        run += exp((logits[i] - top) / o->temperature);
+        if (run > want) return (int32_t)i;
+    }
+    return best; /* NaN logits: the caller has checked them */
+}
+
+/* Length of the well-formed character at s (Unicode 15, table 3-7), or 0. */
+static size_t utf8_length(const unsigned char *s, size_t n)
+{
+    unsigned char c = s[0];
+    size_t len = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
+    if (len == 0 || len > n) return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    if ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] > 0x9F) || (c == 0xF0 && s[1] < 0x90) ||
+        (c == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return len;
+}
+
+size_t sample_utf8(const unsigned char *bytes, size_t n, char *out)
+{
+    size_t w = 0;
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_length(bytes + i, n - i);
+        memcpy(out + w, len ? (const char *)bytes + i : "\xEF\xBF\xBD", len ? len : 3);
+        w += len ? len : 3;
+        i += len ? len : 1;
+    }
+    out[w] = 0;
+    return w;
+}
