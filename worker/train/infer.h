@@ -1,9 +1,4 @@
-/* infer.h: score and generate on a model that is loaded, over the ring.
- *
- * Score: the prepared input in windows of data.seq_len, in file order. A window's first token is
- * given, not scored; nor is a document's first. Every rank computes the nll of its rows; rank 0
- * gathers them and sums in the order of the text, so that the totals do not depend on the layout.
- * No [S, V] tensor exists: the head runs in chunks.
+/* infer.h: generation with a model that is loaded, over the ring; and what scoring shares with it.
  *
  * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
@@ -14,7 +9,6 @@
 #include <stdbool.h>
 #include "worker/model/model.h"
 #include "worker/train/artifact.h"
-#include "worker/train/data.h"
 #include "worker/train/prompts.h"
 
 struct infer {
@@ -24,19 +18,6 @@ struct infer {
     bool (*stopped)(void *arg);  /* asked between windows and between tokens */
     void *arg;
 };
-
-struct infer_score {
-    double nll; /* sum over all targets, nats */
-    int64_t n_targets, n_bytes; /* n_bytes: targets that are bytes, not the end of a document */
-    int64_t n_documents, n_windows;
-    bool ledger_equal; /* every window moved what the plan says, on every rank */
-    struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
-};
-
-/* Collective. fails: the data's and comm's errors; ERR_ABORTED; ERR_INTERNAL when a loss is not
- * finite, naming the window. */
-int infer_score(const struct infer *in, const struct data *d, struct infer_score *out,
-                struct err *e);
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
 const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
@@ -63,5 +44,16 @@ int infer_continue(const struct infer *in, const int32_t *tokens, int64_t n_prom
 /* Prefill of tokens [n] and the logits [V] behind the last one, on every rank. Also for tests. */
 int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                   struct err *e);
+
+/* ---- shared with score.c ---------------------------------------------------------------------- */
+
+int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
+/* Says where the rank stands and starts counting what it moves. */
+void infer_at(const struct infer *in, int64_t step);
+/* *ok on every rank becomes true only if it is true on all. Collective. */
+int infer_agree(const struct infer *in, bool *ok, struct err *e);
+/* Since infer_at: did attention move what the formula says, to the byte? How a result then reaches
+ * rank 0 is not the algorithm's and not compared. */
+bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes);
 
 #endif
