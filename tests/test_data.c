@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "worker/sp/sp.h"
 #include "worker/train/data.h"
@@ -609,6 +610,8 @@ int main(void)
 {
     snprintf(dir, sizeof dir, "/tmp/seqd-data-XXXXXX");
     if (!mkdtemp(dir)) return 2;
+    setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
+    log_init("test_data");
     spec = malloc(sizeof *spec);
     RUN(test_text);
     RUN(test_jsonl);
