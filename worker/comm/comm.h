@@ -30,6 +30,8 @@ struct comm_options {
     int rank, n_ranks;
     const char *transport;   /* NULL: the first row that connects all ranks; "shm" */
     int memfd;               /* shared segment (struct shm_head first); shm dup's it */
+    void *map;               /* tests: the memfd, already mapped in full, so that ranks as threads
+                              * share addresses and TSan sees the protocol; NULL: mapped here */
     int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */
     int64_t hop_timeout_ms;
     uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/core/utf8.h"
+
 void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
@@ -53,28 +55,15 @@ int32_t sample_token(const float *logits, int64_t n_vocab, const struct sample_o
     return best; /* NaN logits: the caller has checked them */
 }
 
-/* Length of the well-formed character at s (Unicode 15, table 3-7), or 0. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-    unsigned char c = s[0];
-    size_t len = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
-    if (len == 0 || len > n) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    if ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] > 0x9F) || (c == 0xF0 && s[1] < 0x90) ||
-        (c == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return len;
-}
-
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out)
 {
+    const char *s = (const char *)bytes, *end = s + n;
     size_t w = 0;
-    for (size_t i = 0; i < n;) {
-        size_t len = utf8_length(bytes + i, n - i);
-        memcpy(out + w, len ? (const char *)bytes + i : "\xEF\xBF\xBD", len ? len : 3);
-        w += len ? len : 3;
-        i += len ? len : 1;
+    while (s < end) {
+        int len = utf8_len(s, end);
+        memcpy(out + w, len ? s : "\xEF\xBF\xBD", len ? (size_t)len : 3);
+        w += len ? (size_t)len : 3;
+        s += len ? len : 1;
     }
     out[w] = 0;
     return w;
