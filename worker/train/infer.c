@@ -248,7 +248,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
                    struct err *e)
 {
     bool writer = in->model->sp.shard.r == 0;
-    struct artifact a = {.fd = -1};
+    struct artifact a = {0};
     int rc = -1;
     *out = (struct infer_text){.n_prompts = p->n, .ledger_equal = true};
     if (writer && artifact_open(&a, in->job_dir, "generate.jsonl", e)) return -1;

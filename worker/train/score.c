@@ -123,7 +123,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e)
 {
     struct model *m = in->model;
-    struct scorer s = {.in = in, .d = d, .S = m->plan->S, .out = {.fd = -1}};
+    struct scorer s = {.in = in, .d = d, .S = m->plan->S};
     bool writer = m->sp.shard.r == 0;
     size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
     int rc = -1;
