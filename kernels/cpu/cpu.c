@@ -1,0 +1,128 @@
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "api/core/mem.h"
+
+struct isa {
+    const char *name;
+    const struct be_ops *ops;
+    bool (*have)(void);
+};
+
+static bool have_always(void)
+{
+    return true;
+}
+#if defined(__x86_64__)
+static bool have_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("fma");
+}
+#endif
+
+/* Best first. */
+static const struct isa isas[] = {
+#if defined(__x86_64__)
+    {"avx512", &cpu_ops_avx512, have_avx512},
+#endif
+    {"portable", &cpu_ops_portable, have_always},
+};
+#define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
+
+/* Whoever can run one row can run the rows below it. */
+const char *const *cpu_isas(void)
+{
+    static const char *const names[] = {
+#if defined(__x86_64__)
+        "avx512",
+#endif
+        "portable",
+        NULL
+    };
+    int first = 0;
+    while (!isas[first].have()) first++;
+    return names + first;
+}
+
+static const struct isa *find_isa(const char *name, struct err *e)
+{
+    for (int i = 0; i < N_ISAS; i++)
+        if (isas[i].have() && (!name || !strcmp(name, isas[i].name))) return &isas[i];
+    char list[128] = "";
+    for (const char *const *s = cpu_isas(); *s; s++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *s);
+    }
+    err_set(e, ERR_UNSUPPORTED, "this machine cannot run instruction set \"%s\"; it has: %s", name,
+            list);
+    return NULL;
+}
+
+struct be *cpu_open(const struct be_options *o, struct err *e)
+{
+    const struct isa *isa = find_isa(o->isa, e);
+    if (!isa) return NULL;
+    if (o->n_threads < 1 || o->n_threads > POOL_MAX_THREADS) {
+        err_set(e, ERR_INVALID, "threads %d: want 1 to %d", o->n_threads, POOL_MAX_THREADS);
+        return NULL;
+    }
+    size_t scratch_size = (size_t)o->n_threads * BE_SCRATCH_PER_THREAD;
+    struct cpu *c = calloc(1, sizeof *c);
+    void *scratch = o->scratch ? o->scratch : aligned_alloc(MEM_ALIGN, scratch_size);
+    if (!c || !scratch) {
+        err_set(e, ERR_IO, "out of memory for %zu bytes of scratch", scratch_size);
+        goto fail;
+    }
+    assert((uintptr_t)scratch % MEM_ALIGN == 0);
+    c->be = (struct be){isa->ops, isa->name, o->n_threads, scratch};
+    c->owns_scratch = !o->scratch;
+    c->pool = pool_open(o->n_threads, e);
+    if (c->pool) return &c->be;
+fail:
+    if (!o->scratch) free(scratch);
+    free(c);
+    return NULL;
+}
+
+void cpu_close(struct be *be)
+{
+    struct cpu *c = (struct cpu *)be;
+    pool_close(c->pool);
+    if (c->owns_scratch) free(be->scratch);
+    free(c);
+}
+
+void cpu_fill(struct be *be, float *p, int64_t n, float value)
+{
+    if (value == 0.0f) {
+        memset(p, 0, (size_t)n * sizeof *p);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) p[i] = value;
+}
+
+void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)
+{
+    memcpy(dst, src, (size_t)size);
+}
+
+void *cpu_alloc(struct be *be, int64_t size, struct err *e)
+{
+    assert(size >= 0);
+    void *p = mmap(NULL, (size_t)cpu_max(size, 1), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p != MAP_FAILED) return p;
+    err_errno(e, "mmap of %lld bytes", (long long)size);
+    return NULL;
+}
+
+void cpu_free(struct be *be, void *p, int64_t size)
+{
+    if (p) munmap(p, (size_t)cpu_max(size, 1));
+}

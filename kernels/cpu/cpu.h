@@ -1,0 +1,58 @@
+/* cpu.h: what the operations of the CPU device share.
+ *
+ * One source, several instruction sets: ops_ISA.c includes a vec_ISA.h (a vector of VL floats and
+ * what can be done with it) and then the templates *.inc, which define every operation as a static
+ * function, and exports one table. */
+#ifndef SEQD_CPU_CPU_H
+#define SEQD_CPU_CPU_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+
+struct cpu {
+    struct be be; /* first: a struct be * of this device is a struct cpu * */
+    struct pool *pool;
+    bool owns_scratch;
+};
+
+/* fails: ERR_UNSUPPORTED naming the instruction sets there are, ERR_IO. */
+struct be *cpu_open(const struct be_options *o, struct err *e);
+const char *const *cpu_isas(void);
+
+/* Operations that are the same for every instruction set. */
+void cpu_fill(struct be *be, float *p, int64_t n, float value);
+void cpu_copy(struct be *be, void *dst, const void *src, int64_t size);
+void *cpu_alloc(struct be *be, int64_t size, struct err *e);
+void cpu_free(struct be *be, void *p, int64_t size);
+void cpu_close(struct be *be);
+
+extern const struct be_ops cpu_ops_portable;
+#if defined(__x86_64__)
+extern const struct be_ops cpu_ops_avx512;
+#endif
+
+static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks)
+{
+    pool_run(((struct cpu *)be)->pool, fn, arg, n_tasks);
+}
+
+/* The BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned. Undefined contents. */
+static inline char *cpu_scratch(struct be *be, int worker)
+{
+    return be->scratch + worker * BE_SCRATCH_PER_THREAD;
+}
+
+static inline int64_t cpu_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t cpu_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t cpu_div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

@@ -1,0 +1,7 @@
+/* The operations for x86-64 with AVX-512: 32 registers of 16 floats. */
+#include "kernels/cpu/vec_avx512.h"
+
+#define GEMM_MR   14
+#define GEMM_NV   2
+#define OPS_TABLE cpu_ops_avx512
+#include "kernels/cpu/ops.inc"

@@ -1,0 +1,7 @@
+/* The operations for any machine: 16 registers of 4 floats. */
+#include "kernels/cpu/vec_portable.h"
+
+#define GEMM_MR   4
+#define GEMM_NV   2
+#define OPS_TABLE cpu_ops_portable
+#include "kernels/cpu/ops.inc"

@@ -1,0 +1,27 @@
+/* pool.h: the threads of one opened CPU device.
+ *
+ * n_threads - 1 threads that live as long as the device; the caller is worker 0. Idle workers spin
+ * for about 20 us, because the next operation usually follows at once, then sleep on a futex. A
+ * worker that wakes too late for a run simply misses it: on a crowded machine nobody waits for a
+ * thread that the kernel has not scheduled. */
+#ifndef SEQD_CPU_POOL_H
+#define SEQD_CPU_POOL_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define POOL_MAX_THREADS 1024
+
+struct pool;
+
+typedef void (*pool_fn)(void *arg, int64_t task, int worker);
+
+/* n_threads in [1, POOL_MAX_THREADS]. fails: ERR_IO when threads cannot be started. */
+struct pool *pool_open(int n_threads, struct err *e);
+void pool_close(struct pool *p); /* NULL allowed */
+
+/* Runs fn(arg, t, worker) for t in [0, n_tasks), each once, started in ascending order, and returns
+ * when all are done. Not reentrant; one caller at a time. */
+void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks);
+
+#endif

@@ -1,0 +1,93 @@
+/* vec_avx512.h: vectors of 16 floats; one fused multiply-add, rounded once. */
+#ifndef SEQD_CPU_VEC_AVX512_H
+#define SEQD_CPU_VEC_AVX512_H
+#ifdef __AVX512F__
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VL 16
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+static inline vf v_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+static inline vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static inline vi vi_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+static inline vm v_first(int64_t n)
+{
+    return (vm)((1u << n) - 1);
+}
+/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+static inline vf v_load_n(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(v_first(n), p);
+}
+static inline void v_store_n(float *p, vf x, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, v_first(n), x);
+}
+
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf v_sel(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+static inline vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vm v_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+/* lo <= x < hi */
+static inline vm vi_in(vi lo, vi x, vi hi)
+{
+    return _mm512_mask_cmplt_epi32_mask(_mm512_cmple_epi32_mask(lo, x), x, hi);
+}
+static inline int vm_any(vm m)
+{
+    return m != 0;
+}
+static inline float v_sum(vf x)
+{
+    return _mm512_reduce_add_ps(x);
+}
+static inline float v_hmax(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+/* n = the integer nearest to x; 2^n p, 0 where that is too small for a float. */
+static inline vf v_round(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline vf v_scale(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+
+#endif
+#endif

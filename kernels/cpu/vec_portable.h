@@ -1,0 +1,98 @@
+/* vec_portable.h: vectors of 4 floats in the compiler's own vector extension, for every machine.
+ *
+ * v_fma is a product and a sum, rounded twice: a fused one without hardware is far too slow. */
+#ifndef SEQD_CPU_VEC_PORTABLE_H
+#define SEQD_CPU_VEC_PORTABLE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define VL 4
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef vi vm; /* a mask: 0 or -1 in each lane */
+
+static inline vf v_set1(float x)
+{
+    return (vf){x, x, x, x};
+}
+static inline vi vi_set1(int32_t x)
+{
+    return (vi){x, x, x, x};
+}
+static inline vf v_load(const float *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline void v_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+static inline vi vi_load(const int32_t *p)
+{
+    vi x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+static inline vf v_load_n(const float *p, int64_t n)
+{
+    vf x = v_set1(0);
+    memcpy(&x, p, (size_t)n * sizeof *p);
+    return x;
+}
+static inline void v_store_n(float *p, vf x, int64_t n)
+{
+    memcpy(p, &x, (size_t)n * sizeof *p);
+}
+
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+static inline vf v_sel(vm m, vf a, vf b)
+{
+    return (vf)((m & (vi)a) | (~m & (vi)b));
+}
+static inline vf v_max(vf a, vf b)
+{
+    return v_sel(a > b, a, b);
+}
+static inline vm v_lt(vf a, vf b)
+{
+    return a < b;
+}
+/* lo <= x < hi */
+static inline vm vi_in(vi lo, vi x, vi hi)
+{
+    return (lo <= x) & (x < hi);
+}
+static inline int vm_any(vm m)
+{
+    return (m[0] | m[1] | m[2] | m[3]) != 0;
+}
+static inline float v_sum(vf x)
+{
+    return (x[0] + x[2]) + (x[1] + x[3]);
+}
+static inline float v_hmax(vf x)
+{
+    float m = x[0];
+    for (int i = 1; i < VL; i++) m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* n = the integer nearest to x, for |x| < 2^22; 2^n p for n in [-126, 127], 0 below. */
+static inline vf v_round(vf x)
+{
+    return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);
+}
+static inline vf v_scale(vf p, vf n)
+{
+    vi e = (__builtin_convertvector(n, vi) + vi_set1(127)) << 23;
+    return v_sel(v_lt(n, v_set1(-126.0f)), v_set1(0), p * (vf)e);
+}
+
+#endif
