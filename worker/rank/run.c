@@ -36,16 +36,18 @@ static const struct task *task_of(int kind)
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
-/* Length given as tokens or passes becomes steps, once the data is counted. */
-static void derive_steps(struct run *r)
+/* Length given as tokens or passes becomes steps, once the data is counted; and then what depends
+ * on it (the warmup). */
+static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
-    if (s->kind != JOB_TRAIN || s->train.steps > 0) return;
+    if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
     int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
     if (s->train.tokens > 0) s->train.steps = (s->train.tokens + per_step - 1) / per_step;
     else s->train.steps =
              (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) / batch;
     if (s->train.steps < 1) s->train.steps = 1;
+    return job_check(s, e);
 }
 
 static int open_data(struct run *r, const struct task *t, struct err *e)
@@ -57,8 +59,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
     if (!t->needs_data) return 0;
     r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
     if (!r->data) return -1;
-    derive_steps(r);
-    return 0;
+    return derive_steps(r, e);
 }
 
 static int open_plan(struct run *r, struct err *e)
