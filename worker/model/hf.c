@@ -347,6 +347,30 @@ static int read_params(const struct weights *w, const struct model_shape *m, flo
     return check_tied_head(w, m, params, e);
 }
 
+int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                 float *flat, struct err *e)
+{
+    struct complaint c = {0};
+    struct param p;
+    int64_t at = 0;
+    for (int i = 0; i < param_tensors(m); i++) {
+        char name[ST_NAME_SIZE];
+        param_get(m, i, &p);
+        snprintf(name, sizeof name, "%s%s", prefix, p.name);
+        memset(flat + at, 0, (size_t)(p.offset - at) * sizeof *flat);
+        at = p.offset + p.count;
+        const struct st_tensor *t = st_find(f, name);
+        if (!t)
+            complain(&c, "%s is missing", name);
+        else if (!same_shape(t, &p))
+            complain(&c, "%s has another shape", name);
+        else if (st_read_f32(f, t, flat + p.offset, e) < 0)
+            return -1;
+    }
+    memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
+    return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
+}
+
 int hf_load(const char *dir, const struct model_shape *m, float *params, struct err *e)
 {
     struct weights *w = weights_open(dir, e);

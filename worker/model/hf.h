@@ -35,6 +35,10 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
+/* The config.json key of the first size in which two shapes differ, NULL when they are the same model
+ * (max_position_embeddings is informational and may differ). */
+const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
+
 /* Fills params[param_count(m)] from DIR's weights; gaps are set to 0. m must be the directory's own
  * shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
  * first few by name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
@@ -58,5 +62,9 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
                    int n_flats, struct err *e);
 int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
                   const float *flat, struct err *e);
+/* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming what is missing or misshapen. */
+struct st_file;
+int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                 float *flat, struct err *e);
 
 #endif

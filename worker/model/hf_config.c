@@ -289,6 +289,22 @@ static void write_shape(struct jwrite *w, const struct model_shape *m)
     }
 }
 
+const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b)
+{
+    static const size_t sizes[] = {[FIELD_INT] = sizeof(int64_t),
+                                   [FIELD_INT32] = sizeof(int32_t),
+                                   [FIELD_DOUBLE] = sizeof(double),
+                                   [FIELD_BOOL] = sizeof(int32_t),
+                                   [FIELD_ENUM] = sizeof(int32_t)};
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (!is_shape_field(f) || !strcmp(f->path, PREFIX "max_position_embeddings")) continue;
+        if (memcmp(member((struct model_shape *)a, f), member((struct model_shape *)b, f),
+                   sizes[f->type]))
+            return f->path + sizeof PREFIX - 1;
+    }
+    return NULL;
+}
+
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
 {
     struct jwrite w;
