@@ -114,6 +114,7 @@ $(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
 $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/client/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)

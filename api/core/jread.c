@@ -263,7 +263,7 @@ static int decode_one(const char **pp, const char *end, char out[4])
 size_t jread_unescape(const struct jread *j, char *out)
 {
     if (!j->escaped) {
-        memcpy(out, j->text, j->len);
+        if (out != j->text) memcpy(out, j->text, j->len);
         return j->len;
     }
     const char *p = j->text, *end = p + j->len;

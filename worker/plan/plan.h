@@ -143,7 +143,7 @@ struct plan {
     int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
     int64_t micro_batches;       /* per optimizer step */
-    struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_comm); every rank the same */
+    struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */
     double flops;                      /* per step, all ranks, causal counted once */
     char reason[256];                  /* why this strategy, layout and recompute */
 };
@@ -169,6 +169,10 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
 
 /* "3.2 GiB", into out (at least 24 bytes). Returns out. */
 char *plan_bytes(char *out, int64_t n);
+
+/* Parameters of one partial sum of the gradient norm: SUMSQ_BLOCK of kernels/backend.h, asserted there
+ * to agree where both are seen (worker/train/optim.c). */
+#define PLAN_SUMSQ_BLOCK 65536
 
 /* Tokens that one rank appends to its cache before the next rank takes over. */
 #define CACHE_BLOCK 16

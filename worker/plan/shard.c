@@ -35,7 +35,7 @@ int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout,
         return err_field(e, ERR_INVALID, "parallel.sp", "%d ranks: want 1 .. %d", P, JOB_MAX_RANKS);
     assert(r >= 0 && r < P);
     assert(layout == LAYOUT_CONTIGUOUS || layout == LAYOUT_ZIGZAG);
-    *sh = (struct shard){.S = S, .P = P, .r = r};
+    *sh = (struct shard){.S = S, .P = P, .r = r, .layout = layout, .rank_bits = rank_bits};
     if (rank_bits) {
         if (init_rank_bits(sh, layout, e)) return -1;
     } else if (layout == LAYOUT_ZIGZAG) {
@@ -59,4 +59,12 @@ int64_t shard_pos(const struct shard *sh, int64_t row)
 {
     assert(row >= 0 && row < sh->T);
     return sh->pos[row / sh->seg_len] + row % sh->seg_len;
+}
+
+struct shard shard_of(const struct shard *sh, int r)
+{
+    struct shard other;
+    int rc = shard_init(&other, sh->S, sh->P, r, sh->layout, sh->rank_bits, NULL);
+    assert(rc == 0); /* sh itself was made with these */
+    return other;
 }

@@ -91,4 +91,8 @@ struct sp_ops {
 
 const struct sp_ops *sp_find(enum strategy_id id); /* NULL: no such row */
 
+/* The rows, and the decoding that they share (sp.c). */
+extern const struct sp_ops sp_local, sp_rsa;
+int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
+
 #endif

@@ -11,6 +11,7 @@
  *   meta.json      {"version":1,"tokenizer":"byte","n_tokens":..,"n_documents":..,"n_bytes":..,
  *                   "unigram_entropy":..,(nats per token) "sources":[{"path","sha256","size",..}],
  *                   "sha256_tokens":..,"sha256_documents":..}
+ * A document without a byte is skipped; one text file is one document, one JSONL line is one.
  * <id> = first 32 hex digits of the SHA-256 over tokenizer, options and the sources' digests.
  *
  * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258.
@@ -18,7 +19,9 @@
  * Packing by concatenation: sample k of pass p is the token window [w*S, (w+1)*S) with w = the
  * Feistel permutation of k keyed by (seed, p); ceil(n_tokens/S) windows. Position i of a sample has
  * target tokens[i+1] when i+1 lies in the same window and the same document, else none (-1).
- * Rows beyond the tokens are padding. */
+ * Rows beyond the tokens are padding. The part of a document inside one window is a *fragment*: masks
+ * and positions know fragments only, so a window has tokens - fragments targets.
+ * <parent>/<id>.lock is held while <id> is being made. */
 #ifndef SEQD_TRAIN_DATA_H
 #define SEQD_TRAIN_DATA_H
 
@@ -45,7 +48,9 @@ int data_prepare(const struct job_spec *spec, const char *const *roots, int n_ro
                  const char *parent, struct data_stats *out, struct err *e);
 
 struct data; /* a mapped prepared directory */
-struct data *data_open(const char *parent, const char *id, struct err *e); /* checks sizes, digests */
+/* Checks sizes, digests and document ends. fails: ERR_NOT_FOUND when there is no such directory,
+ * ERR_CORRUPT naming the file. */
+struct data *data_open(const char *parent, const char *id, struct err *e);
 void data_close(struct data *d);
 const struct data_stats *data_stats(const struct data *d);
 const uint16_t *data_tokens(const struct data *d);

@@ -21,7 +21,9 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
-bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
+/* Since infer_at: did attention move what the formula says, to the byte? How a result then reaches
+ * every rank is not the algorithm's and not compared. */
+static bool moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
     struct model *m = in->model;
     if (!m->comm) return true;
@@ -221,7 +223,7 @@ static int one_prompt(const struct infer *in, const struct prompts *p, int i, st
     for (int64_t k = 0; k < size; k++) tokens[k] = (unsigned char)prompt[k];
     infer_at(in, i + 1);
     if (infer_continue(in, tokens, size, i, tokens + size, room, &n, &l.finish, e)) goto out;
-    out->ledger_equal = out->ledger_equal && infer_moved(in, 1, in->model->n_decoded);
+    out->ledger_equal = out->ledger_equal && moved(in, 1, in->model->n_decoded);
     out->n_prompt_tokens += size;
     out->n_tokens += n;
     text = text_of(tokens + size, n);
@@ -248,7 +250,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
                    struct err *e)
 {
     bool writer = in->model->sp.shard.r == 0;
-    struct artifact a = {.fd = -1};
+    struct artifact a = {0};
     int rc = -1;
     *out = (struct infer_text){.n_prompts = p->n, .ledger_equal = true};
     if (writer && artifact_open(&a, in->job_dir, "generate.jsonl", e)) return -1;

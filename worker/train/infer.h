@@ -52,8 +52,5 @@ int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once
 void infer_at(const struct infer *in, int64_t step);
 /* *ok on every rank becomes true only if it is true on all. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
-/* Since infer_at: did attention move what the formula says, to the byte? How a result then reaches
- * rank 0 is not the algorithm's and not compared. */
-bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes);
 
 #endif

@@ -83,9 +83,6 @@ static int read_window(struct scorer *s, int64_t window, int64_t n_targets, stru
     for (int64_t i = 0; i < n; i++) {
         int64_t end = (int64_t)ends[s->document];
         if (first + i + 1 < end && i + 1 < n) {
-            if (!isfinite(s->nll[i]))
-                return err_set(e, ERR_INTERNAL, "the loss of token %lld (window %lld) is not finite",
-                               (long long)(first + i + 1), (long long)window);
             seen++;
             s->sum.nll += s->nll[i];
             s->sum.n_targets++;
@@ -97,6 +94,23 @@ static int read_window(struct scorer *s, int64_t window, int64_t n_targets, stru
         return err_set(e, ERR_INTERNAL, "window %lld has %lld targets in the text and %lld in the "
                        "batch", (long long)window, (long long)seen, (long long)n_targets);
     return 0;
+}
+
+/* The window's sum over ranks, as the plan counts it. Rank 0 has the rows and does not need it; it
+ * is how every rank learns that the loss is a number. */
+static int sum_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+{
+    struct model *m = s->in->model;
+    double nll = model_nll(m, &m->batch);
+    if (m->comm) {
+        const struct comm_count *got = comm_ledger(m->comm), *want = m->plan->comm;
+        if (comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+        bool equal = !memcmp(&got[PURPOSE_RING_KV], &want[PURPOSE_RING_KV], sizeof *got) &&
+                     !memcmp(&got[PURPOSE_LOSS], &want[PURPOSE_LOSS], sizeof *got);
+        out->ledger_equal = out->ledger_equal && equal;
+    }
+    if (isfinite(nll)) return 0;
+    return err_set(e, ERR_INTERNAL, "the loss of window %lld is not finite", (long long)window);
 }
 
 static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
@@ -111,8 +125,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     infer_at(s->in, window + 1);
     if (data_batch(s->d, &bo, &m->sp.shard, window, &m->batch, e)) return -1;
     if (model_forward(m, &m->batch, e)) return -1;
-    model_nll(m, &m->batch);
-    out->ledger_equal = out->ledger_equal && infer_moved(s->in, 1, 0);
+    if (sum_window(s, window, out, e)) return -1;
     if (!m->comm) memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
                          m->bounce, e))
@@ -123,7 +136,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e)
 {
     struct model *m = in->model;
-    struct scorer s = {.in = in, .d = d, .S = m->plan->S, .out = {.fd = -1}};
+    struct scorer s = {.in = in, .d = d, .S = m->plan->S};
     bool writer = m->sp.shard.r == 0;
     size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
     int rc = -1;

@@ -112,8 +112,6 @@ struct walk {
 
 enum { MAX_DEPTH = 64 };
 
-/* done is a directory path without wildcards; rest the components still to match. Appends what
- * matches. A wildcard passes over directories it cannot read. */
 static int walk(struct walk *w, const char *done, const char *rest, struct err *e);
 
 static int walk_dir(struct walk *w, const char *done, const char *comp, const char *tail,
@@ -144,6 +142,8 @@ static int walk_dir(struct walk *w, const char *done, const char *comp, const ch
     return rc;
 }
 
+/* done is a directory path without wildcards; rest the components still to match. Appends what
+ * matches. A wildcard passes over directories it cannot read. */
 static int walk_one(struct walk *w, const char *done, const char *rest, struct err *e)
 {
     char comp[NAME_MAX + 1], next[FILE_PATH_SIZE];
