@@ -12,9 +12,10 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-#define JSON_DEPTH     32
-#define JSON_SPEC_SIZE (6 * SPEC_TEXT_SIZE + 65536) /* every byte of text escaped, and the fields  \
-                                                     */
+#define JSON_DEPTH 32
+#define JSON_SPEC_SIZE                                                                             \
+    (6 * SPEC_TEXT_SIZE + 65536) /* every byte of text escaped, and the fields                     \
+                                  */
 
 enum json_form {
     JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */

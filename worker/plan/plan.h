@@ -141,6 +141,7 @@ struct plan {
     int64_t n_params;            /* param_count */
     int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 P */
     int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
+    int64_t n_decode;            /* generate: tokens that may be appended */
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
     int64_t micro_batches;       /* per optimizer step */
     struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */

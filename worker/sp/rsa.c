@@ -13,7 +13,6 @@
  *
  * Both directions of a hop are one ticket, posted before the computation it hides behind. */
 #include <assert.h>
-#include <string.h>
 #include "worker/sp/block.h"
 
 struct ring { /* one traversal */
@@ -25,6 +24,7 @@ struct ring { /* one traversal */
 
 static struct ring ring_of(struct sp *sp)
 {
+    assert(sp->rank_bits == sp->shard.rank_bits && (sp->comm || sp->shard.P == 1));
     return (struct ring){.sp = sp, .P = sp->shard.P, .r = sp->shard.r, .kv = {-1}, .dkv = {-1}};
 }
 
