@@ -18,9 +18,6 @@ struct sample_options {
 /* logits [n_vocab]. Greedy takes the largest, the lowest id on a tie. */
 int32_t sample_token(const float *logits, int64_t n_vocab, const struct sample_options *o);
 
-/* One block of Philox4x32-10. tested: the Random123 known answers. */
-void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
 /* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
  * room for 3 * n + 1; returns the length, NUL-terminated. */
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out);
