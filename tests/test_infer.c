@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
+#include "api/core/log.h"
 #include "tests/infer.h"
 #include "worker/train/infer.h"
 #include "worker/train/sample.h"
@@ -263,7 +264,8 @@ struct reading {
     struct job_spec spec;
     char id[80];
     struct score out;
-    struct score_sum want[N_DOCS]; /* by the plain definition; P = 1 only */
+    bool want_plain;
+    struct score_sum want[N_DOCS]; /* by the plain definition, when wanted */
 };
 
 /* Document d alone, token by token: -log softmax of the prefill of what comes before. */
@@ -300,7 +302,7 @@ static void score_body(struct ranks *g, int rank, void *arg)
     struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = scratch};
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && rank == 0) r->out = out;
-    for (int i = 0; i < N_DOCS && g->P == 1 && !rc; i++)
+    for (int i = 0; i < N_DOCS && r->want_plain && !rc; i++)
         rc = plain_score(t, &r->spec, docs[i], &r->want[i], &e);
     if (rc) ranks_fail(g, rank, &e);
     tiny_close(t);
@@ -346,6 +348,7 @@ static void test_score(void)
     static struct reading one, many;
     struct score_sum want = {0};
     read_spec(&one, 1, 64);
+    one.want_plain = true;
     score_once(&one, 1);
     for (int i = 0; i < N_DOCS; i++) {
         want.nll += one.want[i].nll;
@@ -386,6 +389,8 @@ static void write_docs(void)
 int main(void)
 {
     struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_infer");
     snprintf(scratch, sizeof scratch, "/tmp/test_infer.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     write_docs();

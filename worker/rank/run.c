@@ -8,10 +8,12 @@
 
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "api/core/mem.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
  * are found much sooner from outside (the last-operation record); this is the backstop. */
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
+#define PAGE           4096
 
 struct task {
     enum job_kind kind;
@@ -185,6 +187,11 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     int64_t n = jwrite_finish(&w);
     assert(n > 0);
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
+}
+
+int64_t run_memory_high(const struct model *m, int64_t more)
+{
+    return mem_round(mem_round(m->arena_end, PAGE) + more, PAGE) + mem_round(m->segment_end, PAGE);
 }
 
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high)

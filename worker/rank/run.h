@@ -48,7 +48,10 @@ bool run_stopped(void *run);         /* STOP came or seqgang is gone */
 void run_model_options(struct run *r, struct model_options *o); /* returns 0 */
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* "ledger" and "memory" of a RESULT. high: bytes of arena and segment that were placed. */
+/* "ledger" and "memory" of a RESULT. high: bytes that were placed, from run_memory_high. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high);
+/* Arena and segment up to the last byte the model placed, in whole pages; more: bytes behind that
+ * in the arena. */
+int64_t run_memory_high(const struct model *m, int64_t more);
 
 #endif

@@ -53,7 +53,7 @@ int task_score(struct run *r, struct err *e)
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     int rc = score_run(&in, r->data, &out, e);
     if (!rc && run_first(r))
-        rc = run_send_artifact(r, &out.artifact, e) || send_score(r, &out, m->placed_size, e) ? -1
+        rc = run_send_artifact(r, &out.artifact, e) || send_score(r, &out, run_memory_high(m, 0), e) ? -1
                                                                                               : 0;
     free(m);
     return rc;
@@ -98,7 +98,7 @@ int task_generate(struct run *r, struct err *e)
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     if (infer_generate(&in, &p, &out, e)) goto out;
     if (run_first(r) && (run_send_artifact(r, &out.artifact, e) ||
-                         send_text(r, &out, m->placed_size, e)))
+                         send_text(r, &out, run_memory_high(m, 0), e)))
         goto out;
     rc = 0;
 out:

@@ -41,7 +41,7 @@ static int open_training(struct training *t, struct err *e)
     t->last = from.info;
     t->train.step = from.state.step;
     t->step.loss = from.state.loss;
-    t->step.memory_high = t->train.model.placed_size;
+    t->step.memory_high = run_memory_high(&t->train.model, 0);
     t->ledger_equal = true;
     return 0;
 }

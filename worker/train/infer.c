@@ -93,7 +93,7 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
                   struct err *e)
 {
     struct model *m = in->model;
-    int64_t row;
+    int64_t row = 0;
     if (n > m->plan->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "the prompt has %lld tokens and this job was planned for %lld: raise "

@@ -85,6 +85,7 @@ static int run_reference(const struct verify_args *a, struct model *ref, struct 
     if (model_init(ref, &o, e)) return -1;
     int64_t window = data_window(a->data, plan->S, a->spec->seed, 0);
     fill_reference(a, ref, window * plan->S);
+    v->reference_end = ref->arena_end;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
