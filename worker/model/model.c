@@ -12,10 +12,11 @@ struct base {
     char *arena, *segment;
 };
 
-static void note_end(struct model *m, const struct plan_item *it, int64_t size)
+void model_note_placed(struct model *m, const struct plan_item *it, int64_t size)
 {
     int64_t *end = it->in_segment ? &m->segment_end : &m->arena_end;
     if (it->offset + size > *end) *end = it->offset + size;
+    m->placed_size = mem_round(m->arena_end, PLAN_PAGE) + mem_round(m->segment_end, PLAN_PAGE);
 }
 
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
@@ -28,7 +29,7 @@ static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int6
     if (!it->name) return NULL;
     const int64_t count = it->stride ? n : 1;
     assert(it->size == (count - 1) * it->stride + size);
-    note_end(b->m, it, it->size);
+    model_note_placed(b->m, it, it->size);
     return (it->in_segment ? b->segment : b->arena) + it->offset;
 }
 
@@ -97,6 +98,7 @@ static void place_rest(struct base *b, float *params)
     m->batch.lo = take(b, PLAN_LO, 1, 8 * T, NULL);
     m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
+    take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
     m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
 }
 

@@ -57,11 +57,15 @@ struct model {
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
+    int64_t placed_size;            /* both in whole pages: the high-water mark */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
  * fails: ERR_INVALID when arena, plan and ranks do not fit together. */
 int model_init(struct model *m, const struct model_options *o, struct err *e);
+
+/* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
+void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);

@@ -4,7 +4,6 @@
 #include "api/core/mem.h"
 #include "worker/plan/volume.h"
 
-#define PAGE         4096
 #define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: at most so much of logits */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
@@ -233,8 +232,8 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     put_rest(&b, c->reference);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
-    p->arena_size = mem_round(b.arena, PAGE);
-    p->segment_size = mem_round(b.segment, PAGE);
+    p->arena_size = mem_round(b.arena, PLAN_PAGE);
+    p->segment_size = mem_round(b.segment, PLAN_PAGE);
     p->rounding = p->arena_size + p->segment_size;
     for (int i = 0; i < PLAN_CLASS_N; i++) p->rounding -= p->class_size[i];
     return 0;

@@ -125,7 +125,7 @@ struct plan_item {
 
 struct plan {
     struct plan_item item[PLAN_ID_N];
-    int64_t arena_size, segment_size; /* bytes per rank, multiples of 4096 */
+    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
@@ -174,6 +174,7 @@ char *plan_bytes(char *out, int64_t n);
 /* Parameters of one partial sum of the gradient norm: SUMSQ_BLOCK of kernels/backend.h, asserted there
  * to agree where both are seen (worker/train/optim.c). */
 #define PLAN_SUMSQ_BLOCK 65536
+#define PLAN_PAGE        4096
 
 /* Tokens that one rank appends to its cache before the next rank takes over. */
 #define CACHE_BLOCK 16

@@ -33,7 +33,7 @@ static void *place(struct train *t, const struct train_options *o, enum plan_id 
     const struct plan_item *it = &t->plan->item[id];
     if (!it->name) return NULL;
     assert(!it->in_segment && it->size == size);
-    if (it->offset + size > t->model.arena_end) t->model.arena_end = it->offset + size;
+    model_note_placed(&t->model, it, size);
     return (char *)o->arena + it->offset;
 }
 
@@ -60,7 +60,6 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
                               .v = place(t, o, PLAN_ADAM_V, n * 4),
                               .partial = place(t, o, PLAN_SUMSQ, n_blocks * 8),
                               .n_params = n};
-    place(t, o, PLAN_SCRATCH, o->plan->n_threads * BE_SCRATCH_PER_THREAD);
     return 0;
 }
 
@@ -157,7 +156,7 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
         memcpy(out->comm, comm_ledger(m->comm), sizeof out->comm);
     }
     memcpy(out->planned, t->plan->comm, sizeof out->planned);
-    out->memory_high = (m->arena_end + 4095) / 4096 * 4096 + (m->segment_end + 4095) / 4096 * 4096;
+    out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
 }
 
