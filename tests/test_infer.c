@@ -5,12 +5,12 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
-#include "tests/infer.h"
+#include "tests/tiny.h"
 #include "worker/train/infer.h"
 #include "worker/train/sample.h"
 #include "worker/train/score.h"
 
-#define ROOM 24
+#define ROOM       24
 #define MAX_PROMPT 64
 
 /* ---- random numbers, sampling, text ------------------------------------------------------------ */
@@ -49,7 +49,8 @@ static void test_sample(void)
     /* seed, request and position each matter; nothing else does. */
     int differ[3] = {0};
     for (int64_t k = 0; k < 64; k++) {
-        struct sample_options a = {1, 5, 0, k}, b = {1, 6, 0, k}, c = {1, 5, 1, k}, d = {1, 5, 0, k + 1};
+        struct sample_options a = {1, 5, 0, k}, b = {1, 6, 0, k}, c = {1, 5, 1, k},
+                              d = {1, 5, 0, k + 1};
         int32_t x = sample_token(logits, 4, &a);
         CHECK(x == sample_token(logits, 4, &a));
         differ[0] += x != sample_token(logits, 4, &b);
@@ -64,8 +65,11 @@ static void test_utf8(void)
     char out[64];
     CHECK(sample_utf8((const unsigned char *)"a\xC3\xA9z", 4, out) == 4);
     CHECK_STR(out, "a\xC3\xA9z");
-    CHECK(sample_utf8((const unsigned char *)"\xC3" "a\xFF", 3, out) == 7);
-    CHECK_STR(out, "\xEF\xBF\xBD" "a\xEF\xBF\xBD");
+    CHECK(sample_utf8((const unsigned char *)"\xC3"
+                                             "a\xFF",
+                      3, out) == 7);
+    CHECK_STR(out, "\xEF\xBF\xBD"
+                   "a\xEF\xBF\xBD");
     CHECK(sample_utf8((const unsigned char *)"", 0, out) == 0);
 }
 
@@ -187,7 +191,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
     const int64_t V = tiny_shape.vocab;
-    float *decoded = calloc(ROOM * (size_t)V, sizeof *decoded), *want = calloc((size_t)V, sizeof *want);
+    float *decoded = calloc(ROOM * (size_t)V, sizeof *decoded),
+          *want = calloc((size_t)V, sizeof *want);
     int32_t all[MAX_PROMPT + ROOM];
     double worst = 0;
     int rc = tiny_open(t, &s->spec, g, rank, 0, &e);

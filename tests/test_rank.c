@@ -62,7 +62,8 @@ static void gang_abort(struct gang *g, int rank)
     }
 }
 
-static void send_packet(struct gang *g, int r, enum rank_msg_type type, const void *data, size_t size)
+static void send_packet(struct gang *g, int r, enum rank_msg_type type, const void *data,
+                        size_t size)
 {
     struct rank_msg h = {RANK_ABI, (uint32_t)type, r, (uint32_t)size};
     struct iovec iov[2] = {{&h, sizeof h}, {(void *)data, size}};
@@ -239,9 +240,16 @@ static spec_ref intern(struct job_spec *s, const char *str)
     return ref;
 }
 
-static const struct model_shape tiny = {.n_layers = 2, .width = 32, .n_heads = 4, .n_kv_heads = 2,
-                                        .head_dim = 8, .ffn_width = 48, .vocab = 258,
-                                        .max_pos = 4096, .norm_eps = 1e-5, .rope_theta = 10000};
+static const struct model_shape tiny = {.n_layers = 2,
+                                        .width = 32,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 8,
+                                        .ffn_width = 48,
+                                        .vocab = 258,
+                                        .max_pos = 4096,
+                                        .norm_eps = 1e-5,
+                                        .rope_theta = 10000};
 
 static char data_path[512], prepared_id[80];
 

@@ -11,8 +11,8 @@
 struct sample_options {
     double temperature; /* 0: greedy */
     int64_t seed;
-    int64_t request;    /* which prompt of the job */
-    int64_t position;   /* of the token that is being chosen */
+    int64_t request;  /* which prompt of the job */
+    int64_t position; /* of the token that is being chosen */
 };
 
 /* logits [n_vocab]. Greedy takes the largest, the lowest id on a tie. */
