@@ -14,6 +14,7 @@
 #include <linux/futex.h>
 #include <unistd.h>
 
+#include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/rank.h"
 #include "api/core/sha256.h"
@@ -61,7 +62,8 @@ static void gang_abort(struct gang *g, int rank)
     }
 }
 
-static void send_packet(struct gang *g, int r, enum rank_msg_type type, const void *data, size_t size)
+static void send_packet(struct gang *g, int r, enum rank_msg_type type, const void *data,
+                        size_t size)
 {
     struct rank_msg h = {RANK_ABI, (uint32_t)type, r, (uint32_t)size};
     struct iovec iov[2] = {{&h, sizeof h}, {(void *)data, size}};
@@ -182,4 +184,446 @@ static bool all_ok(const struct gang *g)
     for (int i = 0; i < g->n; i++) ok = ok && g->status[i] == 0;
     if (!ok && g->n_fails) printf("  rank %d: %s: %s\n", g->fail_rank, g->fail.field, g->fail.text);
     return ok;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------- */
+
+/* The top-level member `key` of a JSON object. */
+static bool member(const char *json, const char *key, struct jread *j, enum jtok *t)
+{
+    jread_init(j, json, strlen(json));
+    if (jread_next(j) != J_OBJECT) return false;
+    while (jread_next(j) == J_KEY) {
+        if (!jread_is(j, key)) {
+            if (jread_skip(j)) return false;
+            continue;
+        }
+        *t = jread_next(j);
+        return true;
+    }
+    return false;
+}
+
+static double number(const char *json, const char *key)
+{
+    struct jread j;
+    enum jtok t;
+    double v = 0;
+    bool ok = member(json, key, &j, &t) && t == J_NUMBER && !jread_double(&j, &v);
+    CHECK_MSG(ok, "no number \"%s\" in %s", key, json);
+    return v;
+}
+
+static const char *text(const char *json, const char *key, char *out, size_t size)
+{
+    struct jread j;
+    enum jtok t;
+    bool ok = member(json, key, &j, &t) && t == J_STRING && !jread_copy(&j, out, size);
+    CHECK_MSG(ok, "no string \"%s\" in %s", key, json);
+    if (!ok) out[0] = 0;
+    return out;
+}
+
+static bool flag(const char *json, const char *key)
+{
+    struct jread j;
+    enum jtok t;
+    return member(json, key, &j, &t) && t == J_TRUE;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static spec_ref intern(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+static const struct model_shape tiny = {.n_layers = 2,
+                                        .width = 32,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 8,
+                                        .ffn_width = 48,
+                                        .vocab = 258,
+                                        .max_pos = 4096,
+                                        .norm_eps = 1e-5,
+                                        .rope_theta = 10000};
+
+static char data_path[512], prepared_id[80];
+
+/* A job of that kind on n ranks; name: its directory beneath scratch. */
+static struct order *make_order(enum job_kind kind, int n, const char *name)
+{
+    struct order *o = calloc(1, sizeof *o);
+    struct job_spec *s = &o->spec;
+    struct rank_args *a = &o->args;
+    a->job = 7;
+    a->epoch = 1;
+    a->task = TASK_RUN;
+    a->n_roots = 1;
+    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
+    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
+    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
+    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, name);
+    mkdir(a->prepared_dir, 0700);
+    mkdir(a->job_dir, 0700);
+    spec_defaults(s);
+    s->kind = kind;
+    s->model.shape = tiny;
+    s->data.seq_len = 64;
+    s->seed = 11;
+    s->resources.ranks = n;
+    s->resources.threads = 1;
+    if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
+        s->data.n_train = 1;
+        s->data.train[0].path = intern(s, data_path);
+    } else if (kind == JOB_SCORE) {
+        s->input.source.path = intern(s, data_path);
+    }
+    s->train.steps = 8;
+    s->train.global_batch = 2;
+    s->optim.lr = 3e-3;
+    s->schedule.warmup_steps = 2;
+    s->checkpoint.every_steps = 3;
+    s->verify.max_tokens = 50;
+    return o;
+}
+
+static void check_order(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+}
+
+static void run(struct gang *g, struct order *o)
+{
+    check_order(o);
+    gang_start(g, o->spec.resources.ranks, o);
+    gang_run(g);
+}
+
+static void set_model(struct order *o, const char *dir)
+{
+    o->spec.model.path = intern(&o->spec, dir);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------- */
+
+static struct gang g; /* 100 KiB: not on the stack */
+
+static void test_prepare(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "prepare");
+    o->args.task = TASK_PREPARE;
+    o->args.prepared_id[0] = 0;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    struct stat st;
+    CHECK(!stat(data_path, &st));
+    CHECK(number(g.result, "n_bytes") == (double)st.st_size);
+    CHECK(number(g.result, "n_tokens") == (double)st.st_size + 1);
+    CHECK(number(g.result, "samples_per_pass") == (double)((st.st_size + 1 + 63) / 64));
+    double h = number(g.result, "unigram_entropy");
+    CHECK_MSG(h > 1 && h < 5.5, "%g", h);
+    free(o);
+}
+
+static double losses[MAX_STEPS]; /* of the undisturbed run */
+static char final_sha[80], model_dir[1300];
+
+static void test_train(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "train");
+    char buf[1300];
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK(g.n_ready == 2 && g.n_steps == 8 && g.n_checkpoints == 3);
+    for (int i = 0; i < g.n_steps; i++) {
+        const struct rank_step *s = &g.step[i];
+        losses[i] = s->loss;
+        CHECK(s->step == i + 1 && s->ledger_ok && s->tokens > 0 && s->targets > 0);
+        CHECK(s->comm[PURPOSE_RING_KV].bytes_sent > 0);
+        CHECK(!memcmp(s->comm, s->planned, sizeof s->comm));
+        CHECK_MSG(s->memory_high == s->memory_planned, "%lld %lld", (long long)s->memory_high,
+                  (long long)s->memory_planned);
+    }
+    CHECK_MSG(losses[7] < losses[0] - 0.3, "%g -> %g", losses[0], losses[7]);
+    CHECK(number(g.result, "steps") == 8);
+    CHECK(number(g.result, "loss") == losses[7]);
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    text(g.result, "weights_sha256", final_sha, sizeof final_sha);
+    CHECK(strlen(final_sha) == 64);
+    CHECK_STR(text(g.checkpoint, "weights_sha256", buf, sizeof buf), final_sha);
+    text(g.result, "hf", model_dir, sizeof model_dir);
+    snprintf(buf, sizeof buf, "%s/model.safetensors", model_dir);
+    CHECK(!access(buf, R_OK));
+    free(o);
+}
+
+/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next attempt
+ * goes on and ends with the same weights. */
+static void test_kill_and_resume(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "killed");
+    char sha[80];
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[1]) && WTERMSIG(g.status[1]) == SIGKILL);
+    CHECK(WIFEXITED(g.status[0]) && WEXITSTATUS(g.status[0]) == 1);
+    CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_ABORTED, "%d %s", g.n_fails, g.fail.text);
+    CHECK(g.n_steps >= 3 && g.n_steps < 8 && !g.result[0]);
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[g.n_steps - 1].step == 8);
+    for (int i = 0; i < g.n_steps; i++)
+        CHECK_MSG(g.step[i].loss == losses[g.step[i].step - 1], "step %lld: %.17g, not %.17g",
+                  (long long)g.step[i].step, g.step[i].loss, losses[g.step[i].step - 1]);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
+    o->args.epoch = 3; /* nothing left to do: the result all the same */
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_steps == 0);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
+    CHECK(number(g.result, "loss") == losses[7]);
+    free(o);
+}
+
+/* STOP between steps; then the rest on another number of ranks: fp32 rounding apart, the same. */
+static void test_stop_and_resume_elsewhere(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "stopped");
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.stop_at_step = 4;
+    gang_run(&g);
+    CHECK(g.n_fails >= 1 && g.fail.code == ERR_ABORTED);
+    CHECK(g.n_steps >= 4 && g.n_steps < 8);
+    free(o);
+    o = make_order(JOB_TRAIN, 3, "stopped");
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_steps >= 2);
+    for (int i = 0; i < g.n_steps; i++) {
+        double want = losses[g.step[i].step - 1], rel = (g.step[i].loss - want) / want;
+        /* 1e-6 on the first step, 1e-5 later (the bars). */
+        CHECK_MSG(rel < (i ? 1e-5 : 1e-6) && rel > (i ? -1e-5 : -1e-6), "step %lld: %g",
+                  (long long)g.step[i].step, rel);
+    }
+    free(o);
+}
+
+static void test_score(void)
+{
+    double nll[MAX_RANKS + 1];
+    for (int n = 1; n <= 3; n++) {
+        struct order *o = make_order(JOB_SCORE, n, "score");
+        char buf[64];
+        set_model(o, model_dir);
+        run(&g, o);
+        CHECK(all_ok(&g));
+        nll[n] = number(g.result, "nll");
+        double tokens = number(g.result, "tokens"), bpb = number(g.result, "bits_per_byte");
+        CHECK(tokens > 1000 && nll[n] / tokens < losses[0]);
+        CHECK(bpb > 0 && bpb < 8);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        CHECK(g.n_artifacts == 1);
+        CHECK_STR(text(g.artifact, "name", buf, sizeof buf), "score.jsonl");
+        double rel = (nll[n] - nll[1]) / nll[1];
+        CHECK_MSG(rel < 1e-6 && rel > -1e-6, "%d ranks: %g", n, rel);
+        free(o);
+    }
+}
+
+static void test_generate(void)
+{
+    char first[4096], again[4096], buf[1300], sha[80];
+    for (int n = 1; n <= 4; n++) {
+        struct order *o = make_order(JOB_GENERATE, n, "generate");
+        o->spec.data.seq_len = 0;
+        o->spec.sampling.max_tokens = 40;
+        o->spec.input.prompt = intern(&o->spec, "int ");
+        set_model(o, model_dir);
+        run(&g, o);
+        CHECK(all_ok(&g));
+        text(g.result, "text", n == 1 ? first : again, sizeof first);
+        if (n > 1) CHECK_STR(again, first);
+        CHECK(number(g.result, "n_tokens") > 0);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        text(g.artifact, "sha256", sha, sizeof sha);
+        char hex[SHA256_HEX];
+        snprintf(buf, sizeof buf, "%s/artifacts/generate.jsonl", o->args.job_dir);
+        CHECK(!sha256_file(buf, hex, NULL, NULL));
+        CHECK_STR(hex, sha);
+        free(o);
+    }
+}
+
+static void test_verify(void)
+{
+    char buf[256];
+    for (int n = 2; n <= 4; n++) {
+        struct order *o = make_order(JOB_VERIFY, n, "verify");
+        run(&g, o);
+        CHECK(all_ok(&g));
+        CHECK(flag(g.result, "equal"));
+        CHECK(number(g.result, "n_tensors") == 9 * 2 + 3);
+        CHECK(g.n_artifacts == 3);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        free(o);
+    }
+}
+
+/* With a tolerance of zero two ranks cannot pass: the failure is a RESULT and a sentence. */
+static void test_verify_refuses(void)
+{
+    struct order *o = make_order(JOB_VERIFY, 2, "verify");
+    o->spec.verify.grad_rel_l2 = 0;
+    run(&g, o);
+    CHECK(WEXITSTATUS(g.status[0]) == 1 && g.fail.code == ERR_CORRUPT);
+    CHECK_MSG(strstr(g.fail.text, "2 ranks do not equal 1 rank"), "%s", g.fail.text);
+    CHECK_MSG(strstr(g.fail.text, "worst tensor model."), "%s", g.fail.text);
+    CHECK(g.result[0] && !flag(g.result, "equal"));
+    free(o);
+}
+
+/* The world is wrong: each ends with a sentence that names the field. */
+static void expect_fail(struct order *o, enum err_code code, const char *field, const char *part)
+{
+    run(&g, o);
+    CHECK_MSG(g.n_fails >= 1 && g.fail.code == (int)code, "code %d: %s", g.fail.code, g.fail.text);
+    CHECK_STR(g.fail.field, field);
+    CHECK_MSG(strstr(g.fail.text, part), "\"%s\" has no \"%s\"", g.fail.text, part);
+    CHECK(!g.result[0]);
+    for (int i = 0; i < g.n; i++) CHECK(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 1);
+    free(o);
+}
+
+static void test_bad_input(void)
+{
+    struct order *o = make_order(JOB_SCORE, 2, "bad");
+    set_model(o, "/etc");
+    expect_fail(o, ERR_INVALID, "model.path", "beneath none");
+    o = make_order(JOB_SCORE, 1, "bad");
+    set_model(o, "no/such/model");
+    expect_fail(o, ERR_NOT_FOUND, "model.path", "does not exist");
+    o = make_order(JOB_TRAIN, 2, "bad");
+    o->args.memory_limit = 4096;
+    expect_fail(o, ERR_DOES_NOT_FIT, "", "");
+    o = make_order(JOB_GENERATE, 1, "bad");
+    o->spec.input.source.path = intern(&o->spec, data_path);
+    o->spec.sampling.max_tokens = 8;
+    expect_fail(o, ERR_TOO_LARGE, "data.seq_len", "raise data.seq_len");
+    o = make_order(JOB_TRAIN, 1, "bad");
+    o->spec.checkpoint.resume = RESUME_PATH;
+    o->spec.checkpoint.resume_path = intern(&o->spec, model_dir);
+    expect_fail(o, ERR_NOT_FOUND, "", "checkpoint.resume");
+}
+
+/* A checkpoint of another job's schedule is refused with the way out. */
+static void test_resume_of_another(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "other");
+    char dir[1300];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strlen(model_dir) - 3), model_dir);
+    o->spec.checkpoint.resume = RESUME_PATH;
+    o->spec.checkpoint.resume_path = intern(&o->spec, dir);
+    o->spec.optim.lr = 1e-3;
+    expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
+}
+
+/* seqgang goes away while ranks wait for blobs: nobody is left. */
+static void test_gang_gone(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "gone");
+    check_order(o);
+    gang_start(&g, 2, o);
+    for (int i = 0; i < 2; i++) shutdown(g.fd[i], SHUT_WR);
+    g.silent_blobs = true;
+    gang_run(&g);
+    for (int i = 0; i < 2; i++) CHECK(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 1);
+    free(o);
+}
+
+static void test_other_build(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "abi");
+    int pair[2];
+    g = (struct gang){.n = 1, .kill_rank = -1};
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+    g.memfd = memfd_create("ring", MFD_CLOEXEC);
+    CHECK(!ftruncate(g.memfd, 8192));
+    g.head = mmap(NULL, sizeof *g.head, PROT_READ | PROT_WRITE, MAP_SHARED, g.memfd, 0);
+    spawn(&g, 0, pair);
+    close(pair[1]);
+    g.fd[0] = pair[0];
+    struct rank_msg h = {RANK_ABI + 1, RANK_ARGS, 0, 0};
+    CHECK(send(g.fd[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h);
+    gang_run(&g);
+    CHECK(g.n_fails == 1 && g.fail.code == ERR_PEER && strstr(g.fail.text, "install both"));
+    free(o);
+}
+
+static int shell(const char *args, char *out, size_t size)
+{
+    char cmd[4096];
+    snprintf(cmd, sizeof cmd, "%s %s 2>&1", program, args);
+    FILE *f = popen(cmd, "re");
+    size_t n = f ? fread(out, 1, size - 1, f) : 0;
+    out[n] = 0;
+    return f ? WEXITSTATUS(pclose(f)) : -1;
+}
+
+static void test_describe(void)
+{
+    char out[4096], args[1400];
+    snprintf(args, sizeof args, "--describe %s", model_dir);
+    CHECK(shell(args, out, sizeof out) == 0);
+    CHECK_MSG(strstr(out, "\"n_layers\":2"), "%s", out);
+    CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
+    CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
+    CHECK(shell("--version", out, sizeof out) == 0 && !strncmp(out, "seqrank ", 8));
+    CHECK(shell("--help", out, sizeof out) == 0);
+    CHECK(shell("--nonsense", out, sizeof out) == 2);
+}
+
+/* Text with structure that a small model picks up within a few steps. */
+static void write_text(void)
+{
+    snprintf(data_path, sizeof data_path, "%s/text.c", scratch);
+    FILE *f = fopen(data_path, "we");
+    for (int i = 0; f && i < 60; i++)
+        fprintf(f, "int f%d(int x) { return x * %d; }\n", i, i * 7 % 13);
+    CHECK(f && !fclose(f));
+}
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0], '/');
+    snprintf(program, sizeof program, "%.*s/../seqrank", slash ? (int)(slash - argv[0]) : 1,
+             slash ? argv[0] : ".");
+    snprintf(scratch, sizeof scratch, "/tmp/test_rank.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", "error", 0);
+    write_text();
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_kill_and_resume);
+    RUN(test_stop_and_resume_elsewhere);
+    RUN(test_score);
+    RUN(test_generate);
+    RUN(test_verify);
+    RUN(test_verify_refuses);
+    RUN(test_bad_input);
+    RUN(test_resume_of_another);
+    RUN(test_gang_gone);
+    RUN(test_other_build);
+    RUN(test_describe);
+    struct err e = {0};
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("rank");
 }

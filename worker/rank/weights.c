@@ -40,7 +40,8 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     if (strcmp(digest, s->spec_digest))
         return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                          "%s was made by a job with another model, data or schedule; to start from "
-                         "its weights alone set model.path to %s/hf", info->path, info->path);
+                         "its weights alone set model.path to %s/hf",
+                         info->path, info->path);
     if (strcmp(r->args->prepared_id, s->data_id))
         return err_field(e, ERR_CONFLICT, "data.train",
                          "%s counts in data %s, this job has %s: the files have changed",
