@@ -45,7 +45,8 @@ static void append(struct sse *s, char **buf, size_t *len, size_t *room, const c
 
 static void dispatch(struct sse *s)
 {
-    if (s->too_long) s->n_dropped++;
+    if (s->too_long)
+        s->n_dropped++;
     else if (s->has_data)
         s->call(s->arg, &(struct sse_event){.name = s->name[0] ? s->name : "message",
                                             .id = s->id,
@@ -107,7 +108,9 @@ void sse_feed(struct sse *s, const char *bytes, size_t n)
         bool lf_of_crlf = c == '\n' && s->after_cr;
         s->after_cr = c == '\r';
         if (lf_of_crlf) continue;
-        if (c == '\n' || c == '\r') line(s);
-        else append(s, &s->line, &s->line_len, &s->line_room, &c, 1);
+        if (c == '\n' || c == '\r')
+            line(s);
+        else
+            append(s, &s->line, &s->line_len, &s->line_room, &c, 1);
     }
 }
