@@ -101,12 +101,13 @@ static int open_line(struct line *l)
     if (!cli_url(c, url, sizeof url, &e))
         http_set_url(c->http, url); /* a restart may move the port */
     sse_restart(&l->sse);
-    l->stream = http_open(c->http,
-                          &(struct http_request){.method = "GET",
-                                                 .path = l->item->path,
-                                                 .accept = "text/event-stream",
-                                                 .last_event_id = l->sse.id[0] ? l->sse.id : NULL},
-                          on_bytes, l, &e);
+    l->stream = http_open(
+        c->http,
+        &(struct http_request){.method = "GET",
+                               .path = l->item->path,
+                               .accept = "text/event-stream",
+                               .last_event_id = l->sse.last_id[0] ? l->sse.last_id : NULL},
+        on_bytes, l, &e);
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
@@ -144,7 +145,7 @@ static int tend(struct follow_run *r, int *live)
     for (int i = 0; i < r->f->n_items; i++) {
         struct line *l = &r->line[i];
         int rc = CLI_OK;
-        bool first = !l->sse.started && !l->sse.id[0] && l->lost_at_ms < 0;
+        bool first = !l->sse.started && !l->sse.last_id[0] && l->lost_at_ms < 0;
         if (l->stream && (l->ended || http_done(l->stream, NULL)))
             rc = closed_line(l, first);
         else if (!l->stream && !l->ended && now_ms() >= l->retry_at_ms)

@@ -23,6 +23,7 @@ void sse_restart(struct sse *s)
 {
     s->line_len = s->data_len = 0;
     s->name[0] = 0;
+    memcpy(s->id, s->last_id, sizeof s->id);
     s->after_cr = s->has_data = s->too_long = s->started = false;
 }
 
@@ -45,6 +46,7 @@ static void append(struct sse *s, char **buf, size_t *len, size_t *room, const c
 
 static void dispatch(struct sse *s)
 {
+    memcpy(s->last_id, s->id, sizeof s->id);
     if (s->too_long)
         s->n_dropped++;
     else if (s->has_data)
