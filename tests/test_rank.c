@@ -337,7 +337,7 @@ static char final_sha[80], model_dir[1300];
 static void test_train(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "train");
-    char buf[1300];
+    char buf[1400];
     run(&g, o);
     CHECK(all_ok(&g));
     CHECK(g.n_ready == 2 && g.n_steps == 8 && g.n_checkpoints == 3);
@@ -513,7 +513,7 @@ static void test_bad_input(void)
     expect_fail(o, ERR_NOT_FOUND, "model.path", "does not exist");
     o = make_order(JOB_TRAIN, 2, "bad");
     o->args.memory_limit = 4096;
-    expect_fail(o, ERR_DOES_NOT_FIT, "", "");
+    expect_fail(o, ERR_DOES_NOT_FIT, "resources.memory_mib", "limit 4.0 KiB");
     o = make_order(JOB_GENERATE, 1, "bad");
     o->spec.input.source.path = intern(&o->spec, data_path);
     o->spec.sampling.max_tokens = 8;
@@ -521,7 +521,7 @@ static void test_bad_input(void)
     o = make_order(JOB_TRAIN, 1, "bad");
     o->spec.checkpoint.resume = RESUME_PATH;
     o->spec.checkpoint.resume_path = intern(&o->spec, model_dir);
-    expect_fail(o, ERR_NOT_FOUND, "", "checkpoint.resume");
+    expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
 }
 
 /* A checkpoint of another job's schedule is refused with the way out. */
@@ -583,7 +583,7 @@ static void test_describe(void)
     char out[4096], args[1400];
     snprintf(args, sizeof args, "--describe %s", model_dir);
     CHECK(shell(args, out, sizeof out) == 0);
-    CHECK_MSG(strstr(out, "\"n_layers\":2"), "%s", out);
+    CHECK_MSG(strstr(out, "\"num_hidden_layers\":2"), "%s", out);
     CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
     CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
     CHECK(shell("--version", out, sizeof out) == 0 && !strncmp(out, "seqrank ", 8));
@@ -608,7 +608,7 @@ int main(int argc, char **argv)
              slash ? argv[0] : ".");
     snprintf(scratch, sizeof scratch, "/tmp/test_rank.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
-    setenv("SEQD_LOG", "error", 0);
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
     write_text();
     RUN(test_prepare);
     RUN(test_train);
