@@ -35,7 +35,8 @@ int file_out_open(struct file_out *f, const char *path, struct err *e)
     f->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (f->fd < 0) {
         err_errno(e, "create %s", path);
-        file_out_abort(f);
+        free(f->buf);
+        f->buf = NULL;
         return -1;
     }
     return 0;
@@ -79,10 +80,8 @@ int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e)
 
 void file_out_abort(struct file_out *f)
 {
-    if (f->fd >= 0) {
-        close(f->fd);
-        unlink(f->path);
-    }
+    if (f->fd >= 0) close(f->fd);
+    if (f->buf) unlink(f->path); /* freed by success only */
     f->fd = -1;
     free(f->buf);
     f->buf = NULL;

@@ -154,6 +154,10 @@ char *jwrite_number(char *out, double v)
         snprintf(out, 32, "null");
         return out;
     }
+    if (v == (double)(int64_t)(fabs(v) < 1e15 ? v : 0.5) && !(v == 0 && signbit(v))) {
+        snprintf(out, 32, "%lld", (long long)v); /* 4000, not 4e+03 */
+        return out;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, 32, "%.*g", digits, v);
         if (strtod(out, NULL) == v) break;

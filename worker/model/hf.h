@@ -28,12 +28,16 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
 /* A config.json for LlamaForCausalLM, float32, written aside and renamed. */
 int hf_config_write(const char *dir, const struct model_shape *m, struct err *e);
 
-/* The shape of DIR as one line of JSON in job-spec names (`seqrank --describe DIR`), and back:
- *   {"family":"llama","n_layers":..,"width":..,...,"tied":false,"n_params":..}
- * Returns the length, or -1. */
+/* The shape as one line of JSON with the keys of config.json, which are those of model.config in a
+ * job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
+ * hf_config_parse reads it back. Returns the length, or -1 when it does not fit. */
+int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
+/* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
-int hf_shape_json(const struct model_shape *m, char *out, size_t size); /* length, or -1 */
-int hf_shape_parse(const char *json, size_t size, struct model_shape *m, struct err *e);
+
+/* The config.json key of the first size in which two shapes differ, NULL when they are the same model
+ * (max_position_embeddings is informational and may differ). */
+const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
 
 /* Fills params[param_count(m)] from DIR's weights; gaps are set to 0. m must be the directory's own
  * shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
@@ -42,15 +46,25 @@ int hf_load(const char *dir, const struct model_shape *m, float *params, struct 
 
 /* Writes a model directory that transformers loads: config.json, model.safetensors,
  * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
- * files and directory are fsynced. The tokenizer files are written when vocab >= 258. */
+ * files and directory are fsynced. */
 int hf_save(const char *dir, const struct model_shape *m, const float *params, struct err *e);
 
 /* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
 int hf_weights_digest(const struct model_shape *m, const float *params, char out[65], struct err *e);
 
-/* Writes one flat array (gradients, moments) as a safetensors file with prefix before each name:
- * verify's artifacts. */
+/* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
+ * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */
+struct hf_flat {
+    const char *prefix;
+    const float *data;
+};
+int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
+                   int n_flats, struct err *e);
 int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
                   const float *flat, struct err *e);
+/* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming what is missing or misshapen. */
+struct st_file;
+int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                 float *flat, struct err *e);
 
 #endif

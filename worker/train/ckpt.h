@@ -6,11 +6,11 @@
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
  *
- * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced, MANIFEST.json
- * last, the directories fsynced, then one rename to the final name and an fsync of checkpoints/.
- * So a directory under its final name is complete unless a disk lied, and ckpt_load checks every
- * digest anyway. If the final name exists already: valid, it wins and ours is dropped (another
- * epoch was faster; same step, same bits); invalid, it is moved aside to step-N.bad.
+ * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced,
+ * MANIFEST.json last, the directories fsynced, then one rename to the final name and an fsync of
+ * checkpoints/. So a directory under its final name is complete unless a disk lied, and ckpt_load
+ * checks every digest anyway. If the final name exists already: valid, it wins and ours is dropped
+ * (another epoch was faster; same step, same bits); invalid, it is moved aside to step-N.bad.
  *
  * No rank number appears in anything that is saved; rank 0 writes. Checkpointing is not a step: it
  * may allocate, at most a few MiB, independent of the model's size. */
@@ -24,17 +24,17 @@
 #define CKPT_PATH_SIZE 1280
 
 struct ckpt_state {
-    int64_t step;           /* optimizer steps done; the next one is step + 1 */
+    int64_t step; /* optimizer steps done; the next one is step + 1 */
     int64_t tokens_seen;
-    int64_t next_sample;    /* data cursor: global sample number of the next step's first sample */
+    int64_t next_sample; /* data cursor: global sample number of the next step's first sample */
     int64_t seed;
-    int64_t adam_t;         /* steps the moments have seen */
-    double lr;              /* of the last step; informational, lr is a function of step */
-    double loss;            /* of the last step; informational */
-    char data_id[80];       /* prepared data the cursor counts in */
+    int64_t adam_t;               /* steps the moments have seen */
+    double lr;                    /* of the last step; informational, lr is a function of step */
+    double loss;                  /* of the last step; informational */
+    char data_id[80];             /* prepared data the cursor counts in */
     char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
-    int32_t n_ranks;        /* informational */
-    int32_t layout;         /* informational: enum layout_id */
+    int32_t n_ranks;              /* informational */
+    int32_t layout;               /* informational: enum layout_id */
 };
 
 /* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). */
@@ -45,7 +45,7 @@ struct ckpt_arrays {
 struct ckpt_info {
     char path[CKPT_PATH_SIZE]; /* the step directory */
     int64_t step, epoch;
-    int64_t size;              /* bytes of all files */
+    int64_t size;                    /* bytes of all files */
     char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_weights_digest */
 };
 
@@ -60,8 +60,8 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
  * are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1 error. */
 int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
 
-/* Checks manifest, sizes and digests of a step directory. fails: ERR_CORRUPT or ERR_NOT_FOUND naming
- * the file and what is wrong with it. */
+/* Checks manifest, sizes and digests of a step directory. fails: ERR_CORRUPT or ERR_NOT_FOUND
+ * naming the file and what is wrong with it. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
@@ -77,8 +77,9 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
  * removed, nor is anything newer than it. */
 int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e);
 
-/* Digest of the spec fields that must be the same when a job resumes: model shape, data sources,
- * seq_len, masks, steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory. */
+/* Digest of the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
+ * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the
+ * data, whose identity is data_id. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
 
 /* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}. Length, or -1. */

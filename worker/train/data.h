@@ -29,11 +29,8 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
+#include "worker/model/tokenizer.h"
 #include "worker/plan/shard.h"
-
-#define TOKEN_EOD 256
-#define TOKEN_PAD 257
-#define BYTE_VOCAB 258
 
 struct data_stats { /* also the JSON payload of EV_PREPARED */
     char id[80];
