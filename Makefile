@@ -156,6 +156,8 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call do_link,-lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,-lpthread -lm)
+# Tests that start programs.
+$(B)/tests/test_rank: | $(B)/seqrank
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU

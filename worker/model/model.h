@@ -40,10 +40,11 @@ struct model {
     const struct plan *plan;
     struct be *be;
     struct comm *comm;
-    struct sp sp;              /* sp.shard says which rows these are */
-    struct comm_where nowhere; /* where() of a model without comm */
+    struct sp sp; /* sp.shard says which rows these are */
+    int rank;
     /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
     float *params, *grad, *tree;
+    int64_t tree_stride; /* floats */
     /* activations; *_stride in floats from one layer to the next, 0 where one instance serves all
      */
     float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
@@ -52,16 +53,19 @@ struct model {
     float *logits, *act, *dact, *d_o, *dq, *dkv;
     double *nll, *inv_freq;
     void *bounce;
-    struct batch batch;  /* the plan's arrays, for whoever fills a batch */
-    int64_t cache_used;  /* generate: rows of the cache that hold a token */
-    int64_t n_decoded;   /* generate: tokens after the prompt so far */
-    int64_t placed_size; /* end of the last byte placed in arena and segment together */
-    int mutant;
+    struct batch batch;             /* the plan's arrays, for whoever fills a batch */
+    int64_t cache_used;             /* generate: rows of the cache that hold a token */
+    int64_t n_decoded;              /* generate: tokens after the prompt so far */
+    int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
+    int64_t placed_size;            /* both in whole pages: the high-water mark */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
  * fails: ERR_INVALID when arena, plan and ranks do not fit together. */
 int model_init(struct model *m, const struct model_options *o, struct err *e);
+
+/* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
+void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
@@ -75,7 +79,8 @@ void model_random(struct model *m, int64_t seed);
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* [T, C] view of the residual stream behind the last layer (before the final norm). */
+/* [T, C] view of the residual stream behind the last layer (before the final norm), until the next
+ * model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
@@ -99,7 +104,7 @@ int model_reduce_grad(struct model *m, struct err *e);
 /* After model_forward of a prompt of S tokens: appends one token, whose position is S + n_decoded,
  * and returns its logits [1, V] (on every rank, the same bits), which live until the next call.
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
- * passes the same token. fails: ERR_TOO_LARGE when the cache is full. */
+ * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
@@ -107,9 +112,10 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
 /* Philox4x32-10 (Salmon et al., SC 2011). */
 void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
-
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);
+/* One token at `pos` through layer l; own: its key and value are kept in this rank's cache. */
+int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e);
 /* Head and loss over chunks of plan->loss_chunk rows; with backward, m->dx and the head's
  * gradients. Returns this rank's sum of nll. */
 double head_loss(struct model *m, const struct batch *b, float scale, bool backward);

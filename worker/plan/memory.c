@@ -4,7 +4,6 @@
 #include "api/core/mem.h"
 #include "worker/plan/volume.h"
 
-#define PAGE         4096
 #define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: at most so much of logits */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
@@ -207,11 +206,13 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
     return n < b->sh.sum_len ? n : b->sh.sum_len;
 }
 
-static int64_t cache_rows(const struct plan *p, int64_t n_decode)
+/* Blocks of new tokens go round the ranks; one row more, where the ranks whose turn it is not put
+ * the key and value that they compute and drop. */
+static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE) return 0;
-    const int64_t n_blocks = (n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
-    return p->T + (n_blocks + p->n_ranks - 1) / p->n_ranks * CACHE_BLOCK;
+    const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
+    return p->T + (n_blocks + p->n_ranks - 1) / p->n_ranks * CACHE_BLOCK + 1;
 }
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
@@ -220,7 +221,8 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     if (shard_init(&b.sh, p->S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
-    p->cache_rows = cache_rows(p, c->n_decode);
+    p->n_decode = p->kind == JOB_GENERATE ? c->n_decode : 0;
+    p->cache_rows = cache_rows(p);
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
     put_parameters(&b, c->reference);
@@ -230,8 +232,8 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     put_rest(&b, c->reference);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
-    p->arena_size = mem_round(b.arena, PAGE);
-    p->segment_size = mem_round(b.segment, PAGE);
+    p->arena_size = mem_round(b.arena, PLAN_PAGE);
+    p->segment_size = mem_round(b.segment, PLAN_PAGE);
     p->rounding = p->arena_size + p->segment_size;
     for (int i = 0; i < PLAN_CLASS_N; i++) p->rounding -= p->class_size[i];
     return 0;

@@ -125,7 +125,7 @@ struct plan_item {
 
 struct plan {
     struct plan_item item[PLAN_ID_N];
-    int64_t arena_size, segment_size; /* bytes per rank, multiples of 4096 */
+    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
@@ -141,6 +141,7 @@ struct plan {
     int64_t n_params;            /* param_count */
     int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 P */
     int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
+    int64_t n_decode;            /* generate: tokens that may be appended */
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
     int64_t micro_batches;       /* per optimizer step */
     struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */
@@ -173,6 +174,7 @@ char *plan_bytes(char *out, int64_t n);
 /* Parameters of one partial sum of the gradient norm: SUMSQ_BLOCK of kernels/backend.h, asserted there
  * to agree where both are seen (worker/train/optim.c). */
 #define PLAN_SUMSQ_BLOCK 65536
+#define PLAN_PAGE        4096
 
 /* Tokens that one rank appends to its cache before the next rank takes over. */
 #define CACHE_BLOCK 16

@@ -27,16 +27,16 @@ static int describe(const char *dir)
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    return printf("%s\n", json) < 0 || fflush(stdout) ? 1 : 0;
+    return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }
 
 /* Tests choose an injected fault by name; nothing is compiled in otherwise. */
 static int mutant(void)
 {
 #ifdef SEQD_MUTANTS
-    static const char *const names[MUTANT_N] = {
-        "none",           "grad_over_p", "stale_kv",    "hop_off_by_one",
-        "zigzag_swapped", "label_shift", "doc_crossed", "local_position"};
+    static const char *const names[MUTANT_N] = {"none",           "grad_over_p",    "stale_kv",
+                                                "hop_off_by_one", "zigzag_swapped", "label_shift",
+                                                "doc_crossed",    "local_position"};
     const char *want = getenv("SEQD_MUTANT");
     for (int i = 0; want && i < MUTANT_N; i++)
         if (!strcmp(want, names[i])) return i;

@@ -8,10 +8,14 @@
 
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "api/core/mem.h"
+#include "worker/model/hf.h"
+#include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
  * are found much sooner from outside (the last-operation record); this is the backstop. */
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
+#define PAGE           4096
 
 struct task {
     enum job_kind kind;
@@ -43,15 +47,30 @@ static int derive_steps(struct run *r, struct err *e)
     struct job_spec *s = r->spec;
     if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
     int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
-    if (s->train.tokens > 0) s->train.steps = (s->train.tokens + per_step - 1) / per_step;
-    else s->train.steps =
-             (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) / batch;
+    if (s->train.tokens > 0)
+        s->train.steps = (s->train.tokens + per_step - 1) / per_step;
+    else
+        s->train.steps = (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) /
+                         batch;
     if (s->train.steps < 1) s->train.steps = 1;
+    return job_check(s, e);
+}
+
+/* The sizes of a model directory that nobody has described yet. */
+static int open_shape(struct run *r, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    struct job_spec *s = r->spec;
+    const char *path = spec_text(s, s->model.path);
+    if (!*path || s->model.shape.width) return 0;
+    if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
+    if (hf_config_read(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return job_check(s, e);
 }
 
 static int open_data(struct run *r, const struct task *t, struct err *e)
 {
+    if (open_shape(r, e)) return -1;
     if (r->spec->model.shape.vocab < BYTE_VOCAB)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "vocab_size %lld: the byte tokenizer needs at least %d",
@@ -81,8 +100,10 @@ static int open_plan(struct run *r, struct err *e)
 /* The rendezvous: publish a blob, receive everyone's. One rank alone says an empty one. */
 static int open_comm(struct run *r, struct err *e)
 {
-    struct comm_options o = {.rank = r->args->rank, .n_ranks = r->args->n_ranks,
-                             .memfd = RANK_MEMFD, .segment_size = r->plan.segment_size,
+    struct comm_options o = {.rank = r->args->rank,
+                             .n_ranks = r->args->n_ranks,
+                             .memfd = RANK_MEMFD,
+                             .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
                                                    : HOP_TIMEOUT_MS};
@@ -109,7 +130,8 @@ out:
 static int open_backend(struct run *r, struct err *e)
 {
     const char *device = spec_text(r->spec, r->spec->resources.device);
-    struct be_options o = {.device = device, .n_threads = r->plan.n_threads,
+    struct be_options o = {.device = device,
+                           .n_threads = r->plan.n_threads,
                            .scratch = (char *)r->arena + r->plan.item[PLAN_SCRATCH].offset};
     r->be = be_open(&o, e);
     return r->be ? 0 : -1;
@@ -166,10 +188,15 @@ bool run_stopped(void *run)
 
 void run_model_options(struct run *r, struct model_options *o)
 {
-    *o = (struct model_options){.shape = &r->spec->model.shape, .plan = &r->plan,
-                                .arena = r->arena, .segment = r->segment, .be = r->be,
-                                .comm = r->comm, .rank = r->args->rank,
-                                .n_ranks = r->args->n_ranks, .mutant = r->mutant};
+    *o = (struct model_options){.shape = &r->spec->model.shape,
+                                .plan = &r->plan,
+                                .arena = r->arena,
+                                .segment = r->segment,
+                                .be = r->be,
+                                .comm = r->comm,
+                                .rank = r->args->rank,
+                                .n_ranks = r->args->n_ranks,
+                                .mutant = r->mutant};
 }
 
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e)
@@ -185,6 +212,11 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     int64_t n = jwrite_finish(&w);
     assert(n > 0);
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
+}
+
+int64_t run_memory_high(const struct model *m, int64_t more)
+{
+    return mem_round(mem_round(m->arena_end, PAGE) + more, PAGE) + mem_round(m->segment_end, PAGE);
 }
 
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high)

@@ -20,13 +20,13 @@ struct run {
     const struct rank_args *args;
     struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
     const char *roots[RANK_ROOTS];
-    struct data *data;     /* NULL for generate */
+    struct data *data; /* NULL for generate */
     struct plan plan;
-    void *arena;           /* plan.arena_size zeroed bytes */
-    struct comm *comm;     /* NULL for one rank */
-    void *segment;         /* NULL for one rank */
+    void *arena;       /* plan.arena_size zeroed bytes */
+    struct comm *comm; /* NULL for one rank */
+    void *segment;     /* NULL for one rank */
     struct be *be;
-    int mutant;            /* tests only: enum sp_mutant */
+    int mutant; /* tests only: enum sp_mutant */
 };
 
 /* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
@@ -43,12 +43,15 @@ int task_verify(struct run *r, struct err *e);
 
 /* ---- what tasks share -------------------------------------------------------------------------- */
 
-bool run_first(const struct run *r); /* rank 0 */
-bool run_stopped(void *run);         /* STOP came or seqgang is gone */
+bool run_first(const struct run *r);                            /* rank 0 */
+bool run_stopped(void *run);                                    /* STOP came or seqgang is gone */
 void run_model_options(struct run *r, struct model_options *o); /* returns 0 */
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* "ledger" and "memory" of a RESULT. high: bytes of arena and segment that were placed. */
+/* "ledger" and "memory" of a RESULT. high: bytes that were placed, from run_memory_high. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high);
+/* Arena and segment up to the last byte the model placed, in whole pages; more: bytes behind that
+ * in the arena. */
+int64_t run_memory_high(const struct model *m, int64_t more);
 
 #endif

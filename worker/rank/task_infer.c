@@ -6,7 +6,8 @@
 #include "worker/rank/weights.h"
 #include "worker/train/score.h"
 
-#define RESULT_TEXT_SIZE 4096 /* bytes of generated text in a RESULT; all of it is in the artifact */
+#define RESULT_TEXT_SIZE                                                                           \
+    4096 /* bytes of generated text in a RESULT; all of it is in the artifact */
 
 /* A model that only infers, with its weights. */
 static struct model *open_model(struct run *r, struct err *e)
@@ -53,8 +54,9 @@ int task_score(struct run *r, struct err *e)
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     int rc = score_run(&in, r->data, &out, e);
     if (!rc && run_first(r))
-        rc = run_send_artifact(r, &out.artifact, e) || send_score(r, &out, m->placed_size, e) ? -1
-                                                                                              : 0;
+        rc = run_send_artifact(r, &out.artifact, e) || send_score(r, &out, run_memory_high(m, 0), e)
+                 ? -1
+                 : 0;
     free(m);
     return rc;
 }
@@ -97,8 +99,8 @@ int task_generate(struct run *r, struct err *e)
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     if (infer_generate(&in, &p, &out, e)) goto out;
-    if (run_first(r) && (run_send_artifact(r, &out.artifact, e) ||
-                         send_text(r, &out, m->placed_size, e)))
+    if (run_first(r) &&
+        (run_send_artifact(r, &out.artifact, e) || send_text(r, &out, run_memory_high(m, 0), e)))
         goto out;
     rc = 0;
 out:

@@ -25,15 +25,23 @@ static int open_training(struct training *t, struct err *e)
     struct run *r = t->r;
     const struct job_spec *s = r->spec;
     struct weights_start from;
-    t->options = (struct batch_options){.seq_len = s->data.seq_len, .seed = s->seed,
+    t->options = (struct batch_options){.seq_len = s->data.seq_len,
+                                        .seed = s->seed,
                                         .document_mask = s->data.document_mask,
                                         .reset_positions = s->data.reset_positions,
-                                        .causal = true, .mutant = r->mutant};
+                                        .causal = true,
+                                        .mutant = r->mutant};
     t->td = (struct train_data){r->data, &t->options};
-    struct train_options o = {.spec = s, .plan = &r->plan, .arena = r->arena,
-                              .segment = r->segment, .be = r->be, .comm = r->comm,
-                              .rank = r->args->rank, .n_ranks = r->args->n_ranks,
-                              .source = train_source_data(&t->td), .mutant = r->mutant};
+    struct train_options o = {.spec = s,
+                              .plan = &r->plan,
+                              .arena = r->arena,
+                              .segment = r->segment,
+                              .be = r->be,
+                              .comm = r->comm,
+                              .rank = r->args->rank,
+                              .n_ranks = r->args->n_ranks,
+                              .source = train_source_data(&t->td),
+                              .mutant = r->mutant};
     if (train_init(&t->train, &o, e)) return -1;
     struct ckpt_arrays a = {t->train.model.params, t->train.optim.m, t->train.optim.v};
     if (weights_load(r, &t->train.model, &a, &from, e)) return -1;
@@ -41,7 +49,7 @@ static int open_training(struct training *t, struct err *e)
     t->last = from.info;
     t->train.step = from.state.step;
     t->step.loss = from.state.loss;
-    t->step.memory_high = t->train.model.placed_size;
+    t->step.memory_high = run_memory_high(&t->train.model, 0);
     t->ledger_equal = true;
     return 0;
 }

@@ -46,7 +46,7 @@ int task_verify(struct run *r, struct err *e)
     struct verify_args a = {r->spec, m, r->arena, r->data, r->args->job_dir, r->mutant};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {
-        if (report(r, &v, m->placed_size, e)) goto out;
+        if (report(r, &v, run_memory_high(m, v.reference_end), e)) goto out;
         if (!v.equal) {
             verify_sentence(r->spec, &v, e);
             goto out;

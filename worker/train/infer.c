@@ -93,11 +93,12 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
                   struct err *e)
 {
     struct model *m = in->model;
-    int64_t row;
+    int64_t row = 0;
     if (n > m->plan->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "the prompt has %lld tokens and this job was planned for %lld: raise "
-                         "data.seq_len to %lld", (long long)n, (long long)m->plan->S, (long long)n);
+                         "data.seq_len to %lld",
+                         (long long)n, (long long)m->plan->S, (long long)n);
     if (model_set_seq(m, n, e)) return -1;
     fill_prompt(m, tokens, n);
     if (model_forward(m, &m->batch, e)) return -1;
@@ -132,8 +133,8 @@ int infer_continue(const struct infer *in, const int32_t *tokens, int64_t n_prom
     int64_t size = m->shape.vocab * (int64_t)sizeof(float), n = 0;
     float *logits = malloc((size_t)size);
     int rc = -1;
-    if (!logits) return err_set(e, ERR_IO, "out of memory for %lld logits",
-                                (long long)m->shape.vocab);
+    if (!logits)
+        return err_set(e, ERR_IO, "out of memory for %lld logits", (long long)m->shape.vocab);
     *finish = FINISH_LENGTH;
     if (infer_prefill(in, tokens, n_prompt, logits, e)) goto out;
     while (n < room) {
@@ -218,8 +219,8 @@ static int one_prompt(const struct infer *in, const struct prompts *p, int i, st
     struct line l = {.n_prompt = size};
     char *text = NULL;
     int rc = -1;
-    if (!tokens) return err_set(e, ERR_IO, "out of memory for a prompt of %lld tokens",
-                                (long long)size);
+    if (!tokens)
+        return err_set(e, ERR_IO, "out of memory for a prompt of %lld tokens", (long long)size);
     for (int64_t k = 0; k < size; k++) tokens[k] = (unsigned char)prompt[k];
     infer_at(in, i + 1);
     if (infer_continue(in, tokens, size, i, tokens + size, room, &n, &l.finish, e)) goto out;

@@ -12,10 +12,10 @@
 #include "worker/train/prompts.h"
 
 struct infer {
-    struct model *model;         /* initialised, weights loaded */
+    struct model *model; /* initialised, weights loaded */
     const struct job_spec *spec;
     const char *job_dir;
-    bool (*stopped)(void *arg);  /* asked between windows and between tokens */
+    bool (*stopped)(void *arg); /* asked between windows and between tokens */
     void *arg;
 };
 
@@ -23,9 +23,9 @@ enum infer_finish { FINISH_STOP, FINISH_LENGTH };
 const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
 struct infer_text {
-    char *text;            /* owned: the first prompt's continuation, valid UTF-8 */
+    char *text; /* owned: the first prompt's continuation, valid UTF-8 */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* of all prompts */
-    enum infer_finish finish; /* of the first */
+    enum infer_finish finish;                     /* of the first */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, one line per prompt */
 };

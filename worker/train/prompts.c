@@ -47,8 +47,8 @@ static int reserve(struct prompts *p, int64_t size, struct err *e)
 {
     p->end = calloc(PROMPTS_MAX, sizeof *p->end);
     p->text = malloc((size_t)size + 1);
-    if (!p->end || !p->text) return err_set(e, ERR_IO, "out of memory for %lld bytes of prompts",
-                                            (long long)size);
+    if (!p->end || !p->text)
+        return err_set(e, ERR_IO, "out of memory for %lld bytes of prompts", (long long)size);
     return 0;
 }
 
@@ -121,8 +121,10 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     if (j.err.code != ERR_NONE)
         return err_field(e, ERR_INVALID, "input", "%s: %s", where, j.err.text);
     if (!found)
-        return err_field(e, ERR_INVALID, "input", "%s: there is no \"%s\"; name the member in "
-                         "input.text_key", where, key);
+        return err_field(e, ERR_INVALID, "input",
+                         "%s: there is no \"%s\"; name the member in "
+                         "input.text_key",
+                         where, key);
     return append(p, n, where, e);
 }
 

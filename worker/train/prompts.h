@@ -13,8 +13,8 @@
 #include "api/core/job.h"
 #include "worker/comm/comm.h"
 
-#define PROMPTS_MAX       1024
-#define PROMPTS_MAX_SIZE  ((int64_t)64 << 20) /* bytes of all prompts together */
+#define PROMPTS_MAX      1024
+#define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of all prompts together */
 
 struct prompts {
     int n;

@@ -5,20 +5,7 @@
 #include <string.h>
 
 #include "api/core/utf8.h"
-
-void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c0 = n0, c1 = (uint32_t)b, c2 = n2, c3 = (uint32_t)a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
-}
+#include "worker/model/model.h"
 
 /* Uniform in [0, 1) with 53 bits. */
 static double uniform(const struct sample_options *o)
@@ -27,7 +14,7 @@ static double uniform(const struct sample_options *o)
                            (uint32_t)o->request, (uint32_t)((uint64_t)o->request >> 32)};
     uint32_t key[2] = {(uint32_t)o->seed, (uint32_t)((uint64_t)o->seed >> 32)};
     uint32_t r[4];
-    sample_philox(counter, key, r);
+    philox4x32(key, counter, r);
     return (double)((((uint64_t)r[0] << 32) | r[1]) >> 11) * 0x1p-53;
 }
 

@@ -11,15 +11,12 @@
 struct sample_options {
     double temperature; /* 0: greedy */
     int64_t seed;
-    int64_t request;    /* which prompt of the job */
-    int64_t position;   /* of the token that is being chosen */
+    int64_t request;  /* which prompt of the job */
+    int64_t position; /* of the token that is being chosen */
 };
 
 /* logits [n_vocab]. Greedy takes the largest, the lowest id on a tie. */
 int32_t sample_token(const float *logits, int64_t n_vocab, const struct sample_options *o);
-
-/* One block of Philox4x32-10. tested: the Random123 known answers. */
-void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
  * room for 3 * n + 1; returns the length, NUL-terminated. */

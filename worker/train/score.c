@@ -21,11 +21,11 @@ double score_bits_per_byte(const struct score_sum *s)
 struct scorer {
     const struct infer *in;
     const struct data *d;
-    double *rows;        /* [P * T] gathered, rank order */
-    double *nll;         /* [P * T] by position in the window */
+    double *rows; /* [P * T] gathered, rank order */
+    double *nll;  /* [P * T] by position in the window */
     int64_t S;
-    int64_t document;    /* the one being read */
-    struct score_sum sum;/* of that one */
+    int64_t document;     /* the one being read */
+    struct score_sum sum; /* of that one */
     struct artifact out;
 };
 
@@ -91,8 +91,10 @@ static int read_window(struct scorer *s, int64_t window, int64_t n_targets, stru
         if (first + i + 1 == end && finish_document(s, out, e)) return -1;
     }
     if (seen != n_targets)
-        return err_set(e, ERR_INTERNAL, "window %lld has %lld targets in the text and %lld in the "
-                       "batch", (long long)window, (long long)seen, (long long)n_targets);
+        return err_set(e, ERR_INTERNAL,
+                       "window %lld has %lld targets in the text and %lld in the "
+                       "batch",
+                       (long long)window, (long long)seen, (long long)n_targets);
     return 0;
 }
 
@@ -117,16 +119,20 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
 {
     struct model *m = s->in->model;
     const struct job_spec *spec = s->in->spec;
-    struct batch_options bo = {.seq_len = s->S, .seed = spec->seed, .causal = true,
+    struct batch_options bo = {.seq_len = s->S,
+                               .seed = spec->seed,
+                               .causal = true,
                                .document_mask = spec->data.document_mask,
-                               .reset_positions = spec->data.reset_positions, .in_order = true};
+                               .reset_positions = spec->data.reset_positions,
+                               .in_order = true};
     bool writer = m->sp.shard.r == 0;
     int64_t T = m->sp.shard.T;
     infer_at(s->in, window + 1);
     if (data_batch(s->d, &bo, &m->sp.shard, window, &m->batch, e)) return -1;
     if (model_forward(m, &m->batch, e)) return -1;
     if (sum_window(s, window, out, e)) return -1;
-    if (!m->comm) memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
+    if (!m->comm)
+        memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
                          m->bounce, e))
         return -1;
@@ -141,7 +147,8 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
     int rc = -1;
     *out = (struct score){.n_documents = data_stats(d)->n_documents,
-                          .n_windows = data_samples(d, s.S), .ledger_equal = true};
+                          .n_windows = data_samples(d, s.S),
+                          .ledger_equal = true};
     s.rows = calloc(n_rows, sizeof *s.rows);
     s.nll = calloc(n_rows, sizeof *s.nll);
     if (!s.rows || !s.nll) {

@@ -23,7 +23,7 @@ double score_bits_per_byte(const struct score_sum *s); /* NaN without bytes */
 struct score {
     struct score_sum total; /* rank 0 */
     int64_t n_documents, n_windows;
-    bool ledger_equal; /* every window moved what the formula says, on every rank */
+    bool ledger_equal;             /* every window moved what the formula says, on every rank */
     struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
 };
 

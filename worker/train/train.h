@@ -37,7 +37,7 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    int mutant;
+    int mutant;                      /* tests only: enum sp_mutant */
 };
 
 struct train {
@@ -49,7 +49,6 @@ struct train {
     float *grad_acc; /* NULL: model.grad is the step's gradient */
     int64_t step;    /* optimizer steps done: set it on resume */
     bool others_ok;  /* did every rank's counts hold in the steps before */
-    int mutant;
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call

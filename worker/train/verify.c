@@ -18,7 +18,9 @@
 static int run_ranks(const struct verify_args *a, struct verify *v, struct err *e)
 {
     struct model *m = a->model;
-    struct batch_options bo = {.seq_len = m->plan->S, .seed = a->spec->seed, .causal = true,
+    struct batch_options bo = {.seq_len = m->plan->S,
+                               .seed = a->spec->seed,
+                               .causal = true,
                                .document_mask = a->spec->data.document_mask,
                                .reset_positions = a->spec->data.reset_positions,
                                .mutant = a->mutant};
@@ -79,12 +81,16 @@ static int run_reference(const struct verify_args *a, struct model *ref, struct 
     const struct model *m = a->model;
     double nll;
     plan_reference(a->spec, m->plan, plan);
-    struct model_options o = {.shape = &m->shape, .plan = plan, .be = m->be, .n_ranks = 1,
+    struct model_options o = {.shape = &m->shape,
+                              .plan = plan,
+                              .be = m->be,
+                              .n_ranks = 1,
                               .arena = (char *)a->arena + m->plan->reference_offset,
                               .params = m->params};
     if (model_init(ref, &o, e)) return -1;
     int64_t window = data_window(a->data, plan->S, a->spec->seed, 0);
     fill_reference(a, ref, window * plan->S);
+    v->reference_end = ref->arena_end;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
@@ -343,8 +349,9 @@ int verify_sentence(const struct job_spec *spec, const struct verify *v, struct 
     if (v->targets_1 != v->targets_p)
         return err_set(e, ERR_CORRUPT,
                        "%d ranks do not equal 1 rank: %lld targets instead of %lld, worst tensor "
-                       "%s: rel-L2 %.3g", v->n_ranks, (long long)v->targets_p,
-                       (long long)v->targets_1, v->row[0].name, v->row[0].rel_l2);
+                       "%s: rel-L2 %.3g",
+                       v->n_ranks, (long long)v->targets_p, (long long)v->targets_1, v->row[0].name,
+                       v->row[0].rel_l2);
     return err_set(e, ERR_CORRUPT,
                    "%d ranks do not equal 1 rank: loss %.9g differs by %.3g relative from %.9g "
                    "(allowed %.3g), logits by rel-L2 %.3g, worst tensor %s: rel-L2 %.3g "

@@ -42,6 +42,7 @@ struct verify { /* complete on rank 0 only */
     double logits_max_abs, logits_rel_l2;
     int n_rows;
     struct verify_row *row; /* owned, worst first */
+    int64_t reference_end;  /* bytes of the arena that the reference placed */
     bool ledger_equal;      /* this rank's counts; reduced over ranks */
     struct artifact_done artifact[VERIFY_ARTIFACTS];
 };
