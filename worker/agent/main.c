@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     struct loop *l = loop_create(NULL, NULL, &e);
     if (l && loop_signals(l, signos, 3, on_signal, &a, &e) == 0) a = agent_create(l, &o, &e);
-    if (the_agent)
+    if (a)
         loop_run(l);
     else
         log_error("agent.create", "why=\"%s\"", e.text);
