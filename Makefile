@@ -136,7 +136,7 @@ $(B)/gen/schema_sql.h: daemon/schema.sql
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
 $(B)/obj/daemon/store.o: $(B)/gen/schema_sql.h
-$(B)/obj/daemon/routes.o: $(B)/gen/openapi_yaml.h
+$(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
 
 # ---- tests ----------------------------------------------------------------------------------
 # A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
