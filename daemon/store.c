@@ -492,6 +492,11 @@ static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e
                    sqlite3_column_int64(st, 2));
 }
 
+static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->steps(c->arg, sqlite3_column_int64(st, 0), column(st, 1));
+}
+
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
     if (load_rows(s, "SELECT id, spec, plan, result FROM jobs WHERE " LIVE " ORDER BY id", c,
@@ -503,7 +508,11 @@ int store_load(struct store *s, const struct store_load *c, struct err *e)
         load_rows(s,
                   "SELECT m.job, m.epoch, m.seq FROM jobs AS j CROSS JOIN marks AS m "
                   "ON m.job = j.id WHERE j." LIVE,
-                  c, load_mark, e))
+                  c, load_mark, e) ||
+        load_rows(s,
+                  "SELECT j.id, m.data FROM jobs AS j JOIN metrics AS m ON m.seq = "
+                  "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
+                  c, load_steps, e))
         return -1;
     return 0;
 }

@@ -41,6 +41,8 @@ struct store_load {
     /* Its events, ascending over all of them. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int64_t seq);
+    /* The last row of its metrics. */
+    int (*steps)(void *arg, int64_t job, const char *data);
 };
 int store_load(struct store *s, const struct store_load *calls, struct err *e);
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */

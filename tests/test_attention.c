@@ -267,9 +267,21 @@ struct run {
     int64_t n_bad[MAX_P]; /* padding that is not exactly 0, and broken guards */
 };
 
-/* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads. */
+/* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads; isa: NULL is the best. */
 static struct be *devices[MAX_P][3];
 static char *scratches[MAX_P][3];
+static const char *isa;
+
+static void devices_close(void)
+{
+    for (int r = 0; r < MAX_P; r++)
+        for (int t = 1; t <= 2; t++) {
+            be_close(devices[r][t]);
+            free(scratches[r][t]);
+            devices[r][t] = NULL;
+            scratches[r][t] = NULL;
+        }
+}
 
 static struct be *device(int rank, int n_threads)
 {
@@ -635,6 +647,21 @@ static void test_workspace_is_independent_of_ranks(void)
     }
 }
 
+/* The instruction sets below the best one. */
+static void test_other_isas(void)
+{
+    for (const char *const *i = be_isas() + 1; *i; i++) {
+        devices_close();
+        isa = *i;
+        product(37, small, 3, 1, 2);
+        check_problem(problem_make(1000, 3, 1, 24, DOCS_FIVE, true), 0, 1);
+        check_problem(problem_make(4096, 1, 1, 16, DOCS_ONE, false), 0, 5);
+        check_bits(problem_make(1000, 6, 2, 16, DOCS_ONE, true));
+    }
+    devices_close();
+    isa = NULL;
+}
+
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 struct decode {
@@ -751,13 +778,14 @@ static void test_mutants_are_caught(void)
 }
 #endif
 
-int main(int argc, char **argv)
+int main(void)
 {
-    bool quick = argc > 1 && !strcmp(argv[1], "quick"); /* under sanitizers */
+    bool quick = getenv("SEQD_TEST_SMALL") != NULL;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     quick = true;
 #endif
 #ifdef SEQD_MUTANTS
+    quick = true;
     RUN(test_mutants_are_caught);
 #endif
     RUN(test_1);
@@ -767,14 +795,11 @@ int main(int argc, char **argv)
     if (!quick) RUN(test_4096);
     RUN(test_extreme_scores);
     if (!quick) RUN(test_rank_bits);
+    if (!quick) RUN(test_other_isas);
     RUN(test_run_to_run_bits);
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
-    for (int r = 0; r < MAX_P; r++)
-        for (int t = 1; t <= 2; t++) {
-            be_close(devices[r][t]);
-            free(scratches[r][t]);
-        }
+    devices_close();
     printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
     return test_done("attention");
 }

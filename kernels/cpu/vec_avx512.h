@@ -79,6 +79,38 @@ static inline float v_hmax(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
+/* r[i][j] becomes r[j][i]: pairs, quadruples, then 128-bit blocks twice. */
+static inline void v_transpose(vf r[VL])
+{
+    vf a[VL], b[VL];
+#pragma GCC unroll 8
+    for (int i = 0; i < VL; i += 2) {
+        a[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < VL; i += 4) {
+        __m512d x = _mm512_castps_pd(a[i]), y = _mm512_castps_pd(a[i + 2]);
+        __m512d z = _mm512_castps_pd(a[i + 1]), w = _mm512_castps_pd(a[i + 3]);
+        b[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+        b[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(z, w));
+        b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(z, w));
+    }
+    /* b[4g + c] holds in block q the column 4q + c of rows 4g .. 4g + 3 */
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        vf lo01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
+        vf lo23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
+        vf hi01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
+        vf hi23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
+        r[c] = _mm512_shuffle_f32x4(lo01, lo23, 0x88);
+        r[8 + c] = _mm512_shuffle_f32x4(lo01, lo23, 0xdd);
+        r[4 + c] = _mm512_shuffle_f32x4(hi01, hi23, 0x88);
+        r[12 + c] = _mm512_shuffle_f32x4(hi01, hi23, 0xdd);
+    }
+}
+
 /* n = the integer nearest to x; 2^n p, 0 where that is too small for a float. */
 static inline vf v_round(vf x)
 {

@@ -84,6 +84,16 @@ static inline float v_hmax(vf x)
     return m;
 }
 
+/* r[i][j] becomes r[j][i]. */
+static inline void v_transpose(vf r[VL])
+{
+    vf a = r[0], b = r[1], c = r[2], d = r[3];
+    r[0] = (vf){a[0], b[0], c[0], d[0]};
+    r[1] = (vf){a[1], b[1], c[1], d[1]};
+    r[2] = (vf){a[2], b[2], c[2], d[2]};
+    r[3] = (vf){a[3], b[3], c[3], d[3]};
+}
+
 /* n = the integer nearest to x, for |x| < 2^22; 2^n p for n in [-126, 127], 0 below. */
 static inline vf v_round(vf x)
 {

@@ -1,0 +1,396 @@
+/* bench_kernels: speed of the operations that matter, as fractions of what this machine can do.
+ *
+ *     bench_kernels [word]      only operations whose name contains word
+ *
+ * The multiply-add peak is measured first, on one core and on all threads, with nothing but
+ * registers in the loop. Every figure is the best of several short runs, because other programs
+ * share the machine; a table line is followed by the same as JSON. Flops of attention count visible
+ * pairs only: 4 D a pair and head forward, 10 D backward. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+#include "tests/box.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define ROUNDS_MS 400 /* at most so long for one figure, at least 3 rounds */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the peak ------------------------------------------------------------------------------ */
+
+#define PEAK_STEPS 200000
+
+#if defined(__x86_64__)
+#define PEAK_ACC 24
+__attribute__((target("avx512f"))) static double peak_avx512(void)
+{
+    __m512 acc[PEAK_ACC], x = _mm512_set1_ps(1e-9f), y = _mm512_set1_ps(0.999f);
+#pragma GCC unroll 24
+    for (int i = 0; i < PEAK_ACC; i++) acc[i] = _mm512_set1_ps((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < PEAK_ACC; i++) {
+            acc[i] = _mm512_fmadd_ps(acc[i], y, x);
+            __asm__ volatile("" : "+v"(acc[i])); /* stays in its register */
+        }
+    }
+#pragma GCC unroll 24
+    for (int i = 1; i < PEAK_ACC; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    volatile float keep = _mm512_reduce_add_ps(acc[0]);
+    (void)keep;
+    return 2.0 * 16 * PEAK_ACC * PEAK_STEPS;
+}
+#endif
+
+/* Without AVX-512: products and sums in the compiler's vectors of 4. */
+static double peak_portable(void)
+{
+    typedef float v4 __attribute__((vector_size(16)));
+    v4 acc[12], x = {1e-9f, 1e-9f, 1e-9f, 1e-9f}, y = {0.9f, 0.9f, 0.9f, 0.9f};
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) acc[i] = x * (float)i;
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++) {
+            acc[i] = acc[i] * y + x;
+#if defined(__x86_64__)
+            __asm__ volatile("" : "+x"(acc[i]));
+#endif
+        }
+    }
+    volatile float keep = 0;
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) keep += acc[i][0];
+    return 2.0 * 4 * 12 * PEAK_STEPS;
+}
+
+static double peak_work(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return peak_avx512();
+#endif
+    return peak_portable();
+}
+
+static void peak_task(void *arg, int64_t task, int worker)
+{
+    ((double *)arg)[task] = peak_work();
+}
+
+static double measure_peak(int n_threads) /* GFLOP/s */
+{
+    struct pool *p = pool_open(n_threads, NULL);
+    double best = INFINITY, work[POOL_MAX_THREADS], sum = 0;
+    for (int r = 0; r < 400; r++) {
+        double t = now_s();
+        pool_run(p, peak_task, work, n_threads);
+        best = fmin(best, now_s() - t);
+    }
+    for (int i = 0; i < n_threads; i++) sum += work[i];
+    pool_close(p);
+    return sum / best * 1e-9;
+}
+
+/* ---- a figure ------------------------------------------------------------------------------ */
+
+static struct be *be;
+static double peak, copy_rate; /* of this many threads: GFLOP/s, GB/s */
+static const char *only;
+
+static double best_time(void (*run)(void *), void *arg)
+{
+    double best = INFINITY, start = now_s();
+    for (int r = 0; r < 3 || (now_s() - start < ROUNDS_MS * 1e-3 && r < 200); r++) {
+        double t = now_s();
+        run(arg);
+        best = fmin(best, now_s() - t);
+    }
+    return best;
+}
+
+static void report(const char *op, const char *shape, double work, const char *unit, double limit,
+                   double seconds)
+{
+    double rate = work / seconds * 1e-9;
+    printf("%-14s %-34s %dt %9.1f %-8s %5.2f of peak %10.3f ms\n", op, shape, be->n_threads, rate,
+           unit, rate / limit, seconds * 1e3);
+    printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"shape\":\"%s\",\"isa\":\"%s\",\"threads\":%d,"
+           "\"rate\":%.2f,\"unit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.4f}\n",
+           op, shape, be->isa, be->n_threads, rate, unit, rate / limit, seconds * 1e3);
+    fflush(stdout);
+}
+
+static bool wanted(const char *op)
+{
+    return !only || strstr(op, only);
+}
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+static void run_gemm(void *arg)
+{
+    be->ops->gemm(be, arg);
+}
+
+static void bench_gemm(int64_t M, int64_t N, int64_t K, bool ta, bool tb)
+{
+    const char *op = ta ? "gemm_dw" : tb ? "gemm_y" : "gemm_dx";
+    if (!wanted(op)) return;
+    struct box a = box_new(ta ? K : M, ta ? M : K, 0), b = box_new(tb ? N : K, tb ? K : N, 0);
+    struct box c = box_new(M, N, 0);
+    box_random(a, 1, 1), box_random(b, 2, 1), box_fill(c, 0);
+    struct gemm_args g = {a.t, b.t, c.t, ta, tb, ta};
+    char shape[64];
+    snprintf(shape, sizeof shape, "M %lld N %lld K %lld", (long long)M, (long long)N, (long long)K);
+    double work = 2.0 * (double)M * (double)N * (double)K;
+    report(op, shape, work, "GFLOP/s", peak, best_time(run_gemm, &g));
+    box_free(&a), box_free(&b), box_free(&c);
+}
+
+struct attn_bench {
+    struct attn_fwd_args fwd;
+    struct attn_bwd_args bwd;
+    struct box o, ml;
+};
+
+static void run_attn_fwd(void *arg)
+{
+    struct attn_bench *x = arg;
+    box_fill(x->ml, 0);
+    for (int64_t i = 0; i < x->ml.t.rows / 2 * x->ml.t.ld; i++) x->fwd.m[i] = -INFINITY;
+    be->ops->attn_fwd(be, &x->fwd);
+}
+
+static void run_attn_bwd(void *arg)
+{
+    be->ops->attn_bwd(be, &((struct attn_bench *)arg)->bwd);
+}
+
+static void bench_attn(int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D, bool causal)
+{
+    if (!wanted("attn_fwd") && !wanted("attn_bwd")) return;
+    int64_t *lo = calloc((size_t)Tq, sizeof *lo), *hi = calloc((size_t)Tq, sizeof *hi);
+    double pairs = 0;
+    for (int64_t i = 0; i < Tq; i++) {
+        hi[i] = causal ? S - Tq + i + 1 : S;
+        pairs += (double)hi[i];
+    }
+    struct box q = box_new(Tq, H * D, 0), kv = box_new(S, 2 * Hk * D, 0),
+               d_o = box_new(Tq, H * D, 0);
+    struct box o = box_new(Tq, H * D, 0), dq = box_new(Tq, H * D, 0);
+    struct box dkv = box_new(S, 2 * Hk * D, 0), ml = box_new(2 * H, Tq, 0),
+               delta = box_new(H, Tq, 0);
+    box_random(q, 1, 1), box_random(kv, 2, 1), box_random(d_o, 3, 1);
+    box_fill(o, 0), box_fill(dq, 0), box_fill(dkv, 0), box_fill(delta, 0);
+    float scale = (float)(1 / sqrt((double)D)), *m = ml.t.data, *l = box_at(ml, H, 0);
+    struct attn_bench x = {
+        .fwd = {q.t, kv.t, o.t, m, l, Tq, lo, hi, 0, H, Hk, D, scale},
+        .bwd = {q.t, kv.t, d_o.t, dq.t, dkv.t, m, delta.t.data, Tq, lo, hi, 0, H, Hk, D, scale},
+        .o = o,
+        .ml = ml,
+    };
+    char shape[64];
+    snprintf(shape, sizeof shape, "Tq %lld S %lld H %lld/%lld D %lld%s", (long long)Tq,
+             (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
+    double flops = pairs * (double)H * (double)D;
+    double fwd = best_time(run_attn_fwd, &x);
+    report("attn_fwd", shape, 4 * flops, "GFLOP/s", peak, fwd);
+    box_fill(o, 0);
+    run_attn_fwd(&x);
+    be->ops->attn_finish(be, &(struct attn_finish_args){o.t, m, l, Tq, H, D});
+    double bwd = best_time(run_attn_bwd, &x);
+    report("attn_bwd", shape, 10 * flops, "GFLOP/s", peak, bwd);
+    report("attn_both", shape, 14 * flops, "GFLOP/s", peak, fwd + bwd);
+    box_free(&q), box_free(&kv), box_free(&d_o), box_free(&o), box_free(&dq), box_free(&dkv);
+    box_free(&ml), box_free(&delta);
+    free(lo), free(hi);
+}
+
+/* Operations on rows move memory: their limit is a copy by as many threads. */
+struct rows_bench {
+    struct rmsnorm_fwd_args norm_fwd;
+    struct rmsnorm_bwd_args norm_bwd;
+    struct rope_args rope;
+    struct swiglu_fwd_args swiglu_fwd;
+    struct swiglu_bwd_args swiglu_bwd;
+    struct xent_args xent;
+    struct adamw_args adamw;
+    struct sumsq_args sumsq;
+    struct add_args add;
+};
+
+static void run_norm_fwd(void *p)
+{
+    be->ops->rmsnorm_fwd(be, &((struct rows_bench *)p)->norm_fwd);
+}
+static void run_norm_bwd(void *p)
+{
+    be->ops->rmsnorm_bwd(be, &((struct rows_bench *)p)->norm_bwd);
+}
+static void run_rope(void *p)
+{
+    be->ops->rope(be, &((struct rows_bench *)p)->rope);
+}
+static void run_swiglu_fwd(void *p)
+{
+    be->ops->swiglu_fwd(be, &((struct rows_bench *)p)->swiglu_fwd);
+}
+static void run_swiglu_bwd(void *p)
+{
+    be->ops->swiglu_bwd(be, &((struct rows_bench *)p)->swiglu_bwd);
+}
+static void run_xent(void *p)
+{
+    be->ops->xent(be, &((struct rows_bench *)p)->xent);
+}
+static void run_adamw(void *p)
+{
+    be->ops->adamw(be, &((struct rows_bench *)p)->adamw);
+}
+static void run_sumsq(void *p)
+{
+    be->ops->sumsq(be, &((struct rows_bench *)p)->sumsq);
+}
+static void run_add(void *p)
+{
+    be->ops->add(be, &((struct rows_bench *)p)->add);
+}
+
+#define ROWS_T 4096
+#define ROWS_C 768
+#define ROWS_I 2048
+#define ROWS_N ((int64_t)ROWS_T * ROWS_I)
+
+static void bench_rows(void)
+{
+    static int64_t pos[ROWS_T];
+    static int32_t targets[ROWS_T];
+    static double nll[ROWS_T], freq[32], sums[ROWS_N / SUMSQ_BLOCK + 1];
+    static float rstd[ROWS_T];
+    for (int i = 0; i < ROWS_T; i++) pos[i] = i, targets[i] = i % 256;
+    for (int i = 0; i < 32; i++) freq[i] = pow(10000, -i / 32.0);
+    struct box g = box_new(1, ROWS_C, 0), dg = box_new(1, ROWS_C, 0);
+    struct box a = box_new(ROWS_T, ROWS_I, 0), b = box_new(ROWS_T, ROWS_I, 0);
+    struct box c = box_new(ROWS_T, ROWS_I, 0), gu = box_new(ROWS_T, 2 * ROWS_I, 0);
+    struct box d = box_new(ROWS_T, ROWS_I, 0);
+    box_random(g, 1, 1), box_random(a, 2, 1), box_random(b, 3, 1), box_random(gu, 4, 1);
+    box_random(c, 5, 0.1), box_fill(dg, 0), box_fill(d, 0.01f);
+    struct tensor x = {a.t.data, ROWS_T, ROWS_C, ROWS_C, DT_F32};
+    struct tensor y = {b.t.data, ROWS_T, ROWS_C, ROWS_C, DT_F32};
+    struct tensor z = {c.t.data, ROWS_T, ROWS_C, ROWS_C, DT_F32};
+    struct tensor logits = {d.t.data, ROWS_T, 258, 258, DT_F32};
+    struct rows_bench r = {
+        .norm_fwd = {x, y, g.t.data, rstd, 1e-5f},
+        .norm_bwd = {x, y, z, g.t.data, rstd, dg.t.data, true},
+        .rope = {x, pos, freq, 12, 64, false},
+        .swiglu_fwd = {gu.t, a.t},
+        .swiglu_bwd = {gu.t, a.t, gu.t},
+        .xent = {logits, targets, nll, 1e-3f, true},
+        .adamw = {a.t.data, b.t.data, d.t.data, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9},
+        .sumsq = {c.t.data, ROWS_N, sums},
+        .add = {b.t.data, c.t.data, ROWS_N},
+    };
+    static const struct {
+        const char *op, *shape;
+        void (*run)(void *);
+        double n_floats; /* read and written */
+    } table[] = {
+        {"rmsnorm_fwd", "T 4096 C 768", run_norm_fwd, 2.0 * ROWS_T * ROWS_C},
+        {"rmsnorm_bwd", "T 4096 C 768", run_norm_bwd, 6.0 * ROWS_T * ROWS_C},
+        {"rope", "T 4096 H 12 D 64", run_rope, 2.0 * ROWS_T * ROWS_C},
+        {"swiglu_fwd", "T 4096 I 2048", run_swiglu_fwd, 3.0 * ROWS_T * ROWS_I},
+        {"swiglu_bwd", "T 4096 I 2048", run_swiglu_bwd, 5.0 * ROWS_T * ROWS_I},
+        {"xent", "T 4096 V 258", run_xent, 4.0 * ROWS_T * 258},
+        {"adamw", "8.4 M", run_adamw, 7.0 * ROWS_N},
+        {"sumsq", "8.4 M", run_sumsq, 1.0 * ROWS_N},
+        {"add", "8.4 M", run_add, 3.0 * ROWS_N},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (wanted(table[i].op))
+            report(table[i].op, table[i].shape, 4 * table[i].n_floats, "GB/s", copy_rate,
+                   best_time(table[i].run, &r));
+    box_free(&g), box_free(&dg), box_free(&a), box_free(&b), box_free(&c), box_free(&gu);
+    box_free(&d);
+}
+
+static void copy_task(void *arg, int64_t task, int worker)
+{
+    char *p = arg;
+    memcpy(p + task * (8 << 20), p + (task + POOL_MAX_THREADS / 16) * (8 << 20), 8 << 20);
+}
+
+/* GB/s read and written by n threads, each with its own 8 MiB. */
+static double measure_copy(int n_threads)
+{
+    struct pool *p = pool_open(n_threads, NULL);
+    int64_t n = POOL_MAX_THREADS / 16; /* 64 tasks */
+    char *mem = malloc((size_t)n * 2 * (8 << 20));
+    memset(mem, 1, (size_t)n * 2 * (8 << 20));
+    double best = INFINITY;
+    for (int r = 0; r < 5; r++) {
+        double t = now_s();
+        pool_run(p, copy_task, mem, n);
+        best = fmin(best, now_s() - t);
+    }
+    free(mem);
+    pool_close(p);
+    return (double)n * 2 * (8 << 20) / best * 1e-9;
+}
+
+static void bench_all(int n_threads)
+{
+    struct err e;
+    be = be_open(&(struct be_options){"cpu", getenv("BENCH_ISA"), n_threads, NULL}, &e);
+    if (!be) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
+    peak = measure_peak(n_threads);
+    copy_rate = measure_copy(n_threads);
+    printf("-- %s, %d thread(s): peak %.1f GFLOP/s, copy %.1f GB/s\n", be->isa, n_threads, peak,
+           copy_rate);
+    static const int64_t sizes[][2] = {{768, 768},   {2048, 768}, {768, 3072},
+                                       {1024, 1024}, {256, 256},  {2048, 2048}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t out = sizes[i][0], in = sizes[i][1], T = 4096;
+        bench_gemm(T, out, in, false, true);
+        bench_gemm(T, in, out, false, false);
+        bench_gemm(out, in, T, true, false);
+    }
+    bench_gemm(1, 2048, 768, false, true);
+    bench_gemm(16, 2048, 768, false, true);
+    bench_attn(4096, 4096, 12, 12, 64, true);
+    bench_attn(4096, 4096, 12, 4, 64, true);
+    bench_attn(4096, 4096, 6, 6, 128, true);
+    bench_attn(1024, 1024, 12, 12, 64, true);
+    bench_attn(1024, 1024, 12, 1, 64, false);
+    bench_attn(1024, 1024, 16, 16, 32, true);
+    bench_attn(1, 4096, 12, 4, 64, false);
+    if (getenv("BENCH_LONG")) bench_attn(16384, 16384, 12, 12, 64, true);
+    bench_rows();
+    be_close(be);
+}
+
+int main(int argc, char **argv)
+{
+    only = argc > 1 ? argv[1] : NULL;
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    const char *threads = getenv("BENCH_THREADS");
+    if (threads) n = strtol(threads, NULL, 10);
+    if (n < 1 || n > 64) n = n < 1 ? 1 : 64;
+    bench_all(1);
+    if (n > 1) bench_all((int)n);
+    return 0;
+}

@@ -1,0 +1,250 @@
+/* ref.h: every operation of kernels/backend.h in float64, as obvious as it can be written. It
+ * shares no code and no layout trick with the kernels: matrices are dense, sums are plain loops. */
+#ifndef SEQD_TESTS_REF_H
+#define SEQD_TESTS_REF_H
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include "kernels/backend.h"
+
+struct mat { /* dense, row-major, owned */
+    int64_t rows, cols;
+    double *p;
+};
+
+#define MAT(m, i, j) ((m).p[(i) * (m).cols + (j)])
+
+static inline struct mat mat_new(int64_t rows, int64_t cols) /* zeros */
+{
+    assert(rows >= 0 && cols >= 0 && rows * cols < (int64_t)1 << 30);
+    return (struct mat){rows, cols, calloc((size_t)(rows * cols) + 1, sizeof(double))};
+}
+static inline void mat_free(struct mat *m)
+{
+    free(m->p);
+    m->p = NULL;
+}
+static inline struct mat mat_of(struct tensor t)
+{
+    struct mat m = mat_new(t.rows, t.cols);
+    for (int64_t i = 0; i < t.rows; i++)
+        for (int64_t j = 0; j < t.cols; j++) MAT(m, i, j) = ((const float *)t.data)[i * t.ld + j];
+    return m;
+}
+
+/* |got - want| / |want| over all elements, and the plain norm of got where want is zero. */
+static inline double ref_rel_l2(struct tensor got, struct mat want)
+{
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < want.rows; i++)
+        for (int64_t j = 0; j < want.cols; j++) {
+            double x = ((const float *)got.data)[i * got.ld + j], y = MAT(want, i, j);
+            diff += (x - y) * (x - y);
+            norm += y * y;
+        }
+    if (isnan(diff)) return INFINITY;
+    return sqrt(norm > 0 ? diff / norm : diff);
+}
+
+/* c (+)= op(a) op(b) */
+static inline void ref_gemm(struct mat a, bool trans_a, struct mat b, bool trans_b, struct mat c,
+                            bool accumulate)
+{
+    int64_t K = trans_a ? a.rows : a.cols;
+    for (int64_t i = 0; i < c.rows; i++)
+        for (int64_t j = 0; j < c.cols; j++) {
+            double s = accumulate ? MAT(c, i, j) : 0;
+            for (int64_t k = 0; k < K; k++)
+                s += (trans_a ? MAT(a, k, i) : MAT(a, i, k)) *
+                     (trans_b ? MAT(b, j, k) : MAT(b, k, j));
+            MAT(c, i, j) = s;
+        }
+}
+
+/* The sizes and the mask of an attention problem; key row t has global index kv_pos + t. */
+struct ref_attn {
+    int64_t n_heads, n_kv_heads, head_dim;
+    double scale;
+    const int64_t *lo, *hi;
+    int64_t kv_pos;
+};
+
+static inline double ref_score(const struct ref_attn *a, struct mat q, struct mat kv, int64_t h,
+                               int64_t i, int64_t t)
+{
+    int64_t D = a->head_dim, g = h / (a->n_heads / a->n_kv_heads);
+    double s = 0;
+    for (int64_t d = 0; d < D; d++) s += MAT(q, i, h * D + d) * MAT(kv, t, g * D + d);
+    return s * a->scale;
+}
+
+static inline bool ref_sees(const struct ref_attn *a, int64_t i, int64_t t)
+{
+    return a->lo[i] <= a->kv_pos + t && a->kv_pos + t < a->hi[i];
+}
+
+/* o [Tq, H*D] normalised, lse [H, Tq] natural; a row that sees nobody: 0 and -inf. */
+static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
+                                struct mat lse)
+{
+    int64_t D = a->head_dim, Hk = a->n_kv_heads;
+    double *s = malloc((size_t)(kv.rows + 1) * sizeof *s);
+    for (int64_t h = 0; h < a->n_heads; h++)
+        for (int64_t i = 0; i < q.rows; i++) {
+            int64_t g = h / (a->n_heads / Hk);
+            double max = -INFINITY, sum = 0;
+            for (int64_t t = 0; t < kv.rows; t++) {
+                if (!ref_sees(a, i, t)) continue;
+                s[t] = ref_score(a, q, kv, h, i, t);
+                if (s[t] > max) max = s[t];
+            }
+            for (int64_t d = 0; d < D; d++) MAT(o, i, h * D + d) = 0;
+            for (int64_t t = 0; t < kv.rows; t++) {
+                if (!ref_sees(a, i, t)) continue;
+                double p = exp(s[t] - max);
+                sum += p;
+                for (int64_t d = 0; d < D; d++)
+                    MAT(o, i, h * D + d) += p * MAT(kv, t, (Hk + g) * D + d);
+            }
+            MAT(lse, h, i) = sum > 0 ? max + log(sum) : -INFINITY;
+            for (int64_t d = 0; d < D && sum > 0; d++) MAT(o, i, h * D + d) /= sum;
+        }
+    free(s);
+}
+
+/* dq and dkv += gradients, given the results of ref_attn_fwd. */
+static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
+                                struct mat lse, struct mat d_o, struct mat dq, struct mat dkv)
+{
+    int64_t D = a->head_dim, Hk = a->n_kv_heads;
+    for (int64_t h = 0; h < a->n_heads; h++)
+        for (int64_t i = 0; i < q.rows; i++) {
+            int64_t g = h / (a->n_heads / Hk);
+            double delta = 0;
+            for (int64_t d = 0; d < D; d++) delta += MAT(o, i, h * D + d) * MAT(d_o, i, h * D + d);
+            for (int64_t t = 0; t < kv.rows; t++) {
+                if (!ref_sees(a, i, t)) continue;
+                double p = exp(ref_score(a, q, kv, h, i, t) - MAT(lse, h, i)), dp = 0;
+                for (int64_t d = 0; d < D; d++)
+                    dp += MAT(d_o, i, h * D + d) * MAT(kv, t, (Hk + g) * D + d);
+                double ds = p * (dp - delta) * a->scale;
+                for (int64_t d = 0; d < D; d++) {
+                    MAT(dq, i, h * D + d) += ds * MAT(kv, t, g * D + d);
+                    MAT(dkv, t, g * D + d) += ds * MAT(q, i, h * D + d);
+                    MAT(dkv, t, (Hk + g) * D + d) += p * MAT(d_o, i, h * D + d);
+                }
+            }
+        }
+}
+
+/* g [1, C], rstd [T, 1] out */
+static inline void ref_rmsnorm_fwd(struct mat x, struct mat g, double eps, struct mat y,
+                                   struct mat rstd)
+{
+    for (int64_t t = 0; t < x.rows; t++) {
+        double ss = 0;
+        for (int64_t c = 0; c < x.cols; c++) ss += MAT(x, t, c) * MAT(x, t, c);
+        double r = 1 / sqrt(ss / (double)x.cols + eps);
+        for (int64_t c = 0; c < x.cols; c++) MAT(y, t, c) = MAT(x, t, c) * r * MAT(g, 0, c);
+        MAT(rstd, t, 0) = r;
+    }
+}
+
+/* dx += and dg [1, C] += */
+static inline void ref_rmsnorm_bwd(struct mat x, struct mat g, struct mat rstd, struct mat dy,
+                                   struct mat dx, struct mat dg)
+{
+    for (int64_t t = 0; t < x.rows; t++) {
+        double r = MAT(rstd, t, 0), dot = 0;
+        for (int64_t c = 0; c < x.cols; c++) dot += MAT(dy, t, c) * MAT(g, 0, c) * MAT(x, t, c);
+        for (int64_t c = 0; c < x.cols; c++) {
+            MAT(dx, t, c) += r * MAT(g, 0, c) * MAT(dy, t, c) -
+                             r * r * r * MAT(x, t, c) * dot / (double)x.cols;
+            MAT(dg, 0, c) += MAT(dy, t, c) * MAT(x, t, c) * r;
+        }
+    }
+}
+
+static inline void ref_rope(struct mat x, const int64_t *pos, const double *inv_freq,
+                            int64_t n_heads, int64_t D, bool inverse)
+{
+    for (int64_t t = 0; t < x.rows; t++)
+        for (int64_t h = 0; h < n_heads; h++)
+            for (int64_t j = 0; j < D / 2; j++) {
+                double angle = (inverse ? -1.0 : 1.0) * (double)pos[t] * inv_freq[j];
+                double u = MAT(x, t, h * D + j), v = MAT(x, t, h * D + D / 2 + j);
+                MAT(x, t, h * D + j) = u * cos(angle) - v * sin(angle);
+                MAT(x, t, h * D + D / 2 + j) = v * cos(angle) + u * sin(angle);
+            }
+}
+
+static inline void ref_swiglu_fwd(struct mat gu, struct mat a)
+{
+    for (int64_t t = 0; t < a.rows; t++)
+        for (int64_t c = 0; c < a.cols; c++) {
+            double g = MAT(gu, t, c);
+            MAT(a, t, c) = g / (1 + exp(-g)) * MAT(gu, t, a.cols + c);
+        }
+}
+
+static inline void ref_swiglu_bwd(struct mat gu, struct mat da, struct mat dgu)
+{
+    for (int64_t t = 0; t < da.rows; t++)
+        for (int64_t c = 0; c < da.cols; c++) {
+            double g = MAT(gu, t, c), u = MAT(gu, t, da.cols + c), s = 1 / (1 + exp(-g));
+            MAT(dgu, t, c) = MAT(da, t, c) * u * (s + g * s * (1 - s));
+            MAT(dgu, t, da.cols + c) = MAT(da, t, c) * g * s;
+        }
+}
+
+static inline void ref_embed_fwd(struct mat table, const int32_t *ids, struct mat x)
+{
+    for (int64_t t = 0; t < x.rows; t++)
+        for (int64_t c = 0; c < x.cols; c++) MAT(x, t, c) = MAT(table, ids[t], c);
+}
+
+static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct mat dx)
+{
+    for (int64_t t = 0; t < dx.rows; t++)
+        for (int64_t c = 0; c < dx.cols; c++) MAT(dtable, ids[t], c) += MAT(dx, t, c);
+}
+
+/* logits become their gradient; nll [T] */
+static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll)
+{
+    for (int64_t t = 0; t < logits.rows; t++) {
+        double max = -INFINITY, sum = 0;
+        nll[t] = 0;
+        for (int64_t c = 0; c < logits.cols; c++) max = fmax(max, MAT(logits, t, c));
+        for (int64_t c = 0; c < logits.cols; c++) sum += exp(MAT(logits, t, c) - max);
+        if (targets[t] >= 0) nll[t] = max + log(sum) - MAT(logits, t, targets[t]);
+        for (int64_t c = 0; c < logits.cols; c++) {
+            double p = exp(MAT(logits, t, c) - max) / sum;
+            MAT(logits, t, c) = targets[t] < 0 ? 0 : scale * (p - (c == targets[t]));
+        }
+    }
+}
+
+static inline void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr,
+                             double b1, double b2, double eps, double wd, double clip, int64_t t)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double x = g[i] * clip;
+        m[i] = b1 * m[i] + (1 - b1) * x;
+        v[i] = b2 * v[i] + (1 - b2) * x * x;
+        double mh = m[i] / (1 - pow(b1, (double)t)), vh = v[i] / (1 - pow(b2, (double)t));
+        p[i] -= lr * (mh / (sqrt(vh) + eps) + wd * p[i]);
+    }
+}
+
+static inline double ref_sumsq(const double *g, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += g[i] * g[i];
+    return s;
+}
+
+#endif
