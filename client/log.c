@@ -8,7 +8,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define LOG_CHUNK    (1 << 20)
+#define LOG_CHUNK    65536
 #define LOG_PAUSE_MS 300
 
 /* Into a pipe or file the bytes go as they are; a terminal gets them cleaned. */

@@ -22,6 +22,7 @@ struct control {
     struct asks *asks;
     int64_t last_job, last_event;
     int64_t next_expect_ms;
+    bool paused;
     struct loop_timer *tick, *sched;
     char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
@@ -41,6 +42,11 @@ static int64_t machine_utc_ms(void)
 int64_t control_utc_ms(const struct control *c)
 {
     return c->o.utc_ms ? c->o.utc_ms() : machine_utc_ms();
+}
+
+int64_t control_now_ms(const struct control *c)
+{
+    return loop_now_ms(c->o.loop);
 }
 
 const struct job *control_job(const struct control *c, int64_t id)
@@ -410,6 +416,7 @@ static void run_sched(void *arg)
     struct control *c = arg;
     struct sched_node nodes[NODE_MAX];
     struct pass p = {.c = c};
+    if (c->paused) return;
     jobs_each(&c->jobs, enqueue, &p);
     if (!p.n) return;
     list_nodes(c, nodes);
@@ -520,6 +527,7 @@ static void on_down(void *arg, const char *name, const char *why)
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
     node_down(&c->nodes, name, loop_now_ms(c->o.loop));
+    if (c->paused) return; /* who asked is gone or about to go */
     asks_node_down(c->asks, name);
     want_sched(c);
 }
@@ -708,6 +716,11 @@ struct control *control_create(const struct control_options *o, struct err *e)
     loop_timer_set(c->tick, TICK_MS);
     want_sched(c);
     return c;
+}
+
+void control_pause(struct control *c)
+{
+    c->paused = true;
 }
 
 static void drop_attempt(void *arg, struct job *j)

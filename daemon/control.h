@@ -40,6 +40,7 @@ struct control_options {
 /* Replays the store. fails as store_load, or ERR_CORRUPT naming the job whose log does not fold. */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
+void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
 
 /* What link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
@@ -65,6 +66,7 @@ int control_n_live(const struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
 int64_t control_utc_ms(const struct control *c);
+int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
 /* ---- for attempt.c and ask.c ------------------------------------------------------------------ */
 

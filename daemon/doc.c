@@ -85,7 +85,6 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
     put_reason(&w, j);
     jwrite_int(&w, "priority", j->spec->priority);
-    put_labels(&w, j->spec);
     put_time(&w, "created_at", j->created_ms);
     put_time(&w, "started_at", j->started_ms);
     put_time(&w, "finished_at", j->finished_ms);
@@ -103,6 +102,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     else
         jwrite_null(&w, "last_metrics");
     put_error(&w, j);
+    put_labels(&w, j->spec); /* last: their keys are a person's, and readers of doc look for ours */
     jwrite_end(&w);
     return bare(&w, out);
 }

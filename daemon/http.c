@@ -131,7 +131,9 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
     jwrite_int(&w, "status", status);
     jwrite_str(&w, "detail", detail);
     jwrite_str(&w, "code", code);
-    jwrite_int(&w, "request_id", r->id);
+    char id[32];
+    snprintf(id, sizeof id, "%lld", (long long)r->id);
+    jwrite_str(&w, "request_id", id);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
     struct MHD_Response *resp = MHD_create_response_from_buffer(n > 0 ? (size_t)n : 0, body,

@@ -21,7 +21,7 @@
 #include "api/core/loop.h"
 
 #define HTTP_MAX_BODY    (1 << 20)
-#define HTTP_STREAM_SIZE 65536 /* what may wait in a stream: a slow reader costs no more */
+#define HTTP_STREAM_SIZE (2 * 65536) /* what may wait in a stream: a slow reader costs no more */
 
 struct http;
 struct http_req;

@@ -14,7 +14,8 @@
 
 #define JSON_DEPTH 32
 #define JSON_SPEC_SIZE                                                                             \
-    (6 * SPEC_TEXT_SIZE + 65536) /* every byte of text escaped, and the fields                     \
+    (6 * SPEC_TEXT_SIZE +                                                                          \
+     65536) /* every byte of text escaped, and the fields                     \
                                   */
 
 enum json_form {

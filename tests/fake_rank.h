@@ -1,5 +1,5 @@
 /* fake_rank.h: a rank without an engine, for tests of seqgang and seqw: it speaks the socket
- * protocol of api/core/rank.h and does what the name in the environment variable FAKE_RANK says.
+ * protocol of api/core/rank.h and does what the job's name says, or the environment variable FAKE_RANK.
  *
  *     int main(int argc, char **argv) { if (fake_rank_is(argv)) return fake_rank_main(); ... }
  *
@@ -85,12 +85,14 @@ static inline void fake_event(int rank, int type, const char *json)
     fake_send(rank, RANK_EVENT, &ev, sizeof ev.head + strlen(json));
 }
 
-/* FAKE_RANK is "what" (every rank) or "what:N" (rank N; the others do "wait"). */
+/* The job's name or FAKE_RANK is "what" (every rank) or "what:N" (rank N; the others do "wait"). */
+static const char *fake_plan = "";
+
 static inline bool fake_does(const char *what, int rank)
 {
-    const char *env = getenv("FAKE_RANK");
+    const char *env = fake_plan;
     size_t n = strlen(what);
-    if (!env || strncmp(env, what, n) != 0) return false;
+    if (strncmp(env, what, n) != 0) return false;
     return env[n] == 0 || (env[n] == ':' && atoi(env + n + 1) == rank);
 }
 
@@ -115,6 +117,8 @@ static inline int fake_rank_main(void)
     static struct fake_order o;
     fake_receive(RANK_ARGS, &o, sizeof o);
     int rank = o.args.rank;
+    if (getenv("FAKE_RANK")) fake_plan = getenv("FAKE_RANK");
+    if (o.spec.name) fake_plan = spec_text(&o.spec, o.spec.name);
     struct shm_head *h = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMFD, 0);
     if (h == MAP_FAILED || h->magic != SHM_MAGIC || (int)h->n_ranks != o.args.n_ranks) _exit(12);
     printf("rank %d of job %lld starts\n", rank, (long long)o.args.job);
