@@ -146,7 +146,7 @@ $(B)/tests/test_seqd_%: $(B)/obj/tests/test_seqd_%.o $(LIBDAEMON) $(LIBAPI) $(LI
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
-$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
+$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,-lpthread)

@@ -51,7 +51,8 @@ static int unknown(const char *what, const char *word, const char *const *words,
                    struct err *e)
 {
     const char *near = help_nearest(word, words, n);
-    if (near) return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
+    if (near)
+        return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
     return err_set(e, ERR_INVALID, "unknown %s \"%s\"", what, word);
 }
 
@@ -74,7 +75,8 @@ static int set_number(const struct option_row *r, const char *value, int64_t *ou
     char *end;
     long long v = strtoll(value, &end, 10);
     if (!*value || *end || v < 0 || v == LLONG_MAX)
-        return err_set(e, ERR_INVALID, "--%s \"%s\": want a whole number, 0 or more", r->name, value);
+        return err_set(e, ERR_INVALID, "--%s \"%s\": want a whole number, 0 or more", r->name,
+                       value);
     *out = v;
     return 0;
 }
@@ -199,7 +201,8 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     if (!url || !*url) url = DEFAULT_URL;
     if (*url == '/' || *url == '.') {
         if (read_address(url, out, size, e)) return -1;
-    } else if ((size_t)snprintf(out, size, "%s%s", strstr(url, "://") ? "" : "http://", url) >= size) {
+    } else if ((size_t)snprintf(out, size, "%s%s", strstr(url, "://") ? "" : "http://", url) >=
+               size) {
         return err_set(e, ERR_TOO_LARGE, "the URL is longer than %zu bytes", size - 1);
     }
     for (size_t n = strlen(out); n && out[n - 1] == '/'; n--) out[n - 1] = 0;
@@ -275,7 +278,8 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs)
     assert(c.arg);
     if (cli_parse(&c, argc, argv, verbs, &e)) {
         cli_fail(CLI_USAGE, "%s", e.text);
-        fprintf(stderr, "seqctl help%s%s says more\n", c.verb ? " " : "", c.verb ? c.verb->name : "");
+        fprintf(stderr, "seqctl help%s%s says more\n", c.verb ? " " : "",
+                c.verb ? c.verb->name : "");
         rc = CLI_USAGE;
     } else if (c.opt.version) {
         printf("seqctl %s\n", SEQD_VERSION);
@@ -288,15 +292,19 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs)
         rc = CLI_OK;
     } else if (!strcmp(c.verb->name, "help")) {
         const struct verb *v = c.n_args ? find_verb(c.arg[0], verbs) : NULL;
-        if (v) help_verb(stdout, v);
-        else if (!c.n_args) help_all(stdout, verbs);
-        else no_such_verb(c.arg[0], verbs, &e);
+        if (v)
+            help_verb(stdout, v);
+        else if (!c.n_args)
+            help_all(stdout, verbs);
+        else
+            no_such_verb(c.arg[0], verbs, &e);
         rc = c.n_args && !v ? cli_fail(CLI_USAGE, "%s", e.text) : CLI_OK;
     } else {
         look_at_terminal(&c);
         rc = connect_and_run(&c);
     }
     free(c.arg);
-    if (fflush(stdout) || ferror(stdout)) rc = rc ? rc : cli_fail(CLI_ERROR, "cannot write the output");
+    if (fflush(stdout) || ferror(stdout))
+        rc = rc ? rc : cli_fail(CLI_ERROR, "cannot write the output");
     return rc;
 }

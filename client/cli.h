@@ -4,6 +4,7 @@
 #define SEQD_CLIENT_CLI_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 

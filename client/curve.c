@@ -106,8 +106,10 @@ void curve_draw(const struct curve *c, int columns, int rows, double x_max, bool
         double fx = x_max > 0 ? c->x[i] / x_max : 0, fy = (c->y[i] - *y_low) / (*y_high - *y_low);
         int x = (int)lround(fmax(fx, 0) * (v.columns - 1));
         int y = v.rows - 1 - (int)lround(fy * (v.rows - 1));
-        if (i) stroke(&v, last_x, last_y, x, y);
-        else stroke(&v, x, y, x, y);
+        if (i)
+            stroke(&v, last_x, last_y, x, y);
+        else
+            stroke(&v, x, y, x, y);
         last_x = x, last_y = y;
     }
     for (int r = 0; r < rows; r++) render(&v, r, utf8, lines[r]);

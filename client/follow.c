@@ -18,9 +18,9 @@ struct line {
     const struct follow_item *item;
     struct sse sse;
     struct http_stream *stream;
-    bool ended;           /* `event: end` came */
-    int64_t retry_at_ms;  /* when stream is NULL */
-    int64_t lost_at_ms;   /* since when nothing was heard, or -1 */
+    bool ended;          /* `event: end` came */
+    int64_t retry_at_ms; /* when stream is NULL */
+    int64_t lost_at_ms;  /* since when nothing was heard, or -1 */
     int retry_ms;
 };
 
@@ -73,8 +73,10 @@ static void on_event(void *arg, const struct sse_event *ev)
     struct err e = {0};
     struct jv *v = jv_parse(ev->data, ev->size, &e);
     bool end = !strcmp(ev->name, "end");
-    if (v || end) l->item->call(l->run->f->arg, ev->name, v);
-    else cli_say(l->run->c, "an event that is no JSON was left out: %s", e.text);
+    if (v || end)
+        l->item->call(l->run->f->arg, ev->name, v);
+    else
+        cli_say(l->run->c, "an event that is no JSON was left out: %s", e.text);
     if (end) l->ended = true;
     jv_free(v);
 }
@@ -96,14 +98,16 @@ static int open_line(struct line *l)
     struct err e = {0};
     struct cli *c = l->run->c;
     char url[512];
-    if (!cli_url(c, url, sizeof url, &e)) http_set_url(c->http, url); /* a restart may move the port */
+    if (!cli_url(c, url, sizeof url, &e))
+        http_set_url(c->http, url); /* a restart may move the port */
     sse_restart(&l->sse);
-    l->stream = http_open(c->http,
-                          &(struct http_request){.method = "GET",
-                                                 .path = l->item->path,
-                                                 .accept = "text/event-stream",
-                                                 .last_event_id = l->sse.id[0] ? l->sse.id : NULL},
-                          on_bytes, l, &e);
+    l->stream = http_open(
+        c->http,
+        &(struct http_request){.method = "GET",
+                               .path = l->item->path,
+                               .accept = "text/event-stream",
+                               .last_event_id = l->sse.last_id[0] ? l->sse.last_id : NULL},
+        on_bytes, l, &e);
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
@@ -141,9 +145,11 @@ static int tend(struct follow_run *r, int *live)
     for (int i = 0; i < r->f->n_items; i++) {
         struct line *l = &r->line[i];
         int rc = CLI_OK;
-        bool first = !l->sse.started && !l->sse.id[0] && l->lost_at_ms < 0;
-        if (l->stream && (l->ended || http_done(l->stream, NULL))) rc = closed_line(l, first);
-        else if (!l->stream && !l->ended && now_ms() >= l->retry_at_ms) rc = open_line(l);
+        bool first = !l->sse.started && !l->sse.last_id[0] && l->lost_at_ms < 0;
+        if (l->stream && (l->ended || http_done(l->stream, NULL)))
+            rc = closed_line(l, first);
+        else if (!l->stream && !l->ended && now_ms() >= l->retry_at_ms)
+            rc = open_line(l);
         if (rc) return rc;
         *live += !l->ended;
     }
@@ -180,8 +186,8 @@ int follow_run(struct cli *c, const struct follow_job *f)
     struct follow_run r = {.c = c, .f = f};
     assert(f->n_items <= MAX_ITEMS);
     for (int i = 0; i < f->n_items; i++) {
-        r.line[i] = (struct line){.run = &r, .item = &f->item[i], .lost_at_ms = -1,
-                                  .retry_ms = RETRY_FIRST_MS};
+        r.line[i] = (struct line){
+            .run = &r, .item = &f->item[i], .lost_at_ms = -1, .retry_ms = RETRY_FIRST_MS};
         sse_init(&r.line[i].sse, on_event, &r.line[i]);
     }
     int sigs = follow_signals();

@@ -6,7 +6,7 @@
 const char *help_nearest(const char *word, const char *const *words, int n)
 {
     const char *best = NULL;
-    int limit = strlen(word) < 5 ? 1 : 2, best_distance = limit + 1;
+    int limit = strlen(word) < 4 ? 1 : 2, best_distance = limit + 1;
     for (int i = 0; i < n; i++) {
         int d = text_distance(word, words[i], limit);
         size_t len = strlen(word);

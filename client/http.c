@@ -117,7 +117,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
     if (n >= sizeof line) return n;
     memcpy(line, p, n);
     line[n] = 0;
-    if ((v = header_value(line, n, "Seqd-Next-Offset"))) s->reply.next_offset = strtoll(v, NULL, 10);
+    if ((v = header_value(line, n, "Seqd-Next-Offset")))
+        s->reply.next_offset = strtoll(v, NULL, 10);
     if ((v = header_value(line, n, "Retry-After"))) s->reply.retry_after_s = strtoll(v, NULL, 10);
     if ((v = header_value(line, n, "Seqd-Log-End")))
         s->reply.log_end = !strncasecmp(v, "true", 4) || *v == '1';
@@ -138,7 +139,8 @@ static bool is_loopback(const char *url)
 {
     const char *host = strstr(url, "://");
     host = host ? host + 3 : url;
-    return !strncmp(host, "127.", 4) || !strncmp(host, "localhost", 9) || !strncmp(host, "[::1]", 5);
+    return !strncmp(host, "127.", 4) || !strncmp(host, "localhost", 9) ||
+           !strncmp(host, "[::1]", 5);
 }
 
 static void set_options(struct http_stream *s, const struct http_request *q)
@@ -244,7 +246,8 @@ static int explain(const struct http_stream *s, struct err *e)
     case CURLE_COULDNT_CONNECT:
         return err_set(e, ERR_PEER,
                        "cannot reach seqd at %s. Is it running? Start one with `seqd --dev --state "
-                       "DIR`, or say where it is with --url", url);
+                       "DIR`, or say where it is with --url",
+                       url);
     case CURLE_OPERATION_TIMEDOUT:
         return err_set(e, ERR_TIMEOUT, "seqd at %s does not answer", url);
     default:

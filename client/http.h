@@ -22,10 +22,10 @@ void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
 
 struct http_request {
-    const char *method; /* "GET", "POST" */
-    const char *path;   /* "/v1/jobs?limit=3", already escaped */
-    const char *body;   /* JSON, or NULL */
-    const char *accept; /* or NULL */
+    const char *method;                          /* "GET", "POST" */
+    const char *path;                            /* "/v1/jobs?limit=3", already escaped */
+    const char *body;                            /* JSON, or NULL */
+    const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
 };
 
@@ -33,8 +33,8 @@ struct http_reply {
     int status; /* 0: no answer */
     char *body; /* owned, NUL-terminated */
     size_t size;
-    int64_t next_offset; /* Seqd-Next-Offset, or -1 */
-    bool log_end;        /* Seqd-Log-End: true */
+    int64_t next_offset;   /* Seqd-Next-Offset, or -1 */
+    bool log_end;          /* Seqd-Log-End: true */
     int64_t retry_after_s; /* or -1 */
 };
 void http_reply_fini(struct http_reply *r);

@@ -23,8 +23,7 @@ static bool too_deep(const json_t *v, int depth)
     } else if (json_is_object(v)) {
         const char *key;
         json_t *member;
-        json_object_foreach ((json_t *)v, key, member)
-            if (too_deep(member, depth + 1)) return true;
+        json_object_foreach((json_t *)v, key, member) if (too_deep(member, depth + 1)) return true;
     }
     return false;
 }
@@ -67,8 +66,10 @@ const struct jv *jv_get(const struct jv *v, const char *path)
     char part[128];
     while (at && path && *path) {
         if (!next_part(&path, part, sizeof part)) return NULL;
-        if (json_is_array(at)) at = json_array_get(at, strtoul(part, NULL, 10));
-        else at = json_object_get(at, part);
+        if (json_is_array(at))
+            at = json_array_get(at, strtoul(part, NULL, 10));
+        else
+            at = json_object_get(at, part);
     }
     return json_is_null(at) ? NULL : (const struct jv *)at;
 }

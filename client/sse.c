@@ -23,6 +23,7 @@ void sse_restart(struct sse *s)
 {
     s->line_len = s->data_len = 0;
     s->name[0] = 0;
+    memcpy(s->id, s->last_id, sizeof s->id);
     s->after_cr = s->has_data = s->too_long = s->started = false;
 }
 
@@ -45,7 +46,9 @@ static void append(struct sse *s, char **buf, size_t *len, size_t *room, const c
 
 static void dispatch(struct sse *s)
 {
-    if (s->too_long) s->n_dropped++;
+    memcpy(s->last_id, s->id, sizeof s->id);
+    if (s->too_long)
+        s->n_dropped++;
     else if (s->has_data)
         s->call(s->arg, &(struct sse_event){.name = s->name[0] ? s->name : "message",
                                             .id = s->id,
@@ -107,7 +110,9 @@ void sse_feed(struct sse *s, const char *bytes, size_t n)
         bool lf_of_crlf = c == '\n' && s->after_cr;
         s->after_cr = c == '\r';
         if (lf_of_crlf) continue;
-        if (c == '\n' || c == '\r') line(s);
-        else append(s, &s->line, &s->line_len, &s->line_room, &c, 1);
+        if (c == '\n' || c == '\r')
+            line(s);
+        else
+            append(s, &s->line, &s->line_len, &s->line_room, &c, 1);
     }
 }

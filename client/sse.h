@@ -23,8 +23,9 @@ struct sse {
     char *line, *data; /* owned; grow to SSE_DATA_SIZE */
     size_t line_len, line_room, data_len, data_room;
     char name[64];
-    char id[64];         /* survives reconnects: send it as Last-Event-ID */
-    int64_t retry_ms;    /* what the server asked for, or -1 */
+    char id[64];      /* of the event being read */
+    char last_id[64]; /* of the last whole event; survives reconnects: send it as Last-Event-ID */
+    int64_t retry_ms; /* what the server asked for, or -1 */
     int64_t n_dropped;
     bool after_cr, has_data, too_long, started;
 };

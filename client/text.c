@@ -102,11 +102,16 @@ char *text_duration(char out[TEXT_SHORT], double s)
         return out;
     }
     long t = (long)(s + 0.5);
-    if (s < 10) snprintf(out, TEXT_SHORT, "%.1fs", s);
-    else if (t < 60) snprintf(out, TEXT_SHORT, "%lds", t);
-    else if (t < 3600) snprintf(out, TEXT_SHORT, "%ldm %02lds", t / 60, t % 60);
-    else if (t < 86400) snprintf(out, TEXT_SHORT, "%ldh %02ldm", t / 3600, t / 60 % 60);
-    else snprintf(out, TEXT_SHORT, "%ldd %02ldh", t / 86400, t / 3600 % 24);
+    if (s < 10)
+        snprintf(out, TEXT_SHORT, "%.1fs", s);
+    else if (t < 60)
+        snprintf(out, TEXT_SHORT, "%lds", t);
+    else if (t < 3600)
+        snprintf(out, TEXT_SHORT, "%ldm %02lds", t / 60, t % 60);
+    else if (t < 86400)
+        snprintf(out, TEXT_SHORT, "%ldh %02ldm", t / 3600, t / 60 % 60);
+    else
+        snprintf(out, TEXT_SHORT, "%ldd %02ldh", t / 86400, t / 3600 % 24);
     return out;
 }
 
@@ -156,8 +161,10 @@ void table_add(struct table *t, const char *s)
 static void print_cell(FILE *out, const char *s, int width, bool last)
 {
     fprintf(out, "%s", s);
-    if (last) fputc('\n', out);
-    else fprintf(out, "%*s", width - text_width(s) + 2, "");
+    if (last)
+        fputc('\n', out);
+    else
+        fprintf(out, "%*s", width - text_width(s) + 2, "");
 }
 
 void table_print(struct table *t, FILE *out)

@@ -19,9 +19,9 @@ int text_width(const char *s); /* columns, one per code point */
 /* Bytes of s that fill at most `columns`. Never cuts a code point. */
 size_t text_cut(const char *s, int columns);
 
-char *text_bytes(char out[TEXT_SHORT], int64_t n);      /* "213.4 MiB" */
-char *text_count(char out[TEXT_SHORT], double n);       /* "8,123" */
-char *text_duration(char out[TEXT_SHORT], double s);    /* "1m 30s" */
+char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
+char *text_count(char out[TEXT_SHORT], double n);    /* "8,123" */
+char *text_duration(char out[TEXT_SHORT], double s); /* "1m 30s" */
 /* Smallest number of single-character edits from a to b, up to limit + 1. */
 int text_distance(const char *a, const char *b, int limit);
 

@@ -92,6 +92,7 @@ static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, stru
                               struct err *e)
 {
     const struct synth *y = arg;
+    (void)e; /* synthetic data is never corrupt */
     b->n_tokens = y->S;
     b->n_targets = synth_targets(arg, n);
     for (int64_t i = 0; i < sh->T; i++) {

@@ -179,8 +179,6 @@ static void test_queued(void)
 
 /* ---- collectives: bits and counts ------------------------------------------------------------ */
 
-enum { SUM_MAX = 8 * 16 * 4000 };
-
 struct sums {
     int64_t n;
     float *x[JOB_MAX_RANKS];
@@ -277,6 +275,7 @@ static void test_sums(void)
     }
     sum_case(3, 48 * 6001); /* several slices, the last one short */
     sum_case(2, 32 * 9000);
+    sum_case(JOB_MAX_RANKS, 16 * JOB_MAX_RANKS * 3);
 }
 
 struct moves {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +23,7 @@
 
 #define MAX_RANKS 4
 #define MAX_STEPS 64
+#define STEPS     20 /* of every training job here; a checkpoint every 3 */
 
 static char program[1024]; /* build/MODE/seqrank */
 static char scratch[64];   /* everything of this test lies beneath it */
@@ -73,8 +75,11 @@ static void send_packet(struct gang *g, int r, enum rank_msg_type type, const vo
 
 static void spawn(struct gang *g, int r, int pair[2])
 {
-    g->pid[r] = fork();
-    if (g->pid[r]) return;
+    pid_t pid = fork();
+    if (pid) {
+        g->pid[r] = pid;
+        return;
+    }
     /* The pair's ends may be 3 or 4 themselves: lift both out of the way first. */
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 10), mem = fcntl(g->memfd, F_DUPFD_CLOEXEC, 10);
     if (dup2(sock, RANK_SOCKET_FD) < 0 || dup2(mem, RANK_MEMFD) < 0) _exit(127);
@@ -94,6 +99,10 @@ static void gang_start(struct gang *g, int n, struct order *o)
     for (int r = 0; r < n; r++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) abort();
+        /* A rank may run only a few reports ahead of its reader: so a test that acts on a report
+         * acts in time, however fast the steps are. */
+        int few = 4096;
+        if (setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few)) abort();
         spawn(g, r, pair);
         close(pair[1]);
         g->fd[r] = pair[0];
@@ -251,7 +260,9 @@ static const struct model_shape tiny = {.n_layers = 2,
                                         .norm_eps = 1e-5,
                                         .rope_theta = 10000};
 
+#define N_DOCS 60
 static char data_path[512], prepared_id[80];
+static int64_t text_size; /* bytes of all documents */
 
 /* A job of that kind on n ranks; name: its directory beneath scratch. */
 static struct order *make_order(enum job_kind kind, int n, const char *name)
@@ -276,13 +287,14 @@ static struct order *make_order(enum job_kind kind, int n, const char *name)
     s->seed = 11;
     s->resources.ranks = n;
     s->resources.threads = 1;
+    struct spec_source source = {intern(s, data_path), intern(s, "text"), DATA_JSONL};
     if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
         s->data.n_train = 1;
-        s->data.train[0].path = intern(s, data_path);
+        s->data.train[0] = source;
     } else if (kind == JOB_SCORE) {
-        s->input.source.path = intern(s, data_path);
+        s->input.source = source;
     }
-    s->train.steps = 8;
+    s->train.steps = STEPS;
     s->train.global_batch = 2;
     s->optim.lr = 3e-3;
     s->schedule.warmup_steps = 2;
@@ -321,11 +333,10 @@ static void test_prepare(void)
     run(&g, o);
     CHECK(all_ok(&g));
     text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
-    struct stat st;
-    CHECK(!stat(data_path, &st));
-    CHECK(number(g.result, "n_bytes") == (double)st.st_size);
-    CHECK(number(g.result, "n_tokens") == (double)st.st_size + 1);
-    CHECK(number(g.result, "samples_per_pass") == (double)((st.st_size + 1 + 63) / 64));
+    CHECK(number(g.result, "n_documents") == N_DOCS);
+    CHECK(number(g.result, "n_bytes") == (double)text_size);
+    CHECK(number(g.result, "n_tokens") == (double)text_size + N_DOCS);
+    CHECK(number(g.result, "samples_per_pass") == (double)((text_size + N_DOCS + 63) / 64));
     double h = number(g.result, "unigram_entropy");
     CHECK_MSG(h > 1 && h < 5.5, "%g", h);
     free(o);
@@ -337,10 +348,10 @@ static char final_sha[80], model_dir[1300];
 static void test_train(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "train");
-    char buf[1300];
+    char buf[1400];
     run(&g, o);
     CHECK(all_ok(&g));
-    CHECK(g.n_ready == 2 && g.n_steps == 8 && g.n_checkpoints == 3);
+    CHECK(g.n_ready == 2 && g.n_steps == STEPS && g.n_checkpoints == 7);
     for (int i = 0; i < g.n_steps; i++) {
         const struct rank_step *s = &g.step[i];
         losses[i] = s->loss;
@@ -350,9 +361,9 @@ static void test_train(void)
         CHECK_MSG(s->memory_high == s->memory_planned, "%lld %lld", (long long)s->memory_high,
                   (long long)s->memory_planned);
     }
-    CHECK_MSG(losses[7] < losses[0] - 0.3, "%g -> %g", losses[0], losses[7]);
-    CHECK(number(g.result, "steps") == 8);
-    CHECK(number(g.result, "loss") == losses[7]);
+    CHECK_MSG(losses[STEPS - 1] < losses[0] - 0.3, "%g -> %g", losses[0], losses[STEPS - 1]);
+    CHECK(number(g.result, "steps") == STEPS);
+    CHECK(number(g.result, "loss") == losses[STEPS - 1]);
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
     text(g.result, "weights_sha256", final_sha, sizeof final_sha);
     CHECK(strlen(final_sha) == 64);
@@ -376,11 +387,11 @@ static void test_kill_and_resume(void)
     CHECK(WIFSIGNALED(g.status[1]) && WTERMSIG(g.status[1]) == SIGKILL);
     CHECK(WIFEXITED(g.status[0]) && WEXITSTATUS(g.status[0]) == 1);
     CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_ABORTED, "%d %s", g.n_fails, g.fail.text);
-    CHECK(g.n_steps >= 3 && g.n_steps < 8 && !g.result[0]);
+    CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0]);
     o->args.epoch = 2;
     run(&g, o);
     CHECK(all_ok(&g));
-    CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[g.n_steps - 1].step == 8);
+    CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[g.n_steps - 1].step == STEPS);
     for (int i = 0; i < g.n_steps; i++)
         CHECK_MSG(g.step[i].loss == losses[g.step[i].step - 1], "step %lld: %.17g, not %.17g",
                   (long long)g.step[i].step, g.step[i].loss, losses[g.step[i].step - 1]);
@@ -389,7 +400,30 @@ static void test_kill_and_resume(void)
     run(&g, o);
     CHECK(all_ok(&g) && g.n_steps == 0);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
-    CHECK(number(g.result, "loss") == losses[7]);
+    CHECK(number(g.result, "loss") == losses[STEPS - 1]);
+    free(o);
+}
+
+/* Newer checkpoints are damaged: they are passed over, and an older one leads to the same end. */
+static void test_damaged_checkpoint(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "damaged");
+    char path[2 * RANK_PATH_SIZE], sha[80];
+    o->spec.checkpoint.keep = 7;
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_checkpoints == 7);
+    for (int step = 15; step <= STEPS; step += step < 18 ? 3 : 2) {
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08d/%s", o->args.job_dir, step,
+                 step == 15   ? "hf/model.safetensors"
+                 : step == 18 ? "MANIFEST.json"
+                              : "optim.safetensors");
+        CHECK_MSG(!truncate(path, 400), "%s", path);
+    }
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK_MSG(g.n_steps && g.step[0].step == 13, "began at %lld", (long long)g.step[0].step);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
     free(o);
 }
 
@@ -402,12 +436,12 @@ static void test_stop_and_resume_elsewhere(void)
     g.stop_at_step = 4;
     gang_run(&g);
     CHECK(g.n_fails >= 1 && g.fail.code == ERR_ABORTED);
-    CHECK(g.n_steps >= 4 && g.n_steps < 8);
+    CHECK(g.n_steps >= 4 && g.n_steps < STEPS);
     free(o);
     o = make_order(JOB_TRAIN, 3, "stopped");
     o->args.epoch = 2;
     run(&g, o);
-    CHECK(all_ok(&g) && g.n_steps >= 2);
+    CHECK(all_ok(&g) && g.n_steps >= STEPS / 2);
     for (int i = 0; i < g.n_steps; i++) {
         double want = losses[g.step[i].step - 1], rel = (g.step[i].loss - want) / want;
         /* 1e-6 on the first step, 1e-5 later (the bars). */
@@ -513,7 +547,7 @@ static void test_bad_input(void)
     expect_fail(o, ERR_NOT_FOUND, "model.path", "does not exist");
     o = make_order(JOB_TRAIN, 2, "bad");
     o->args.memory_limit = 4096;
-    expect_fail(o, ERR_DOES_NOT_FIT, "", "");
+    expect_fail(o, ERR_DOES_NOT_FIT, "resources.memory_mib", "limit 4.0 KiB");
     o = make_order(JOB_GENERATE, 1, "bad");
     o->spec.input.source.path = intern(&o->spec, data_path);
     o->spec.sampling.max_tokens = 8;
@@ -521,7 +555,34 @@ static void test_bad_input(void)
     o = make_order(JOB_TRAIN, 1, "bad");
     o->spec.checkpoint.resume = RESUME_PATH;
     o->spec.checkpoint.resume_path = intern(&o->spec, model_dir);
-    expect_fail(o, ERR_NOT_FOUND, "", "checkpoint.resume");
+    expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
+}
+
+/* A weight that is no number: the job fails and says at which step, or in which window. */
+static void test_not_finite(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "nan");
+    char dir[600], cmd[2600], file[700];
+    snprintf(dir, sizeof dir, "%s/nan-model", scratch);
+    snprintf(cmd, sizeof cmd, "cp -r %s %s", model_dir, dir);
+    CHECK(!system(cmd));
+    snprintf(file, sizeof file, "%s/model.safetensors", dir);
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    struct stat st;
+    const float nan_value = __builtin_nanf("");
+    CHECK(fd >= 0 && !fstat(fd, &st));
+    CHECK(pwrite(fd, &nan_value, 4, st.st_size - 4) == 4);
+    close(fd);
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "step 1");
+    o = make_order(JOB_SCORE, 2, "nan");
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "window 0");
+    o = make_order(JOB_GENERATE, 2, "nan");
+    o->spec.data.seq_len = 0;
+    o->spec.input.prompt = intern(&o->spec, "x y z");
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "not finite");
 }
 
 /* A checkpoint of another job's schedule is refused with the way out. */
@@ -548,6 +609,60 @@ static void test_gang_gone(void)
     for (int i = 0; i < 2; i++) CHECK(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 1);
     free(o);
 }
+
+/* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks become
+ * children of this process, which then sees how they ended. */
+static void test_gang_killed(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "orphan");
+    struct gang *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int ready[2], status = 0;
+    check_order(o);
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1) && !pipe(ready));
+    pid_t gang = fork();
+    if (gang == 0) {
+        char blob[sizeof(struct rank_msg) + BLOB_SIZE];
+        gang_start(shared, 2, o);
+        for (int r = 0; r < 2; r++) /* both wait for BLOBS now */
+            if (recv(shared->fd[r], blob, sizeof blob, 0) <= 0) _exit(1);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    char x;
+    close(ready[1]);
+    CHECK(read(ready[0], &x, 1) == 1);
+    kill(gang, SIGKILL);
+    CHECK(waitpid(gang, &status, 0) == gang);
+    for (int r = 0; r < 2; r++) {
+        CHECK(waitpid(shared->pid[r], &status, 0) == shared->pid[r]);
+        /* By the signal, or a moment earlier by the closed socket. */
+        CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) == 1);
+    }
+    close(ready[0]);
+    munmap(shared, sizeof *shared);
+    free(o);
+}
+
+#ifdef SEQD_MUTANTS
+/* The variable reaches the ranks, and the job says which tensor is wrong. */
+static void test_mutant_by_name(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(JOB_VERIFY, 3, "mutant");
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(&g, o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor model."),
+                  "%s: %s", names[i], g.fail.text);
+        CHECK(g.result[0] && !flag(g.result, "equal"));
+        free(o);
+    }
+}
+#endif
 
 static void test_other_build(void)
 {
@@ -583,7 +698,7 @@ static void test_describe(void)
     char out[4096], args[1400];
     snprintf(args, sizeof args, "--describe %s", model_dir);
     CHECK(shell(args, out, sizeof out) == 0);
-    CHECK_MSG(strstr(out, "\"n_layers\":2"), "%s", out);
+    CHECK_MSG(strstr(out, "\"num_hidden_layers\":2"), "%s", out);
     CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
     CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
     CHECK(shell("--version", out, sizeof out) == 0 && !strncmp(out, "seqrank ", 8));
@@ -594,10 +709,13 @@ static void test_describe(void)
 /* Text with structure that a small model picks up within a few steps. */
 static void write_text(void)
 {
-    snprintf(data_path, sizeof data_path, "%s/text.c", scratch);
+    snprintf(data_path, sizeof data_path, "%s/text.jsonl", scratch);
     FILE *f = fopen(data_path, "we");
-    for (int i = 0; f && i < 60; i++)
-        fprintf(f, "int f%d(int x) { return x * %d; }\n", i, i * 7 % 13);
+    for (int i = 0; f && i < N_DOCS; i++) {
+        char doc[64];
+        text_size += snprintf(doc, sizeof doc, "int f%d(int x) { return x * %d; }", i, i * 7 % 13);
+        fprintf(f, "{\"text\":\"%s\"}\n", doc);
+    }
     CHECK(f && !fclose(f));
 }
 
@@ -608,11 +726,12 @@ int main(int argc, char **argv)
              slash ? argv[0] : ".");
     snprintf(scratch, sizeof scratch, "/tmp/test_rank.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
-    setenv("SEQD_LOG", "error", 0);
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
     write_text();
     RUN(test_prepare);
     RUN(test_train);
     RUN(test_kill_and_resume);
+    RUN(test_damaged_checkpoint);
     RUN(test_stop_and_resume_elsewhere);
     RUN(test_score);
     RUN(test_generate);
@@ -620,9 +739,14 @@ int main(int argc, char **argv)
     RUN(test_verify_refuses);
     RUN(test_bad_input);
     RUN(test_resume_of_another);
+    RUN(test_not_finite);
     RUN(test_gang_gone);
+    RUN(test_gang_killed);
     RUN(test_other_build);
     RUN(test_describe);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant_by_name);
+#endif
     struct err e = {0};
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("rank");

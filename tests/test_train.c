@@ -3,6 +3,12 @@
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 /* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ------------------------ */
 
 struct golden {
@@ -163,9 +169,334 @@ static void test_golden_tied(void)
     run_golden("llama_tied.bin");
 }
 
+/* ---- to the bit: determinism "ranks" ----------------------------------------------------------- */
+
+struct bits_case {
+    int64_t S, accumulation, doc_len;
+    int tied, threads, recompute;
+};
+
+static struct engine_run bits_run(const struct bits_case *c, struct synth *y, int P, int threads)
+{
+    engine_spec(&spec, c->S);
+    spec.determinism = DET_RANKS;
+    spec.model.shape.tied = c->tied;
+    spec.train.global_batch = c->accumulation;
+    spec.resources.threads = threads;
+    spec.memory.recompute = c->recompute;
+    if (c->S > 1000) { /* attention grows with S x S: the same code on fewer heads */
+        spec.model.shape.n_layers = 1;
+        spec.model.shape.n_heads = 2;
+        spec.model.shape.n_kv_heads = 1;
+        spec.model.shape.width = 16;
+        spec.model.shape.ffn_width = 24;
+    }
+    *y = (struct synth){.S = c->S, .doc_len = c->doc_len, .vocab = 61};
+    struct engine_run r = {.P = P, .steps = 20, .source = {synth_batch, synth_targets, y}};
+    engine_go(&r, &spec);
+    return r;
+}
+
+static void check_bits(const struct bits_case *c)
+{
+    struct synth y;
+    struct engine_run one = bits_run(c, &y, 1, 1);
+    for (int P = 1; P <= 8; P *= 2) {
+        if (P == 1 && c->threads == 1) continue;
+        struct engine_run r = bits_run(c, &y, P, c->threads);
+        int64_t k = 0, i = 0;
+        while (k < 20 && r.loss[k] == one.loss[k]) k++;
+        CHECK_MSG(k == 20,
+                  "S %lld acc %lld tied %d threads %d P %d: step %lld loss %.17g, not %.17g",
+                  (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P, (long long)k,
+                  r.loss[k], one.loss[k]);
+        if (r.weights && one.weights) {
+            while (i < r.plan.n_params && !memcmp(&r.weights[i], &one.weights[i], 4)) i++;
+            CHECK_MSG(i == r.plan.n_params, "S %lld acc %lld tied %d threads %d P %d: weight %lld",
+                      (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P,
+                      (long long)i);
+        }
+        engine_free(&r);
+    }
+    CHECK(one.loss[19] < one.loss[0]);
+    engine_free(&one);
+}
+
+static void test_bits_37(void)
+{
+    for (int i = 0; i < 8; i++)
+        check_bits(&(struct bits_case){.S = 37,
+                                       .accumulation = i & 1 ? 3 : 1,
+                                       .tied = i >> 1 & 1,
+                                       .threads = 1 + (i >> 2),
+                                       .doc_len = i & 1 ? 11 : 0,
+                                       .recompute = 1 + i % 3});
+}
+
+static void test_bits_1000(void)
+{
+    check_bits(&(struct bits_case){.S = 1000, .accumulation = 1, .threads = 1, .recompute = 1});
+    check_bits(&(struct bits_case){
+        .S = 1000, .accumulation = 3, .tied = 1, .threads = 2, .doc_len = 130, .recompute = 3});
+}
+
+static void test_bits_4096(void)
+{
+    check_bits(&(struct bits_case){
+        .S = 4096, .accumulation = 1, .tied = 1, .threads = 2, .doc_len = 700, .recompute = 2});
+    check_bits(&(struct bits_case){
+        .S = 4096, .accumulation = 3, .threads = 1, .doc_len = 300, .recompute = 1});
+}
+
+/* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
+static void test_bits_short(void)
+{
+    check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .threads = 1, .recompute = 1});
+}
+
+/* ---- resume ------------------------------------------------------------------------------------ */
+
+static struct engine_run some_steps(struct synth *y, int P, int64_t first, int64_t n,
+                                    const struct engine_run *from)
+{
+    engine_spec(&spec, y->S);
+    spec.train.global_batch = 2;
+    struct engine_run r = {
+        .P = P, .steps = n, .first_step = first, .source = {synth_batch, synth_targets, y}};
+    if (from) r.initial = from->weights, r.m = from->adam_m, r.v = from->adam_v;
+    engine_go(&r, &spec);
+    return r;
+}
+
+static void test_resume(void)
+{
+    struct synth y = {.S = 150, .doc_len = 40, .vocab = 61};
+    struct engine_run whole = some_steps(&y, 2, 0, 30, NULL), half = some_steps(&y, 2, 0, 10, NULL);
+    struct engine_run same = some_steps(&y, 2, 10, 20, &half);
+    CHECK(!memcmp(same.loss, whole.loss + 10, 20 * sizeof(double)));
+    CHECK(!memcmp(same.weights, whole.weights, (size_t)whole.plan.n_params * 4));
+    for (int P = 1; P <= 4; P += P == 1 ? 2 : 1) { /* 1, 3, 4 */
+        struct engine_run other = some_steps(&y, P, 10, 20, &half);
+        for (int k = 0; k < 20; k++) {
+            const double d = fabs(other.loss[k] / whole.loss[10 + k] - 1);
+            CHECK_MSG(d <= (k ? 1e-5 : 1e-6), "P %d step %d: off by %.3g", P, k, d);
+        }
+        engine_free(&other);
+    }
+    engine_free(&same);
+    engine_free(&half);
+    engine_free(&whole);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+#if !SANITIZED /* the sanitizers have their own malloc */
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *malloc(size_t);
+void *calloc(size_t, size_t);
+void *realloc(void *, size_t);
+static int watched, n_allocations; /* every thread of the process counts while watched */
+
+static void count_one(void)
+{
+    if (__atomic_load_n(&watched, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&n_allocations, 1, __ATOMIC_RELAXED);
+}
+
+void *malloc(size_t n)
+{
+    count_one();
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t a, size_t b)
+{
+    count_one();
+    return __libc_calloc(a, b);
+}
+
+void *realloc(void *p, size_t n)
+{
+    count_one();
+    return __libc_realloc(p, n);
+}
+#endif
+
+#if !SANITIZED
+static pthread_barrier_t watch_line; /* all ranks are inside a step, or none */
+
+static void watch_on(struct train *t, int rank, void *arg)
+{
+    pthread_barrier_wait(&watch_line);
+    __atomic_store_n(&watched, 1, __ATOMIC_SEQ_CST);
+}
+
+static void watch_off(struct train *t, int rank, void *arg)
+{
+    pthread_barrier_wait(&watch_line);
+    __atomic_store_n(&watched, 0, __ATOMIC_SEQ_CST);
+    pthread_barrier_wait(&watch_line);
+}
+
+static void test_no_allocation(void)
+{
+    static const struct {
+        int P, determinism, recompute;
+    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE},
+                {3, DET_RUN, RECOMPUTE_FULL},
+                {4, DET_RANKS, RECOMPUTE_SELECTIVE}};
+    struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        engine_spec(&spec, y.S);
+        spec.determinism = ways[i].determinism;
+        spec.memory.recompute = ways[i].recompute;
+        spec.train.global_batch = 2;
+        spec.resources.threads = 2;
+        struct engine_run r = {.P = ways[i].P,
+                               .steps = 3,
+                               .before_step = watch_on,
+                               .after_step = watch_off,
+                               .source = {synth_batch, synth_targets, &y}};
+        pthread_barrier_init(&watch_line, NULL, (unsigned)r.P);
+        n_allocations = 0;
+        engine_go(&r, &spec);
+        CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);
+        CHECK(r.weights); /* the hook does count: */
+        watched = 1;
+        free(malloc(1));
+        watched = 0;
+        CHECK(n_allocations == 1);
+        engine_free(&r);
+        pthread_barrier_destroy(&watch_line);
+    }
+}
+#endif
+
+/* Every page of the arena that a step left untouched must be the backend's scratch. */
+static void look_at_pages(struct train *t, int rank, void *arg)
+{
+    static unsigned char seen[1 << 16];
+    const struct plan *p = t->plan;
+    const struct plan_item *scratch = &p->item[PLAN_SCRATCH];
+    char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
+    const int64_t n = p->arena_size / PLAN_PAGE;
+    int64_t bad = 0, touched = 0;
+    if (rank) return;
+    CHECK(n <= (int64_t)sizeof seen && mincore(arena, (size_t)p->arena_size, seen) == 0);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i * PLAN_PAGE;
+        const bool in_scratch = at + PLAN_PAGE > scratch->offset &&
+                                at < scratch->offset + scratch->size;
+        touched += seen[i] & 1;
+        bad += !(seen[i] & 1) && !in_scratch;
+    }
+    CHECK_MSG(bad == 0, "%lld pages were planned and never touched", (long long)bad);
+    *(int64_t *)arg = touched * PLAN_PAGE;
+}
+
+static int64_t anonymous_bytes(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lld", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+struct rss {
+    int64_t before, after, arena;
+};
+
+static void rss_before(struct train *t, int rank, void *arg)
+{
+    struct rss *r = arg;
+    char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
+    if (!r->before)
+        madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
+    model_random(&t->model, 1);
+    for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
+        t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
+    r->before = anonymous_bytes() - t->plan->item[PLAN_PARAMS].size;
+}
+
+static void rss_after(struct train *t, int rank, void *arg)
+{
+    struct rss *r = arg;
+    look_at_pages(t, rank, &r->arena);
+    r->after = anonymous_bytes();
+}
+
+/* The process grows by the arena's pages and (stack, libc) next to nothing else. */
+static void test_pages(void)
+{
+    struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
+    for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        struct rss rss = {0};
+        engine_spec(&spec, y.S);
+        spec.memory.recompute = mode;
+        struct engine_run r = {.P = 1,
+                               .steps = 1,
+                               .before_step = rss_before,
+                               .after_step = rss_after,
+                               .arg = &rss,
+                               .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r, &spec);
+        const int64_t other = rss.after - rss.before - rss.arena;
+        CHECK(rss.arena > 0 && rss.arena <= r.plan.arena_size);
+        if (!SANITIZED) CHECK_MSG(other <= 512 << 10, "%lld bytes outside the arena", (long long)other);
+        engine_free(&r);
+    }
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------- */
+
+static void test_rate(void)
+{
+    engine_spec(&spec, 10);
+    spec.optim.lr = 2;
+    spec.schedule.warmup_steps = 4;
+    spec.schedule.min_lr_ratio = 0.25;
+    spec.train.steps = 14;
+    CHECK(optim_lr(&spec, 0) == 0.5 && optim_lr(&spec, 3) == 2 && optim_lr(&spec, 4) == 2);
+    CHECK(fabs(optim_lr(&spec, 9) - 1.25) < 1e-15); /* halfway: the mean of 2 and 0.5 */
+    CHECK(optim_lr(&spec, 14) == 0.5 && optim_lr(&spec, 1000) == 0.5);
+    spec.schedule.warmup_steps = 0;
+    CHECK(optim_lr(&spec, 0) == 2);
+}
+
+/* No targets anywhere: loss and gradients exactly 0, weights only decay, nothing is NaN. */
+static void test_no_targets(void)
+{
+    struct synth y = {.S = 24, .doc_len = 1, .vocab = 61}; /* one token a document */
+    for (int P = 1; P <= 3; P++) {
+        engine_spec(&spec, y.S);
+        struct engine_run r = {.P = P, .steps = 2, .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r, &spec);
+        CHECK(r.loss[0] == 0 && r.loss[1] == 0 && r.norm[0] == 0);
+        for (int64_t i = 0; r.grad && i < r.plan.n_params; i++) CHECK(r.grad[i] == 0);
+        engine_free(&r);
+    }
+}
+
 int main(void)
 {
+    RUN(test_rate);
     RUN(test_golden_untied);
     RUN(test_golden_tied);
+    RUN(test_resume);
+    RUN(test_no_targets);
+    RUN(test_pages);
+#if !SANITIZED
+    RUN(test_no_allocation);
+#endif
+    RUN(test_bits_short);
+    RUN(test_bits_37);
+    if (SANITIZED) return test_done("train"); /* the long sequences take minutes there */
+    RUN(test_bits_1000);
+    RUN(test_bits_4096);
     return test_done("train");
 }

@@ -149,7 +149,18 @@ struct shm_head {
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 
-/* ---- seqw -> seqgang: DIR/start, fsynced before the spawn; `seqgang DIR` reads nothing else ---- */
+/* ---- seqw and seqgang: the directory of an attempt, DIR = <state>/gangs/<job>-e<epoch> -----------
+ *
+ *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
+ *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
+ *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
+ *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
+ *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
+ *               agent: one byte whenever the spool has grown; end of file when the gang is gone
+ *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
+ *   spool       what the ranks said (api/core/spool.h); its last record is the final record
+ *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
+ *   exit        struct rank_exit, the final record's: written last, fsynced */
 
 struct gang_start {
     uint32_t abi;

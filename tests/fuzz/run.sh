@@ -15,8 +15,10 @@ for f in tests/fuzz/fuzz_*.c; do
     "$clang" -std=c11 -D_GNU_SOURCE -I. -O1 -g -ffp-contract=off \
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
         -o "$dir/$name" "$f" $sources -lm || { failed=1; continue; }
+    seeds=; [ -d "tests/fuzz/seeds/$name" ] && seeds=tests/fuzz/seeds/$name
+    # shellcheck disable=SC2086
     if "$dir/$name" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
-        -artifact_prefix="$dir/" "$dir/corpus" >"$dir/log" 2>&1; then
+        -artifact_prefix="$dir/" "$dir/corpus" $seeds >"$dir/log" 2>&1; then
         echo "$name: $(grep -oE 'Done [0-9]+ runs in [0-9]+ second' "$dir/log")s, no crash"
     else
         echo "$name: FAILED, see $dir/log"; tail -n 30 "$dir/log"; failed=1

@@ -76,8 +76,9 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
  * comm_bounce_size(n_ranks) bytes.
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
- * ((r0+r1)+(r2+r3)): the same bits on every rank. Reduce-scatter by direct exchange, then
- * all-gather: sends 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
+ * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
+ * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
+ * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);

@@ -111,14 +111,16 @@ static int read_boot_id(char *out, size_t size, struct err *e)
     return 0;
 }
 
-/* Every rank grows the memfd to the same size, so it does not matter who comes first. */
+/* Every rank grows the memfd by writing its last byte: that only ever grows it, so it does not
+ * matter who comes first, and one with another plan cannot cut off the pages of the others before
+ * shm_connect has compared the sizes. Nobody uses the segments before that. */
 static int shm_map(struct shm *c, const struct comm_options *o, struct err *e)
 {
     struct stat st;
     c->map_size = comm_shm_size(o->n_ranks, o->segment_size);
-    if (fstat(c->memfd, &st)) return err_errno(e, "fstat of the shared segment");
-    if (st.st_size < c->map_size && ftruncate(c->memfd, c->map_size))
+    if (pwrite(c->memfd, "", 1, c->map_size - 1) != 1)
         return err_errno(e, "grow the shared segment to %lld bytes", (long long)c->map_size);
+    if (fstat(c->memfd, &st)) return err_errno(e, "fstat of the shared segment");
     c->blob.memfd_dev = st.st_dev;
     c->blob.memfd_ino = st.st_ino;
     c->map = o->map;

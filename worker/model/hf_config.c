@@ -273,9 +273,9 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
 static void write_shape(struct jwrite *w, const struct model_shape *m)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
+        if (!is_shape_field(f)) continue;
         const char *key = f->path + sizeof PREFIX - 1;
         const void *v = member((struct model_shape *)m, f);
-        if (!is_shape_field(f)) continue;
         if (f->type == FIELD_ENUM)
             jwrite_str(w, key, f->words[*(const int32_t *)v]);
         else if (f->type == FIELD_BOOL)

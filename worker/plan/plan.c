@@ -202,6 +202,12 @@ static int check_shape(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
                          "%lld does not divide the %lld attention heads", (long long)m->n_kv_heads,
                          (long long)m->n_heads);
+    /* In doubles first, so that everything after it can count in int64_t. */
+    const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
+    const double layer = width * (4 * heads + 3 * (double)m->ffn_width + 2);
+    if (2 * (double)m->vocab * width + m->n_layers * layer > 1e15)
+        return err_field(e, ERR_DOES_NOT_FIT, "model.config",
+                         "the model has over 10^15 parameters");
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "worker/rank/weights.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "api/core/log.h"
@@ -19,6 +20,13 @@ static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK
     return roots_directory(spec_text(r->spec, ref), r->roots, r->args->n_roots, field, out, e);
 }
 
+/* Says which field of the job led to the file that the sentence is about. */
+static int about(struct err *e, const char *field)
+{
+    if (!e->field[0]) snprintf(e->field, sizeof e->field, "%s", field);
+    return -1;
+}
+
 /* Which checkpoint to go on from: 1 found, 0 none, -1. */
 static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
 {
@@ -27,7 +35,7 @@ static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
     int found = ckpt_find_latest(r->args->job_dir, info, e);
     if (found || r->spec->checkpoint.resume != RESUME_PATH) return found;
     if (resolve(r, r->spec->checkpoint.resume_path, "checkpoint.resume", dir, e)) return -1;
-    if (ckpt_check(dir, info, e)) return err_prefix(e, "checkpoint.resume");
+    if (ckpt_check(dir, info, e)) return about(e, "checkpoint.resume");
     return 1;
 }
 
@@ -68,7 +76,7 @@ static int choose(struct run *r, const struct ckpt_arrays *a, struct choice *c,
     }
     c->origin = ORIGIN_MODEL;
     if (resolve(r, r->spec->model.path, "model.path", dir, e)) return -1;
-    if (hf_load(dir, &r->spec->model.shape, a->params, e)) return err_prefix(e, "model.path");
+    if (hf_load(dir, &r->spec->model.shape, a->params, e)) return about(e, "model.path");
     return 0;
 }
 

@@ -144,7 +144,10 @@ static int read_manifest(struct manifest *m, const char *dir, struct err *e)
     char *text = file_read(path, TEXT_SIZE, &size, e);
     if (!text && e && e->code == ERR_NOT_FOUND)
         return err_set(e, ERR_CORRUPT, "%s has no " NAME ": it is not a complete checkpoint", dir);
-    if (!text) return -1;
+    if (!text) {
+        if (e && e->code != ERR_IO) e->code = ERR_CORRUPT; /* a directory, or far too large */
+        return -1;
+    }
     int rc = parse(m, text, size, path, e);
     free(text);
     return rc;
