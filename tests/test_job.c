@@ -50,10 +50,14 @@ static void test_fields(void)
 static void test_suggest(void)
 {
     static const char *const pairs[][2] = {
-        {"train.step", "train.steps"},       {"optim.learning_rate", NULL},
-        {"data.seqlen", "data.seq_len"},     {"seq_len", "data.seq_len"},
-        {"paralel", "parallel"},             {"kidn", "kind"},
-        {"optim.beta", "optim.betas"},       {"data.steps", "train.steps"},
+        {"train.step", "train.steps"},
+        {"optim.learning_rate", NULL},
+        {"data.seqlen", "data.seq_len"},
+        {"seq_len", "data.seq_len"},
+        {"paralel", "parallel"},
+        {"kidn", "kind"},
+        {"optim.beta", "optim.betas"},
+        {"data.steps", "train.steps"},
         {"model.config.hiden_size", "model.config.hidden_size"},
         {"zzzzzzzz", NULL},
     };
@@ -128,7 +132,9 @@ static void break_one(struct job_spec *s, int i)
     case 6: s->train.tokens = 5, s->train.passes = 1; break;
     case 7: s->parallel.sp = 2, s->resources.ranks = 4; break;
     case 8: s->parallel.sp = 2, s->parallel.strategy = STRATEGY_LOCAL; break;
-    case 9: s->parallel.sp = 2, s->determinism = DET_RANKS, s->parallel.layout = LAYOUT_ZIGZAG; break;
+    case 9:
+        s->parallel.sp = 2, s->determinism = DET_RANKS, s->parallel.layout = LAYOUT_ZIGZAG;
+        break;
     case 10: s->parallel.sp = 3, s->determinism = DET_RANKS; break;
     case 11: s->optim.lr = NAN; break;
     case 12: s->optim.lr = -1; break;
@@ -150,12 +156,31 @@ static void break_one(struct job_spec *s, int i)
 static void test_rules(void)
 {
     static const char *const fields[] = {
-        "model.config.hidden_size", "model.config.num_key_value_heads", "model.config.head_dim",
-        "data.seq_len", "data.train", "train.steps", "train.tokens", "parallel.sp",
-        "parallel.strategy", "parallel.layout", "parallel.sp", "optim.lr", "optim.lr",
-        "data.seq_len", "parallel.layout", "resources.threads", "data.train.0",
-        "model.config.num_attention_heads", "schedule.warmup_steps", "parallel.sp", "labels", "",
-        "resources.device", "checkpoint.resume", "model.config.vocab_size",
+        "model.config.hidden_size",
+        "model.config.num_key_value_heads",
+        "model.config.head_dim",
+        "data.seq_len",
+        "data.train",
+        "train.steps",
+        "train.tokens",
+        "parallel.sp",
+        "parallel.strategy",
+        "parallel.layout",
+        "parallel.sp",
+        "optim.lr",
+        "optim.lr",
+        "data.seq_len",
+        "parallel.layout",
+        "resources.threads",
+        "data.train.0",
+        "model.config.num_attention_heads",
+        "schedule.warmup_steps",
+        "parallel.sp",
+        "labels",
+        "",
+        "resources.device",
+        "checkpoint.resume",
+        "model.config.vocab_size",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
@@ -180,10 +205,14 @@ static void test_ranges(void)
             if (bad == f->fallback) continue;
             good(&s, JOB_TRAIN);
             char *at = (char *)&s + f->offset;
-            if (f->type == FIELD_INT) *(int64_t *)at = (int64_t)bad;
-            else if (f->type == FIELD_DOUBLE) *(double *)at = bad;
-            else if (bad > INT32_MAX) continue;
-            else *(int32_t *)at = (int32_t)bad;
+            if (f->type == FIELD_INT)
+                *(int64_t *)at = (int64_t)bad;
+            else if (f->type == FIELD_DOUBLE)
+                *(double *)at = bad;
+            else if (bad > INT32_MAX)
+                continue;
+            else
+                *(int32_t *)at = (int32_t)bad;
             CHECK_MSG(job_check(&s, &e) == -1, "%s = %g passed", f->path, bad);
             CHECK_STR(e.field, f->path);
         }

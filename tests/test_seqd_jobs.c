@@ -80,7 +80,8 @@ static void test_replay(void)
 {
     int n_final = 0;
     for (int round = 0; round < 500 && !test_failures_now; round++) {
-        struct job *live = job_create(1, spec_of(JOB_TRAIN)), *again = job_create(1, spec_of(JOB_TRAIN));
+        struct job *live = job_create(1, spec_of(JOB_TRAIN)),
+                   *again = job_create(1, spec_of(JOB_TRAIN));
         struct event ev = {.type = EV_SUBMIT, .job = 1, .at_ms = 1000};
         struct err e;
         CHECK(!job_fold(live, &ev, &e) && !job_fold(again, &ev, &e));
