@@ -7,6 +7,8 @@
 #include "api/core/log.h"
 #include "tests/tiny.h"
 #include "worker/train/infer.h"
+#include "worker/train/prompts.h"
+#include "worker/train/roots.h"
 #include "worker/train/sample.h"
 #include "worker/train/score.h"
 
@@ -379,6 +381,107 @@ static void test_score(void)
         }
 }
 
+/* ---- prompts and roots -------------------------------------------------------------------------- */
+
+static void put(const char *name, const char *content, size_t size)
+{
+    char path[128];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    CHECK_MSG(!file_write(path, content, size, &e), "%s", e.text);
+}
+
+/* Prompts of a file beneath scratch, or the failure in e. */
+static int read_prompts(struct prompts *p, const char *name, int format, struct err *e)
+{
+    static struct job_spec s;
+    const char *roots[] = {scratch};
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    memset(&s, 0, sizeof s);
+    spec_defaults(&s);
+    s.kind = JOB_GENERATE;
+    s.input.source.path = tiny_text(&s, path);
+    s.input.source.text_key = tiny_text(&s, "q");
+    s.input.source.format = format;
+    *e = (struct err){0};
+    return prompts_read(p, &s, roots, 1, e);
+}
+
+static void expect_prompt(const struct prompts *p, int i, const char *want, int64_t want_size)
+{
+    int64_t size;
+    const char *got = prompts_at(p, i, &size);
+    CHECK_MSG(size == want_size && !memcmp(got, want, (size_t)size), "prompt %d: %.*s", i,
+              (int)size, got);
+}
+
+static void test_prompts(void)
+{
+    struct prompts p;
+    struct err e;
+    put("one.txt", "two\nlines\0x", 11);
+    CHECK_MSG(!read_prompts(&p, "one.txt", DATA_TEXT, &e), "%s", e.text);
+    CHECK(p.n == 1);
+    expect_prompt(&p, 0, "two\nlines\0x", 11);
+    prompts_fini(&p);
+    const char good[] =
+        "{\"q\":\"a\\u00e9\\n\"}\n\n  \n{\"x\":[1,{\"q\":2}],\"q\":\"b\"}\r\n{\"q\":\"c\"}";
+    put("good.jsonl", good, strlen(good));
+    CHECK_MSG(!read_prompts(&p, "good.jsonl", DATA_JSONL, &e), "%s", e.text);
+    CHECK(p.n == 3);
+    expect_prompt(&p, 0, "a\xC3\xA9\n", 4);
+    expect_prompt(&p, 1, "b", 1);
+    expect_prompt(&p, 2, "c", 1);
+    prompts_fini(&p);
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"", "no prompt"},
+        {"{\"q\":\"a\"}\n{\"q\":\"\"}\n", "line 2: the prompt is empty"},
+        {"{\"q\":\"a\"}\n{\"p\":\"b\"}\n", "line 2: there is no \"q\""},
+        {"{\"q\":7}\n", "line 1: want one string"},
+        {"{\"q\":\"a\",\"q\":\"b\"}\n", "line 1: want one string"},
+        {"[\"q\"]\n", "line 1: want a JSON object"},
+        {"{\"q\":\"a\"\n", "line 1"},
+        {"{\"q\":\"a\"} x\n", "line 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put("bad.jsonl", bad[i].text, strlen(bad[i].text));
+        CHECK_MSG(read_prompts(&p, "bad.jsonl", DATA_JSONL, &e) == -1, "%s", bad[i].text);
+        CHECK_MSG(strstr(e.text, bad[i].part), "\"%s\", not \"%s\"", e.text, bad[i].part);
+        CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
+        CHECK(!p.text && !p.end);
+    }
+    CHECK(read_prompts(&p, "absent.txt", DATA_TEXT, &e) == -1 && e.code == ERR_NOT_FOUND);
+    CHECK(read_prompts(&p, "../../etc/passwd", DATA_TEXT, &e) == -1 && e.code == ERR_INVALID);
+}
+
+static void test_roots(void)
+{
+    char path[128], link[128], out[RANK_PATH_SIZE];
+    const char *roots[] = {"/no/such/root", scratch};
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/m/hf", scratch);
+    CHECK(!file_make_dir(path, &e));
+    CHECK_MSG(!roots_directory(path, roots, 2, "model.path", out, &e), "%s", e.text);
+    CHECK_STR(out, path);
+    CHECK(!roots_directory("m/../m/hf", roots, 2, "model.path", out, &e));
+    CHECK_STR(out, path);
+    snprintf(link, sizeof link, "%s/out", scratch);
+    CHECK(!symlink("/etc", link));
+    CHECK(roots_directory(link, roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_INVALID);
+    CHECK_STR(e.field, "model.path");
+    CHECK(roots_directory("../..", roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_INVALID);
+    put("m/file", "x", 1);
+    CHECK(roots_directory("m/file", roots, 2, "model.path", out, &e) == -1);
+    CHECK_MSG(strstr(e.text, "not a directory"), "%s", e.text);
+    CHECK(roots_directory("m/none", roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_NOT_FOUND);
+}
+
 static void write_docs(void)
 {
     char path[128], text[1024] = "";
@@ -407,6 +510,8 @@ int main(void)
     RUN(test_decode_equals_prefill);
     RUN(test_prompt_too_long);
     RUN(test_score);
+    RUN(test_prompts);
+    RUN(test_roots);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("infer");
 }
