@@ -42,7 +42,7 @@ static const struct option longs[] = {
 /* mkdir -p, the last one private. */
 static int make_dirs(const char *path, struct err *e)
 {
-    char part[RANK_PATH_SIZE];
+    char part[4096];
     snprintf(part, sizeof part, "%s", path);
     for (char *p = part + 1; *p; p++) {
         if (*p != '/') continue;

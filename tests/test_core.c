@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "api/core/err.h"
+#include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/mem.h"
@@ -433,12 +434,20 @@ static void test_number(void)
     static const struct {
         double v;
         const char *text;
-    } v[] = {{0, "0"},           {1, "1"},
-             {0.1, "0.1"},       {1.0 / 3, "0.3333333333333333"},
-             {-0.0, "-0"},       {1e22, "1e+22"},
-             {5e-324, "5e-324"}, {123456789, "123456789"},
-             {1e-5, "1e-05"},    {1.7976931348623157e308, "1.7976931348623157e+308"},
-             {INFINITY, "null"}};
+    } v[] = {{0, "0"},
+             {1, "1"},
+             {0.1, "0.1"},
+             {1.0 / 3, "0.3333333333333333"},
+             {-0.0, "-0"},
+             {1e22, "1e+22"},
+             {5e-324, "5e-324"},
+             {123456789, "123456789"},
+             {1e-5, "1e-05"},
+             {1.7976931348623157e308, "1.7976931348623157e+308"},
+             {INFINITY, "null"},
+             {4000, "4000"},
+             {-1e14, "-100000000000000"},
+             {1e15, "1e+15"}};
     char out[32];
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         CHECK_STR(jwrite_number(out, v[i].v), v[i].text);
@@ -456,6 +465,88 @@ static void test_number(void)
     }
 }
 
+static void test_file(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200], deep[300], other[200], hex[SHA256_HEX];
+    struct err e = {0};
+    struct file_out f;
+    size_t n;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/a", dir);
+    CHECK(file_write(path, "hello", 5, &e) == 0);
+    char *text = file_read(path, 5, &n, &e);
+    CHECK(text && n == 5 && !strcmp(text, "hello"));
+    free(text);
+    CHECK(!file_read(path, 4, &n, &e) && e.code == ERR_TOO_LARGE && strstr(e.text, path));
+    CHECK(!file_read(dir, 1000, &n, &e) && e.code == ERR_INVALID);
+    snprintf(deep, sizeof deep, "%s/x/y//z", dir);
+    CHECK(file_make_dir(deep, &e) == 0 && file_make_dir(deep, &e) == 0 &&
+          file_sync_dir(deep, &e) == 0);
+    snprintf(deep, sizeof deep, "%s/a/b", dir);
+    CHECK(file_make_dir(deep, &e) == -1 && strstr(e.text, "/a"));
+    CHECK(!file_read(deep, 10, &n, &e) && strstr(e.text, deep));
+    /* a large file in odd pieces has the digest of the whole */
+    snprintf(path, sizeof path, "%s/big", dir);
+    char *big = malloc(700001);
+    for (int i = 0; i < 700001; i++) big[i] = (char)(i * 31);
+    CHECK(file_out_open(&f, path, &e) == 0);
+    for (int i = 0; i < 700001; i += 99991)
+        CHECK(file_out_add(&f, big + i, (size_t)(700001 - i < 99991 ? 700001 - i : 99991), &e) ==
+              0);
+    char want[SHA256_HEX];
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_add(&sha, big, 700001);
+    sha256_hex(&sha, want);
+    CHECK(file_out_close(&f, hex, &e) == 0 && f.size == 700001);
+    CHECK_STR(hex, want);
+    CHECK(sha256_file(path, hex, NULL, &e) == 0);
+    CHECK_STR(hex, want);
+    file_out_abort(&f); /* after a success: nothing */
+    CHECK(file_exists(path));
+    /* abandoned: gone */
+    CHECK(file_out_open(&f, path, &e) == 0 && file_out_add(&f, big, 700001, &e) == 0);
+    file_out_abort(&f);
+    CHECK(!file_exists(path));
+    free(big);
+    /* removal does not follow links */
+    snprintf(other, sizeof other, "%s/keep", dir);
+    CHECK(file_make_dir(other, &e) == 0);
+    snprintf(path, sizeof path, "%s/keep/file", dir);
+    CHECK(file_write(path, "", 0, &e) == 0);
+    snprintf(deep, sizeof deep, "%s/x/y/link", dir);
+    CHECK(symlink(other, deep) == 0);
+    snprintf(deep, sizeof deep, "%s/x", dir);
+    CHECK(file_remove(deep, &e) == 0 && !file_exists(deep) && file_exists(path));
+    CHECK(file_remove(deep, &e) == 0); /* a missing one is fine */
+    CHECK(file_remove(dir, &e) == 0 && !file_exists(dir));
+    char *longer = malloc(FILE_PATH_SIZE + 10);
+    memset(longer, 'p', FILE_PATH_SIZE + 9);
+    longer[FILE_PATH_SIZE + 9] = 0;
+    CHECK(file_write(longer, "", 0, &e) == -1 && e.code == ERR_TOO_LARGE);
+    free(longer);
+}
+
+/* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
+static void test_file_full(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];
+    struct err e = {0};
+    if (access("/dev/full", W_OK) < 0) return;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/full", dir);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    char *big = calloc(1, 1000000);
+    for (size_t n = 1; n <= 1000000; n *= 1000) {
+        CHECK(symlink("/dev/full", tmp) == 0);
+        CHECK(file_write(path, big, n, &e) == -1 && e.code == ERR_IO);
+        CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, path), "%s", e.text);
+        CHECK(!file_exists(tmp) && !file_exists(path));
+    }
+    free(big);
+    CHECK(file_remove(dir, &e) == 0);
+}
+
 int main(void)
 {
     RUN(test_err);
@@ -464,6 +555,8 @@ int main(void)
     RUN(test_sha256);
     RUN(test_sha256_portable);
     RUN(test_sha256_file);
+    RUN(test_file);
+    RUN(test_file_full);
     RUN(test_jread_valid);
     RUN(test_jread_invalid);
     RUN(test_jread_depth);

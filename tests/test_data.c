@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/log.h"
@@ -113,7 +115,7 @@ static void test_jsonl(void)
 /* A line longer than any buffer, and lines whose ends fall on every place of a read. */
 static void test_jsonl_long(void)
 {
-    enum { LONG = 5000000, SHORT = 60000 };
+    enum { LONG = 50000000, SHORT = 60000 };
     char *text = malloc(LONG + SHORT * 64);
     size_t n = 0;
     int64_t n_bytes = 0;
@@ -316,6 +318,38 @@ static void test_damage(void)
     for (int64_t i = 0; i < 300; i += 7) check_damage(st.id, "meta.json", i, -1);
     e = (struct err){0};
     CHECK(!data_open(in_dir("prepared"), "0123", &e) && e.code == ERR_NOT_FOUND);
+}
+
+/* Four at once, and some of them killed: those that live agree, the data is made once and nothing of
+ * the dead is left. */
+static void test_concurrent(void)
+{
+    struct data_stats st;
+    char tmp[200];
+    char *text = malloc(3000000);
+    for (int i = 0; i < 3000000; i++) text[i] = (char)(i % 251);
+    for (int round = 0; round < 6; round++) {
+        pid_t pid[4];
+        text[0] = (char)round;
+        put("many.txt", text, 3000000);
+        sources_begin();
+        source_add("many.txt", DATA_TEXT, NULL);
+        for (int k = 0; k < 4; k++)
+            if ((pid[k] = fork()) == 0) _exit(prepare(&st) < 0);
+        /* which moment the kills meet is chance; every one must end the same way */
+        for (int k = 0; k < round % 4; k++) kill(pid[k], SIGKILL);
+        for (int k = 0; k < 4; k++) {
+            int status;
+            CHECK(waitpid(pid[k], &status, 0) == pid[k]);
+            CHECK(k < round % 4 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+        }
+        struct data *d = prepare_open();
+        CHECK(data_stats(d)->n_bytes == 3000000);
+        snprintf(tmp, sizeof tmp, "prepared/%s.tmp", data_stats(d)->id);
+        CHECK(!file_exists(in_dir(tmp)));
+        data_close(d);
+    }
+    free(text);
 }
 
 /* A directory where nothing can be made: the error names it, and nothing is left. */
@@ -608,7 +642,8 @@ static void test_batch_corrupt(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/seqd-data-XXXXXX");
+    snprintf(dir, sizeof dir, "%s/seqd-data-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(dir)) return 2;
     setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
     log_init("test_data");
@@ -621,6 +656,7 @@ int main(void)
     RUN(test_open_old);
     RUN(test_reuse);
     RUN(test_damage);
+    RUN(test_concurrent);
     RUN(test_unwritable);
     RUN(test_order);
     RUN(test_rows);

@@ -659,7 +659,7 @@ static void test_model_sharded(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/seqd-st-XXXXXX");
+    snprintf(dir, sizeof dir, "%s/seqd-st-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(dir)) return 2;
     RUN(test_valid);
     RUN(test_invalid);

@@ -3,5 +3,7 @@
 
 #define GEMM_MR   14
 #define GEMM_NV   2
+#define PROD_MR   6
+#define PROD_NV   4
 #define OPS_TABLE cpu_ops_avx512
 #include "kernels/cpu/ops.inc"

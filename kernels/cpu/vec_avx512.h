@@ -116,6 +116,12 @@ static inline vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+/* x = n + the result, which lies in [0, 1); v_scale takes this n. -inf gives 0 and an n of -inf. */
+static inline vf v_frac(vf x, vf *n)
+{
+    *n = x; /* scalef rounds it down itself */
+    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
 static inline vf v_scale(vf p, vf n)
 {
     return _mm512_scalef_ps(p, n);

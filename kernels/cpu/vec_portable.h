@@ -99,6 +99,13 @@ static inline vf v_round(vf x)
 {
     return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);
 }
+/* x = n + the result, which lies in [0, 1]; n is whole. -inf gives an n whose power of two is 0. */
+static inline vf v_frac(vf x, vf *n)
+{
+    x = v_max(x, v_set1(-160.0f));
+    *n = v_round(x - v_set1(0.5f));
+    return x - *n;
+}
 static inline vf v_scale(vf p, vf n)
 {
     vi e = (__builtin_convertvector(n, vi) + vi_set1(127)) << 23;

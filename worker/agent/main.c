@@ -112,7 +112,8 @@ int main(int argc, char **argv)
         loop_run(l);
     else
         log_error("agent.create", "why=\"%s\"", e.text);
+    rc = a ? 0 : 1;
     agent_destroy(a);
     loop_destroy(l);
-    return a ? 0 : 1;
+    return rc;
 }

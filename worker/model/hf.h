@@ -50,7 +50,8 @@ int hf_load(const char *dir, const struct model_shape *m, float *params, struct 
 int hf_save(const char *dir, const struct model_shape *m, const float *params, struct err *e);
 
 /* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
-int hf_weights_digest(const struct model_shape *m, const float *params, char out[65], struct err *e);
+int hf_weights_digest(const struct model_shape *m, const float *params, char out[65],
+                      struct err *e);
 
 /* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
  * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */

@@ -247,7 +247,10 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
 {
     struct config c = {.path = path, .m = m, .e = e};
     enum jtok t;
-    *m = (struct model_shape){.max_pos = 2048, .norm_eps = 1e-6, .rope_theta = 10000};
+    memset(m, 0, sizeof *m); /* padding too: shapes are compared and sent as bytes */
+    m->max_pos = 2048;
+    m->norm_eps = 1e-6;
+    m->rope_theta = 10000;
     jread_init(&c.j, text, size);
     if (jread_next(&c.j) != J_OBJECT) return invalid(&c, "it", "one JSON object");
     while ((t = jread_next(&c.j)) == J_KEY)

@@ -226,6 +226,7 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 int model_reduce_grad(struct model *m, struct err *e)
 {
     const struct plan *p = m->plan;
+    if (m->comm) *comm_where(m->comm) = (struct comm_where){comm_where(m->comm)->step, -1, -1};
     if (p->n_ranks > 1 && comm_sum_f32(m->comm, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
     if (p->rank_bits && m->shape.tied)

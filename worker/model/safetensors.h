@@ -13,14 +13,28 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define ST_TENSORS     65536             /* tensors in one file */
+#define ST_TENSORS     65536 /* tensors in one file */
 #define ST_DIMS        8
 #define ST_NAME_SIZE   192
 #define ST_HEADER_SIZE ((int64_t)100000000)
 
 /* In the format's own order: writers put larger values first. */
-enum st_dtype { ST_BOOL, ST_U8, ST_I8, ST_I16, ST_U16, ST_F16, ST_BF16, ST_I32, ST_U32, ST_F32,
-                ST_F64, ST_I64, ST_U64, ST_DTYPE_N };
+enum st_dtype {
+    ST_BOOL,
+    ST_U8,
+    ST_I8,
+    ST_I16,
+    ST_U16,
+    ST_F16,
+    ST_BF16,
+    ST_I32,
+    ST_U32,
+    ST_F32,
+    ST_F64,
+    ST_I64,
+    ST_U64,
+    ST_DTYPE_N
+};
 const char *st_dtype_name(enum st_dtype d); /* "F32" */
 int64_t st_dtype_size(enum st_dtype d);     /* bytes of an element */
 
@@ -29,9 +43,9 @@ struct st_tensor {
     enum st_dtype dtype;
     int n_dims;
     int64_t dims[ST_DIMS];
-    int64_t count;    /* elements */
-    int64_t offset;   /* of its first byte, from the start of the file */
-    int64_t size;     /* bytes */
+    int64_t count;  /* elements */
+    int64_t offset; /* of its first byte, from the start of the file */
+    int64_t size;   /* bytes */
 };
 
 struct st_file; /* a mapped, checked file */
@@ -43,7 +57,7 @@ void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
 
 int st_count(const struct st_file *f);
-const struct st_tensor *st_at(const struct st_file *f, int i);             /* ascending by name */
+const struct st_tensor *st_at(const struct st_file *f, int i);              /* ascending by name */
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
 const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* may be unaligned */
 

@@ -65,8 +65,8 @@ struct batch_options {
 };
 
 /* fails: ERR_CORRUPT naming the file when a token id is out of range or the map is truncated. */
-int data_batch(const struct data *d, const struct batch_options *o, const struct shard *sh, int64_t n,
-               struct batch *b, struct err *e);
+int data_batch(const struct data *d, const struct batch_options *o, const struct shard *sh,
+               int64_t n, struct batch *b, struct err *e);
 /* Targets of sample n alone (any rank can count the global batch before it computes). */
 int64_t data_targets(const struct data *d, const struct batch_options *o, int64_t n);
 
