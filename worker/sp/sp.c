@@ -54,6 +54,16 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct par
                                                           .n_kv_heads = s->n_kv_heads,
                                                           .head_dim = s->head_dim,
                                                           .scale = s->scale});
+    /* What a device carries in m between blocks is its own affair (its base, for one): finished, it
+     * is a log-sum-exp on every device, and this part a whole of weight 1. */
+    sp->be->ops->attn_finish(sp->be,
+                             &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
+                                                        .m = own.m,
+                                                        .l = own.l,
+                                                        .ml_ld = 1,
+                                                        .n_heads = s->n_heads,
+                                                        .head_dim = s->head_dim});
+    sp->be->ops->fill(sp->be, own.l, s->n_heads, 1);
 }
 
 static int decode_gather(struct sp *sp, struct err *e)
