@@ -4,20 +4,12 @@
  * count (causal attention counted once, recomputation not counted), as a fraction of the multiply-add
  * peak measured in the same run. Two-rank efficiency is the ratio of the two ways on one row. Each
  * figure is the best of a few steps: other programs on the machine only ever add time. */
-#include <time.h>
-#include "tests/engine.h"
 #include "tests/bench/peak.h"
+#include "tests/engine.h"
 
 enum { STEPS = 3 };
 
 static struct job_spec spec;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void demo_spec(int64_t S, int threads)
 {
@@ -44,13 +36,14 @@ struct clock {
 static void step_begins(struct train *t, int rank, void *arg)
 {
     struct clock *c = arg;
-    if (rank == 0) c->start = now_s();
+    if (rank == 0) c->start = peak_now_s();
 }
 
 static void step_ended(struct train *t, int rank, void *arg)
 {
     struct clock *c = arg;
-    if (rank == 0 && t->step > 1) c->best = fmin(c->best, now_s() - c->start); /* 1st: cold pages */
+    if (rank == 0 && t->step > 1)
+        c->best = fmin(c->best, peak_now_s() - c->start); /* 1st: cold pages */
 }
 
 static double train_seconds(int64_t S, int P, int threads, double *flops)
@@ -99,9 +92,9 @@ static void prefill_body(struct ranks *g, int rank, void *arg)
     model_random(m, 1);
     synth_batch(&f->synth, &m->sp.shard, 0, &m->batch, &e);
     for (int k = 0; k <= STEPS; k++) {
-        double start = now_s();
+        double start = peak_now_s();
         if (model_forward(m, &m->batch, &e)) break;
-        if (rank == 0 && k) f->best = fmin(f->best, now_s() - start);
+        if (rank == 0 && k) f->best = fmin(f->best, peak_now_s() - start);
     }
 out:
     if (e.code != ERR_NONE) fprintf(stderr, "bench_train: rank %d: %s\n", rank, e.text);
