@@ -114,6 +114,7 @@ $(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
 $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/client/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
@@ -135,7 +136,7 @@ $(B)/gen/schema_sql.h: daemon/schema.sql
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
 $(B)/obj/daemon/store.o: $(B)/gen/schema_sql.h
-$(B)/obj/daemon/routes.o: $(B)/gen/openapi_yaml.h
+$(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
 
 # ---- tests ----------------------------------------------------------------------------------
 # A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
@@ -145,7 +146,7 @@ $(B)/tests/test_seqd_%: $(B)/obj/tests/test_seqd_%.o $(LIBDAEMON) $(LIBAPI) $(LI
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
-$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
+$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,-lpthread)
@@ -155,6 +156,8 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call do_link,-lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,-lpthread -lm)
+# Tests that start programs.
+$(B)/tests/test_rank: | $(B)/seqrank
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU

@@ -1,6 +1,11 @@
 /* rpc.h: message streams over gRPC core: one bidirectional stream `Session` per node, dialled by
- * seqw. The only user of gRPC is rpc.c. One permanent completion-queue thread per process; every
- * callback runs on the loop thread, through its mailbox. */
+ * seqw. The only user of gRPC is rpc.c. One permanent completion-queue thread per server or client;
+ * it only hands events over: every callback runs on the loop thread, and every function here is
+ * called from it.
+ *
+ * Not encrypted yet: addresses are Unix sockets and loopback, anything else is refused. A peer that
+ * is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message over
+ * RPC_MAX_SIZE ends the stream of its receiver. */
 #ifndef SEQD_API_RPC_H
 #define SEQD_API_RPC_H
 
@@ -17,14 +22,20 @@ struct rpc_calls {
     void (*opened)(void *arg, struct rpc_stream *s);
     /* One whole message; data is the callee's for the duration of the call. */
     void (*message)(void *arg, struct rpc_stream *s, const void *data, size_t size);
-    /* The stream is gone; s is invalid afterwards. why: a sentence. */
+    /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
+     * sentence. Not called for streams that end by rpc_server_destroy or rpc_client_destroy. */
     void (*closed)(void *arg, struct rpc_stream *s, const char *why);
 };
 
-/* address: "unix:/path/sock" or "127.0.0.1:port". fails when it is in use. */
+#define RPC_MAX_SIZE (4 << 20) /* bytes of one message */
+#define RPC_DEAD_MS  7000      /* keepalive period and its timeout together */
+
+/* address: "unix:/path/sock" or "127.0.0.1:port". fails: ERR_CONFLICT when it is in use, ERR_IO,
+ * ERR_INVALID. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
 void rpc_server_destroy(struct rpc_server *s); /* closes all streams; blocks until gRPC is done */
+int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0 for Unix sockets */
 
 /* Keeps one session to address up: reconnects by itself (100 ms .. 1 s), calling opened/closed. */
 struct rpc_client;
@@ -32,10 +43,12 @@ struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rp
                             void *arg, struct err *e);
 void rpc_client_destroy(struct rpc_client *c);
 
-/* Queues a copy; order kept. Returns -1 when the stream's queue holds RPC_QUEUE_SIZE bytes. */
+/* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes, or
+ * when the stream is closing (closed is about to be called). */
 #define RPC_QUEUE_SIZE (16 << 20)
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
-void rpc_stream_close(struct rpc_stream *s);
+size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
+void rpc_stream_close(struct rpc_stream *s); /* at once: what is queued is dropped; closed follows */
 void rpc_stream_set(struct rpc_stream *s, void *user);
 void *rpc_stream_user(const struct rpc_stream *s);
 

@@ -1,5 +1,23 @@
 /* wire.h: the messages between seqd and seqw as plain structs, packed to and from cluster.proto.
- * The only user of protobuf-c is wire.c. Every count and length is checked on the way in. */
+ * The only user of protobuf-c is wire.c. Every count and length is checked on the way in.
+ *
+ * The session (one per node, dialled by seqw; order is kept in each direction)
+ *   seqw  HELLO      every attempt whose directory is here, alive or ended and not yet forgotten
+ *   seqd  WELCOME    then ACK for what it already has of those attempts (saves sending it again),
+ *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
+ *                    listed, forgets what ended and is not listed, and answers what is listed and
+ *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s.
+ *   seqd  ASSIGN     start this gang, once per epoch: the same epoch again is ignored, an older one
+ *                    than this node has seen of the job is answered GANG_UNKNOWN
+ *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the last
+ *                    ACK; after a new session some come again: seqd drops what it has and ACKs.
+ *                    seq 0: not from a spool, never repeated, not to be acknowledged
+ *   seqw  LOG        bytes of rank's log at offset, again from the last ACK
+ *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
+ *                    it STOP is answered; seqd sends FORGET once it is durable.
+ *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
+ *   seqw  HEARTBEAT  every 2 s
+ *   seqd  DESCRIBE, FETCH -> DESCRIBED, FETCHED with the same request number, exactly one each */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -46,7 +64,7 @@ struct msg {
     char node[NODE_NAME], version[32];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
-    int n_attempts;      /* HELLO: gangs alive here; EXPECT: attempts expected here */
+    int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
     /* most others */
     int64_t job, epoch;
@@ -58,8 +76,12 @@ struct msg {
     /* BLOBS */
     int n_blobs;
     const struct rank_blob *blobs;
-    /* REPORT: seq counts the attempt's spool records from 1; record is struct rank_msg + payload.
-     * LOG: bytes [offset, offset + size) of rank's log. ACK: spool_seq / (rank, offset). */
+    /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
+     * LOG: bytes [offset, offset + size) of rank's log.
+     * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before offset
+     * (rank -1: says nothing).
+     * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0 at
+     * the end, offset as asked. */
     int64_t seq, offset;
     int32_t rank;
     const void *data;
@@ -73,7 +95,7 @@ struct msg {
     char reason[128];
 };
 
-/* Packs m into out (malloc'd by the arena). NULL on overflow of the arena. */
+/* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
  * is expected. */

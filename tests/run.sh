@@ -3,6 +3,7 @@
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 cd "$(dirname "$0")/.." || exit 2
 mode=${1:-release}; shift
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
 passed=0; failed=0
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do

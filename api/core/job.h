@@ -193,11 +193,13 @@ struct field {
     double fallback;  /* default of numbers, bools and enums */
     const char *text; /* default of strings */
     const char *help; /* one sentence with the unit */
-    uint32_t kinds;   /* bit per job_kind in which the field may appear */
+    uint32_t kinds;   /* bit per job_kind in which the field may appear; 0: never in JSON */
 };
 
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* of one data source */
+/* Fields that know one word as yet ("data.tokenizer": "byte") and so have no member. */
+extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
 const struct field *spec_field(const char *path); /* NULL: unknown */

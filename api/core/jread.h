@@ -49,7 +49,8 @@ enum jtok jread_next(struct jread *j);
 int jread_skip(struct jread *j);
 /* Unescaped, NUL-terminated copy of the last key or string. -1 if it does not fit or has a NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
-/* Unescapes into out (room for len bytes is always enough); NUL bytes kept. Returns the length. */
+/* Unescapes into out (room for len bytes is always enough; out may be text itself, where the caller
+ * owns it); NUL bytes kept. Returns the length. */
 size_t jread_unescape(const struct jread *j, char *out);
 bool jread_is(const struct jread *j, const char *s); /* last key or string equals s */
 int jread_int(struct jread *j, int64_t *out);        /* -1 unless an integer in range */

@@ -8,7 +8,8 @@
  *     if (jwrite_finish(&w) < 0) ... the buffer was too small
  *
  * key is NULL inside arrays and at the top. Doubles are printed so that they read back the same
- * bits with the fewest digits; NaN and infinities become null. */
+ * bits with the fewest digits (whole numbers below 1e15 without an exponent); NaN and infinities
+ * become null. */
 #ifndef SEQD_CORE_JWRITE_H
 #define SEQD_CORE_JWRITE_H
 

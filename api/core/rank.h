@@ -108,6 +108,27 @@ struct rank_exit {
     int32_t rank, pid, exit_status, signal; /* signal 0 unless killed */
 };
 
+/* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
+ * (in rank_msg and in rank_exit): no process of this attempt is left on this node, and every record
+ * and every byte of its ranks' logs has been sent before it. exit_status is an enum gang_end, signal
+ * is 0. Written by seqgang, or by seqw in its place when the gang died (GANG_LOST), after the death
+ * of every rank was confirmed.
+ *
+ * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a signal
+ * that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). A hang
+ * is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind. */
+#define RANK_GANG (-1)
+
+enum gang_end {
+    GANG_DONE,     /* every rank here exited 0 */
+    GANG_FAILED,   /* a rank failed, died or hung: the records before say which */
+    GANG_STOPPED,  /* as asked by RANK_STOP */
+    GANG_ORPHANED, /* no agent for orphan_ms: stopped by itself */
+    GANG_LOST,     /* seqgang died or never ran; its ranks are dead */
+    GANG_UNKNOWN,  /* this node knows no such attempt (REPORT with seq 0) */
+    GANG_END_N
+};
+
 /* Last-operation record of a rank, in shared memory: seqgang reads it without the rank's help. */
 struct rank_lastop {
     int64_t step;
@@ -128,7 +149,18 @@ struct shm_head {
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 
-/* ---- seqw -> seqgang: DIR/start, fsynced before the spawn; `seqgang DIR` reads nothing else ---- */
+/* ---- seqw and seqgang: the directory of an attempt, DIR = <state>/gangs/<job>-e<epoch> -----------
+ *
+ *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
+ *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
+ *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
+ *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
+ *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
+ *               agent: one byte whenever the spool has grown; end of file when the gang is gone
+ *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
+ *   spool       what the ranks said (api/core/spool.h); its last record is the final record
+ *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
+ *   exit        struct rank_exit, the final record's: written last, fsynced */
 
 struct gang_start {
     uint32_t abi;

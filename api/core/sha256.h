@@ -21,4 +21,7 @@ void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes; s is used 
 /* Digest and size of a whole file. size may be NULL. */
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
 
+/* The compression function in plain C; tests compare the SHA-NI one with it. */
+void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks);
+
 #endif

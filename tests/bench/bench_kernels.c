@@ -14,94 +14,10 @@
 #include <unistd.h>
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
+#include "tests/bench/peak.h"
 #include "tests/box.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define ROUNDS_MS 400 /* at most so long for one figure, at least 3 rounds */
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- the peak ------------------------------------------------------------------------------ */
-
-#define PEAK_STEPS 200000
-
-#if defined(__x86_64__)
-#define PEAK_ACC 24
-__attribute__((target("avx512f"))) static double peak_avx512(void)
-{
-    __m512 acc[PEAK_ACC], x = _mm512_set1_ps(1e-9f), y = _mm512_set1_ps(0.999f);
-#pragma GCC unroll 24
-    for (int i = 0; i < PEAK_ACC; i++) acc[i] = _mm512_set1_ps((float)i);
-    for (int64_t n = 0; n < PEAK_STEPS; n++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < PEAK_ACC; i++) {
-            acc[i] = _mm512_fmadd_ps(acc[i], y, x);
-            __asm__ volatile("" : "+v"(acc[i])); /* stays in its register */
-        }
-    }
-#pragma GCC unroll 24
-    for (int i = 1; i < PEAK_ACC; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
-    volatile float keep = _mm512_reduce_add_ps(acc[0]);
-    (void)keep;
-    return 2.0 * 16 * PEAK_ACC * PEAK_STEPS;
-}
-#endif
-
-/* Without AVX-512: products and sums in the compiler's vectors of 4. */
-static double peak_portable(void)
-{
-    typedef float v4 __attribute__((vector_size(16)));
-    v4 acc[12], x = {1e-9f, 1e-9f, 1e-9f, 1e-9f}, y = {0.9f, 0.9f, 0.9f, 0.9f};
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++) acc[i] = x * (float)i;
-    for (int64_t n = 0; n < PEAK_STEPS; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            acc[i] = acc[i] * y + x;
-#if defined(__x86_64__)
-            __asm__ volatile("" : "+x"(acc[i]));
-#endif
-        }
-    }
-    volatile float keep = 0;
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++) keep += acc[i][0];
-    return 2.0 * 4 * 12 * PEAK_STEPS;
-}
-
-static double peak_work(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) return peak_avx512();
-#endif
-    return peak_portable();
-}
-
-static void peak_task(void *arg, int64_t task, int worker)
-{
-    ((double *)arg)[task] = peak_work();
-}
-
-static double measure_peak(int n_threads) /* GFLOP/s */
-{
-    struct pool *p = pool_open(n_threads, NULL);
-    double best = INFINITY, work[POOL_MAX_THREADS], sum = 0;
-    for (int r = 0; r < 400; r++) {
-        double t = now_s();
-        pool_run(p, peak_task, work, n_threads);
-        best = fmin(best, now_s() - t);
-    }
-    for (int i = 0; i < n_threads; i++) sum += work[i];
-    pool_close(p);
-    return sum / best * 1e-9;
-}
 
 /* ---- a figure ------------------------------------------------------------------------------ */
 
@@ -113,14 +29,14 @@ static const char *only;
 static double clock_s(void)
 {
     struct timespec t;
-    if (be->n_threads > 1) return now_s();
+    if (be->n_threads > 1) return peak_now_s();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static double best_time(void (*run)(void *), void *arg)
 {
-    double best = INFINITY, start = now_s();
+    double best = INFINITY, start = peak_now_s();
     for (int r = 0; r < 3 || (now_s() - start < ROUNDS_MS * 1e-3 && r < 200); r++) {
         double t = clock_s();
         run(arg);
@@ -365,9 +281,9 @@ static double measure_copy(int n_threads)
     memset(mem, 1, (size_t)n * 2 * (8 << 20));
     double best = INFINITY;
     for (int r = 0; r < 5; r++) {
-        double t = now_s();
+        double t = peak_now_s();
         pool_run(p, copy_task, mem, n);
-        best = fmin(best, now_s() - t);
+        best = fmin(best, peak_now_s() - t);
     }
     free(mem);
     pool_close(p);
@@ -382,7 +298,7 @@ static void bench_all(int n_threads)
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
-    peak = measure_peak(n_threads);
+    peak = peak_gflops(n_threads);
     copy_rate = measure_copy(n_threads);
     printf("-- %s, %d thread(s): peak %.1f GFLOP/s, copy %.1f GB/s\n", be->isa, n_threads, peak,
            copy_rate);

@@ -30,6 +30,8 @@ struct comm_options {
     int rank, n_ranks;
     const char *transport;   /* NULL: the first row that connects all ranks; "shm" */
     int memfd;               /* shared segment (struct shm_head first); shm dup's it */
+    void *map;               /* tests: the memfd, already mapped in full, so that ranks as threads
+                              * share addresses and TSan sees the protocol; NULL: mapped here */
     int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */
     int64_t hop_timeout_ms;
     uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */
@@ -74,8 +76,9 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
  * comm_bounce_size(n_ranks) bytes.
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
- * ((r0+r1)+(r2+r3)): the same bits on every rank. Reduce-scatter by direct exchange, then
- * all-gather: sends 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
+ * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
+ * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
+ * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);

@@ -1,12 +1,19 @@
 /* plan.h: what a job will hold and send, before it runs: pure arithmetic.
  *
- * seqd links this to answer POST /v1/plan and to refuse what cannot fit; seqrank links the same code
- * to place its buffers: one arena and one comm segment per rank, allocated once, every buffer at
- * base + offset. So the plan is right to the byte by construction of the addresses, and tests check
- * it against the pages the process really touched.
+ * seqd links this to answer POST /v1/plan and to refuse what cannot fit; seqrank links the same
+ * code to place its buffers: one arena and one comm segment per rank, allocated once, every buffer
+ * at base + offset. So the plan is right to the byte by construction of the addresses, and tests
+ * check it against the pages the process really touched.
  *
- * Communication formulas are written here from the algorithm (docs: README, "What is sent"), never
- * from the transport's counters, which are compared with them: ==. */
+ * Communication formulas are written from the algorithm (worker/plan/volume.h), never from the
+ * transport's counters, which are compared with them: ==.
+ *
+ * What a rank does with a plan:
+ *     plan_make(&spec, limit, &plan, e)
+ *     arena = plan.arena_size zeroed bytes, page aligned
+ *     comm_listen with segment_size = plan.segment_size (0 for one rank: no comm at all)
+ *     be_open with scratch = (char *)arena + plan.item[PLAN_SCRATCH].offset
+ *     model_init / train_init with both bases */
 #ifndef SEQD_PLAN_PLAN_H
 #define SEQD_PLAN_PLAN_H
 
@@ -14,53 +21,162 @@
 #include "api/core/rank.h"
 #include "worker/plan/shard.h"
 
-/* Flat parameter layout: every tensor of the model by its transformers name, in a fixed order with
- * q|k|v and gate|up adjacent so that one matrix product serves them. Offsets in elements. */
+/* ---- parameters (worker/plan/param.c) -------------------------------------------------------- */
+
+/* Flat parameter layout: every tensor of the model by its transformers name, in this order:
+ *   embed_tokens; per layer input_layernorm, q|k|v, o, post_attention_layernorm, gate|up, down;
+ * norm; lm_head unless tied. Tensors joined by | follow each other without a gap so that one matrix
+ * product serves them; every other one starts at a multiple of 16 elements. Gradients and Adam's m
+ * and v have the same layout. Offsets and counts in elements. */
 struct param {
-    char name[64]; /* "model.layers.3.self_attn.q_proj.weight" */
+    char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     int64_t offset, count;
-    bool decay;    /* weight decay applies (2-D tensors) */
+    bool decay; /* weight decay applies (2-D tensors) */
 };
-int64_t param_count(const struct model_shape *m);   /* elements, every tensor start 16-aligned */
-int param_list(const struct model_shape *m, struct param *out, int max); /* how many there are */
+#define PARAM_PER_LAYER 9
+/* Elements of the flat buffer with its gaps: offset of the end, a multiple of 16. */
+int64_t param_count(const struct model_shape *m);
+/* How many tensors there are: 9 L + 2, and one for an untied head. */
+int param_tensors(const struct model_shape *m);
+/* The i-th tensor, 0 <= i < param_tensors. */
+void param_get(const struct model_shape *m, int i, struct param *out);
+/* The first max tensors. Returns how many there are. */
+int param_list(const struct model_shape *m, struct param *out, int max);
+/* Element offsets of what the model computes with; layer l's part is added to layer_offset(l). */
+struct param_map {
+    int64_t embed, norm, head;    /* head == embed when tied */
+    int64_t layer0, layer_stride; /* layer l starts at layer0 + l * layer_stride */
+    int64_t in_norm, q, kv, o, post_norm, gate_up, down; /* relative to the layer's start */
+    int64_t end;                                         /* param_count */
+};
+void param_map(const struct model_shape *m, struct param_map *out);
 
-enum plan_class { PLAN_WEIGHTS, PLAN_GRADIENTS, PLAN_OPTIMIZER, PLAN_ACTIVATIONS, PLAN_WORKSPACE,
-                  PLAN_RING, PLAN_CACHE, PLAN_DATA, PLAN_CLASS_N };
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum plan_class {
+    PLAN_WEIGHTS,
+    PLAN_GRADIENTS,
+    PLAN_OPTIMIZER,
+    PLAN_ACTIVATIONS,
+    PLAN_WORKSPACE,
+    PLAN_RING,
+    PLAN_CACHE,
+    PLAN_DATA,
+    PLAN_CLASS_N
+};
+const char *plan_class_name(enum plan_class c);
+
+/* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
+ * width, V vocabulary, L layers; float32 unless said otherwise. */
+enum plan_id {
+    PLAN_PARAMS,   /* [n_params] */
+    PLAN_GRAD,     /* [n_grad]; train and verify */
+    PLAN_GRAD_ACC, /* [n_params]; "ranks" with more than one micro-batch */
+    PLAN_ADAM_M,   /* [n_params] */
+    PLAN_ADAM_V,   /* [n_params] */
+    PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
+    PLAN_X,        /* [T, C] input of each layer and the output of the last: L + 1, or one */
+    PLAN_Q,        /* [T, H*D] after RoPE */
+    PLAN_KV,       /* [T, 2*Hk*D]; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
+    PLAN_O,        /* [T, H*D] */
+    PLAN_LSE,      /* [H, T] */
+    PLAN_X_MID,    /* [T, C] residual between attention and MLP */
+    PLAN_GATE_UP,  /* [T, 2*I] */
+    PLAN_XN,       /* [T, C] a norm's output */
+    PLAN_RSTD,     /* [T] */
+    PLAN_DX,       /* [T, C] gradient of the residual stream */
+    PLAN_DXN,      /* [T, C] gradient of a norm's output */
+    PLAN_WORK,     /* the next six share it: never two of different phases at a time */
+    PLAN_LOGITS,   /* in WORK: [loss_chunk, V] */
+    PLAN_ACT,      /* in WORK: [T, I] */
+    PLAN_DACT,     /* in WORK: [T, I] */
+    PLAN_DO,       /* in WORK: [T, H*D] */
+    PLAN_DQ,       /* in WORK: [T, H*D] */
+    PLAN_DKV,      /* in WORK: [T, 2*Hk*D] */
+    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] */
+    PLAN_RING_KV1,
+    PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
+    PLAN_RING_DKV1,
+    PLAN_RING_PART,  /* segment: decode's partial (o, m, l) */
+    PLAN_BOUNCE,     /* segment: collectives */
+    PLAN_RING_M,     /* [H, T] */
+    PLAN_RING_DELTA, /* [H, T] */
+    PLAN_IDS,        /* int32 [T] */
+    PLAN_TARGETS,    /* int32 [T] */
+    PLAN_POS,        /* int64 [T] */
+    PLAN_LO,         /* int64 [T] */
+    PLAN_HI,         /* int64 [T] */
+    PLAN_NLL,        /* double [T] */
+    PLAN_INV_FREQ,   /* double [D/2] */
+    PLAN_SUMSQ,      /* double [blocks of SUMSQ_BLOCK parameters] */
+    PLAN_SCRATCH,    /* n_threads * BE_SCRATCH_PER_THREAD bytes: the backend's */
+    PLAN_ID_N
+};
 
 struct plan_item {
-    const char *name;     /* "kv", "layer_input", ...; NULL: not used by this job */
+    const char *name; /* "kv", "layer_input", ...; NULL: not used by this job */
     enum plan_class cls;
     bool in_segment;      /* offset is into the comm segment, else into the arena */
+    bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
-    int64_t stride;       /* bytes from one layer's instance to the next; 0: one instance serves all */
+    int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
 };
 
-#define PLAN_ITEMS 64
-
 struct plan {
-    int n_items;
-    struct plan_item item[PLAN_ITEMS]; /* indexed by enum in plan.c's users: see plan_id below */
-    int64_t arena_size, segment_size;  /* bytes per rank */
-    int64_t T;                         /* rows per rank */
+    struct plan_item item[PLAN_ID_N];
+    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE */
+    int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
+    int64_t rounding;                 /* alignment gaps and page rounding */
+    int64_t reference_offset,
+        reference_size; /* verify: the one-rank reference's part of the arena */
+    enum job_kind kind;
+    int64_t S, T; /* tokens of the longest sequence, rows per rank */
     int n_ranks, n_threads;
-    enum strategy_id strategy;
-    enum layout_id layout;
-    enum recompute_id recompute;
-    int64_t loss_chunk;                /* tokens */
-    int64_t n_params;
-    int64_t micro_batches;             /* per optimizer step */
-    struct comm_count comm[PURPOSE_N]; /* per rank and optimizer step; every rank the same */
-    double flops;                      /* per optimizer step, all ranks, causal counted once */
+    enum strategy_id strategy;   /* never AUTO */
+    enum layout_id layout;       /* never AUTO */
+    enum recompute_id recompute; /* never AUTO */
+    bool rank_bits;              /* determinism "ranks" */
+    int64_t loss_chunk;          /* tokens; at most a sum chunk */
+    int64_t n_params;            /* param_count */
+    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 P */
+    int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
+    int64_t n_decode;            /* generate: tokens that may be appended */
+    int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
+    int64_t micro_batches;       /* per optimizer step */
+    struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */
+    double flops;                      /* per step, all ranks, causal counted once */
     char reason[256];                  /* why this strategy, layout and recompute */
 };
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
+ * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
+ * full prompt; verify, one forward and backward (its gathering of logits is not in comm).
+ * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
+ * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
+
+/* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
+ * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's. */
+void plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref);
+
+/* Decode: bytes of one generated token on each rank (all layers). */
+struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);
 
 /* The plan as JSON: memory by class and by tensor, communication by purpose, flops, reason.
  * Returns the length or -1 if it does not fit. */
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size);
+
+/* "3.2 GiB", into out (at least 24 bytes). Returns out. */
+char *plan_bytes(char *out, int64_t n);
+
+/* Parameters of one partial sum of the gradient norm: SUMSQ_BLOCK of kernels/backend.h, asserted there
+ * to agree where both are seen (worker/train/optim.c). */
+#define PLAN_SUMSQ_BLOCK 65536
+#define PLAN_PAGE        4096
+
+/* Tokens that one rank appends to its cache before the next rank takes over. */
+#define CACHE_BLOCK 16
 
 #endif

@@ -26,6 +26,8 @@
 struct shard {
     int64_t S;      /* tokens in the sequence */
     int P, r;
+    enum layout_id layout;
+    bool rank_bits; /* determinism "ranks" */
     int n_segs;     /* on this rank */
     int64_t seg_len;
     int64_t T;      /* n_segs * seg_len, the same on every rank */
@@ -38,5 +40,6 @@ struct shard {
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */
+struct shard shard_of(const struct shard *sh, int r); /* the same sequence, as rank r holds it */
 
 #endif

@@ -25,10 +25,14 @@ struct sp_attn_shape {
  *   kv[2]     in the comm segment: [T, 2*Hk*D] each: own copy and arrivals, alternating
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse)
- *   delta     [H, T]; NULL when only inferring */
+ *   delta     [H, T]; NULL when only inferring
+ *   part      [P, H*(D+2)] in the comm segment (anywhere when P = 1): the partial (o, m, l) of
+ *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
+ * kv and dkv are not used when P = 1. */
 struct sp_buffers {
     float *kv[2], *dkv[2];
     float *m, *delta;
+    float *part;
 };
 
 struct sp {
@@ -86,5 +90,9 @@ struct sp_ops {
 };
 
 const struct sp_ops *sp_find(enum strategy_id id); /* NULL: no such row */
+
+/* The rows, and the decoding that they share (sp.c). */
+extern const struct sp_ops sp_local, sp_rsa;
+int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 
 #endif

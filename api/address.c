@@ -1,0 +1,101 @@
+#include "api/address.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* gRPC unlinks a Unix socket that lies in its way and says nothing about a port in use, so ask
+ * first, and get the reason as a sentence. */
+static int unix_check(const char *path, struct err *e)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof sun.sun_path)
+        return err_set(e, ERR_INVALID, "socket path %s has %zu bytes, at most %zu are possible",
+                       path, strlen(path), sizeof sun.sun_path - 1);
+    memcpy(sun.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return err_errno(e, "socket");
+    int rc = connect(fd, (struct sockaddr *)&sun, sizeof sun);
+    bool taken = rc == 0 || errno == EAGAIN || errno == EINPROGRESS;
+    close(fd);
+    if (taken) return err_set(e, ERR_CONFLICT, "%s is in use by another process", path);
+    return 0;
+}
+
+/* Splits "127.0.0.1:50051" or "[::1]:50051". Only loopback: there is no TLS here yet. */
+static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_t *size,
+                     struct err *e)
+{
+    char host[64];
+    const char *colon = strrchr(address, ':');
+    char *end = NULL;
+    long port = colon ? strtol(colon + 1, &end, 10) : -1;
+    if (!colon || end == colon + 1 || *end || port < 0 || port > 65535)
+        return err_set(e, ERR_INVALID, "address %s: want unix:/path or 127.0.0.1:port", address);
+    bool is_v6 = address[0] == '[' && colon[-1] == ']';
+    int len = (int)(colon - address) - (is_v6 ? 2 : 0);
+    snprintf(host, sizeof host, "%.*s", len, address + (is_v6 ? 1 : 0));
+    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+    memset(out, 0, sizeof *out);
+    if (!strcmp(host, "127.0.0.1") || !strcmp(host, "localhost")) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        *size = sizeof *v4;
+        return 0;
+    }
+    if (is_v6 && !strcmp(host, "::1")) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        v6->sin6_addr = in6addr_loopback;
+        *size = sizeof *v6;
+        return 0;
+    }
+    return err_set(e, ERR_UNSUPPORTED,
+                   "address %s: only unix:/path, 127.0.0.1:port and [::1]:port: sessions are not "
+                   "encrypted",
+                   address);
+}
+
+static int tcp_check(const char *address, struct err *e)
+{
+    struct sockaddr_storage sa;
+    socklen_t size;
+    int one = 1;
+    if (tcp_parse(address, &sa, &size, e) < 0) return -1;
+    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return err_errno(e, "socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    int rc = bind(fd, (struct sockaddr *)&sa, size);
+    int saved = errno;
+    close(fd);
+    if (rc == 0) return 0;
+    errno = saved;
+    err_errno(e, "cannot listen on %s", address);
+    if (saved == EADDRINUSE && e) e->code = ERR_CONFLICT;
+    return -1;
+}
+
+static bool is_unix(const char *address)
+{
+    return !strncmp(address, "unix:", 5);
+}
+
+int address_check(const char *address, struct err *e)
+{
+    struct sockaddr_storage sa;
+    socklen_t size;
+    return is_unix(address) ? 0 : tcp_parse(address, &sa, &size, e);
+}
+
+int address_free_check(const char *address, struct err *e)
+{
+    return is_unix(address) ? unix_check(address + 5, e) : tcp_check(address, e);
+}

@@ -1,0 +1,51 @@
+/* file.h: files that are complete or absent, and sentences that name them.
+ *
+ * struct file_out writes one file in large pieces, hashes what it writes and fsyncs at the end; a
+ * directory of such files becomes visible by one rename of the caller's (checkpoints, prepared
+ * data). libc only. tested: tests/test_core.c */
+#ifndef SEQD_CORE_FILE_H
+#define SEQD_CORE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/sha256.h"
+
+#define FILE_PATH_SIZE 4096
+#define FILE_BUF_SIZE  (1 << 18)
+
+struct file_out {
+    int fd;
+    char path[FILE_PATH_SIZE];
+    struct sha256 sha;
+    int64_t size; /* bytes added so far */
+    size_t n_buf;
+    uint8_t *buf; /* owns FILE_BUF_SIZE bytes */
+};
+
+/* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */
+int file_out_open(struct file_out *f, const char *path, struct err *e);
+int file_out_add(struct file_out *f, const void *data, size_t size, struct err *e);
+/* Flushes, fsyncs, closes. hex (may be NULL) gets the digest of everything added. */
+int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e);
+/* Closes and removes the file, after an error. Safe on a file_out that failed to open or was
+ * closed. */
+void file_out_abort(struct file_out *f);
+
+/* Whole small file, NUL-terminated, malloc'd: the caller frees. fails: ERR_TOO_LARGE over max. */
+char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e);
+/* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory where it matters.
+ */
+int file_write(const char *path, const void *data, size_t size, struct err *e);
+
+int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4))); /* ERR_TOO_LARGE when it does not fit */
+int file_sync_dir(const char *path, struct err *e);
+int file_make_dir(const char *path, struct err *e); /* with parents; existing ones are fine */
+bool file_exists(const char *path);
+/* Removes a file or a directory with all beneath it, never following symbolic links. A missing path
+ * is fine. */
+int file_remove(const char *path, struct err *e);
+
+#endif

@@ -1,0 +1,342 @@
+#include "api/core/job.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_MAX_BYTES 128
+
+/* ---- job_check ------------------------------------------------------------------------------ */
+
+/* A number equal to its default is always legal: "auto" and "not given" lie outside the range. */
+static int check_number(const struct job_spec *s, const struct field *f, struct err *e)
+{
+    const char *at = (const char *)s + f->offset;
+    double v;
+    switch (f->type) {
+    case FIELD_INT: v = (double)*(const int64_t *)at; break;
+    case FIELD_INT32:
+    case FIELD_BOOL: v = *(const int32_t *)at; break;
+    case FIELD_DOUBLE: v = *(const double *)at; break;
+    default: return 0;
+    }
+    if (v == f->fallback) return 0;
+    if (v >= f->min && v <= f->max) return 0; /* also refuses NaN */
+    return err_field(e, ERR_INVALID, f->path, "%s is %.17g: it must lie between %.17g and %.17g",
+                     f->path, v, f->min, f->max);
+}
+
+static int n_words(const char *const *words)
+{
+    int n = 0;
+    while (words[n]) n++;
+    return n;
+}
+
+static int check_table(const struct job_spec *s, struct err *e)
+{
+    for (const struct field *f = spec_fields; f->path; f++) {
+        const char *at = (const char *)s + f->offset;
+        if (check_number(s, f, e)) return -1;
+        if (f->type == FIELD_ENUM) {
+            int32_t v = *(const int32_t *)at;
+            if (v < 0 || v >= n_words(f->words))
+                return err_field(e, ERR_INVALID, f->path, "%s holds %d: no such word", f->path, v);
+        }
+        if (f->type == FIELD_STRING && *(const spec_ref *)at >= s->text_used)
+            return err_field(e, ERR_INVALID, f->path, "%s lies outside the string table", f->path);
+    }
+    return 0;
+}
+
+static int check_text_table(const struct job_spec *s, struct err *e)
+{
+    if (s->text_used < 1 || s->text_used > SPEC_TEXT_SIZE || s->text[0] ||
+        s->text[s->text_used - 1])
+        return err_set(e, ERR_INVALID, "the string table of the spec is damaged");
+    if (s->n_labels < 0 || s->n_labels > SPEC_LABELS)
+        return err_field(e, ERR_INVALID, "labels", "labels: %d given, at most %d", s->n_labels,
+                         SPEC_LABELS);
+    for (int i = 0; i < s->n_labels; i++)
+        if (s->labels[i].key >= s->text_used || s->labels[i].value >= s->text_used)
+            return err_field(e, ERR_INVALID, "labels", "label %d lies outside the string table", i);
+    if (strlen(spec_text(s, s->name)) > NAME_MAX_BYTES)
+        return err_field(e, ERR_INVALID, "name", "name is longer than %d bytes", NAME_MAX_BYTES);
+    return 0;
+}
+
+static int need(int64_t v, const char *field, struct err *e)
+{
+    if (v > 0) return 0;
+    return err_field(e, ERR_INVALID, field, "%s is missing: a model.config needs it", field);
+}
+
+/* The shape of a model with random weights, from model.config; the shape of a model.path is filled
+ * in by whoever described the directory and obeys the same arithmetic. */
+static int check_shape(struct model_shape *m, struct err *e)
+{
+    if (need(m->width, "model.config.hidden_size", e) ||
+        need(m->n_layers, "model.config.num_hidden_layers", e) ||
+        need(m->n_heads, "model.config.num_attention_heads", e) ||
+        need(m->ffn_width, "model.config.intermediate_size", e))
+        return -1;
+    if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
+    if (m->n_heads % m->n_kv_heads)
+        return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
+                         "num_key_value_heads %lld does not divide num_attention_heads %lld",
+                         (long long)m->n_kv_heads, (long long)m->n_heads);
+    if (!m->head_dim) {
+        if (m->width % m->n_heads)
+            return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
+                             "hidden_size %lld is not a multiple of num_attention_heads %lld: "
+                             "change one, or give head_dim",
+                             (long long)m->width, (long long)m->n_heads);
+        m->head_dim = m->width / m->n_heads;
+    }
+    if (m->head_dim % 2)
+        return err_field(e, ERR_INVALID, "model.config.head_dim",
+                         "head_dim %lld is odd: rotary positions turn pairs, it must be even",
+                         (long long)m->head_dim);
+    return 0;
+}
+
+static int check_model(struct job_spec *s, struct err *e)
+{
+    bool path = *spec_text(s, s->model.path) != 0;
+    s->model.has_config = !path;
+    if (path && !s->model.shape.width) return 0; /* not described yet */
+    if (!path && !s->model.shape.width && !s->model.shape.n_layers && !s->model.shape.n_heads &&
+        !s->model.shape.ffn_width)
+        return err_field(e, ERR_INVALID, "model",
+                         "model is missing: give model.path (a directory) or model.config (sizes)");
+    return check_shape(&s->model.shape, e);
+}
+
+static int check_source(const struct job_spec *s, const struct spec_source *src, const char *field,
+                        struct err *e)
+{
+    if (src->path >= s->text_used || src->text_key >= s->text_used || src->format < 0 ||
+        src->format >= DATA_FORMAT_N)
+        return err_field(e, ERR_INVALID, field, "%s is damaged", field);
+    if (!*spec_text(s, src->path))
+        return err_field(e, ERR_INVALID, field, "%s.path is missing: name a file or a glob", field);
+    return 0;
+}
+
+static int check_train_data(struct job_spec *s, struct err *e)
+{
+    if (s->data.n_train < 1)
+        return err_field(e, ERR_INVALID, "data.train",
+                         "data.train is missing: give [{\"path\": \"file-or-glob\"}]");
+    if (s->data.n_train > SPEC_SOURCES)
+        return err_field(e, ERR_INVALID, "data.train", "data.train has %d sources, at most %d",
+                         s->data.n_train, SPEC_SOURCES);
+    for (int i = 0; i < s->data.n_train; i++) {
+        char field[32];
+        snprintf(field, sizeof field, "data.train.%d", i);
+        if (check_source(s, &s->data.train[i], field, e)) return -1;
+    }
+    return 0;
+}
+
+/* generate: the sequence is the prompt and what is written after it. */
+static int check_generate(struct job_spec *s, struct err *e)
+{
+    const char *prompt = spec_text(s, s->input.prompt);
+    bool file = *spec_text(s, s->input.source.path) != 0;
+    if (!*prompt == !file)
+        return err_field(e, ERR_INVALID, "input",
+                         "a generate job takes either input.prompt or input.path");
+    if (file && check_source(s, &s->input.source, "input", e)) return -1;
+    if (file && !s->data.seq_len)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len is missing: room for the prompt of input.path and "
+                         "sampling.max_tokens after it");
+    /* Tokens of an inline prompt are its bytes: one token each. */
+    int64_t need_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
+    if (!s->data.seq_len) s->data.seq_len = need_len;
+    if (s->data.seq_len < need_len)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len %lld holds less than the prompt and sampling.max_tokens: "
+                         "%lld tokens",
+                         (long long)s->data.seq_len, (long long)need_len);
+    if (s->data.seq_len > JOB_MAX_SEQ)
+        return err_field(e, ERR_INVALID, "sampling.max_tokens",
+                         "prompt and sampling.max_tokens are %lld tokens, at most %lld",
+                         (long long)need_len, (long long)JOB_MAX_SEQ);
+    return 0;
+}
+
+static int check_data(struct job_spec *s, struct err *e)
+{
+    if (s->kind == JOB_GENERATE) return check_generate(s, e);
+    if (!s->data.seq_len)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len is missing: the tokens of one sequence");
+    if (s->kind == JOB_SCORE) {
+        if (!*spec_text(s, s->input.source.path))
+            return err_field(e, ERR_INVALID, "input",
+                             "input.path is missing: the file a score job reads");
+        return check_source(s, &s->input.source, "input", e);
+    }
+    if (s->kind == JOB_VERIFY && s->verify.max_tokens > s->data.seq_len)
+        s->verify.max_tokens = s->data.seq_len;
+    return check_train_data(s, e);
+}
+
+/* Length of a training run. tokens and passes become steps when the data has been counted; then
+ * both stand there, which is why "one of three" is the reader's rule (daemon/json.c) and not ours.
+ */
+static int check_length(struct job_spec *s, struct err *e)
+{
+    if (s->kind != JOB_TRAIN) return 0;
+    if (!s->train.steps && !s->train.tokens && !s->train.passes)
+        return err_field(e, ERR_INVALID, "train.steps",
+                         "train.steps is missing: give steps, tokens or passes");
+    if (s->train.tokens && s->train.passes)
+        return err_field(e, ERR_INVALID, "train.tokens",
+                         "train.tokens and train.passes both say how long to train: give one");
+    if (s->schedule.warmup_steps < 0 && s->train.steps)
+        s->schedule.warmup_steps = (s->train.steps + 49) / 50;
+    if (s->train.steps && s->schedule.warmup_steps > s->train.steps)
+        return err_field(e, ERR_INVALID, "schedule.warmup_steps",
+                         "schedule.warmup_steps %lld is more than the %lld steps of the run",
+                         (long long)s->schedule.warmup_steps, (long long)s->train.steps);
+    if (s->checkpoint.resume == RESUME_PATH && !*spec_text(s, s->checkpoint.resume_path))
+        return err_field(e, ERR_INVALID, "checkpoint.resume", "checkpoint.resume names no path");
+    return 0;
+}
+
+static int check_ranks(struct job_spec *s, struct err *e)
+{
+    if (strcmp(spec_text(s, s->resources.device), "cpu"))
+        return err_field(e, ERR_UNSUPPORTED, "resources.device",
+                         "resources.device \"%.32s\" is not supported yet: use \"cpu\"",
+                         spec_text(s, s->resources.device));
+    if (!s->resources.ranks) s->resources.ranks = s->parallel.sp ? s->parallel.sp : 1;
+    if (!s->parallel.sp) s->parallel.sp = s->resources.ranks;
+    if (s->parallel.sp != s->resources.ranks)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.sp",
+                         "parallel.sp %d differs from resources.ranks %d: data parallelism is not "
+                         "supported yet, make them equal",
+                         s->parallel.sp, s->resources.ranks);
+    if (s->parallel.sp > s->data.seq_len)
+        return err_field(
+            e, ERR_INVALID, "parallel.sp",
+            "parallel.sp %d is more than data.seq_len %lld: a rank would hold no token",
+            s->parallel.sp, (long long)s->data.seq_len);
+    return 0;
+}
+
+static int check_parallel(struct job_spec *s, struct err *e)
+{
+    int sp = s->parallel.sp;
+    bool bits = s->determinism == DET_RANKS;
+    if (s->parallel.strategy == STRATEGY_AUTO)
+        s->parallel.strategy = sp == 1 ? STRATEGY_LOCAL : STRATEGY_RSA;
+    if (s->parallel.strategy == STRATEGY_LOCAL && sp > 1)
+        return err_field(e, ERR_INVALID, "parallel.strategy",
+                         "parallel.strategy \"local\" runs on one rank, parallel.sp is %d: use "
+                         "\"rsa\"",
+                         sp);
+    if (s->parallel.layout == LAYOUT_AUTO)
+        s->parallel.layout = bits || sp == 1 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
+    if (bits && s->parallel.layout != LAYOUT_CONTIGUOUS)
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "parallel.layout \"zigzag\" cannot give determinism \"ranks\": use "
+                         "\"contiguous\"");
+    if (bits && sp != 1 && sp != 2 && sp != 4 && sp != 8)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "parallel.sp %d cannot give determinism \"ranks\": use 1, 2, 4 or 8", sp);
+    return 0;
+}
+
+int job_check(struct job_spec *s, struct err *e)
+{
+    if (check_text_table(s, e) || check_table(s, e)) return -1;
+    if (check_model(s, e) || check_data(s, e) || check_length(s, e)) return -1;
+    return check_ranks(s, e) || check_parallel(s, e) ? -1 : 0;
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+static const char *const state_names[JOB_STATE_N] = {
+    [JOB_QUEUED] = "queued",       [JOB_STARTING] = "starting",   [JOB_RUNNING] = "running",
+    [JOB_STOPPING] = "stopping",   [JOB_SUCCEEDED] = "succeeded", [JOB_FAILED] = "failed",
+    [JOB_CANCELLED] = "cancelled",
+};
+
+static const char *const event_names[JOB_EVENT_N] = {
+    [EV_SUBMIT] = "submit",       [EV_ASSIGN] = "assign",
+    [EV_PREPARED] = "prepared",   [EV_READY] = "ready",
+    [EV_STEP] = "step",           [EV_CHECKPOINT] = "checkpoint",
+    [EV_ARTIFACT] = "artifact",   [EV_RANK_EXIT] = "rank_exit",
+    [EV_NODE_LOST] = "node_lost", [EV_START_TIMEOUT] = "start_timeout",
+    [EV_HANG] = "hang",           [EV_CANCEL] = "cancel",
+    [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
+};
+
+const char *job_state_name(enum job_state s)
+{
+    return s >= 0 && s < JOB_STATE_N ? state_names[s] : "unknown";
+}
+
+const char *job_event_name(enum job_event e)
+{
+    return e >= 0 && e < JOB_EVENT_N ? event_names[e] : "unknown";
+}
+
+bool job_final(enum job_state s)
+{
+    return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED;
+}
+
+/* 0 in the table is "illegal"; a legal next state is stored plus one. EV_SUBMIT makes a job and
+ * leads nowhere from a state; a final state accepts nothing. */
+#define TO(state) ((signed char)((state) + 1))
+static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
+    [JOB_QUEUED] =
+        {
+            [EV_ASSIGN] = TO(JOB_STARTING),
+            [EV_CANCEL] = TO(JOB_CANCELLED),
+        },
+    [JOB_STARTING] =
+        {
+            [EV_PREPARED] = TO(JOB_QUEUED),
+            [EV_READY] = TO(JOB_RUNNING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_START_TIMEOUT] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+        },
+    [JOB_RUNNING] =
+        {
+            [EV_STEP] = TO(JOB_RUNNING),
+            [EV_CHECKPOINT] = TO(JOB_RUNNING),
+            [EV_ARTIFACT] = TO(JOB_RUNNING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_HANG] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_DONE] = TO(JOB_SUCCEEDED),
+        },
+    [JOB_STOPPING] =
+        {
+            /* recorded, target unchanged: finished work of a dying attempt is kept */
+            [EV_PREPARED] = TO(JOB_STOPPING),
+            [EV_STEP] = TO(JOB_STOPPING),
+            [EV_CHECKPOINT] = TO(JOB_STOPPING),
+            [EV_ARTIFACT] = TO(JOB_STOPPING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_STOPPED] = TO(JOB_STOPPING),
+        },
+};
+
+int job_step(enum job_state from, enum job_event ev)
+{
+    assert(from >= 0 && from < JOB_STATE_N && ev >= 0 && ev < JOB_EVENT_N);
+    return step_table[from][ev] - 1;
+}

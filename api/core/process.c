@@ -1,0 +1,38 @@
+#include "api/core/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int process_stat(int pid, struct process_stat *out)
+{
+    char path[64], text[1024];
+    long long user = 0, system = 0, start = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return -1;
+    text[n] = 0;
+    /* pid (name) state ...: the name may hold anything, so start after the last parenthesis.
+     * Fields 14 and 15 are user and system time, 22 is the start time (proc(5)). */
+    char *p = strrchr(text, ')');
+    char state = 0;
+    if (!p ||
+        sscanf(p + 1,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld %*d %*d %*d %*d %*d %*d "
+               "%lld",
+               &state, &user, &system, &start) != 4)
+        return -1;
+    *out = (struct process_stat){state, (user + system) * 1000 / sysconf(_SC_CLK_TCK), start};
+    return 0;
+}
+
+int process_alive(int pid, int64_t start_time)
+{
+    struct process_stat s;
+    return process_stat(pid, &s) == 0 && s.start_time == start_time && s.state != 'Z' &&
+           s.state != 'X';
+}

@@ -1,0 +1,19 @@
+/* process.h: what /proc knows of a process. A pid alone may be somebody else's tomorrow: with its
+ * start time it names one process for good. */
+#ifndef SEQD_CORE_PROCESS_H
+#define SEQD_CORE_PROCESS_H
+
+#include <stdint.h>
+
+struct process_stat {
+    char state;         /* 'R', 'S', 'T', 'Z', ... */
+    int64_t cpu_ms;     /* user and system time so far */
+    int64_t start_time; /* clock ticks after boot */
+};
+
+/* -1: there is no such process. */
+int process_stat(int pid, struct process_stat *out);
+/* 1 when the process with this pid and start time exists and is not a zombie. */
+int process_alive(int pid, int64_t start_time);
+
+#endif

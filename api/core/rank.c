@@ -1,0 +1,15 @@
+#include "api/core/rank.h"
+
+#include <assert.h>
+
+static const char *const purpose_names[PURPOSE_N] = {
+    [PURPOSE_RING_KV] = "ring_kv", [PURPOSE_RING_DKV] = "ring_dkv", [PURPOSE_GRAD] = "grad",
+    [PURPOSE_LOSS] = "loss",       [PURPOSE_DECODE] = "decode",     [PURPOSE_VERIFY] = "verify",
+    [PURPOSE_CONTROL] = "control",
+};
+
+const char *purpose_name(int purpose)
+{
+    assert(purpose >= 0 && purpose < PURPOSE_N);
+    return purpose_names[purpose];
+}

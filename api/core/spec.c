@@ -1,0 +1,268 @@
+#include "api/core/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Kinds of job in which a field may appear. A verify job also takes what only training reads
+ * (train, optim, schedule, checkpoint), so that the spec of a training job, with nothing but its
+ * kind changed, verifies that very job. 0: internal, carried on the wire but never written by a
+ * person. */
+#define K(kind)    (1u << (kind))
+#define TRAINING   (K(JOB_TRAIN) | K(JOB_VERIFY))
+#define READS_DATA (TRAINING | K(JOB_SCORE))
+#define READS_IN   (K(JOB_SCORE) | K(JOB_GENERATE))
+#define VERIFY     K(JOB_VERIFY)
+#define GENERATE   K(JOB_GENERATE)
+#define ALL        (K(JOB_KIND_N) - 1)
+#define INTERNAL   0u
+
+#define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
+
+static const char *const kind_words[] = {"train", "score", "generate", "verify", NULL};
+static const char *const family_words[] = {"llama", NULL};
+static const char *const strategy_words[] = {"auto", "local", "rsa", NULL};
+static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
+static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
+static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
+static const char *const resume_words[] = {"auto", "none", "path", NULL};
+static const char *const format_words[] = {"text", "jsonl", NULL};
+static const char *const tokenizer_words[] = {"byte", NULL};
+static const char *const packing_words[] = {"concat", NULL};
+static const char *const params_words[] = {"fp32", NULL};
+static const char *const optim_words[] = {"adamw", NULL};
+static const char *const schedule_words[] = {"cosine", NULL};
+
+/* clang-format off */
+#define AT(member) offsetof(struct job_spec, member)
+#define INT(path, m, lo, hi, dflt, kinds, help)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define INT32(path, m, lo, hi, dflt, kinds, help) {path, FIELD_INT32, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define REAL(path, m, lo, hi, dflt, kinds, help)  {path, FIELD_DOUBLE, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define BOOL(path, m, dflt, kinds, help)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds}
+#define ENUM(path, m, words, dflt, kinds, help)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds}
+#define TEXT(path, m, dflt, kinds, help)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds}
+
+const struct field spec_fields[] = {
+    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate or verify."),
+    TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
+    INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
+    TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
+    BOOL("model.has_config", model.has_config, 0, INTERNAL, "The shape came from model.config, not from a path."),
+    ENUM("model.config.model_type", model.shape.family, family_words, FAMILY_LLAMA, ALL, "Model family."),
+    INT("model.config.hidden_size", model.shape.width, 2, 1 << 20, 0, ALL, "Model width C."),
+    INT32("model.config.num_hidden_layers", model.shape.n_layers, 1, 1024, 0, ALL, "Layers L."),
+    INT("model.config.num_attention_heads", model.shape.n_heads, 1, 65536, 0, ALL, "Query heads H."),
+    INT("model.config.num_key_value_heads", model.shape.n_kv_heads, 1, 65536, 0, ALL, "Key and value heads; default H."),
+    INT("model.config.head_dim", model.shape.head_dim, 2, 1024, 0, ALL, "Head size D, even; default hidden_size / H."),
+    INT("model.config.intermediate_size", model.shape.ffn_width, 1, 1 << 22, 0, ALL, "Width of the MLP."),
+    INT("model.config.vocab_size", model.shape.vocab, 258, 1 << 22, 258, ALL, "Vocabulary V; the byte tokenizer needs 258."),
+    INT("model.config.max_position_embeddings", model.shape.max_pos, 1, BIG, 1 << 20, ALL, "Longest sequence the model is meant for; informational."),
+    REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
+    REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
+    BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
+    INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
+    BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
+    BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
+    INT("train.steps", train.steps, 1, 1e9, 0, TRAINING, "Optimizer steps; or give tokens, or passes."),
+    INT("train.tokens", train.tokens, 1, BIG, 0, TRAINING, "Tokens to train on; or give steps, or passes."),
+    INT("train.passes", train.passes, 1, 1e6, 0, TRAINING, "Passes over the data; or give steps, or tokens."),
+    INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
+    INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
+    REAL("optim.lr", optim.lr, 0, 10, 3e-4, TRAINING, "Peak learning rate."),
+    REAL("optim.betas.0", optim.beta1, 0, 0.999999, 0.9, TRAINING, "Decay of the first moment."),
+    REAL("optim.betas.1", optim.beta2, 0, 0.99999999, 0.95, TRAINING, "Decay of the second moment."),
+    REAL("optim.eps", optim.eps, 1e-30, 1, 1e-8, TRAINING, "Added to the root of the second moment."),
+    REAL("optim.weight_decay", optim.weight_decay, 0, 10, 0.1, TRAINING, "Decoupled decay of matrices."),
+    REAL("optim.max_grad_norm", optim.max_grad_norm, 0, 1e12, 1.0, TRAINING, "Global L2 clip; 0 clips nothing."),
+    INT("schedule.warmup_steps", schedule.warmup_steps, 0, 1e9, -1, TRAINING, "Steps of linear warmup; auto: 2 % of all steps."),
+    REAL("schedule.min_lr_ratio", schedule.min_lr_ratio, 0, 1, 0.1, TRAINING, "Where the cosine ends, as a part of lr."),
+    ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
+    ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
+    INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: resources.ranks."),
+    ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
+    INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
+    INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
+    INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),
+    ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
+    TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
+    INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, VERIFY, "Tokens of the batch that are compared; at most data.seq_len."),
+    REAL("verify.loss_rel", verify.loss_rel, 0, 1, 1e-6, VERIFY, "Allowed relative difference of the loss."),
+    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, 1e-5, VERIFY, "Allowed relative L2 difference of each gradient."),
+    TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
+    REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
+    INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most."),
+    INT("sampling.seed", sampling.seed, 0, BIG, 0, GENERATE, "Seed of the sampler."),
+    TEXT("resources.device", resources.device, "cpu", ALL, "Device of every rank: cpu."),
+    INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
+    INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
+    INT("resources.memory_mib", resources.memory_mib, 0, BIG / 1048576, 0, ALL, "Memory a rank may plan, in MiB; 0: no limit."),
+    INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
+    INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
+    INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
+    INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
+    ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks."),
+    {NULL}
+};
+
+#undef AT
+#define AT(member) offsetof(struct spec_source, member)
+const struct field source_fields[] = {
+    TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node."),
+    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text or jsonl; default by suffix."),
+    TEXT("text_key", text_key, "text", READS_DATA | READS_IN, "jsonl: the member that holds the text."),
+    {NULL}
+};
+#undef AT
+
+/* Fields with one legal word as yet: they have no member. A spec may say them, and spec_effective
+ * does, so that a job says what it ran when there will be a second word. */
+#define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
+const struct field spec_constants[] = {
+    WORD("data.tokenizer", tokenizer_words, ALL, "Bytes, 256 ends a document."),
+    WORD("data.packing", packing_words, READS_DATA, "Documents are concatenated and cut."),
+    WORD("precision.params", params_words, ALL, "Type of weights and arithmetic."),
+    WORD("optim.name", optim_words, TRAINING, "Optimizer."),
+    WORD("schedule.type", schedule_words, TRAINING, "Shape of the schedule after warmup."),
+    {NULL}
+};
+/* clang-format on */
+
+/* What a spec may also say, but not as a scalar of its own: for did-you-mean. */
+static const char *const other_paths[] = {
+    "labels",
+    "model",
+    "model.config",
+    "data",
+    "data.train",
+    "data.train.path",
+    "optim",
+    "optim.betas",
+    "train",
+    "schedule",
+    "parallel",
+    "memory",
+    "checkpoint",
+    "verify",
+    "input",
+    "sampling",
+    "resources",
+    "limits",
+    "precision",
+    "input.path",
+    "input.format",
+    "input.text_key",
+    "data.train.format",
+    "data.train.text_key",
+    "train.global_batch_tokens",
+    "train.epochs",
+    NULL,
+};
+
+const char *spec_text(const struct job_spec *s, spec_ref ref)
+{
+    return ref < s->text_used ? s->text + ref : "";
+}
+
+int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref)
+{
+    if (!len) {
+        *ref = 0;
+        return 0;
+    }
+    if (len >= SPEC_TEXT_SIZE - s->text_used) return -1;
+    memcpy(s->text + s->text_used, str, len);
+    s->text[s->text_used + len] = 0;
+    *ref = s->text_used;
+    s->text_used += (uint32_t)len + 1;
+    return 0;
+}
+
+static void set_default(struct job_spec *s, const struct field *f)
+{
+    char *at = (char *)s + f->offset;
+    switch (f->type) {
+    case FIELD_INT: *(int64_t *)at = (int64_t)f->fallback; break;
+    case FIELD_INT32:
+    case FIELD_BOOL:
+    case FIELD_ENUM: *(int32_t *)at = (int32_t)f->fallback; break;
+    case FIELD_DOUBLE: *(double *)at = f->fallback; break;
+    case FIELD_STRING: spec_intern(s, f->text, strlen(f->text), (spec_ref *)at); break;
+    }
+}
+
+void spec_defaults(struct job_spec *s)
+{
+    memset(s, 0, sizeof *s);
+    s->text_used = 1; /* offset 0 is the empty string */
+    for (const struct field *f = spec_fields; f->path; f++) set_default(s, f);
+}
+
+static const struct field *find(const struct field *table, const char *path)
+{
+    for (const struct field *f = table; f->path; f++)
+        if (!strcmp(f->path, path)) return f;
+    return NULL;
+}
+
+const struct field *spec_field(const char *path)
+{
+    return find(spec_fields, path);
+}
+
+/* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
+static int distance(const char *a, const char *b)
+{
+    enum { MAX = 64 };
+    size_t n = strlen(a), m = strlen(b);
+    if (n >= MAX || m >= MAX) return MAX;
+    unsigned char d[3][MAX + 1];
+    for (size_t j = 0; j <= m; j++) d[0][j] = (unsigned char)j;
+    for (size_t i = 1; i <= n; i++) {
+        unsigned char *row = d[i % 3], *up = d[(i + 2) % 3], *up2 = d[(i + 1) % 3];
+        row[0] = (unsigned char)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+            if (up[j] + 1 < best) best = up[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                up2[j - 2] + 1 < best)
+                best = up2[j - 2] + 1;
+            row[j] = (unsigned char)best;
+        }
+    }
+    return d[n % 3][m];
+}
+
+struct nearest {
+    const char *path;
+    int distance;
+};
+
+static void consider(struct nearest *best, const char *path, const char *candidate)
+{
+    const char *leaf = strrchr(path, '.'), *cleaf = strrchr(candidate, '.');
+    int d = distance(path, candidate);
+    /* The right word in the wrong section is as good as one letter wrong. */
+    if (!strcmp(leaf ? leaf + 1 : path, cleaf ? cleaf + 1 : candidate) && d > 1) d = 1;
+    if (d < best->distance) *best = (struct nearest){candidate, d};
+}
+
+const char *spec_suggest(const char *path)
+{
+    struct nearest best = {NULL, 4};
+    const struct field *tables[] = {spec_fields, spec_constants};
+    for (size_t t = 0; t < 2; t++)
+        for (const struct field *f = tables[t]; f->path; f++)
+            if (f->kinds != INTERNAL) consider(&best, path, f->path);
+    for (const char *const *p = other_paths; *p; p++) consider(&best, path, *p);
+    return best.path;
+}
+
+const char *const *job_kind_words(void)
+{
+    return kind_words;
+}
+
+const char *kind_name(int kind)
+{
+    return kind >= 0 && kind < JOB_KIND_N ? kind_words[kind] : "unknown";
+}

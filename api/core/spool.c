@@ -1,0 +1,110 @@
+#include "api/core/spool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct frame {
+    uint32_t size, crc;
+};
+
+/* CRC-32 of IEEE 802.3, bit by bit: records are a few hundred bytes. */
+static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
+{
+    const uint8_t *p = data;
+    crc = ~crc;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= p[i];
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+    }
+    return ~crc;
+}
+
+/* Bytes read, fewer than size only at the end of the file. */
+static int64_t read_at(int fd, void *out, size_t size, int64_t offset, struct err *e)
+{
+    size_t n = 0;
+    while (n < size) {
+        ssize_t got = pread(fd, (char *)out + n, size - n, offset + (int64_t)n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_errno(e, "read the spool");
+        if (got == 0) break;
+        n += (size_t)got;
+    }
+    return (int64_t)n;
+}
+
+int64_t spool_next(struct spool *s, void *buf, struct err *e)
+{
+    struct frame f;
+    int64_t n = read_at(s->fd, &f, sizeof f, s->offset, e);
+    if (n < 0) return -1;
+    if (n < (int64_t)sizeof f) return 0;
+    if (f.size < sizeof(struct rank_msg) || f.size > SPOOL_RECORD_SIZE) return 0;
+    n = read_at(s->fd, buf, f.size, s->offset + (int64_t)sizeof f, e);
+    if (n < 0) return -1;
+    if (n < (int64_t)f.size || crc_add(0, buf, f.size) != f.crc) return 0;
+    struct rank_msg head;
+    memcpy(&head, buf, sizeof head);
+    if (head.size != f.size - sizeof head) return 0;
+    s->offset += (int64_t)sizeof f + f.size;
+    s->seq++;
+    return f.size;
+}
+
+int spool_open_read(struct spool *s, const char *path, struct err *e)
+{
+    *s = (struct spool){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    return s->fd < 0 ? err_errno(e, "open %s", path) : 0;
+}
+
+int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e)
+{
+    static _Thread_local char buf[SPOOL_RECORD_SIZE];
+    struct rank_msg head = {0};
+    *s = (struct spool){.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+    if (s->fd < 0) return err_errno(e, "open %s", path);
+    int64_t n;
+    while ((n = spool_next(s, buf, e)) > 0) memcpy(&head, buf, sizeof head);
+    if (n < 0) goto fail;
+    if (ftruncate(s->fd, s->offset) < 0) {
+        err_errno(e, "cut %s", path);
+        goto fail;
+    }
+    if (last) *last = head;
+    return 0;
+fail:
+    spool_close(s);
+    return -1;
+}
+
+int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
+              struct err *e)
+{
+    assert(size <= SPOOL_RECORD_SIZE - sizeof head);
+    head.abi = RANK_ABI;
+    head.size = (uint32_t)size;
+    struct frame f = {(uint32_t)(sizeof head + size),
+                      crc_add(crc_add(0, &head, sizeof head), payload, size)};
+    struct iovec iov[3] = {{&f, sizeof f}, {&head, sizeof head}, {(void *)payload, size}};
+    size_t whole = sizeof f + sizeof head + size;
+    ssize_t n;
+    do n = pwritev(s->fd, iov, 3, s->offset);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return err_errno(e, "write the spool");
+    /* A short write means a full disk: what is there does not check and is written over. */
+    if ((size_t)n < whole) return err_set(e, ERR_IO, "write the spool: the disk is full");
+    if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
+    s->offset += (int64_t)whole;
+    s->seq++;
+    return 0;
+}
+
+void spool_close(struct spool *s)
+{
+    if (s->fd > 0) close(s->fd);
+    *s = (struct spool){0};
+}

@@ -1,0 +1,40 @@
+/* spool.h: the append-only file of what an attempt's ranks said: written by seqgang (by seqw for a
+ * gang that died), read by seqw at its own pace, so that no report is lost whoever dies.
+ *
+ * The file is records one after the other, numbered from 1:
+ *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE
+ *   uint32 crc    CRC-32 (IEEE) of those bytes
+ *   struct rank_msg, then its payload
+ * A record at the end that is cut short or does not check was being written: it does not exist yet,
+ * and when its writer is dead it never will. */
+#ifndef SEQD_CORE_SPOOL_H
+#define SEQD_CORE_SPOOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+#define SPOOL_RECORD_SIZE (128 * 1024)
+
+struct spool {
+    int fd;
+    int64_t offset; /* writer: the end; reader: of the record to read next */
+    int64_t seq;    /* writer: records in the file; reader: records read so far */
+};
+
+/* For the one writer: creates the file, or continues it after its last whole record. last (may be
+ * NULL) gets the head of that record, all zero when there is none. */
+int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
+/* head->size and head->abi are set here. durable: fdatasync before it returns. */
+int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
+              struct err *e);
+/* For a reader: from the start. A missing file is ERR_NOT_FOUND. */
+int spool_open_read(struct spool *s, const char *path, struct err *e);
+/* The next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes: its size, or 0 when
+ * there is no further one now. -1: reading failed. */
+int64_t spool_next(struct spool *s, void *buf, struct err *e);
+void spool_close(struct spool *s); /* also of a zeroed one */
+
+#endif

@@ -1,0 +1,33 @@
+/* utf8.h: what counts as UTF-8, once for the JSON reader and the writer. */
+#ifndef SEQD_CORE_UTF8_H
+#define SEQD_CORE_UTF8_H
+
+#include <stddef.h>
+
+/* Bytes of the well-formed sequence at s, 0 if there is none (RFC 3629: no overlong forms, no
+ * surrogates, nothing above U+10FFFF). s < end. */
+static inline int utf8_len(const char *s, const char *end)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    unsigned char c = p[0], lo = 0x80, hi = 0xbf;
+    int n;
+    if (c < 0x80) return 1;
+    if (c >= 0xc2 && c <= 0xdf)
+        n = 2;
+    else if (c >= 0xe0 && c <= 0xef)
+        n = 3;
+    else if (c >= 0xf0 && c <= 0xf4)
+        n = 4;
+    else
+        return 0;
+    if (c == 0xe0) lo = 0xa0;
+    if (c == 0xed) hi = 0x9f;
+    if (c == 0xf0) lo = 0x90;
+    if (c == 0xf4) hi = 0x8f;
+    if (end - s < n || p[1] < lo || p[1] > hi) return 0;
+    for (int i = 2; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    return n;
+}
+
+#endif

@@ -1,0 +1,722 @@
+#include "api/wire.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "api/cluster.pb-c.h"
+
+/* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
+ * Unpacking lets protobuf-c allocate from the arena alone, whose limit is the answer to messages
+ * that are small on the wire and large in memory; then every count, length and word is checked
+ * while the tree is copied to plain structs. Strings and bytes of struct msg stay where protobuf-c
+ * put them. */
+
+static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
+                  (int)MSG_FORGET == (int)SEQD__MSG__BODY_FORGET,
+              "enum msg_type numbers the members of Msg.body");
+
+/* A zeroed message of the given kind, or NULL when the arena is full. */
+static void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
+{
+    ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
+    if (m) d->message_init(m);
+    return m;
+}
+
+/* Room for n pointers; n = 0 gives room for one, so that NULL means "the arena is full" only. */
+static void *pointers_new(struct arena *a, size_t n)
+{
+    return arena_alloc(a, (n ? n : 1) * sizeof(void *));
+}
+
+static int text_copy(char *out, size_t size, const char *in, const char *field, struct err *e)
+{
+    size_t len = strlen(in);
+    if (len >= size)
+        return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %zu are allowed",
+                         field, len, size - 1);
+    memcpy(out, in, len + 1);
+    return 0;
+}
+
+static int range_check(int64_t v, int64_t min, int64_t max, const char *field, struct err *e)
+{
+    if (v >= min && v <= max) return 0;
+    return err_field(e, ERR_INVALID, field, "%s is %lld, allowed are %lld to %lld", field,
+                     (long long)v, (long long)min, (long long)max);
+}
+
+/* ---- attempts, errors, shapes ------------------------------------------------------------------
+ */
+
+static Seqd__Attempt *attempt_pack(int64_t job, int64_t epoch, struct arena *a)
+{
+    Seqd__Attempt *w = message_new(a, &seqd__attempt__descriptor);
+    if (!w) return NULL;
+    w->job = job;
+    w->epoch = epoch;
+    return w;
+}
+
+static int attempt_unpack(const Seqd__Attempt *w, int64_t *job, int64_t *epoch, struct err *e)
+{
+    if (!w) return err_field(e, ERR_INVALID, "attempt", "the message names no attempt");
+    *job = w->job;
+    *epoch = w->epoch;
+    if (range_check(w->job, 1, INT64_MAX, "job", e) < 0) return -1;
+    return range_check(w->epoch, 1, INT64_MAX, "epoch", e);
+}
+
+#define WIRE_ATTEMPTS 4096 /* attempts on one node: 4096 slots of 1 rank, and their dead */
+
+static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__Attempt ***out)
+{
+    assert(m->n_attempts >= 0 && m->n_attempts <= WIRE_ATTEMPTS);
+    *n = (size_t)m->n_attempts;
+    *out = pointers_new(a, *n);
+    if (!*out) return -1;
+    for (size_t i = 0; i < *n; i++) {
+        (*out)[i] = attempt_pack(m->attempts[i].job, m->attempts[i].epoch, a);
+        if (!(*out)[i]) return -1;
+    }
+    return 0;
+}
+
+static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct arena *a,
+                           struct err *e)
+{
+    if (range_check((int64_t)n, 0, WIRE_ATTEMPTS, "attempts", e) < 0) return -1;
+    struct wire_attempt *out = arena_alloc(a, (n ? n : 1) * sizeof *out);
+    if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu attempts", n);
+    for (size_t i = 0; i < n; i++)
+        if (attempt_unpack(in[i], &out[i].job, &out[i].epoch, e) < 0) return -1;
+    m->n_attempts = (int)n;
+    m->attempts = out;
+    return 0;
+}
+
+static Seqd__Error *error_pack(const struct err *in, struct arena *a)
+{
+    Seqd__Error *w = message_new(a, &seqd__error__descriptor);
+    if (!w) return NULL;
+    w->code = in->code;
+    w->field = (char *)in->field;
+    w->text = (char *)in->text;
+    return w;
+}
+
+static int error_unpack(const Seqd__Error *w, struct err *out, struct err *e)
+{
+    *out = (struct err){0};
+    if (!w) return 0;
+    if (range_check(w->code, 0, ERR_N - 1, "error.code", e) < 0) return -1;
+    out->code = (enum err_code)w->code;
+    if (text_copy(out->field, sizeof out->field, w->field, "error.field", e) < 0) return -1;
+    return text_copy(out->text, sizeof out->text, w->text, "error.text", e);
+}
+
+static Seqd__Shape *shape_pack(const struct model_shape *s, struct arena *a)
+{
+    Seqd__Shape *w = message_new(a, &seqd__shape__descriptor);
+    if (!w) return NULL;
+    w->family = s->family, w->n_layers = s->n_layers, w->width = s->width;
+    w->n_heads = s->n_heads, w->n_kv_heads = s->n_kv_heads, w->head_dim = s->head_dim;
+    w->ffn_width = s->ffn_width, w->vocab = s->vocab, w->max_pos = s->max_pos;
+    w->norm_eps = s->norm_eps, w->rope_theta = s->rope_theta, w->tied = s->tied;
+    return w;
+}
+
+/* Whether a shape is a possible model is job_check's business: it must only be safe to copy. */
+static void shape_unpack(const Seqd__Shape *w, struct model_shape *s)
+{
+    *s = (struct model_shape){0};
+    if (!w) return;
+    s->family = w->family, s->n_layers = w->n_layers, s->width = w->width;
+    s->n_heads = w->n_heads, s->n_kv_heads = w->n_kv_heads, s->head_dim = w->head_dim;
+    s->ffn_width = w->ffn_width, s->vocab = w->vocab, s->max_pos = w->max_pos;
+    s->norm_eps = w->norm_eps, s->rope_theta = w->rope_theta, s->tied = w->tied;
+}
+
+/* ---- the job spec, by its tables of fields ------------------------------------------------------
+ */
+
+static Seqd__Field *field_pack(const struct field *f, const struct job_spec *s, const char *base,
+                               struct arena *a)
+{
+    Seqd__Field *w = message_new(a, &seqd__field__descriptor);
+    if (!w) return NULL;
+    const void *member = base + f->offset;
+    int64_t v64;
+    int32_t v32;
+    spec_ref ref;
+    w->path = (char *)f->path;
+    w->value_case = SEQD__FIELD__VALUE_NUMBER;
+    switch (f->type) {
+    case FIELD_INT:
+        memcpy(&v64, member, sizeof v64);
+        w->number = v64;
+        break;
+    case FIELD_INT32:
+    case FIELD_BOOL:
+        memcpy(&v32, member, sizeof v32);
+        w->number = v32;
+        break;
+    case FIELD_DOUBLE:
+        w->value_case = SEQD__FIELD__VALUE_REAL;
+        memcpy(&w->real, member, sizeof w->real);
+        break;
+    case FIELD_ENUM:
+        w->value_case = SEQD__FIELD__VALUE_TEXT;
+        memcpy(&v32, member, sizeof v32);
+        w->text = (char *)f->words[v32];
+        break;
+    case FIELD_STRING:
+        w->value_case = SEQD__FIELD__VALUE_TEXT;
+        memcpy(&ref, member, sizeof ref);
+        w->text = (char *)spec_text(s, ref);
+        break;
+    }
+    return w;
+}
+
+static int fields_pack(const struct field *table, const struct job_spec *s, const void *base,
+                       struct arena *a, size_t *n, Seqd__Field ***out)
+{
+    for (*n = 0; table[*n].path;) ++*n;
+    *out = pointers_new(a, *n);
+    if (!*out) return -1;
+    for (size_t i = 0; i < *n; i++) {
+        (*out)[i] = field_pack(&table[i], s, base, a);
+        if (!(*out)[i]) return -1;
+    }
+    return 0;
+}
+
+static int word_find(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], word)) return i;
+    return -1;
+}
+
+static int field_wrong(const struct field *f, const char *want, struct err *e)
+{
+    return err_field(e, ERR_INVALID, f->path, "%s: want %s", f->path, want);
+}
+
+static int field_unpack(const struct field *f, const Seqd__Field *w, struct job_spec *s, char *base,
+                        struct err *e)
+{
+    bool number = w->value_case == SEQD__FIELD__VALUE_NUMBER;
+    bool text = w->value_case == SEQD__FIELD__VALUE_TEXT;
+    void *member = base + f->offset;
+    int32_t v32 = 0;
+    spec_ref ref;
+    switch (f->type) {
+    case FIELD_INT:
+        if (!number) return field_wrong(f, "an integer", e);
+        memcpy(member, &w->number, sizeof w->number);
+        return 0;
+    case FIELD_INT32:
+        if (!number || w->number < INT32_MIN || w->number > INT32_MAX)
+            return field_wrong(f, "an integer of 32 bits", e);
+        v32 = (int32_t)w->number;
+        break;
+    case FIELD_BOOL:
+        if (!number || w->number < 0 || w->number > 1) return field_wrong(f, "0 or 1", e);
+        v32 = (int32_t)w->number;
+        break;
+    case FIELD_DOUBLE:
+        if (w->value_case != SEQD__FIELD__VALUE_REAL || !isfinite(w->real))
+            return field_wrong(f, "a finite number", e);
+        memcpy(member, &w->real, sizeof w->real);
+        return 0;
+    case FIELD_ENUM:
+        v32 = text ? word_find(f->words, w->text) : -1;
+        if (v32 < 0) return field_wrong(f, "a word this version knows: upgrade this node", e);
+        break;
+    case FIELD_STRING:
+        if (!text) return field_wrong(f, "a string", e);
+        if (spec_intern(s, w->text, strlen(w->text), &ref) < 0)
+            return err_field(e, ERR_TOO_LARGE, f->path, "the spec's strings exceed %d bytes at %s",
+                             SPEC_TEXT_SIZE, f->path);
+        memcpy(member, &ref, sizeof ref);
+        return 0;
+    }
+    memcpy(member, &v32, sizeof v32);
+    return 0;
+}
+
+static const struct field *field_find(const struct field *table, const char *path)
+{
+    for (; table->path; table++)
+        if (!strcmp(table->path, path)) return table;
+    return NULL;
+}
+
+static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, struct job_spec *s,
+                         void *base, struct err *e)
+{
+    if (range_check((int64_t)n, 0, 256, "spec.fields", e) < 0) return -1;
+    for (size_t i = 0; i < n; i++) {
+        const struct field *f = field_find(table, in[i]->path);
+        if (!f)
+            return err_field(e, ERR_INVALID, "spec",
+                             "this version has no job field '%.64s': upgrade this node",
+                             in[i]->path);
+        if (field_unpack(f, in[i], s, base, e) < 0) return -1;
+    }
+    return 0;
+}
+
+static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_source *source,
+                                 struct arena *a)
+{
+    Seqd__Source *w = message_new(a, &seqd__source__descriptor);
+    if (!w || fields_pack(source_fields, s, source, a, &w->n_fields, &w->fields) < 0) return NULL;
+    return w;
+}
+
+static Seqd__Label *label_pack(const struct job_spec *s, const struct spec_label *l,
+                               struct arena *a)
+{
+    Seqd__Label *w = message_new(a, &seqd__label__descriptor);
+    if (!w) return NULL;
+    w->key = (char *)spec_text(s, l->key);
+    w->value = (char *)spec_text(s, l->value);
+    return w;
+}
+
+static Seqd__Spec *spec_pack(const struct job_spec *s, struct arena *a)
+{
+    assert(s->n_labels >= 0 && s->n_labels <= SPEC_LABELS);
+    assert(s->data.n_train >= 0 && s->data.n_train <= SPEC_SOURCES);
+    Seqd__Spec *w = message_new(a, &seqd__spec__descriptor);
+    if (!w || fields_pack(spec_fields, s, s, a, &w->n_fields, &w->fields) < 0) return NULL;
+    w->n_labels = (size_t)s->n_labels;
+    w->n_train = (size_t)s->data.n_train;
+    w->labels = pointers_new(a, w->n_labels);
+    w->train = pointers_new(a, w->n_train);
+    w->input = source_pack(s, &s->input.source, a);
+    w->shape = shape_pack(&s->model.shape, a);
+    w->has_config = s->model.has_config;
+    if (!w->labels || !w->train || !w->input || !w->shape) return NULL;
+    for (size_t i = 0; i < w->n_labels; i++)
+        if (!(w->labels[i] = label_pack(s, &s->labels[i], a))) return NULL;
+    for (size_t i = 0; i < w->n_train; i++)
+        if (!(w->train[i] = source_pack(s, &s->data.train[i], a))) return NULL;
+    return w;
+}
+
+static int labels_unpack(const Seqd__Spec *w, struct job_spec *s, struct err *e)
+{
+    if (range_check((int64_t)w->n_labels, 0, SPEC_LABELS, "labels", e) < 0) return -1;
+    s->n_labels = (int32_t)w->n_labels;
+    for (size_t i = 0; i < w->n_labels; i++) {
+        const Seqd__Label *l = w->labels[i];
+        if (spec_intern(s, l->key, strlen(l->key), &s->labels[i].key) < 0 ||
+            spec_intern(s, l->value, strlen(l->value), &s->labels[i].value) < 0)
+            return err_field(e, ERR_TOO_LARGE, "labels", "the spec's strings exceed %d bytes",
+                             SPEC_TEXT_SIZE);
+    }
+    return 0;
+}
+
+static int spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
+                       struct err *e)
+{
+    if (!w) return err_field(e, ERR_INVALID, "spec", "the message has no job spec");
+    struct job_spec *s = arena_alloc(a, sizeof *s);
+    if (!s) return err_set(e, ERR_TOO_LARGE, "no room for the job spec");
+    s->text_used = 1;
+    if (fields_unpack(spec_fields, w->n_fields, w->fields, s, s, e) < 0) return -1;
+    if (labels_unpack(w, s, e) < 0) return -1;
+    if (range_check((int64_t)w->n_train, 0, SPEC_SOURCES, "data.train", e) < 0) return -1;
+    s->data.n_train = (int32_t)w->n_train;
+    for (size_t i = 0; i < w->n_train; i++)
+        if (fields_unpack(source_fields, w->train[i]->n_fields, w->train[i]->fields, s,
+                          &s->data.train[i], e) < 0)
+            return -1;
+    if (w->input && fields_unpack(source_fields, w->input->n_fields, w->input->fields, s,
+                                  &s->input.source, e) < 0)
+        return -1;
+    shape_unpack(w->shape, &s->model.shape);
+    s->model.has_config = w->has_config != 0;
+    *out = s;
+    return 0;
+}
+
+/* ---- one pair of functions per kind of message --------------------------------------------------
+ */
+
+static int hello_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Hello *w = body;
+    w->abi = m->abi;
+    w->node = (char *)m->node;
+    w->version = (char *)m->version;
+    w->n_slots = m->n_slots;
+    w->n_cores = m->n_cores;
+    w->memory_size = m->memory_size;
+    return attempts_pack(m, a, &w->n_attempts, &w->attempts);
+}
+
+static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Hello *w = body;
+    m->abi = w->abi;
+    m->n_slots = w->n_slots;
+    m->n_cores = w->n_cores;
+    m->memory_size = w->memory_size;
+    if (text_copy(m->node, sizeof m->node, w->node, "node", e) < 0) return -1;
+    if (!m->node[0]) return err_field(e, ERR_INVALID, "node", "node is empty: give it a name");
+    if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
+    if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
+    return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
+}
+
+static int empty_pack(const struct msg *m, struct arena *a, void *body)
+{
+    return 0;
+}
+
+static int empty_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    return 0;
+}
+
+static int report_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Report *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->seq = m->seq;
+    w->record = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
+    return w->attempt ? 0 : -1;
+}
+
+static int report_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Report *w = body;
+    struct rank_msg head;
+    m->seq = w->seq;
+    m->data = w->record.data;
+    m->size = w->record.len;
+    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
+    if (range_check(w->seq, 0, INT64_MAX, "seq", e) < 0) return -1;
+    if (m->size < sizeof head)
+        return err_field(e, ERR_INVALID, "record", "record has %zu bytes, its head alone %zu",
+                         m->size, sizeof head);
+    memcpy(&head, m->data, sizeof head);
+    if (head.abi != RANK_ABI || head.size != m->size - sizeof head)
+        return err_field(e, ERR_INVALID, "record",
+                         "record of abi %u and %u payload bytes in %zu bytes, want abi %u",
+                         head.abi, head.size, m->size, RANK_ABI);
+    m->rank = head.rank;
+    return range_check(head.rank, RANK_GANG, JOB_MAX_RANKS - 1, "record.rank", e);
+}
+
+static int log_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Log *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->rank = m->rank;
+    w->offset = m->offset;
+    w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
+    return w->attempt ? 0 : -1;
+}
+
+/* Bytes of a file at an offset: LOG and FETCHED. */
+static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, struct msg *m, struct err *e)
+{
+    m->offset = offset;
+    m->data = data.data;
+    m->size = data.len;
+    if (range_check((int64_t)data.len, 0, WIRE_CHUNK, "data", e) < 0) return -1;
+    return range_check(offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e);
+}
+
+static int log_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Log *w = body;
+    m->rank = w->rank;
+    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
+    if (range_check(w->rank, 0, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
+    return chunk_unpack(w->data, w->offset, m, e);
+}
+
+static int described_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Described *w = body;
+    w->request = m->request;
+    w->shape = shape_pack(&m->shape, a);
+    w->error = error_pack(&m->err, a);
+    return w->shape && w->error ? 0 : -1;
+}
+
+static int described_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Described *w = body;
+    m->request = w->request;
+    shape_unpack(w->shape, &m->shape);
+    return error_unpack(w->error, &m->err, e);
+}
+
+static int fetched_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Fetched *w = body;
+    w->request = m->request;
+    w->offset = m->offset;
+    w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
+    w->error = error_pack(&m->err, a);
+    return w->error ? 0 : -1;
+}
+
+static int fetched_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Fetched *w = body;
+    m->request = w->request;
+    if (chunk_unpack(w->data, w->offset, m, e) < 0) return -1;
+    return error_unpack(w->error, &m->err, e);
+}
+
+static int assign_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Assign *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->task = m->task;
+    w->n_ranks = m->n_ranks;
+    w->first_rank = m->first_rank;
+    w->n_local = m->n_local;
+    w->prepared_id = (char *)m->prepared_id;
+    w->memory_limit = m->memory_limit;
+    w->spec = spec_pack(m->spec, a);
+    return w->attempt && w->spec ? 0 : -1;
+}
+
+static int assign_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Assign *w = body;
+    m->task = w->task;
+    m->n_ranks = w->n_ranks;
+    m->first_rank = w->first_rank;
+    m->n_local = w->n_local;
+    m->memory_limit = w->memory_limit;
+    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
+    if (range_check(w->task, TASK_PREPARE, TASK_RUN, "task", e) < 0) return -1;
+    if (range_check(w->n_ranks, 1, JOB_MAX_RANKS, "n_ranks", e) < 0) return -1;
+    if (range_check(w->n_local, 1, w->n_ranks, "n_local", e) < 0) return -1;
+    if (range_check(w->first_rank, 0, w->n_ranks - w->n_local, "first_rank", e) < 0) return -1;
+    if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
+    if (text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e) < 0)
+        return -1;
+    return spec_unpack(w->spec, a, &m->spec, e);
+}
+
+static int blobs_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Blobs *w = body;
+    assert(m->n_blobs >= 0 && m->n_blobs <= JOB_MAX_RANKS);
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->n_blobs = (size_t)m->n_blobs;
+    w->blobs = pointers_new(a, w->n_blobs);
+    if (!w->attempt || !w->blobs) return -1;
+    for (size_t i = 0; i < w->n_blobs; i++) {
+        Seqd__Blob *b = message_new(a, &seqd__blob__descriptor);
+        if (!b) return -1;
+        const struct rank_blob *in = &m->blobs[i];
+        assert(in->size >= 0 && in->size <= BLOB_SIZE);
+        b->rank = in->rank;
+        b->data = (ProtobufCBinaryData){(size_t)in->size, (uint8_t *)in->data};
+        w->blobs[i] = b;
+    }
+    return 0;
+}
+
+static int blobs_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Blobs *w = body;
+    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
+    if (range_check((int64_t)w->n_blobs, 1, JOB_MAX_RANKS, "blobs", e) < 0) return -1;
+    struct rank_blob *out = arena_alloc(a, w->n_blobs * sizeof *out);
+    if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu blobs", w->n_blobs);
+    for (size_t i = 0; i < w->n_blobs; i++) {
+        const Seqd__Blob *b = w->blobs[i];
+        if (range_check(b->rank, 0, JOB_MAX_RANKS - 1, "blobs.rank", e) < 0) return -1;
+        if (range_check((int64_t)b->data.len, 0, BLOB_SIZE, "blobs.data", e) < 0) return -1;
+        out[i].rank = b->rank;
+        out[i].size = (int32_t)b->data.len;
+        if (b->data.len) memcpy(out[i].data, b->data.data, b->data.len);
+    }
+    m->n_blobs = (int)w->n_blobs;
+    m->blobs = out;
+    return 0;
+}
+
+static int stop_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Stop *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->reason = (char *)m->reason;
+    return w->attempt ? 0 : -1;
+}
+
+static int stop_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Stop *w = body;
+    if (text_copy(m->reason, sizeof m->reason, w->reason, "reason", e) < 0) return -1;
+    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
+}
+
+static int ack_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Ack *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    w->seq = m->seq;
+    w->rank = m->rank;
+    w->offset = m->offset;
+    return w->attempt ? 0 : -1;
+}
+
+static int ack_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Ack *w = body;
+    m->seq = w->seq;
+    m->rank = w->rank;
+    m->offset = w->offset;
+    if (range_check(w->seq, 0, INT64_MAX, "seq", e) < 0) return -1;
+    if (range_check(w->rank, -1, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
+    if (range_check(w->offset, 0, INT64_MAX, "offset", e) < 0) return -1;
+    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
+}
+
+static int expect_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Expect *w = body;
+    return attempts_pack(m, a, &w->n_attempts, &w->attempts);
+}
+
+static int expect_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Expect *w = body;
+    return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
+}
+
+static int fetch_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Fetch *w = body;
+    w->request = m->request;
+    w->job = m->job;
+    w->path = (char *)m->path;
+    w->offset = m->offset;
+    return 0;
+}
+
+static int fetch_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Fetch *w = body;
+    m->request = w->request;
+    m->job = w->job;
+    m->offset = w->offset;
+    if (range_check(w->job, 1, INT64_MAX, "job", e) < 0) return -1;
+    if (range_check(w->offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e) < 0) return -1;
+    return text_copy(m->path, sizeof m->path, w->path, "path", e);
+}
+
+static int describe_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Describe *w = body;
+    w->request = m->request;
+    w->path = (char *)m->path;
+    return 0;
+}
+
+static int describe_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Describe *w = body;
+    m->request = w->request;
+    return text_copy(m->path, sizeof m->path, w->path, "path", e);
+}
+
+static int forget_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Forget *w = body;
+    w->attempt = attempt_pack(m->job, m->epoch, a);
+    return w->attempt ? 0 : -1;
+}
+
+static int forget_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Forget *w = body;
+    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
+}
+
+static const struct row {
+    const ProtobufCMessageDescriptor *body;
+    int (*pack)(const struct msg *m, struct arena *a, void *body);
+    int (*unpack)(const void *body, struct arena *a, struct msg *m, struct err *e);
+} rows[] = {
+    [MSG_HELLO] = {&seqd__hello__descriptor, hello_pack, hello_unpack},
+    [MSG_HEARTBEAT] = {&seqd__heartbeat__descriptor, empty_pack, empty_unpack},
+    [MSG_REPORT] = {&seqd__report__descriptor, report_pack, report_unpack},
+    [MSG_LOG] = {&seqd__log__descriptor, log_pack, log_unpack},
+    [MSG_DESCRIBED] = {&seqd__described__descriptor, described_pack, described_unpack},
+    [MSG_FETCHED] = {&seqd__fetched__descriptor, fetched_pack, fetched_unpack},
+    [MSG_WELCOME] = {&seqd__welcome__descriptor, empty_pack, empty_unpack},
+    [MSG_ASSIGN] = {&seqd__assign__descriptor, assign_pack, assign_unpack},
+    [MSG_BLOBS] = {&seqd__blobs__descriptor, blobs_pack, blobs_unpack},
+    [MSG_STOP] = {&seqd__stop__descriptor, stop_pack, stop_unpack},
+    [MSG_ACK] = {&seqd__ack__descriptor, ack_pack, ack_unpack},
+    [MSG_EXPECT] = {&seqd__expect__descriptor, expect_pack, expect_unpack},
+    [MSG_FETCH] = {&seqd__fetch__descriptor, fetch_pack, fetch_unpack},
+    [MSG_DESCRIBE] = {&seqd__describe__descriptor, describe_pack, describe_unpack},
+    [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
+};
+#define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
+
+/* ---- whole messages
+ * ------------------------------------------------------------------------------ */
+
+void *wire_pack(const struct msg *m, struct arena *a, size_t *size)
+{
+    assert((int)m->type > 0 && (int)m->type < N_ROWS);
+    const struct row *row = &rows[m->type];
+    Seqd__Msg w = SEQD__MSG__INIT;
+    void *body = message_new(a, row->body);
+    if (!body || row->pack(m, a, body) < 0) return NULL;
+    w.body_case = (Seqd__Msg__BodyCase)m->type;
+    w.hello = body; /* every member of the union is a pointer to a message */
+    *size = seqd__msg__get_packed_size(&w);
+    if (*size > WIRE_MAX_SIZE) return NULL;
+    uint8_t *out = arena_alloc(a, *size ? *size : 1);
+    if (out) seqd__msg__pack(&w, out);
+    return out;
+}
+
+static void *unpack_alloc(void *arena, size_t size)
+{
+    return arena_alloc(arena, size ? size : 1);
+}
+
+static void unpack_free(void *arena, void *p)
+{
+}
+
+int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, struct err *e)
+{
+    memset(m, 0, sizeof *m);
+    if (size > WIRE_MAX_SIZE)
+        return err_set(e, ERR_TOO_LARGE, "a message of %zu bytes, at most %d are allowed", size,
+                       WIRE_MAX_SIZE);
+    ProtobufCAllocator from_arena = {unpack_alloc, unpack_free, a};
+    const Seqd__Msg *w = seqd__msg__unpack(&from_arena, size, data);
+    if (!w)
+        return err_set(e, ERR_INVALID, "a message of %zu bytes is not one of ours, or too large",
+                       size);
+    int type = (int)w->body_case;
+    if (type <= 0 || type >= N_ROWS)
+        return err_set(e, ERR_INVALID, "a message of a kind this version does not know");
+    m->type = (enum msg_type)type;
+    return rows[type].unpack(w->hello, a, m, e);
+}

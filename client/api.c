@@ -1,0 +1,156 @@
+#include "client/api.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include "client/text.h"
+
+void api_key(char out[API_KEY])
+{
+    unsigned char bits[16];
+    ssize_t n = getrandom(bits, sizeof bits, 0);
+    assert(n == sizeof bits);
+    int o = snprintf(out, API_KEY, "\"");
+    for (size_t i = 0; i < sizeof bits; i++)
+        o += snprintf(out + o, (size_t)(API_KEY - o), "%02x", bits[i]);
+    snprintf(out + o, (size_t)(API_KEY - o), "\"");
+}
+
+static int exit_of_status(int status)
+{
+    return status == 404 ? CLI_NOT_FOUND : status == 409 ? CLI_CONFLICT : CLI_ERROR;
+}
+
+/* The numbers of a plan that does not fit, when the problem brings them. */
+static void print_plan_hint(const struct jv *problem)
+{
+    char need[TEXT_SHORT];
+    int64_t bytes = jv_int(problem, "plan.memory.total", -1);
+    if (bytes >= 0) cli_fail(0, "  the plan asks for %s per rank", text_bytes(need, bytes));
+}
+
+int api_refused(const struct http_reply *r, const char *path)
+{
+    struct err e = {0};
+    struct jv *p = jv_parse(r->body ? r->body : "", r->size, &e);
+    int rc = exit_of_status(r->status);
+    if (!jv_is_object(p)) {
+        jv_free(p);
+        return cli_fail(rc, "%s: status %d without an explanation. Is this seqd?", path, r->status);
+    }
+    const char *detail = jv_str(p, "detail", NULL), *code = jv_str(p, "code", "error");
+    cli_fail(rc, "%s (%d %s)", detail ? detail : jv_str(p, "title", "refused"), r->status, code);
+    const struct jv *errors = jv_get(p, "errors");
+    for (size_t i = 0; i < jv_len(errors); i++) {
+        const struct jv *one = jv_at(errors, i, NULL);
+        const char *text = jv_str(one, "detail", "");
+        const char *pointer = jv_str(one, "pointer", "");
+        if (detail && !strcmp(text, detail) && !*pointer) continue;
+        cli_fail(rc, "  %s: %s", *pointer ? pointer : "body", text);
+    }
+    print_plan_hint(p);
+    if (r->status >= 500) cli_fail(rc, "  request %s", jv_str(p, "request_id", "unknown"));
+    jv_free(p);
+    return rc;
+}
+
+static bool retryable(const struct http_reply *r, int failed, const struct err *e)
+{
+    if (failed) return e->code == ERR_PEER;
+    return r->status == 429 || r->status == 503;
+}
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* Runs q until an answer that is not worth another try; delays 100, 200, 400, 800 ms or what the
+ * server asks for, at most 5 s. */
+static int ask(struct cli *c, const struct http_request *q, int tries, struct http_reply *r)
+{
+    struct err e = {0};
+    for (int i = 0;; i++) {
+        int failed = http_do(c->http, q, r, &e);
+        if (i + 1 >= tries || !retryable(r, failed, &e))
+            return failed ? cli_fail(CLI_ERROR, "%s", e.text) : CLI_OK;
+        int64_t wait_ms = 100ll << i;
+        if (!failed && r->retry_after_s > 0) wait_ms = r->retry_after_s * 1000;
+        http_reply_fini(r);
+        pause_ms(wait_ms > 5000 ? 5000 : wait_ms);
+    }
+}
+
+static int request(struct cli *c, const struct http_request *q, int tries, struct jv **out)
+{
+    struct http_reply r;
+    struct err e = {0};
+    *out = NULL;
+    int rc = ask(c, q, tries, &r);
+    if (rc) return rc;
+    if (r.status < 200 || r.status > 299) {
+        rc = api_refused(&r, q->path);
+    } else {
+        *out = jv_parse(r.body, r.size, &e);
+        if (!*out) rc = cli_fail(CLI_ERROR, "%s answered what is no JSON: %s", q->path, e.text);
+    }
+    http_reply_fini(&r);
+    return rc;
+}
+
+int api_get(struct cli *c, const char *path, struct jv **out)
+{
+    return request(c, &(struct http_request){.method = "GET", .path = path}, 1, out);
+}
+
+int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out)
+{
+    struct http_request q = {.method = "POST", .path = path, .body = body, .idempotency_key = key};
+    return request(c, &q, API_TRIES, out);
+}
+
+int api_job(struct cli *c, int64_t id, struct jv **out)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/v1/jobs/%lld", (long long)id);
+    return api_get(c, path, out);
+}
+
+static void print_json(const struct jv *v, int style)
+{
+    char *s = jv_dump(v, style);
+    puts(s);
+    free(s);
+}
+
+bool api_print(const struct cli *c, const struct jv *v)
+{
+    int ascii = c->tty ? JV_ASCII : 0;
+    if (c->output == OUT_JSON) {
+        print_json(v, JV_INDENT | ascii);
+    } else if (c->output == OUT_JSONL) {
+        const struct jv *data = jv_get(v, "data");
+        if (!jv_is_array(data)) print_json(v, ascii);
+        for (size_t i = 0; jv_is_array(data) && i < jv_len(data); i++)
+            print_json(jv_at(data, i, NULL), ascii);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+int api_print_field(const struct cli *c, const struct jv *v)
+{
+    const struct jv *at = jv_get(v, c->opt.field);
+    if (!at) return cli_fail(CLI_NOT_FOUND, "there is no %s, or it is null", c->opt.field);
+    char *s = jv_text(at);
+    size_t n = strlen(s);
+    if (c->tty) text_clean(s, n + 1, s, n, "\n\t");
+    puts(s);
+    free(s);
+    return CLI_OK;
+}

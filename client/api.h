@@ -1,0 +1,32 @@
+/* api.h: requests whose answers are JSON, and what a refusal means: problem+json is printed for a
+ * person, with the field and the fix, and becomes an exit code. */
+#ifndef SEQD_CLIENT_API_H
+#define SEQD_CLIENT_API_H
+
+#include "client/cli.h"
+#include "client/http.h"
+#include "client/json.h"
+
+/* All return an enum cli_exit, with the message printed unless it is CLI_OK. *out: the caller frees
+ * with jv_free. */
+int api_get(struct cli *c, const char *path, struct jv **out);
+/* body NULL: empty. A retryable failure (no answer, 429, 503) is tried API_TRIES times in all, with
+ * the same idempotency key; key NULL: none is sent. */
+#define API_TRIES 5
+int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
+/* One job. */
+int api_job(struct cli *c, int64_t id, struct jv **out);
+
+/* 128 random bits as a quoted RFC 8941 string: "\"3f...\"". */
+#define API_KEY 40
+void api_key(char out[API_KEY]);
+
+/* Prints the problem in a reply and returns its exit code. */
+int api_refused(const struct http_reply *r, const char *path);
+/* Prints v as the -o format asks (json or jsonl; arrays under "data" line by line). Returns true
+ * when it did, false for the formats a verb prints itself. */
+bool api_print(const struct cli *c, const struct jv *v);
+/* --field PATH: prints one member of v. */
+int api_print_field(const struct cli *c, const struct jv *v);
+
+#endif

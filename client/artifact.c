@@ -1,0 +1,184 @@
+/* artifact.c: artifacts and checkpoints of a job. */
+#include "client/artifact.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "client/api.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+static char *artifact_path(char *out, size_t size, int64_t id, const char *name)
+{
+    char escaped[1024];
+    snprintf(out, size, "/v1/jobs/%lld/artifacts/%s", (long long)id,
+             http_escape(escaped, sizeof escaped, name));
+    return out;
+}
+
+int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
+{
+    char path[1200];
+    return api_get(c, artifact_path(path, sizeof path, id, name), out);
+}
+
+struct sink {
+    int fd;
+    int64_t size;
+    int error; /* errno of the first failed write */
+};
+
+static void on_bytes(void *arg, const char *p, size_t n)
+{
+    struct sink *s = arg;
+    for (size_t done = 0; done < n && !s->error;) {
+        ssize_t k = write(s->fd, p + done, n - done);
+        if (k < 0 && errno != EINTR) s->error = errno;
+        if (k > 0) done += (size_t)k;
+    }
+    s->size += (int64_t)n;
+}
+
+/* Downloads into s. Returns an enum cli_exit with the message printed. */
+static int download(struct cli *c, const char *path, struct sink *s)
+{
+    struct err e = {0};
+    struct http_stream *h = http_open(
+        c->http, &(struct http_request){.method = "GET", .path = path}, on_bytes, s, &e);
+    if (!h) return cli_fail(CLI_ERROR, "%s", e.text);
+    while (!http_done(h, &e) && !s->error) http_turn(c->http, 1000, -1);
+    int rc = CLI_OK;
+    if (s->error)
+        rc = cli_fail(CLI_ERROR, "cannot write: %s", strerror(s->error));
+    else if (e.code != ERR_NONE)
+        rc = cli_fail(CLI_ERROR, "%s", e.text);
+    else if (http_answer(h)->status != 200)
+        rc = api_refused(http_answer(h), path);
+    http_close(h);
+    return rc;
+}
+
+/* Into FILE by way of FILE.part, so that a broken download never looks like the file. */
+static int fetch(struct cli *c, int64_t id, const char *name)
+{
+    char path[1200], part[1024], size[TEXT_SHORT];
+    const char *file = c->opt.file;
+    struct sink s = {.fd = STDOUT_FILENO};
+    artifact_path(path, sizeof path, id, name);
+    if (!file) {
+        if (isatty(STDOUT_FILENO))
+            return cli_fail(CLI_USAGE, "%s would go to the terminal: give --file FILE, or a pipe",
+                            name);
+        return download(c, path, &s);
+    }
+    if ((size_t)snprintf(part, sizeof part, "%s.part", file) >= sizeof part)
+        return cli_fail(CLI_USAGE, "--file: the name is too long");
+    s.fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (s.fd < 0) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    int rc = download(c, path, &s);
+    if (close(s.fd) && !rc) rc = cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
+    if (rc)
+        unlink(part);
+    else
+        cli_say(c, "%s: %s", file, text_bytes(size, s.size));
+    return rc;
+}
+
+static void print_list(const struct cli *c, const struct jv *list)
+{
+    static const char *const head[] = {"NAME", "SIZE", "SHA256", NULL};
+    const struct jv *data = jv_get(list, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        char size[TEXT_SHORT], sha[20], name[512];
+        const struct jv *a = jv_at(data, i, NULL);
+        if (c->output == OUT_NAME) {
+            puts(text_safe(name, sizeof name, jv_str(a, "name", "?")));
+            continue;
+        }
+        table_add(&t, jv_str(a, "name", "?"));
+        table_add(&t, text_bytes(size, jv_int(a, "size", jv_int(a, "bytes", 0))));
+        snprintf(sha, sizeof sha, "%.16s", jv_str(a, "sha256", ""));
+        table_add(&t, sha);
+    }
+    if (c->output != OUT_NAME) table_print(&t, stdout);
+}
+
+static int list(struct cli *c, int64_t id, const char *what,
+                void (*print)(const struct cli *, const struct jv *))
+{
+    char path[64];
+    struct jv *v = NULL;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/%s", (long long)id, what);
+    int rc = api_get(c, path, &v);
+    if (!rc && !api_print(c, v)) print(c, v);
+    if (!rc && !jv_len(jv_get(v, "data"))) cli_say(c, "job %lld has no %s", (long long)id, what);
+    jv_free(v);
+    return rc;
+}
+
+static int artifacts_run(struct cli *c)
+{
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    return c->n_args == 2 ? fetch(c, id, c->arg[1]) : list(c, id, "artifacts", print_list);
+}
+
+static void print_checkpoints(const struct cli *c, const struct jv *v)
+{
+    static const char *const head[] = {"STEP", "EPOCH", "PATH", NULL};
+    const struct jv *data = jv_get(v, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        char number[TEXT_SHORT], path[1024];
+        const struct jv *k = jv_at(data, i, NULL);
+        const char *at = jv_str(k, "path", "");
+        if (c->output == OUT_NAME) {
+            puts(text_safe(path, sizeof path, at));
+            continue;
+        }
+        snprintf(number, sizeof number, "%lld", (long long)jv_int(k, "step", 0));
+        table_add(&t, number);
+        snprintf(number, sizeof number, "%lld", (long long)jv_int(k, "epoch", 0));
+        table_add(&t, number);
+        table_add(&t, at);
+    }
+    if (c->output != OUT_NAME) table_print(&t, stdout);
+}
+
+static int checkpoints_run(struct cli *c)
+{
+    int64_t id = cli_job_id(c, 0);
+    return id < 0 ? CLI_USAGE : list(c, id, "checkpoints", print_checkpoints);
+}
+
+const struct verb artifacts_verb = {
+    .name = "artifacts",
+    .operands = "ID [NAME]",
+    .summary = "result files of a job, or one of them",
+    .min_args = 1,
+    .max_args = 2,
+    .run = artifacts_run,
+    .options = OPT_FILE,
+    .help = "Lists the files a job left, or fetches one to stdout or into a file.\n\n"
+            "  --file FILE     write it there (FILE.part until it is whole)\n\n"
+            "  seqctl artifacts 12\n"
+            "  seqctl artifacts 12 verify.json --file verify.json",
+};
+const struct verb checkpoints_verb = {
+    .name = "checkpoints",
+    .operands = "ID",
+    .summary = "checkpoints of a job and where they are",
+    .min_args = 1,
+    .max_args = 1,
+    .run = checkpoints_run,
+    .help =
+        "Lists the checkpoints of a job. PATH/hf is a directory that transformers loads; PATH is\n"
+        "what checkpoint.resume takes. -o name prints the paths alone, oldest first.",
+};

@@ -1,0 +1,11 @@
+/* artifact.h: files a job left behind. */
+#ifndef SEQD_CLIENT_ARTIFACT_H
+#define SEQD_CLIENT_ARTIFACT_H
+
+#include "client/cli.h"
+#include "client/json.h"
+
+/* Fetches a JSON artifact whole. Returns an enum cli_exit, its message printed. */
+int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out);
+
+#endif

@@ -1,0 +1,310 @@
+#include "client/cli.h"
+
+#include <assert.h>
+#include <langinfo.h>
+#include <limits.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "client/help.h"
+#include "client/http.h"
+#include "client/text.h"
+
+#define DEFAULT_URL "http://127.0.0.1:7433"
+
+enum kind { FLAG, WORD, NUMBER, LIST };
+
+/* Every option there is. need 0: every verb takes it. */
+static const struct option_row {
+    const char *name;
+    char letter;
+    enum kind kind;
+    uint32_t need;
+    size_t offset;
+} rows[] = {
+    {"wait", 'w', FLAG, OPT_WAIT, offsetof(struct cli_options, wait)},
+    {"dry-run", 0, FLAG, OPT_DRY_RUN, offsetof(struct cli_options, dry_run)},
+    {"follow", 'f', FLAG, OPT_FOLLOW, offsetof(struct cli_options, follow)},
+    {"name", 'n', WORD, OPT_NAME, offsetof(struct cli_options, name)},
+    {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
+    {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},
+    {"limit", 0, NUMBER, OPT_LIMIT, offsetof(struct cli_options, limit)},
+    {"rank", 0, NUMBER, OPT_RANK, offsetof(struct cli_options, rank)},
+    {"epoch", 0, NUMBER, OPT_EPOCH, offsetof(struct cli_options, epoch)},
+    {"file", 0, WORD, OPT_FILE, offsetof(struct cli_options, file)},
+    {"timeout", 0, NUMBER, OPT_TIMEOUT, offsetof(struct cli_options, timeout_s)},
+    {"field", 0, WORD, OPT_FIELD, offsetof(struct cli_options, field)},
+    {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
+    {"output", 'o', WORD, 0, offsetof(struct cli_options, output)},
+    {"quiet", 'q', FLAG, 0, offsetof(struct cli_options, quiet)},
+    {"no-color", 0, FLAG, 0, offsetof(struct cli_options, no_color)},
+    {"help", 'h', FLAG, 0, offsetof(struct cli_options, help)},
+    {"version", 0, FLAG, 0, offsetof(struct cli_options, version)},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static int unknown(const char *what, const char *word, const char *const *words, int n,
+                   struct err *e)
+{
+    const char *near = help_nearest(word, words, n);
+    if (near)
+        return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
+    return err_set(e, ERR_INVALID, "unknown %s \"%s\"", what, word);
+}
+
+static const struct option_row *find_row(const char *name, size_t len)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (strlen(rows[i].name) == len && !strncmp(rows[i].name, name, len)) return &rows[i];
+    return NULL;
+}
+
+static int no_such_option(const char *name, struct err *e)
+{
+    const char *words[N_ROWS];
+    for (int i = 0; i < N_ROWS; i++) words[i] = rows[i].name;
+    return unknown("option", name, words, N_ROWS, e);
+}
+
+static int set_number(const struct option_row *r, const char *value, int64_t *out, struct err *e)
+{
+    char *end;
+    long long v = strtoll(value, &end, 10);
+    if (!*value || *end || v < 0 || v == LLONG_MAX)
+        return err_set(e, ERR_INVALID, "--%s \"%s\": want a whole number, 0 or more", r->name,
+                       value);
+    *out = v;
+    return 0;
+}
+
+static int set_option(struct cli *c, const struct option_row *r, const char *value, struct err *e)
+{
+    char *at = (char *)&c->opt + r->offset;
+    switch (r->kind) {
+    case FLAG: *(bool *)at = true; return 0;
+    case WORD: *(const char **)at = value; return 0;
+    case NUMBER: return set_number(r, value, (int64_t *)at, e);
+    case LIST:
+        if (c->opt.n_sets == CLI_SETS)
+            return err_set(e, ERR_TOO_LARGE, "--%s may be given %d times", r->name, CLI_SETS);
+        c->opt.set[c->opt.n_sets++] = value;
+        return 0;
+    }
+    return 0;
+}
+
+/* One argument that begins with '-'. Returns how many arguments it used, or -1. */
+static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e)
+{
+    const char *a = argv[0], *value = NULL, *eq = NULL;
+    const struct option_row *r = NULL;
+    if (a[1] == '-') {
+        eq = strchr(a, '=');
+        r = find_row(a + 2, eq ? (size_t)(eq - a - 2) : strlen(a + 2));
+        value = eq ? eq + 1 : NULL;
+    } else {
+        for (int i = 0; i < N_ROWS && !r; i++)
+            if (rows[i].letter && rows[i].letter == a[1]) r = &rows[i];
+        if (r && a[2]) {
+            if (r->kind == FLAG) return err_set(e, ERR_INVALID, "%s: write flags one by one", a);
+            value = a + 2;
+        }
+    }
+    if (!r) return no_such_option(a + (a[1] == '-' ? 2 : 1), e);
+    *seen |= r->need;
+    if (r->kind == FLAG) {
+        if (eq) return err_set(e, ERR_INVALID, "--%s takes no value", r->name);
+        return set_option(c, r, NULL, e) ? -1 : 1;
+    }
+    if (!value && !argv[1]) return err_set(e, ERR_INVALID, "--%s wants a value", r->name);
+    return set_option(c, r, value ? value : argv[1], e) ? -1 : value ? 1 : 2;
+}
+
+static const struct verb *find_verb(const char *name, const struct verb *const *verbs)
+{
+    for (; *verbs; verbs++)
+        if (!strcmp((*verbs)->name, name)) return *verbs;
+    return NULL;
+}
+
+static int no_such_verb(const char *name, const struct verb *const *verbs, struct err *e)
+{
+    const char *words[64];
+    int n = 0;
+    for (; verbs[n] && n < 64; n++) words[n] = verbs[n]->name;
+    return unknown("verb", name, words, n, e);
+}
+
+static int check_usage(struct cli *c, uint32_t seen, struct err *e)
+{
+    static const char *const words[OUT_N] = {"table", "wide", "json", "jsonl", "name"};
+    const struct verb *v = c->verb;
+    int o = 0;
+    for (; c->opt.output && o < OUT_N && strcmp(words[o], c->opt.output); o++) continue;
+    if (o == OUT_N) return unknown("output format", c->opt.output, words, OUT_N, e);
+    c->output = (enum cli_output)o;
+    if (!v || c->opt.help) return 0;
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i].need & seen & ~v->options)
+            return err_set(e, ERR_INVALID, "%s takes no --%s", v->name, rows[i].name);
+    if (c->n_args < v->min_args || c->n_args > v->max_args)
+        return err_set(e, ERR_INVALID, "usage: seqctl %s %s", v->name, v->operands);
+    return 0;
+}
+
+int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e)
+{
+    uint32_t seen = 0;
+    bool only_operands = false;
+    c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = -1;
+    for (int i = 1; i < argc;) {
+        const char *a = argv[i];
+        if (!only_operands && !strcmp(a, "--")) {
+            only_operands = true;
+            i++;
+        } else if (!only_operands && a[0] == '-' && a[1]) {
+            int used = take_option(c, argv + i, &seen, e);
+            if (used < 0) return -1;
+            i += used;
+        } else if (!c->verb) {
+            c->verb = find_verb(a, verbs);
+            if (!c->verb) return no_such_verb(a, verbs, e);
+            i++;
+        } else {
+            c->arg[c->n_args++] = argv[i++];
+        }
+    }
+    return check_usage(c, seen, e);
+}
+
+static int read_address(const char *dir, char *out, size_t size, struct err *e)
+{
+    char path[1024], line[256] = "";
+    snprintf(path, sizeof path, "%s/address", dir);
+    FILE *f = fopen(path, "re");
+    if (!f) return err_errno(e, "%s (written by a running seqd)", path);
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    fclose(f);
+    line[strcspn(line, " \r\n")] = 0;
+    if (!line[0]) return err_set(e, ERR_INVALID, "%s is empty", path);
+    snprintf(out, size, "%s%s", strstr(line, "://") ? "" : "http://", line);
+    return 0;
+}
+
+int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
+{
+    const char *url = c->opt.url ? c->opt.url : getenv("SEQD_URL");
+    if (!url || !*url) url = DEFAULT_URL;
+    if (*url == '/' || *url == '.') {
+        if (read_address(url, out, size, e)) return -1;
+    } else if ((size_t)snprintf(out, size, "%s%s", strstr(url, "://") ? "" : "http://", url) >=
+               size) {
+        return err_set(e, ERR_TOO_LARGE, "the URL is longer than %zu bytes", size - 1);
+    }
+    for (size_t n = strlen(out); n && out[n - 1] == '/'; n--) out[n - 1] = 0;
+    return 0;
+}
+
+static void say(const char *prefix, const char *fmt, va_list ap)
+{
+    char raw[4096], clean[4096];
+    vsnprintf(raw, sizeof raw, fmt, ap);
+    text_clean(clean, sizeof clean, raw, strlen(raw), "\n\t");
+    fflush(stdout);
+    fprintf(stderr, "%s%s\n", prefix, clean);
+}
+
+void cli_say(const struct cli *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->opt.quiet) return;
+    va_start(ap, fmt);
+    say("", fmt, ap);
+    va_end(ap);
+}
+
+int cli_fail(int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say("seqctl: ", fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int64_t cli_job_id(const struct cli *c, int i)
+{
+    const char *s = c->arg[i];
+    char *end;
+    if (!strncmp(s, "job/", 4)) s += 4;
+    long long id = strtoll(s, &end, 10);
+    if (!*s || *end || id <= 0 || id == LLONG_MAX)
+        return cli_fail(-1, "\"%s\" is no job id (want a number, as `seqctl ls` shows)", c->arg[i]);
+    return id;
+}
+
+static void look_at_terminal(struct cli *c)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    setlocale(LC_CTYPE, ""); /* numbers keep their decimal point */
+    c->tty = isatty(STDOUT_FILENO);
+    c->utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+    c->color = c->tty && !c->opt.no_color && !(no_color && *no_color) &&
+               !(term && !strcmp(term, "dumb"));
+}
+
+static int connect_and_run(struct cli *c)
+{
+    struct err e = {0};
+    char url[512];
+    if (cli_url(c, url, sizeof url, &e) || !(c->http = http_create(url, &e)))
+        return cli_fail(CLI_ERROR, "%s", e.text);
+    int rc = c->verb->run(c);
+    http_destroy(c->http);
+    c->http = NULL;
+    return rc;
+}
+
+int cli_run(int argc, char **argv, const struct verb *const *verbs)
+{
+    struct cli c = {0};
+    struct err e = {0};
+    int rc;
+    c.arg = calloc((size_t)argc + 1, sizeof *c.arg);
+    assert(c.arg);
+    if (cli_parse(&c, argc, argv, verbs, &e)) {
+        cli_fail(CLI_USAGE, "%s", e.text);
+        fprintf(stderr, "seqctl help%s%s says more\n", c.verb ? " " : "",
+                c.verb ? c.verb->name : "");
+        rc = CLI_USAGE;
+    } else if (c.opt.version) {
+        printf("seqctl %s\n", SEQD_VERSION);
+        rc = CLI_OK;
+    } else if (!c.verb) {
+        help_all(c.opt.help ? stdout : stderr, verbs);
+        rc = c.opt.help ? CLI_OK : CLI_USAGE;
+    } else if (c.opt.help) {
+        help_verb(stdout, c.verb);
+        rc = CLI_OK;
+    } else if (!strcmp(c.verb->name, "help")) {
+        const struct verb *v = c.n_args ? find_verb(c.arg[0], verbs) : NULL;
+        if (v)
+            help_verb(stdout, v);
+        else if (!c.n_args)
+            help_all(stdout, verbs);
+        else
+            no_such_verb(c.arg[0], verbs, &e);
+        rc = c.n_args && !v ? cli_fail(CLI_USAGE, "%s", e.text) : CLI_OK;
+    } else {
+        look_at_terminal(&c);
+        rc = connect_and_run(&c);
+    }
+    free(c.arg);
+    if (fflush(stdout) || ferror(stdout))
+        rc = rc ? rc : cli_fail(CLI_ERROR, "cannot write the output");
+    return rc;
+}

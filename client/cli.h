@@ -1,0 +1,88 @@
+/* cli.h: one invocation of seqctl: its verb, options and operands, and where output goes.
+ * stdout is data, stderr is messages. */
+#ifndef SEQD_CLIENT_CLI_H
+#define SEQD_CLIENT_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+/* Exit codes: part of the interface, documented in `seqctl help`. */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_ERROR = 1,
+    CLI_USAGE = 2,
+    CLI_NOT_FOUND = 3,
+    CLI_CONFLICT = 4,
+    CLI_JOB_FAILED = 10,
+    CLI_JOB_CANCELLED = 11,
+    CLI_TIMEOUT = 124,
+    CLI_DETACHED = 130
+};
+
+enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_N };
+
+/* Which options a verb takes. The global ones are not listed. */
+enum cli_option {
+    OPT_WAIT = 1 << 0,
+    OPT_DRY_RUN = 1 << 1,
+    OPT_NAME = 1 << 2,
+    OPT_SET = 1 << 3,
+    OPT_STATE = 1 << 4,
+    OPT_LIMIT = 1 << 5,
+    OPT_FOLLOW = 1 << 6,
+    OPT_RANK = 1 << 7,
+    OPT_EPOCH = 1 << 8,
+    OPT_FILE = 1 << 9,
+    OPT_TIMEOUT = 1 << 10,
+    OPT_FIELD = 1 << 11
+};
+
+#define CLI_SETS 32
+struct cli_options {
+    bool wait, dry_run, follow, quiet, no_color, help, version;
+    const char *name, *state, *file, *field, *url;
+    const char *output; /* the word of -o */
+    const char *set[CLI_SETS];
+    int n_sets;
+    int64_t limit, rank, epoch, timeout_s; /* -1: not given */
+};
+
+struct http;
+struct cli {
+    const struct verb *verb;
+    struct cli_options opt;
+    int n_args;
+    const char **arg; /* operands */
+    enum cli_output output;
+    bool color, utf8, tty; /* of stdout; tty of stderr is asked where it matters */
+    struct http *http;
+};
+
+struct verb {
+    const char *name, *operands; /* "submit", "FILE|-" */
+    const char *summary;         /* one line of the list of verbs */
+    const char *help;            /* what `seqctl help VERB` prints beneath the usage line */
+    uint32_t options;            /* enum cli_option */
+    int min_args, max_args;
+    int (*run)(struct cli *c); /* returns enum cli_exit */
+};
+
+/* Parses argv and runs the verb. verbs: NULL-terminated, listed by help in this order. */
+int cli_run(int argc, char **argv, const struct verb *const *verbs);
+/* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
+ * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
+int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
+/* Where seqd answers: --url, else SEQD_URL, else the default. A directory is a state directory, whose
+ * file `address` is read. Never ends with '/'. */
+int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
+
+/* A message to a person, on stderr, silenced by -q. Cleaned of what a terminal would obey. */
+void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "seqctl: ..." on stderr, never silenced. Returns code. */
+int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The decimal operand i as a job id. Returns -1 after a message. */
+int64_t cli_job_id(const struct cli *c, int i);
+
+#endif

@@ -1,0 +1,31 @@
+/* curve.h: a curve drawn with braille dots (2 x 4 to a character), or with '*' where the terminal
+ * speaks no UTF-8. Points come in any number; beyond CURVE_POINTS neighbours are averaged. */
+#ifndef SEQD_CLIENT_CURVE_H
+#define SEQD_CLIENT_CURVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CURVE_POINTS  2048
+#define CURVE_COLUMNS 200
+#define CURVE_ROWS    40
+
+struct curve {
+    int n;
+    int64_t per_point; /* samples averaged into each point: 1, 2, 4 ... */
+    int64_t in_last;   /* samples in the last point so far */
+    double x[CURVE_POINTS], y[CURVE_POINTS];
+};
+
+void curve_init(struct curve *c);
+/* x must not fall. A point that is not finite is left out. When x falls back (a job resumed from a
+ * checkpoint) the points at and beyond x are forgotten first. */
+void curve_add(struct curve *c, double x, double y);
+/* Draws into lines[0 .. rows-1], each a NUL-terminated string of `columns` characters. The x axis
+ * spans 0..x_max (or the last point), the y axis what is returned in y_low and y_high. */
+#define CURVE_LINE (CURVE_COLUMNS * 3 + 1)
+void curve_draw(const struct curve *c, int columns, int rows, double x_max, bool utf8,
+                char lines[][CURVE_LINE], double *y_low, double *y_high);
+
+#endif

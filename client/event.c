@@ -1,0 +1,160 @@
+/* event.c: events and metrics of a job, as they are or as they come. */
+#include "client/event.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/api.h"
+#include "client/follow.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+/* Appends what the data of an event says, member by member, nested objects as name.member. */
+static void append_members(const struct jv *v, char *out, size_t size, int depth)
+{
+    for (size_t i = 0; i < jv_len(v); i++) {
+        const char *key = "";
+        const struct jv *m = jv_at(v, i, &key);
+        size_t n = strlen(out);
+        if (jv_is_object(m)) {
+            if (depth < 1) append_members(m, out, size, depth + 1);
+            continue;
+        }
+        if (strstr(key, "sha256"))
+            continue; /* 64 digits help nobody in one line; -o json has them */
+        char *text = jv_text(m);
+        bool sentence = !strcmp(key, "text");
+        snprintf(out + n, size - n, sentence ? "  %s%s" : "  %s=%s", sentence ? "" : key, text);
+        free(text);
+    }
+}
+
+char *event_line(const struct jv *ev, char *out, size_t size)
+{
+    char line[1024], members[768] = "";
+    const char *at = jv_str(ev, "at", "");
+    const char *clock = strchr(at, 'T');
+    append_members(jv_get(ev, "data"), members, sizeof members, 0);
+    snprintf(line, sizeof line, "%.8s  epoch %lld  %-10s%s", clock ? clock + 1 : at,
+             (long long)jv_int(ev, "epoch", 0), jv_str(ev, "type", "?"), members);
+    return text_safe(out, size, line);
+}
+
+char *event_step_line(const struct jv *m, char *out, size_t size)
+{
+    char rate[TEXT_SHORT];
+    snprintf(out, size,
+             "step %lld  loss %.6g  grad_norm %.4g  lr %.3g  tokens/s %s  step %.1f ms  comm wait "
+             "%.1f ms  bytes %s formula  memory %s plan",
+             (long long)jv_int(m, "step", 0), jv_num(m, "loss", 0), jv_num(m, "grad_norm", 0),
+             jv_num(m, "lr", 0), text_count(rate, jv_num(m, "tokens_s", 0)),
+             jv_num(m, "step_ms", 0), jv_num(m, "comm_wait_ms", 0),
+             jv_bool(m, "ledger_ok", false) ? "==" : "!=",
+             jv_int(m, "memory.high", 0) == jv_int(m, "memory.planned", 0) ? "==" : "!=");
+    return out;
+}
+
+struct printer {
+    const struct cli *c;
+    char *(*line)(const struct jv *v, char *out, size_t size);
+};
+
+static void print_one(const struct printer *p, const struct jv *v)
+{
+    char text[1024];
+    if (p->c->output == OUT_JSON || p->c->output == OUT_JSONL) {
+        char *s = jv_dump(v, p->c->tty ? JV_ASCII : JV_COMPACT);
+        puts(s);
+        free(s);
+    } else {
+        puts(p->line(v, text, sizeof text));
+    }
+}
+
+static void on_event(void *arg, const char *name, const struct jv *v)
+{
+    const struct printer *p = arg;
+    if (!strcmp(name, "end")) {
+        const char *state = jv_str(v, "state", NULL);
+        if (state) cli_say(p->c, "the end: %s", state);
+    } else if (jv_is_array(v)) {
+        for (size_t i = 0; i < jv_len(v); i++) print_one(p, jv_at(v, i, NULL));
+    } else if (v) {
+        print_one(p, v);
+    }
+    fflush(stdout);
+}
+
+/* All pages of a list, oldest first. */
+static int print_list(struct cli *c, const char *path, const struct printer *p)
+{
+    char page[512], cursor[256] = "";
+    for (;;) {
+        struct jv *list = NULL;
+        snprintf(page, sizeof page, "%s?limit=1000%s%s", path, *cursor ? "&cursor=" : "", cursor);
+        int rc = api_get(c, page, &list);
+        const struct jv *data = jv_get(list, "data");
+        bool whole = c->output == OUT_JSON && !*cursor && !jv_bool(list, "has_more", false);
+        if (!rc && whole) api_print(c, list);
+        for (size_t i = 0; !rc && !whole && i < jv_len(data); i++)
+            print_one(p, jv_at(data, i, NULL));
+        const char *next = jv_str(list, "next_cursor", NULL);
+        bool more = !rc && next && jv_bool(list, "has_more", true) && jv_len(data);
+        if (more) http_escape(cursor, sizeof cursor, next);
+        jv_free(list);
+        if (!more) return rc;
+    }
+}
+
+static int run(struct cli *c, const char *what,
+               char *(*line)(const struct jv *v, char *out, size_t size))
+{
+    char path[64];
+    struct printer p = {.c = c, .line = line};
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/%s", (long long)id, what);
+    if (!c->opt.follow) return print_list(c, path, &p);
+    struct follow_item item = {.path = path, .call = on_event};
+    return follow_run(
+        c, &(struct follow_job){
+               .id = id, .item = &item, .n_items = 1, .arg = &p, .timeout_s = c->opt.timeout_s});
+}
+
+static int events_run(struct cli *c)
+{
+    return run(c, "events", event_line);
+}
+
+static int metrics_run(struct cli *c)
+{
+    return run(c, "metrics", event_step_line);
+}
+
+const struct verb events_verb = {
+    .name = "events",
+    .operands = "ID",
+    .summary = "what happened to a job",
+    .min_args = 1,
+    .max_args = 1,
+    .run = events_run,
+    .options = OPT_FOLLOW | OPT_TIMEOUT,
+    .help =
+        "Prints the events of a job, oldest first: submit, assign, prepared, ready, checkpoint,\n"
+        "artifact, rank_exit, stopped, done ...\n\n"
+        "  -f, --follow    go on until the job has ended; Ctrl-C detaches (exit code 130)\n"
+        "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
+        "  seqctl events 12 -f -o jsonl",
+};
+const struct verb metrics_verb = {
+    .name = "metrics",
+    .operands = "ID",
+    .summary = "every step: loss, speed, bytes, memory",
+    .min_args = 1,
+    .max_args = 1,
+    .run = metrics_run,
+    .options = OPT_FOLLOW | OPT_TIMEOUT,
+    .help = "Prints the steps of a job. -o jsonl has every counter of every purpose.\n\n"
+            "  -f, --follow    go on until the job has ended; Ctrl-C detaches (exit code 130)\n"
+            "  --timeout N     with -f: at most N seconds, then exit code 124",
+};

@@ -1,0 +1,209 @@
+#include "client/follow.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+#include "client/api.h"
+#include "client/http.h"
+#include "client/sse.h"
+
+enum { MAX_ITEMS = 2, RETRY_FIRST_MS = 100, RETRY_MOST_MS = 2000 };
+
+struct line {
+    struct follow_run *run;
+    const struct follow_item *item;
+    struct sse sse;
+    struct http_stream *stream;
+    bool ended;          /* `event: end` came */
+    int64_t retry_at_ms; /* when stream is NULL */
+    int64_t lost_at_ms;  /* since when nothing was heard, or -1 */
+    int retry_ms;
+};
+
+struct follow_run {
+    struct cli *c;
+    const struct follow_job *f;
+    struct line line[MAX_ITEMS];
+    bool said_lost;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+int follow_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGWINCH);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    assert(fd >= 0);
+    return fd;
+}
+
+/* True when one of the pending signals asks to leave; a resized window does not. */
+static bool asked_to_leave(int fd)
+{
+    struct signalfd_siginfo s;
+    bool leave = false;
+    while (read(fd, &s, sizeof s) == sizeof s) leave |= s.ssi_signo != SIGWINCH;
+    return leave;
+}
+
+bool follow_pause(struct cli *c, int sigs, int ms)
+{
+    for (int64_t end = now_ms() + ms, left = ms; left > 0; left = end - now_ms())
+        if (http_turn(c->http, (int)left, sigs) && asked_to_leave(sigs)) return true;
+    return false;
+}
+
+static void on_event(void *arg, const struct sse_event *ev)
+{
+    struct line *l = arg;
+    struct err e = {0};
+    struct jv *v = jv_parse(ev->data, ev->size, &e);
+    bool end = !strcmp(ev->name, "end");
+    if (v || end)
+        l->item->call(l->run->f->arg, ev->name, v);
+    else
+        cli_say(l->run->c, "an event that is no JSON was left out: %s", e.text);
+    if (end) l->ended = true;
+    jv_free(v);
+}
+
+static void on_bytes(void *arg, const char *p, size_t n)
+{
+    struct line *l = arg;
+    l->lost_at_ms = -1;
+    l->retry_ms = RETRY_FIRST_MS;
+    if (l->run->said_lost) {
+        cli_say(l->run->c, "connected again");
+        l->run->said_lost = false;
+    }
+    sse_feed(&l->sse, p, n);
+}
+
+static int open_line(struct line *l)
+{
+    struct err e = {0};
+    struct cli *c = l->run->c;
+    char url[512];
+    if (!cli_url(c, url, sizeof url, &e))
+        http_set_url(c->http, url); /* a restart may move the port */
+    sse_restart(&l->sse);
+    l->stream = http_open(
+        c->http,
+        &(struct http_request){.method = "GET",
+                               .path = l->item->path,
+                               .accept = "text/event-stream",
+                               .last_event_id = l->sse.last_id[0] ? l->sse.last_id : NULL},
+        on_bytes, l, &e);
+    return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
+}
+
+/* The stream of l is over: wanted, refused, or to be opened again. */
+static int closed_line(struct line *l, bool first)
+{
+    struct err e = {0};
+    int rc = CLI_OK;
+    http_done(l->stream, &e);
+    const struct http_reply *r = http_answer(l->stream);
+    bool refused = e.code == ERR_NONE && r->status != 200 && r->status != 503;
+    if (refused) rc = api_refused(r, l->item->path);
+    http_close(l->stream);
+    l->stream = NULL;
+    if (refused || l->ended) return rc;
+    int64_t now = now_ms();
+    if (l->lost_at_ms < 0) l->lost_at_ms = now;
+    if (first && e.code != ERR_NONE) return cli_fail(CLI_ERROR, "%s", e.text);
+    if (now - l->lost_at_ms > FOLLOW_LOST_MS)
+        return cli_fail(CLI_ERROR, "seqd has been away for %d s; job %lld may go on without it",
+                        FOLLOW_LOST_MS / 1000, (long long)l->run->f->id);
+    if (!l->run->said_lost && e.code != ERR_NONE) {
+        cli_say(l->run->c, "connection lost, trying again (%s)", e.text);
+        l->run->said_lost = true;
+    }
+    l->retry_at_ms = now + l->retry_ms;
+    l->retry_ms = l->retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : l->retry_ms * 2;
+    return CLI_OK;
+}
+
+/* Opens what is due, closes what is done. *live: how many lines still matter. */
+static int tend(struct follow_run *r, int *live)
+{
+    *live = 0;
+    for (int i = 0; i < r->f->n_items; i++) {
+        struct line *l = &r->line[i];
+        int rc = CLI_OK;
+        bool first = !l->sse.started && !l->sse.last_id[0] && l->lost_at_ms < 0;
+        if (l->stream && (l->ended || http_done(l->stream, NULL)))
+            rc = closed_line(l, first);
+        else if (!l->stream && !l->ended && now_ms() >= l->retry_at_ms)
+            rc = open_line(l);
+        if (rc) return rc;
+        *live += !l->ended;
+    }
+    return CLI_OK;
+}
+
+static int follow_loop(struct follow_run *r, int sigs)
+{
+    const struct follow_job *f = r->f;
+    int64_t deadline_ms = f->timeout_s >= 0 ? now_ms() + f->timeout_s * 1000 : INT64_MAX;
+    for (int live = 1;;) {
+        int rc = tend(r, &live);
+        if (rc || !live) return rc;
+        int64_t left = deadline_ms - now_ms();
+        if (left <= 0) {
+            cli_say(r->c, "job %lld goes on, but --timeout %lld s have passed", (long long)f->id,
+                    (long long)f->timeout_s);
+            return CLI_TIMEOUT;
+        }
+        int wait_ms = left < 1000 ? (int)left : 1000;
+        for (int i = 0; i < f->n_items; i++)
+            if (!r->line[i].stream && !r->line[i].ended && wait_ms > 100) wait_ms = 100;
+        if (http_turn(r->c->http, wait_ms, sigs) && asked_to_leave(sigs)) {
+            cli_say(r->c, "\ndetached; job %lld goes on; seqctl watch %lld", (long long)f->id,
+                    (long long)f->id);
+            return CLI_DETACHED;
+        }
+        if (f->tick) f->tick(f->arg);
+    }
+}
+
+int follow_run(struct cli *c, const struct follow_job *f)
+{
+    struct follow_run r = {.c = c, .f = f};
+    assert(f->n_items <= MAX_ITEMS);
+    for (int i = 0; i < f->n_items; i++) {
+        r.line[i] = (struct line){
+            .run = &r, .item = &f->item[i], .lost_at_ms = -1, .retry_ms = RETRY_FIRST_MS};
+        sse_init(&r.line[i].sse, on_event, &r.line[i]);
+    }
+    int sigs = follow_signals();
+    int rc = follow_loop(&r, sigs);
+    close(sigs);
+    for (int i = 0; i < f->n_items; i++) {
+        http_close(r.line[i].stream);
+        sse_fini(&r.line[i].sse);
+    }
+    return rc;
+}
+
+int follow_verdict(const struct jv *job)
+{
+    const char *state = jv_str(job, "state", "");
+    if (!strcmp(state, "succeeded")) return CLI_OK;
+    if (!strcmp(state, "failed")) return CLI_JOB_FAILED;
+    return !strcmp(state, "cancelled") ? CLI_JOB_CANCELLED : CLI_ERROR;
+}

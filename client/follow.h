@@ -1,0 +1,36 @@
+/* follow.h: event streams of a job, kept up: reconnects with Last-Event-ID, until the server says
+ * `event: end`, the person says Ctrl-C, or the deadline passes. */
+#ifndef SEQD_CLIENT_FOLLOW_H
+#define SEQD_CLIENT_FOLLOW_H
+
+#include "client/cli.h"
+#include "client/json.h"
+
+/* How long seqd may be away before a stream gives up. */
+#define FOLLOW_LOST_MS 60000
+
+struct follow_item {
+    const char *path; /* "/v1/jobs/12/events"; borrowed */
+    /* name: "message" or the event's name; v: its data, borrowed for the call. */
+    void (*call)(void *arg, const char *name, const struct jv *v);
+};
+
+struct follow_job {
+    int64_t id;
+    const struct follow_item *item;
+    int n_items;             /* at most 2 */
+    void (*tick)(void *arg); /* after each burst of bytes and at least once a second; or NULL */
+    void *arg;
+    int64_t timeout_s; /* -1: none */
+};
+
+/* Returns CLI_OK when all streams ended, CLI_DETACHED (said on stderr), CLI_TIMEOUT (said), or an
+ * error (said). Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
+int follow_run(struct cli *c, const struct follow_job *f);
+/* A pause of ms that Ctrl-C ends early: true then. For verbs that poll. sigs: from follow_signals. */
+int follow_signals(void); /* an fd; the signals stay blocked */
+bool follow_pause(struct cli *c, int sigs, int ms);
+/* The job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
+int follow_verdict(const struct jv *job);
+
+#endif

@@ -1,0 +1,54 @@
+#include "client/help.h"
+
+#include <string.h>
+#include "client/text.h"
+
+const char *help_nearest(const char *word, const char *const *words, int n)
+{
+    const char *best = NULL;
+    int limit = strlen(word) < 4 ? 1 : 2, best_distance = limit + 1;
+    for (int i = 0; i < n; i++) {
+        int d = text_distance(word, words[i], limit);
+        size_t len = strlen(word);
+        if (len >= 2 && !strncmp(word, words[i], len)) d = 1; /* the beginning of a word will do */
+        if (d < best_distance) best_distance = d, best = words[i];
+    }
+    return best;
+}
+
+void help_all(FILE *out, const struct verb *const *verbs)
+{
+    fputs("seqctl talks to seqd: submit, plan, verify and watch jobs on long sequences.\n\n"
+          "usage: seqctl VERB [operands] [options]\n\n",
+          out);
+    for (; *verbs; verbs++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", (*verbs)->name, (*verbs)->operands);
+        fprintf(out, "  %-30s %s\n", left, (*verbs)->summary);
+    }
+    fputs("\nOptions of every verb\n"
+          "  --url URL|DIR      where seqd answers, or its state directory\n"
+          "                     (default: SEQD_URL, else http://127.0.0.1:7433)\n"
+          "  -o FORMAT          table, wide, json, jsonl or name\n"
+          "  -q, --quiet        no messages, only data and errors\n"
+          "  --no-color         no colours (also NO_COLOR=1, or TERM=dumb)\n"
+          "  -h, --help         help on the verb;  --version\n\n"
+          "Data goes to stdout, messages to stderr.\n\n"
+          "Exit codes\n"
+          "    0  ok; with --wait, watch, verify: the job succeeded\n"
+          "    1  error          2  usage           3  not found      4  conflict\n"
+          "   10  job failed    11  job cancelled   124  --timeout passed\n"
+          "  130  detached with Ctrl-C: the job goes on\n\n"
+          "Example\n"
+          "  seqd --dev --state /tmp/seqd &\n"
+          "  seqctl plan client/examples/train-tiny.json\n"
+          "  seqctl submit client/examples/train-tiny.json --wait\n\n"
+          "`seqctl help VERB` says more about one verb.\n",
+          out);
+}
+
+void help_verb(FILE *out, const struct verb *v)
+{
+    fprintf(out, "usage: seqctl %s %s%s\n\n%s\n", v->name, v->operands,
+            v->options ? " [options]" : "", v->help);
+}

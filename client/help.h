@@ -1,0 +1,13 @@
+/* help.h: what seqctl says about itself. */
+#ifndef SEQD_CLIENT_HELP_H
+#define SEQD_CLIENT_HELP_H
+
+#include <stdio.h>
+#include "client/cli.h"
+
+void help_all(FILE *out, const struct verb *const *verbs);
+void help_verb(FILE *out, const struct verb *v);
+/* The verb or option nearest to a word, or NULL when nothing is near. */
+const char *help_nearest(const char *word, const char *const *words, int n);
+
+#endif

@@ -1,0 +1,64 @@
+/* http.h: HTTP for the client. The only user of libcurl is http.c.
+ *
+ * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes are
+ * handed to a function as they come (SSE, artifacts), and http_turn moves all of them. Limits: a
+ * collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server sends a
+ * heartbeat every 15 s). Redirects are not followed, proxies not used for loopback. */
+#ifndef SEQD_CLIENT_HTTP_H
+#define SEQD_CLIENT_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define HTTP_BODY_SIZE (64 << 20)
+#define HTTP_IDLE_MS   45000
+
+struct http;
+struct http *http_create(const char *base_url, struct err *e);
+void http_destroy(struct http *h); /* NULL allowed; closes what is open */
+void http_set_url(struct http *h, const char *base_url);
+const char *http_url(const struct http *h);
+
+struct http_request {
+    const char *method;                          /* "GET", "POST" */
+    const char *path;                            /* "/v1/jobs?limit=3", already escaped */
+    const char *body;                            /* JSON, or NULL */
+    const char *accept;                          /* or NULL */
+    const char *idempotency_key, *last_event_id; /* or NULL */
+};
+
+struct http_reply {
+    int status; /* 0: no answer */
+    char *body; /* owned, NUL-terminated */
+    size_t size;
+    int64_t next_offset;   /* Seqd-Next-Offset, or -1 */
+    bool log_end;          /* Seqd-Log-End: true */
+    int64_t retry_after_s; /* or -1 */
+};
+void http_reply_fini(struct http_reply *r);
+
+/* fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT, ERR_TOO_LARGE. Any status is
+ * a success here. */
+int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
+
+/* A request whose body is handed on as it comes while its status is 200; another status collects it
+ * in reply. Strings of q are copied. */
+struct http_stream;
+typedef void http_bytes(void *arg, const char *bytes, size_t n);
+struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
+                              void *arg, struct err *e);
+void http_close(struct http_stream *s); /* NULL allowed */
+/* True once it ended. *e: why (ERR_NONE: as the server meant). */
+bool http_done(const struct http_stream *s, struct err *e);
+const struct http_reply *http_answer(const struct http_stream *s);
+
+/* Waits at most timeout_ms for bytes of any stream or fd (-1: none) and hands them on. Returns true
+ * when fd is readable. */
+bool http_turn(struct http *h, int timeout_ms, int fd);
+
+/* Percent-encodes s for a path or query. Returns out. */
+char *http_escape(char *out, size_t size, const char *s);
+
+#endif

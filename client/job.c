@@ -1,0 +1,331 @@
+/* job.c: ls, show, cancel, explain. */
+#include "client/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "client/api.h"
+#include "client/follow.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+static const char *state_color(const char *state)
+{
+    if (!strcmp(state, "succeeded")) return "\033[32m";
+    if (!strcmp(state, "failed")) return "\033[31m";
+    if (!strcmp(state, "running")) return "\033[36m";
+    return "\033[33m";
+}
+
+char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size)
+{
+    char clean[64];
+    const char *state = jv_str(job, "state", "unknown");
+    text_safe(clean, sizeof clean, state);
+    if (c->color)
+        snprintf(out, size, "%s%s\033[0m", state_color(state), clean);
+    else
+        snprintf(out, size, "%s", clean);
+    return out;
+}
+
+/* Seconds between two ISO times of the job, now for a time that is null; -1 when unknown. */
+static double seconds_between(const struct jv *job, const char *from, const char *to)
+{
+    const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
+    double at[2] = {-1, (double)time(NULL)};
+    for (int i = 0; i < 2; i++) {
+        struct tm tm = {0};
+        const char *rest = text[i] ? strptime(text[i], "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+        if (rest) at[i] = (double)timegm(&tm) + (*rest == '.' ? strtod(rest, NULL) : 0);
+    }
+    return at[0] < 0 || at[1] < at[0] ? -1 : at[1] - at[0];
+}
+
+static void say_error(const struct cli *c, const struct jv *job)
+{
+    const char *field = jv_str(job, "error.field", "");
+    const char *node = jv_str(job, "error.node", "");
+    int64_t rank = jv_int(job, "error.rank", -1);
+    char where[160] = "";
+    if (rank >= 0)
+        snprintf(where, sizeof where, " (rank %lld%s%s)", (long long)rank, *node ? " on " : "",
+                 node);
+    cli_say(c, "  %s%s%s%s", field, *field ? ": " : "",
+            jv_str(job, "error.text", "no reason given"), where);
+}
+
+void job_say_end(const struct cli *c, const struct jv *job)
+{
+    char took[TEXT_SHORT];
+    long long id = jv_int(job, "id", 0);
+    const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
+    cli_say(c, "job %lld %s after %s", id, state,
+            text_duration(took, seconds_between(job, "created_at", "finished_at")));
+    if (!strcmp(state, "failed")) {
+        if (jv_get(job, "error")) say_error(c, job);
+        cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
+    } else if (!strcmp(state, "succeeded")) {
+        const char *hf = jv_str(job, "result.hf", NULL);
+        if (hf) cli_say(c, "  model directory %s", hf);
+        cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "show", id);
+    }
+}
+
+static void ignore(void *arg, const char *name, const struct jv *v)
+{
+    (void)arg, (void)name, (void)v;
+}
+
+int job_wait(struct cli *c, int64_t id, struct jv **out)
+{
+    char path[64];
+    *out = NULL;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/events", (long long)id);
+    struct follow_item item = {.path = path, .call = ignore};
+    int rc = follow_run(
+        c,
+        &(struct follow_job){.id = id, .item = &item, .n_items = 1, .timeout_s = c->opt.timeout_s});
+    if (rc) return rc;
+    rc = api_job(c, id, out);
+    return rc ? rc : follow_verdict(*out);
+}
+
+/* ---- ls ------------------------------------------------------------------------------------- */
+
+static void add_number(struct table *t, double v, const char *fmt)
+{
+    char text[TEXT_SHORT] = "-";
+    if (v >= 0) snprintf(text, sizeof text, fmt, v);
+    table_add(t, text);
+}
+
+static void add_row(struct table *t, const struct jv *job, bool wide)
+{
+    char text[TEXT_SHORT];
+    add_number(t, jv_num(job, "id", -1), "%.0f");
+    table_add(t, jv_str(job, "name", ""));
+    table_add(t, jv_str(job, "kind", ""));
+    table_add(t, jv_str(job, "state", ""));
+    snprintf(text, sizeof text, "%lld/%lld", (long long)jv_int(job, "step", 0),
+             (long long)jv_int(job, "steps", 0));
+    table_add(t, jv_int(job, "steps", 0) ? text : "-");
+    add_number(t, jv_num(job, "last_metrics.loss", -1), "%.4f");
+    table_add(t, text_duration(text, seconds_between(job, "created_at", NULL)));
+    if (wide) {
+        add_number(t, jv_num(job, "ranks", -1), "%.0f");
+        add_number(t, jv_num(job, "priority", -1), "%.0f");
+        add_number(t, jv_num(job, "epoch", -1), "%.0f");
+        table_add(t, jv_str(job, "node", "-"));
+    }
+    table_add(t, jv_str(job, "error.text", jv_str(job, "reason.text", "")));
+}
+
+static void print_jobs(const struct cli *c, const struct jv *list)
+{
+    static const char *const narrow[] = {"ID",   "NAME", "KIND", "STATE", "STEP",
+                                         "LOSS", "AGE",  "WHY",  NULL};
+    static const char *const wide[] = {"ID",    "NAME",     "KIND",  "STATE", "STEP", "LOSS", "AGE",
+                                       "RANKS", "PRIORITY", "EPOCH", "NODE",  "WHY",  NULL};
+    const struct jv *data = jv_get(list, "data");
+    struct table t;
+    bool names = c->output == OUT_NAME;
+    table_init(&t, c->output == OUT_WIDE ? wide : narrow);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *job = jv_at(data, i, NULL);
+        if (names)
+            printf("%lld\n", (long long)jv_int(job, "id", 0));
+        else
+            add_row(&t, job, c->output == OUT_WIDE);
+    }
+    if (!names) table_print(&t, stdout);
+    if (!jv_len(data)) cli_say(c, "no jobs%s", c->opt.state ? " in that state" : " yet");
+    if (jv_bool(list, "has_more", false)) cli_say(c, "there are more: --limit N shows up to 1000");
+}
+
+static int ls_run(struct cli *c)
+{
+    char path[256], state[128];
+    struct jv *list = NULL;
+    int64_t limit = c->opt.limit >= 0 ? c->opt.limit : 50;
+    int n = snprintf(path, sizeof path, "/v1/jobs?limit=%lld", (long long)limit);
+    if (c->opt.state)
+        snprintf(path + n, sizeof path - (size_t)n, "&state=%s",
+                 http_escape(state, sizeof state, c->opt.state));
+    int rc = api_get(c, path, &list);
+    if (!rc && !api_print(c, list)) print_jobs(c, list);
+    jv_free(list);
+    return rc;
+}
+
+/* ---- show ----------------------------------------------------------------------------------- */
+
+static void line(const char *name, const char *value)
+{
+    char clean[1024];
+    if (value && *value) printf("%-12s %s\n", name, text_safe(clean, sizeof clean, value));
+}
+
+static void print_result(const struct jv *result)
+{
+    for (size_t i = 0; i < jv_len(result); i++) {
+        const char *key = "";
+        const struct jv *v = jv_at(result, i, &key);
+        char *text = jv_text(v), name[64], clean[2048];
+        printf("  %-18s %s\n", text_safe(name, sizeof name, key),
+               text_safe(clean, sizeof clean, text));
+        free(text);
+    }
+}
+
+static void print_last(const struct jv *m)
+{
+    char rate[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
+    int64_t got = jv_int(m, "memory.high", 0), want = jv_int(m, "memory.planned", 0);
+    if (!m) return;
+    printf("%-12s %.6g   %s tokens/s\n", "loss", jv_num(m, "loss", 0),
+           text_count(rate, jv_num(m, "tokens_s", 0)));
+    printf("%-12s %s %s plan %s\n", "memory", text_bytes(high, got),
+           got == want ? "==" : "!=", text_bytes(plan, want));
+    printf("%-12s %s formula\n", "bytes", jv_bool(m, "ledger_ok", false) ? "==" : "!=");
+}
+
+static void print_job(const struct cli *c, const struct jv *job)
+{
+    char text[256], took[TEXT_SHORT];
+    const char *reason = jv_str(job, "reason.text", NULL);
+    printf("%-12s %lld  %s\n", "job", (long long)jv_int(job, "id", 0), jv_str(job, "kind", ""));
+    line("name", jv_str(job, "name", NULL));
+    printf("%-12s %s", "state", job_state_text(c, job, text, sizeof text));
+    if (jv_get(job, "phase"))
+        printf("  %s", text_safe(text, sizeof text, jv_str(job, "phase", "")));
+    putchar('\n');
+    line("reason", reason);
+    line("error", jv_str(job, "error.text", NULL));
+    line("field", jv_str(job, "error.field", NULL));
+    line("created", jv_str(job, "created_at", NULL));
+    if (jv_get(job, "started_at"))
+        line("running for", text_duration(took, seconds_between(job, "started_at", "finished_at")));
+    snprintf(text, sizeof text, "%lld, %lld attempts", (long long)jv_int(job, "epoch", 0),
+             (long long)jv_int(job, "attempts", 0));
+    line("epoch", text);
+    if (jv_int(job, "steps", 0)) {
+        snprintf(text, sizeof text, "%lld of %lld, checkpoint at %lld",
+                 (long long)jv_int(job, "step", 0), (long long)jv_int(job, "steps", 0),
+                 (long long)jv_int(job, "checkpoint_step", 0));
+        line("step", text);
+    }
+    print_last(jv_get(job, "last_metrics"));
+    if (jv_get(job, "result")) {
+        puts("result");
+        print_result(jv_get(job, "result"));
+    }
+}
+
+static int show_run(struct cli *c)
+{
+    struct jv *job = NULL;
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    int rc = api_job(c, id, &job);
+    if (!rc && c->opt.field)
+        rc = api_print_field(c, job);
+    else if (!rc && c->output == OUT_NAME)
+        printf("%lld\n", (long long)id);
+    else if (!rc && !api_print(c, job))
+        print_job(c, job);
+    jv_free(job);
+    return rc;
+}
+
+/* ---- cancel and explain --------------------------------------------------------------------- */
+
+static int cancel_run(struct cli *c)
+{
+    char path[64], text[128];
+    struct jv *job = NULL;
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    snprintf(path, sizeof path, "/v1/jobs/%lld:cancel", (long long)id);
+    int rc = api_post(c, path, NULL, NULL, &job);
+    if (!rc && c->opt.wait) {
+        jv_free(job);
+        rc = job_wait(c, id, &job);
+        if (rc == CLI_JOB_CANCELLED) rc = CLI_OK; /* that is what was asked for */
+    }
+    if (job && c->output == OUT_NAME)
+        printf("%lld\n", (long long)id);
+    else if (job && !api_print(c, job))
+        printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
+    jv_free(job);
+    return rc;
+}
+
+static int explain_run(struct cli *c)
+{
+    char clean[1024], state[128];
+    struct jv *job = NULL;
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    int rc = api_job(c, id, &job);
+    if (!rc && !api_print(c, job)) {
+        const char *why = jv_str(job, "reason.text", NULL);
+        const char *code = jv_str(job, "reason.code", jv_str(job, "error.code", NULL));
+        if (!why) why = jv_str(job, "error.text", NULL);
+        printf("job %lld is %s", (long long)id, job_state_text(c, job, state, sizeof state));
+        if (why) printf(": %s", text_safe(clean, sizeof clean, why));
+        if (why && code) printf(" (%s)", text_safe(clean, sizeof clean, code));
+        putchar('\n');
+    }
+    jv_free(job);
+    return rc;
+}
+
+const struct verb ls_verb = {
+    .name = "ls",
+    .operands = "",
+    .summary = "jobs, newest first",
+    .run = ls_run,
+    .options = OPT_STATE | OPT_LIMIT,
+    .help = "Lists jobs.\n\n"
+            "  --state S[,S]   only these: queued starting running stopping succeeded failed\n"
+            "                  cancelled\n"
+            "  --limit N       at most N, up to 1000 (default 50)\n\n"
+            "  seqctl ls --state running,queued\n"
+            "  seqctl ls -o name | head -n 1",
+};
+const struct verb show_verb = {
+    .name = "show",
+    .operands = "ID",
+    .summary = "one job: state, step, result, error",
+    .min_args = 1,
+    .max_args = 1,
+    .run = show_run,
+    .options = OPT_FIELD,
+    .help = "Shows one job. -o json prints all of it, with plan and spec_effective.\n\n"
+            "  --field PATH    only this member, as plain text; exit code 3 when it is null\n\n"
+            "  seqctl show 12 --field result.weights_sha256",
+};
+const struct verb cancel_verb = {
+    .name = "cancel",
+    .operands = "ID",
+    .summary = "stop a job for good",
+    .min_args = 1,
+    .max_args = 1,
+    .run = cancel_run,
+    .options = OPT_WAIT | OPT_TIMEOUT,
+    .help = "Asks for a job to be stopped. seqd remembers the wish until every rank is dead.\n\n"
+            "  --wait          until it has ended; then exit code 0 means cancelled\n"
+            "  --timeout N     with --wait: at most N seconds, then exit code 124",
+};
+const struct verb explain_verb = {
+    .name = "explain",
+    .operands = "ID",
+    .summary = "why a job is queued, or why it failed",
+    .min_args = 1,
+    .max_args = 1,
+    .run = explain_run,
+    .help = "Says why a job is in its state, in one line: the counts that keep it queued, or the\n"
+            "sentence of the rank that failed.",
+};

@@ -1,0 +1,17 @@
+/* job.h: a job as people read it. */
+#ifndef SEQD_CLIENT_JOB_H
+#define SEQD_CLIENT_JOB_H
+
+#include "client/cli.h"
+#include "client/json.h"
+
+/* The state, coloured when stdout takes colours. Returns out. */
+char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size);
+/* "job 12 succeeded after 84.0s: ..." and, for a failure, the sentence, the field and what to do;
+ * then the command that comes next. On stderr; the final word of --wait, watch and verify. */
+void job_say_end(const struct cli *c, const struct jv *job);
+/* Waits for the end of job id through its event stream and fetches it. Returns the exit code of the
+ * job's state; *out: the caller frees, NULL on an error. Honours --timeout. */
+int job_wait(struct cli *c, int64_t id, struct jv **out);
+
+#endif

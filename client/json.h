@@ -1,0 +1,46 @@
+/* json.h: JSON values for the client. The only user of Jansson is json.c; the prefix is jv because
+ * Jansson itself owns json_. Paths are dotted ("last_metrics.loss"); a path NULL or "" is the value
+ * itself, and a number in a path indexes an array. Readers never fail: they return the fallback. */
+#ifndef SEQD_CLIENT_JSON_H
+#define SEQD_CLIENT_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct jv;
+
+/* Strict: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns it. */
+struct jv *jv_parse(const char *text, size_t size, struct err *e);
+void jv_free(struct jv *v); /* NULL allowed */
+
+/* Borrowed from v. NULL: no such path, or JSON null. */
+const struct jv *jv_get(const struct jv *v, const char *path);
+const char *jv_str(const struct jv *v, const char *path, const char *fallback);
+int64_t jv_int(const struct jv *v, const char *path, int64_t fallback); /* accepts whole reals */
+double jv_num(const struct jv *v, const char *path, double fallback);
+bool jv_bool(const struct jv *v, const char *path, bool fallback);
+bool jv_is_object(const struct jv *v);
+bool jv_is_array(const struct jv *v);
+
+/* Members of an object in the order written, elements of an array; anything else has none. */
+size_t jv_len(const struct jv *v);
+const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key NULL allowed */
+
+/* Sets path to a value given as text: JSON if it parses as JSON, else a string. Missing objects on
+ * the way are made. fails: ERR_INVALID when something on the way is no object. */
+int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
+int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
+void jv_remove(struct jv *v, const char *key); /* of the top object */
+
+enum jv_style {
+    JV_COMPACT = 0, /* one line */
+    JV_INDENT = 1,
+    JV_ASCII = 2 /* everything beyond ASCII escaped: safe for a terminal */
+};
+char *jv_dump(const struct jv *v, int style); /* the caller frees; never NULL */
+/* One scalar as plain text without quotes, compounds as compact JSON. The caller frees. */
+char *jv_text(const struct jv *v);
+
+#endif

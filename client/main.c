@@ -1,0 +1,31 @@
+/* seqctl: the client of seqd, for people and scripts. One row per verb; each row, its help and its
+ * code stand together in the file of its noun. */
+#include <stddef.h>
+#include "client/cli.h"
+#include "client/verbs.h"
+
+static int never(struct cli *c)
+{
+    (void)c;
+    return CLI_USAGE; /* cli_run answers help itself: it holds the list */
+}
+
+static const struct verb help_verb_row = {
+    .name = "help",
+    .operands = "[VERB]",
+    .summary = "this list, or more about one verb",
+    .help = "Prints the list of verbs, or what one of them does.",
+    .max_args = 1,
+    .run = never,
+};
+
+static const struct verb *const verbs[] = {
+    &submit_verb,      &plan_verb,   &verify_verb,  &ls_verb,       &show_verb,    &watch_verb,
+    &logs_verb,        &events_verb, &metrics_verb, &cancel_verb,   &explain_verb, &artifacts_verb,
+    &checkpoints_verb, &nodes_verb,  &version_verb, &help_verb_row, NULL,
+};
+
+int main(int argc, char **argv)
+{
+    return cli_run(argc, argv, verbs);
+}

@@ -1,0 +1,99 @@
+#include "client/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "client/api.h"
+#include "client/spec.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+static void print_memory(const struct jv *p)
+{
+    char size[TEXT_SHORT], clean[64];
+    const struct jv *by_class = jv_get(p, "memory.by_class");
+    printf("\nmemory per rank  %s\n", text_bytes(size, jv_int(p, "memory.total_bytes", 0)));
+    for (size_t i = 0; i < jv_len(by_class); i++) {
+        const char *name = "";
+        const struct jv *v = jv_at(by_class, i, &name);
+        printf("  %-14s %12s\n", text_safe(clean, sizeof clean, name),
+               text_bytes(size, jv_int(v, NULL, 0)));
+    }
+    if (jv_int(p, "memory.reference_bytes", 0))
+        printf("  of rank 0 alone, for the comparison: %s\n",
+               text_bytes(size, jv_int(p, "memory.reference_bytes", 0)));
+}
+
+static void print_comm(const struct jv *p)
+{
+    char sent[TEXT_SHORT], got[TEXT_SHORT], clean[64];
+    const struct jv *comm = jv_get(p, "comm");
+    if (!jv_len(comm)) {
+        puts("\nnothing is sent: one rank");
+        return;
+    }
+    puts("\nsent per rank and step      out          in    messages");
+    for (size_t i = 0; i < jv_len(comm); i++) {
+        const char *name = "";
+        const struct jv *v = jv_at(comm, i, &name);
+        printf("  %-14s %14s %11s %11lld\n", text_safe(clean, sizeof clean, name),
+               text_bytes(sent, jv_int(v, "bytes_sent", 0)),
+               text_bytes(got, jv_int(v, "bytes_received", 0)),
+               (long long)jv_int(v, "messages_sent", 0));
+    }
+}
+
+static void print_plan(const struct jv *p)
+{
+    char number[TEXT_SHORT], a[64], b[64], why[512];
+    printf("%s: %lld ranks x %lld threads, strategy %s, layout %s\n",
+           text_safe(why, sizeof why, jv_str(p, "kind", "job")), (long long)jv_int(p, "ranks", 0),
+           (long long)jv_int(p, "threads", 0), text_safe(a, sizeof a, jv_str(p, "strategy", "?")),
+           text_safe(b, sizeof b, jv_str(p, "layout", "?")));
+    printf("  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
+    printf("  %s parameters", text_count(number, jv_num(p, "parameters", 0)));
+    printf(", %s tokens a sequence", text_count(number, jv_num(p, "seq_len", 0)));
+    printf(", %s rows a rank, %.3g GFLOP a step\n",
+           text_count(number, jv_num(p, "rows_per_rank", 0)), jv_num(p, "flops", 0) / 1e9);
+    print_memory(p);
+    print_comm(p);
+}
+
+int plan_spec(struct cli *c, const struct jv *spec)
+{
+    struct jv *plan = NULL;
+    char *body = jv_dump(spec, JV_COMPACT);
+    int rc = api_post(c, "/v1/plan", body, NULL, &plan);
+    free(body);
+    if (!rc && c->opt.field)
+        rc = api_print_field(c, plan);
+    else if (!rc && !api_print(c, plan)) {
+        const struct jv *inner = jv_get(plan, "plan");
+        print_plan(inner ? inner : plan);
+    }
+    jv_free(plan);
+    return rc;
+}
+
+static int plan_run(struct cli *c)
+{
+    struct jv *spec = NULL;
+    int rc = spec_load(c, NULL, &spec);
+    if (!rc) rc = plan_spec(c, spec);
+    jv_free(spec);
+    return rc;
+}
+
+const struct verb plan_verb = {
+    .name = "plan",
+    .operands = "FILE|-",
+    .summary = "memory and bytes of a job, before it runs",
+    .min_args = 1,
+    .max_args = 1,
+    .run = plan_run,
+    .options = OPT_NAME | OPT_SET | OPT_FIELD,
+    .help = "Answers what a job would hold and send, and why that strategy and layout. Nothing is\n"
+            "started. A job that cannot fit is refused with numbers, exit code 1.\n\n"
+            "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+            "  --field PATH      only this member of the plan\n\n"
+            "  seqctl plan client/examples/train-tiny.json --set resources.ranks=4",
+};

@@ -1,0 +1,15 @@
+/* spec.h: job specs on their way to seqd. The client reads JSON and changes what options say; what a
+ * spec means is seqd's business. */
+#ifndef SEQD_CLIENT_SPEC_H
+#define SEQD_CLIENT_SPEC_H
+
+#include "client/cli.h"
+#include "client/json.h"
+
+#define SPEC_FILE_SIZE (1 << 20) /* seqd refuses more */
+
+/* Reads operand 0 ("-": stdin) and applies --name and --set path=value. kind NULL: as written.
+ * Returns CLI_OK, or another exit code with the message printed. */
+int spec_load(struct cli *c, const char *kind, struct jv **out);
+
+#endif

@@ -1,0 +1,40 @@
+/* text.h: strings for people: cleaned of what a terminal would obey, sizes, durations, tables.
+ * Everything here writes into the caller's buffer and returns it, so that it nests in printf. */
+#ifndef SEQD_CLIENT_TEXT_H
+#define SEQD_CLIENT_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TEXT_SHORT 48
+
+/* Copies s without control characters (C0, DEL, C1), bidirectional overrides and bytes that are not
+ * UTF-8; each becomes '?'. keep: characters of C0 to leave alone ("\n\t"). Always terminated. */
+char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
+/* The same for a whole NUL-terminated string, nothing kept. */
+char *text_safe(char *out, size_t size, const char *s);
+int text_width(const char *s); /* columns, one per code point */
+/* Bytes of s that fill at most `columns`. Never cuts a code point. */
+size_t text_cut(const char *s, int columns);
+
+char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
+char *text_count(char out[TEXT_SHORT], double n);    /* "8,123" */
+char *text_duration(char out[TEXT_SHORT], double s); /* "1m 30s" */
+/* Smallest number of single-character edits from a to b, up to limit + 1. */
+int text_distance(const char *a, const char *b, int limit);
+
+/* A table whose columns are as wide as their widest cell. */
+#define TABLE_COLUMNS 12
+struct table {
+    int n_columns;
+    const char *head[TABLE_COLUMNS];
+    char **cell;
+    size_t n_cells, room;
+};
+void table_init(struct table *t, const char *const *head); /* NULL-terminated */
+void table_add(struct table *t, const char *s);            /* the next cell; copied and cleaned */
+void table_print(struct table *t, FILE *out);              /* and frees */
+
+#endif

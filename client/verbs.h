@@ -1,0 +1,15 @@
+/* verbs.h: every verb of seqctl; main.c lists them. */
+#ifndef SEQD_CLIENT_VERBS_H
+#define SEQD_CLIENT_VERBS_H
+
+#include "client/cli.h"
+
+extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
+extern const struct verb ls_verb, show_verb, cancel_verb, explain_verb; /* job.c */
+extern const struct verb watch_verb;                                    /* watch.c */
+extern const struct verb events_verb, metrics_verb;                     /* event.c */
+extern const struct verb logs_verb;                                     /* log.c */
+extern const struct verb artifacts_verb, checkpoints_verb;              /* artifact.c */
+extern const struct verb nodes_verb, version_verb;                      /* node.c */
+
+#endif

@@ -1,0 +1,306 @@
+/* watch.c: a job as it runs: two streams (events, metrics) folded into one picture, drawn in place
+ * on a terminal and as plain lines everywhere else. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "client/api.h"
+#include "client/curve.h"
+#include "client/event.h"
+#include "client/follow.h"
+#include "client/job.h"
+#include "client/screen.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+enum {
+    EVENTS_SHOWN = 4,
+    EVENT_LINE = 200,
+    CURVE_HEIGHT = 10,
+    DRAW_EVERY_MS = 100,
+    RATE_STEPS = 16
+};
+
+struct watch {
+    struct cli *c;
+    struct jv *job;  /* as last fetched */
+    struct jv *last; /* the newest step */
+    bool job_stale;  /* an event came: fetch the job again */
+    bool fresh;      /* something came since the last frame */
+    struct curve curve;
+    char event[EVENTS_SHOWN][EVENT_LINE];
+    int n_events;
+    double step_ms[RATE_STEPS]; /* of the newest steps, for the ETA */
+    int64_t n_steps_seen;
+    int64_t drawn_at_ms;
+    struct screen screen;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+static bool as_data(const struct watch *w)
+{
+    return w->c->output == OUT_JSON || w->c->output == OUT_JSONL;
+}
+
+/* A picture needs a terminal that obeys cursor movements. */
+static bool as_picture(const struct watch *w)
+{
+    const char *term = getenv("TERM");
+    return w->c->tty && !as_data(w) && !(term && !strcmp(term, "dumb"));
+}
+
+static void keep_event(struct watch *w, const struct jv *v)
+{
+    if (w->n_events == EVENTS_SHOWN) {
+        memmove(w->event[0], w->event[1], sizeof w->event - sizeof w->event[0]);
+        w->n_events--;
+    }
+    event_line(v, w->event[w->n_events++], EVENT_LINE);
+}
+
+static void print_json(const struct watch *w, const struct jv *v)
+{
+    char *s = jv_dump(v, w->c->tty ? JV_ASCII : JV_COMPACT);
+    puts(s);
+    fflush(stdout);
+    free(s);
+}
+
+static void on_event(void *arg, const char *name, const struct jv *v)
+{
+    struct watch *w = arg;
+    char text[EVENT_LINE];
+    w->job_stale = w->fresh = true;
+    if (!strcmp(name, "end") || !jv_is_object(v)) return;
+    if (as_data(w))
+        print_json(w, v);
+    else if (as_picture(w))
+        keep_event(w, v);
+    else
+        puts(event_line(v, text, sizeof text));
+}
+
+static void keep_step(struct watch *w, const struct jv *m)
+{
+    struct err e = {0};
+    char *copy = jv_dump(m, JV_COMPACT);
+    jv_free(w->last);
+    w->last = jv_parse(copy, strlen(copy), &e);
+    free(copy);
+    w->step_ms[w->n_steps_seen++ % RATE_STEPS] = jv_num(m, "step_ms", 0);
+    curve_add(&w->curve, jv_num(m, "step", 0), jv_num(m, "loss", NAN));
+    w->fresh = true;
+}
+
+static void on_metrics(void *arg, const char *name, const struct jv *v)
+{
+    struct watch *w = arg;
+    char text[512];
+    if (!strcmp(name, "end") || !v) return;
+    size_t n = jv_is_array(v) ? jv_len(v) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const struct jv *m = jv_is_array(v) ? jv_at(v, i, NULL) : v;
+        keep_step(w, m);
+        if (as_data(w))
+            print_json(w, m);
+        else if (!as_picture(w))
+            puts(event_step_line(m, text, sizeof text));
+    }
+}
+
+static double median_step_ms(const struct watch *w)
+{
+    int n = w->n_steps_seen < RATE_STEPS ? (int)w->n_steps_seen : RATE_STEPS;
+    double sorted[RATE_STEPS];
+    for (int i = 0; i < n; i++) {
+        int k = i;
+        for (; k > 0 && sorted[k - 1] > w->step_ms[i]; k--) sorted[k] = sorted[k - 1];
+        sorted[k] = w->step_ms[i];
+    }
+    return n ? sorted[n / 2] : 0;
+}
+
+/* ---- the picture ---------------------------------------------------------------------------- */
+
+static void add_head(struct watch *w)
+{
+    char state[128], name[96], reason[256];
+    const char *why = jv_str(w->job, "reason.text", NULL);
+    const char *phase = jv_str(w->job, "phase", "");
+    screen_add(&w->screen, "job %lld  %s  %s  epoch %lld  %s%s%.20s",
+               (long long)jv_int(w->job, "id", 0), jv_str(w->job, "kind", ""),
+               text_safe(name, sizeof name > 40 ? 40 : sizeof name, jv_str(w->job, "name", "")),
+               (long long)jv_int(w->job, "epoch", 0),
+               job_state_text(w->c, w->job, state, sizeof state), *phase ? ", " : "", phase);
+    if (why) screen_add(&w->screen, "  %s", text_safe(reason, sizeof reason, why));
+}
+
+static void add_curve(struct watch *w, double steps)
+{
+    static char rows[CURVE_ROWS][CURVE_LINE]; /* too large for a stack */
+    double low, high;
+    bool utf8 = w->c->utf8;
+    const char *bar = utf8 ? "│" : "|", *tick = utf8 ? "┤" : "+", *corner = utf8 ? "└" : "+";
+    int columns = w->screen.columns - 11;
+    char axis[CURVE_LINE];
+    size_t o = 0;
+    curve_draw(&w->curve, columns, CURVE_HEIGHT, steps, utf8, rows, &low, &high);
+    for (int r = 0; r < CURVE_HEIGHT; r++) {
+        double y = high - (high - low) * r / (CURVE_HEIGHT - 1);
+        if (r % 3 == 0)
+            screen_add(&w->screen, "%8.3f %s%s", y, tick, rows[r]);
+        else
+            screen_add(&w->screen, "%8s %s%s", "", bar, rows[r]);
+    }
+    for (int i = 0; i < columns && o + 4 < sizeof axis; i++)
+        o += (size_t)snprintf(axis + o, sizeof axis - o, "%s", utf8 ? "─" : "-");
+    screen_add(&w->screen, "%8s %s%s", "loss", corner, axis);
+    screen_add(&w->screen, "%9s 0%*.0f", "step", columns - 1, steps);
+}
+
+static void add_bytes(struct watch *w)
+{
+    const struct jv *comm = jv_get(w->last, "comm");
+    char line[512] = "";
+    for (size_t i = 0; i < jv_len(comm); i++) {
+        const char *name = "";
+        const struct jv *v = jv_at(comm, i, &name);
+        char size[TEXT_SHORT], clean[32];
+        int64_t sent = jv_int(v, "bytes_sent", 0), want = jv_int(v, "planned_bytes_sent", -1);
+        bool equal = sent == want &&
+                     jv_int(v, "bytes_received", 0) == jv_int(v, "planned_bytes_received", -1);
+        size_t n = strlen(line);
+        if (!sent && equal) continue;
+        snprintf(line + n, sizeof line - n, "  %s %s %s", text_safe(clean, sizeof clean, name),
+                 text_bytes(size, sent), equal ? "==" : "!=");
+    }
+    screen_add(&w->screen, "bytes    %s%s", *line ? line + 2 : "nothing is sent",
+               *line ? (jv_bool(w->last, "ledger_ok", false) ? "  formula, on every rank"
+                                                             : "  NOT the formula on some rank")
+                     : "");
+}
+
+static void add_numbers(struct watch *w, double steps)
+{
+    char rate[TEXT_SHORT], eta[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
+    double step = jv_num(w->last, "step", 0);
+    int64_t got = jv_int(w->last, "memory.high", 0), want = jv_int(w->last, "memory.planned", 0);
+    screen_add(&w->screen, "step     %.0f/%.0f   loss %.4f   grad norm %.3g   lr %.2e", step, steps,
+               jv_num(w->last, "loss", NAN), jv_num(w->last, "grad_norm", NAN),
+               jv_num(w->last, "lr", NAN));
+    screen_add(&w->screen,
+               "speed    %s tokens/s   step %.0f ms   waiting for comm %.1f ms   ETA %s",
+               text_count(rate, jv_num(w->last, "tokens_s", 0)), jv_num(w->last, "step_ms", 0),
+               jv_num(w->last, "comm_wait_ms", 0),
+               text_duration(eta, (steps - step) * median_step_ms(w) / 1000));
+    screen_add(&w->screen, "memory   %s per rank %s plan %s", text_bytes(high, got),
+               got == want ? "==" : "!=", text_bytes(plan, want));
+    add_bytes(w);
+}
+
+static void draw(struct watch *w)
+{
+    double steps = jv_num(w->job, "steps", 0);
+    screen_begin(&w->screen);
+    add_head(w);
+    if (w->curve.n) add_curve(w, steps);
+    if (w->last) add_numbers(w, steps);
+    for (int i = 0; i < w->n_events; i++) screen_add(&w->screen, "  %s", w->event[i]);
+    screen_draw(&w->screen);
+    w->drawn_at_ms = now_ms();
+    w->fresh = false;
+}
+
+static void tick(void *arg)
+{
+    struct watch *w = arg;
+    bool late = now_ms() - w->drawn_at_ms >= DRAW_EVERY_MS;
+    fflush(stdout);
+    if (!late || !w->fresh) return;
+    if (w->job_stale && as_picture(w)) {
+        struct jv *job = NULL;
+        char path[64];
+        struct http_reply r;
+        w->job_stale = false;
+        snprintf(path, sizeof path, "/v1/jobs/%lld", (long long)jv_int(w->job, "id", 0));
+        /* seqd may be away for a moment: the streams say so, the picture keeps what it knew. */
+        if (!http_do(w->c->http, &(struct http_request){.method = "GET", .path = path}, &r, NULL)) {
+            if (r.status == 200) job = jv_parse(r.body, r.size, NULL);
+            http_reply_fini(&r);
+        }
+        if (job) {
+            jv_free(w->job);
+            w->job = job;
+        }
+    }
+    if (as_picture(w)) draw(w);
+    w->fresh = false;
+}
+
+static int follow(struct cli *c, struct watch *w, int64_t id)
+{
+    char events[64], metrics[64];
+    snprintf(events, sizeof events, "/v1/jobs/%lld/events", (long long)id);
+    snprintf(metrics, sizeof metrics, "/v1/jobs/%lld/metrics", (long long)id);
+    struct follow_item item[2] = {{.path = events, .call = on_event},
+                                  {.path = metrics, .call = on_metrics}};
+    int rc = follow_run(c, &(struct follow_job){.id = id,
+                                                .item = item,
+                                                .n_items = 2,
+                                                .tick = tick,
+                                                .arg = w,
+                                                .timeout_s = c->opt.timeout_s});
+    if (rc) return rc;
+    struct jv *job = NULL;
+    rc = api_job(c, id, &job);
+    if (rc) return rc;
+    jv_free(w->job);
+    w->job = job;
+    if (as_picture(w)) draw(w);
+    if (as_data(w)) print_json(w, job);
+    job_say_end(c, job);
+    return follow_verdict(job);
+}
+
+static int watch_run(struct cli *c)
+{
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    struct watch *w = calloc(1, sizeof *w);
+    if (!w) return cli_fail(CLI_ERROR, "out of memory");
+    w->c = c;
+    curve_init(&w->curve);
+    int rc = api_job(c, id, &w->job);
+    if (!rc) {
+        if (as_picture(w)) draw(w);
+        rc = follow(c, w, id);
+    }
+    jv_free(w->job);
+    jv_free(w->last);
+    free(w);
+    return rc;
+}
+
+const struct verb watch_verb = {
+    .name = "watch",
+    .operands = "ID",
+    .summary = "a job live: loss curve, speed, memory, bytes",
+    .min_args = 1,
+    .max_args = 1,
+    .run = watch_run,
+    .options = OPT_TIMEOUT,
+    .help =
+        "Shows a job until it has ended: the loss as a curve, tokens/s, memory against the plan,\n"
+        "bytes sent against the formula (== or !=), and what happens to it. In a pipe or file:\n"
+        "one line an event and a step; with -o jsonl, one JSON object each.\n\n"
+        "  --timeout N     at most N seconds, then exit code 124\n\n"
+        "Exit code 0: the job succeeded; 10 failed; 11 cancelled. Ctrl-C detaches (130); the job\n"
+        "goes on. When seqd is away for a moment the picture waits and then catches up.",
+};

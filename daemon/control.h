@@ -1,0 +1,100 @@
+/* control.h: the acting half of seqd: jobs, nodes and the store joined on the loop thread.
+ *
+ *   event -> job_fold (memory) -> row joins the open group -> COMMIT -> messages to nodes, replies
+ *
+ * Nothing leaves seqd before the commit it follows from. What is sent follows from the committed
+ * event alone, is idempotent at the node, and is sent again after a reconnect: so a crash between
+ * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
+ * what runs there (control.c), or gives it up after NODE_LOST_MS.
+ *
+ * control.c  jobs, commits, the scheduling pass, sessions       attempt.c  what a report means
+ * ask.c      questions to nodes that have one answer */
+#ifndef SEQD_DAEMON_CONTROL_H
+#define SEQD_DAEMON_CONTROL_H
+
+#include "api/core/loop.h"
+#include "daemon/jobs.h"
+#include "daemon/link.h"
+#include "daemon/logs.h"
+#include "daemon/node.h"
+#include "daemon/store.h"
+
+#define CONTROL_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
+
+struct control;
+
+struct control_options {
+    struct loop *loop;
+    struct store *store;
+    struct logs *logs;
+    /* Sends to a node; -1 when it has no session. link_send in seqd, a recorder in tests. */
+    int (*send)(void *arg, const char *node, const struct msg *m);
+    void *send_arg;
+    /* UTC milliseconds; NULL: the machine's clock. */
+    int64_t (*utc_ms)(void);
+    /* Something of this job has been committed: a cue for its followers. */
+    void (*changed)(void *arg, int64_t job);
+    void *changed_arg;
+};
+
+/* Replays the store. fails as store_load, or ERR_CORRUPT naming the job whose log does not fold. */
+struct control *control_create(const struct control_options *o, struct err *e);
+void control_destroy(struct control *c);
+void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
+
+/* What link.h calls: pass these with the control as arg. */
+extern const struct link_calls control_link_calls;
+
+/* done is called after the commit; j is NULL when e is set. */
+typedef void control_done(void *arg, const struct job *j, const struct err *e);
+
+struct control_submit {
+    const struct job_spec *spec;   /* checked */
+    const char *plan;              /* JSON, or NULL */
+    const char *key, *fingerprint; /* Idempotency-Key, or NULL */
+};
+/* fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the queue is full. */
+void control_submit(struct control *c, const struct control_submit *s, control_done *done,
+                    void *arg);
+/* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
+void control_cancel(struct control *c, int64_t id, control_done *done, void *arg);
+
+const struct job *control_job(const struct control *c, int64_t id); /* NULL: not live */
+const struct nodes *control_nodes(const struct control *c);
+int32_t control_reserved(const struct control *c, const char *node); /* slots held on it now */
+int control_n_live(const struct control *c);
+struct store *control_store(struct control *c);
+struct logs *control_logs(struct control *c);
+int64_t control_utc_ms(const struct control *c);
+int64_t control_now_ms(const struct control *c); /* the loop's clock */
+
+/* ---- for attempt.c and ask.c ------------------------------------------------------------------ */
+
+/* Folds ev into j and commits it, with what the attempt has gathered. Fills in seq, job, epoch (unless
+ * it is an ASSIGN) and at_ms. -1 when the transition is illegal: logged, nothing changed. */
+int control_apply(struct control *c, struct job *j, struct event *ev);
+/* Commits gathered steps and the mark, when there is anything new. */
+void control_flush(struct control *c, struct job *j);
+/* Commits the result text with the mark. */
+void control_result(struct control *c, struct job *j, const char *json);
+int control_send(struct control *c, const char *node, const struct msg *m);
+struct asks *control_asks(struct control *c);
+const char *control_any_node(const struct control *c); /* one that is up, or NULL */
+
+/* ---- questions to nodes (ask.c) -------------------------------------------------------------- */
+
+#define ASK_TIMEOUT_MS 10000
+
+/* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called once. */
+typedef void control_answer(void *arg, const struct msg *m, const struct err *e);
+/* m: MSG_DESCRIBE or MSG_FETCH; request is filled in. node NULL: any node that is up. */
+void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
+                 void *arg);
+
+struct asks;
+struct asks *asks_create(struct loop *l);
+void asks_destroy(struct asks *a); /* nobody is answered any more */
+void asks_take(struct asks *a, const char *node, const struct msg *m); /* DESCRIBED, FETCHED */
+void asks_node_down(struct asks *a, const char *node);
+
+#endif

@@ -1,0 +1,27 @@
+/* dev.h: the one local node of `seqd --dev`: a seqw in a session of its own, so that Ctrl-C reaches
+ * seqd alone, which then stops it, and with it every gang. A seqw that outlived a killed seqd is
+ * adopted, one that dies is started again. Loop thread only. */
+#ifndef SEQD_DAEMON_DEV_H
+#define SEQD_DAEMON_DEV_H
+
+#include "api/core/err.h"
+#include "api/core/loop.h"
+
+struct dev;
+
+struct dev_options {
+    const char *state_dir;    /* seqw's own directory is <state_dir>/node */
+    const char *node_address; /* what it dials */
+    int n_slots;
+    const char *const *roots; /* directories jobs may read */
+    int n_roots;
+};
+
+/* Copies o. fails when seqw is not beside this program. */
+struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e);
+/* Asks it to stop all gangs and exit; gone is called when it has (killed after DEV_STOP_MS). */
+#define DEV_STOP_MS 20000
+void dev_stop(struct dev *d, loop_call *gone, void *arg);
+void dev_destroy(struct dev *d); /* NULL allowed */
+
+#endif

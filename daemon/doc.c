@@ -1,0 +1,186 @@
+#include "daemon/doc.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+char *doc_time(int64_t at_ms, char *out)
+{
+    time_t s = (time_t)(at_ms / 1000);
+    struct tm tm;
+    gmtime_r(&s, &tm);
+    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + n, 32 - n, ".%03dZ", (int)(at_ms % 1000));
+    return out;
+}
+
+static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
+{
+    char text[32];
+    if (at_ms)
+        jwrite_str(w, key, doc_time(at_ms, text));
+    else
+        jwrite_null(w, key);
+}
+
+static void put_reason(struct jwrite *w, const struct job *j)
+{
+    if (j->state != JOB_QUEUED || !*j->reason_code) {
+        jwrite_null(w, "reason");
+        return;
+    }
+    jwrite_object(w, "reason");
+    jwrite_str(w, "code", j->reason_code);
+    jwrite_str(w, "text", j->reason);
+    jwrite_end(w);
+}
+
+static void put_error(struct jwrite *w, const struct job *j)
+{
+    if (!j->err.code) {
+        jwrite_null(w, "error");
+        return;
+    }
+    jwrite_object(w, "error");
+    jwrite_str(w, "code", err_name(j->err.code));
+    jwrite_str(w, "field", j->err.field);
+    jwrite_str(w, "text", j->err.text);
+    if (j->err_rank >= 0)
+        jwrite_int(w, "rank", j->err_rank);
+    else
+        jwrite_null(w, "rank");
+    jwrite_str(w, "node", j->err_node);
+    jwrite_str(w, "class", cause_name(j->err_cause));
+    jwrite_end(w);
+}
+
+static void put_labels(struct jwrite *w, const struct job_spec *s)
+{
+    jwrite_object(w, "labels");
+    for (int i = 0; i < s->n_labels; i++)
+        jwrite_str(w, spec_text(s, s->labels[i].key), spec_text(s, s->labels[i].value));
+    jwrite_end(w);
+}
+
+/* Drops the braces of a finished object, so that it can be part of a larger one. */
+static int64_t bare(struct jwrite *w, char *out)
+{
+    int64_t n = jwrite_finish(w);
+    if (n < 2) return -1;
+    memmove(out, out + 1, (size_t)n - 2);
+    out[n - 2] = 0;
+    return n - 2;
+}
+
+int64_t doc_job(const struct job *j, char *out, size_t size)
+{
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "id", j->id);
+    jwrite_str(&w, "name", spec_text(j->spec, j->spec->name));
+    jwrite_str(&w, "kind", kind_name(j->spec->kind));
+    jwrite_str(&w, "state", job_state_name(j->state));
+    jwrite_str(&w, "phase", job_phase(j));
+    if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
+    put_reason(&w, j);
+    jwrite_int(&w, "priority", j->spec->priority);
+    put_time(&w, "created_at", j->created_ms);
+    put_time(&w, "started_at", j->started_ms);
+    put_time(&w, "finished_at", j->finished_ms);
+    jwrite_int(&w, "version", j->version);
+    jwrite_int(&w, "epoch", j->epoch);
+    jwrite_int(&w, "attempts", j->attempts);
+    jwrite_int(&w, "restarts", j->restarts);
+    jwrite_str(&w, "node", j->node);
+    jwrite_int(&w, "ranks", j->spec->resources.ranks);
+    jwrite_int(&w, "step", j->step);
+    jwrite_int(&w, "steps", j->steps);
+    jwrite_int(&w, "checkpoint_step", j->checkpoint_step);
+    if (j->metrics)
+        jwrite_raw(&w, "last_metrics", j->metrics);
+    else
+        jwrite_null(&w, "last_metrics");
+    put_error(&w, j);
+    put_labels(&w, j->spec); /* last: their keys are a person's, and readers of doc look for ours */
+    jwrite_end(&w);
+    return bare(&w, out);
+}
+
+static void put_purpose(struct jwrite *w, int purpose, const struct comm_count *got,
+                        const struct comm_count *planned)
+{
+    jwrite_object(w, purpose_name(purpose));
+    jwrite_int(w, "bytes_sent", got->bytes_sent);
+    jwrite_int(w, "bytes_received", got->bytes_received);
+    jwrite_int(w, "messages_sent", got->messages_sent);
+    jwrite_int(w, "messages_received", got->messages_received);
+    jwrite_int(w, "planned_bytes_sent", planned->bytes_sent);
+    jwrite_int(w, "planned_bytes_received", planned->bytes_received);
+    jwrite_int(w, "planned_messages_sent", planned->messages_sent);
+    jwrite_int(w, "planned_messages_received", planned->messages_received);
+    jwrite_end(w);
+}
+
+int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size)
+{
+    static const struct comm_count nothing;
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "step", s->step);
+    jwrite_int(&w, "epoch", epoch);
+    jwrite_double(&w, "loss", s->loss);
+    jwrite_double(&w, "grad_norm", s->grad_norm);
+    jwrite_double(&w, "lr", s->lr);
+    jwrite_int(&w, "tokens", s->tokens);
+    jwrite_int(&w, "targets", s->targets);
+    jwrite_double(&w, "tokens_s",
+                  s->step_us > 0 ? (double)s->tokens * 1e6 / (double)s->step_us : 0);
+    jwrite_double(&w, "step_ms", (double)s->step_us / 1000);
+    jwrite_double(&w, "comm_wait_ms", (double)s->comm_wait_us / 1000);
+    jwrite_object(&w, "comm");
+    for (int p = 0; p < PURPOSE_N; p++)
+        if (memcmp(&s->comm[p], &nothing, sizeof nothing) ||
+            memcmp(&s->planned[p], &nothing, sizeof nothing))
+            put_purpose(&w, p, &s->comm[p], &s->planned[p]);
+    jwrite_end(&w);
+    jwrite_bool(&w, "ledger_ok", s->ledger_ok != 0);
+    jwrite_object(&w, "memory");
+    jwrite_int(&w, "high", s->memory_high);
+    jwrite_int(&w, "planned", s->memory_planned);
+    jwrite_end(&w);
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}
+
+void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_t now_ms)
+{
+    jwrite_object(w, NULL);
+    jwrite_str(w, "name", n->name);
+    jwrite_str(w, "state", n->up ? "up" : "down");
+    jwrite_int(w, "slots", n->n_slots);
+    jwrite_int(w, "slots_free", n->n_slots - n_reserved);
+    jwrite_int(w, "cores", n->n_cores);
+    jwrite_int(w, "memory_bytes", n->memory_size);
+    jwrite_str(w, "version", n->version);
+    jwrite_int(w, "seen_ms_ago", now_ms - n->seen_ms);
+    jwrite_end(w);
+}
+
+int64_t doc_event(int64_t seq, int64_t job, int64_t epoch, int64_t at_ms, int type,
+                  const char *data, char *out, size_t size)
+{
+    char at[32];
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "seq", seq);
+    jwrite_int(&w, "job", job);
+    jwrite_int(&w, "epoch", epoch);
+    jwrite_str(&w, "at", doc_time(at_ms, at));
+    jwrite_str(&w, "type", job_event_name((enum job_event)type));
+    jwrite_raw(&w, "data", data);
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}

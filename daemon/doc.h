@@ -1,0 +1,26 @@
+/* doc.h: what jobs, nodes and steps look like in JSON. Pure: struct in, text out. Every writer returns
+ * the length, or -1 when size is too small. */
+#ifndef SEQD_DAEMON_DOC_H
+#define SEQD_DAEMON_DOC_H
+
+#include "api/core/jwrite.h"
+#include "api/core/rank.h"
+#include "daemon/jobs.h"
+#include "daemon/node.h"
+
+#define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 32768) /* 64 KiB of labels, every byte escaped */
+#define DOC_STEP_SIZE 8192
+
+/* "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
+char *doc_time(int64_t at_ms, char *out);
+
+/* The members of a job's JSON without braces: all but result, plan and spec_effective. */
+int64_t doc_job(const struct job *j, char *out, size_t size);
+/* One optimizer step. */
+int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
+void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_t now_ms);
+/* One event row: {"seq","job","epoch","at","type","data"}. */
+int64_t doc_event(int64_t seq, int64_t job, int64_t epoch, int64_t at_ms, int type,
+                  const char *data, char *out, size_t size);
+
+#endif

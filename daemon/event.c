@@ -1,0 +1,120 @@
+#include "daemon/event.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+
+static const char *const cause_names[CAUSE_N] = {
+    [CAUSE_NONE] = "none",
+    [CAUSE_INFRASTRUCTURE] = "infrastructure",
+    [CAUSE_USER] = "user",
+    [CAUSE_FINAL] = "final",
+};
+
+const char *cause_name(int cause)
+{
+    return cause >= 0 && cause < CAUSE_N ? cause_names[cause] : "unknown";
+}
+
+static int cause_by_name(const char *name)
+{
+    for (int i = 0; i < CAUSE_N; i++)
+        if (!strcmp(cause_names[i], name)) return i;
+    return CAUSE_USER;
+}
+
+int64_t event_write(const struct event *ev, char *out, size_t size)
+{
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    if (ev->type == EV_ASSIGN) jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
+    if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
+    if (*ev->node) jwrite_str(&w, "node", ev->node);
+    if (ev->cause) jwrite_str(&w, "class", cause_name(ev->cause));
+    if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
+    if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
+    if (ev->signal) jwrite_int(&w, "signal", ev->signal);
+    if (ev->err.code) {
+        jwrite_str(&w, "code", err_name(ev->err.code));
+        if (*ev->err.field) jwrite_str(&w, "field", ev->err.field);
+        jwrite_str(&w, "text", ev->err.text);
+    }
+    if (ev->step) jwrite_int(&w, "step", ev->step);
+    if (*ev->prepared_id) jwrite_str(&w, "prepared_id", ev->prepared_id);
+    if (ev->n_tokens) jwrite_int(&w, "n_tokens", ev->n_tokens);
+    if (ev->steps) jwrite_int(&w, "steps", ev->steps);
+    if (*ev->detail) jwrite_raw(&w, "detail", ev->detail);
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}
+
+static int read_text(struct jread *j, char *out, size_t size, struct err *e)
+{
+    if (jread_next(j) == J_STRING && !jread_copy(j, out, size)) return 0;
+    return err_set(e, ERR_CORRUPT, "an event's text is damaged");
+}
+
+static int read_int(struct jread *j, int64_t *out, struct err *e)
+{
+    if (jread_next(j) == J_NUMBER && !jread_int(j, out)) return 0;
+    return err_set(e, ERR_CORRUPT, "an event's number is damaged");
+}
+
+/* The raw text of the value that follows. */
+static int read_detail(struct jread *j, struct event *ev, struct err *e)
+{
+    const char *from = j->p;
+    if (jread_skip(j)) return err_set(e, ERR_CORRUPT, "an event's detail is damaged");
+    while (from < j->p && *from != '{' && *from != '[') from++;
+    size_t n = (size_t)(j->p - from);
+    if (n >= sizeof ev->detail) return err_set(e, ERR_CORRUPT, "an event's detail is too long");
+    memcpy(ev->detail, from, n);
+    ev->detail[n] = 0;
+    return 0;
+}
+
+static int read_member(struct jread *j, struct event *ev, struct err *e)
+{
+    char word[32];
+    int64_t n = 0;
+    if (jread_is(j, "detail")) return read_detail(j, ev, e);
+    if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
+    if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
+    if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);
+    if (jread_is(j, "prepared_id")) return read_text(j, ev->prepared_id, sizeof ev->prepared_id, e);
+    if (jread_is(j, "step")) return read_int(j, &ev->step, e);
+    if (jread_is(j, "steps")) return read_int(j, &ev->steps, e);
+    if (jread_is(j, "n_tokens")) return read_int(j, &ev->n_tokens, e);
+    bool task = jread_is(j, "task"), cause = jread_is(j, "class"), code = jread_is(j, "code");
+    if (task || cause || code) {
+        if (read_text(j, word, sizeof word, e)) return -1;
+        if (task) ev->task = strcmp(word, "prepare") ? TASK_RUN : TASK_PREPARE;
+        if (cause) ev->cause = cause_by_name(word);
+        if (code) ev->err.code = err_by_name(word);
+        return 0;
+    }
+    int32_t *small = jread_is(j, "rank")          ? &ev->rank
+                     : jread_is(j, "n_ranks")     ? &ev->n_ranks
+                     : jread_is(j, "exit_status") ? &ev->exit_status
+                     : jread_is(j, "signal")      ? &ev->signal
+                                                  : NULL;
+    if (!small) return jread_skip(j); /* of a newer seqd */
+    if (read_int(j, &n, e)) return -1;
+    *small = (int32_t)n;
+    return 0;
+}
+
+int event_read(const char *data, size_t size, struct event *ev, struct err *e)
+{
+    struct jread j;
+    ev->rank = -1;
+    jread_init(&j, data, size);
+    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_CORRUPT, "an event is not an object");
+    for (enum jtok t = jread_next(&j); t != J_OBJECT_END; t = jread_next(&j)) {
+        if (t != J_KEY) return err_set(e, ERR_CORRUPT, "an event is damaged");
+        if (read_member(&j, ev, e)) return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* event.h: one row of a job's log, as a struct and as JSON.
+ *
+ * The fold (jobs.h) sees only this struct; replay reads the same struct back from the row, so that
+ * a restarted seqd holds the same jobs bit by bit (tests/test_seqd_jobs.c). Members that an event
+ * type does not use are zero and stay out of the JSON. */
+#ifndef SEQD_DAEMON_EVENT_H
+#define SEQD_DAEMON_EVENT_H
+
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "api/wire.h"
+
+#define EVENT_DATA_SIZE   8192
+#define EVENT_DETAIL_SIZE 4096
+
+/* Who pays for a failure (service: retry by cause class). */
+enum cause {
+    CAUSE_NONE,
+    CAUSE_INFRASTRUCTURE, /* node, gang, a kill we did not order: retried, nothing burnt */
+    CAUSE_USER,           /* the job's own: burns limits.restarts */
+    CAUSE_FINAL,          /* would fail the same way again: never retried */
+    CAUSE_N
+};
+
+struct event {
+    int64_t seq;               /* global, ascending; 0 before the store knows it */
+    int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
+    enum job_event type;
+    /* ASSIGN */
+    int32_t task, n_ranks;
+    char node[NODE_NAME];
+    /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
+    int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
+    struct err err;
+    /* CHECKPOINT, STEP */
+    int64_t step;
+    /* PREPARED */
+    char prepared_id[80];
+    int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */
+    /* CHECKPOINT, ARTIFACT, PREPARED: what the rank said, a JSON object; "" when nothing */
+    char detail[EVENT_DETAIL_SIZE];
+};
+
+const char *cause_name(int cause);
+/* The data column: a JSON object. Returns its length or -1 when out is too small. */
+int64_t event_write(const struct event *ev, char *out, size_t size);
+/* Fills the typed members from the data column; seq, job, epoch, at_ms and type are the caller's.
+ */
+int event_read(const char *data, size_t size, struct event *ev, struct err *e);
+
+#endif

@@ -1,0 +1,231 @@
+/* Event streams (text/event-stream): a cursor into the table, never a queue.
+ *
+ * A follower asks the reader for the rows behind its cursor, writes what has room, and stops until
+ * something is committed or the client has read. id: is "seq" of an event or "seq.index" of a step
+ * within its row, and Last-Event-ID continues there. The last event is "end", with the final state,
+ * after everything else: the final record of a job is committed behind all of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/doc.h"
+#include "daemon/routes.h"
+
+#define HEARTBEAT_MS 15000
+#define ROWS         64
+#define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* the largest one */
+
+struct follow {
+    struct follow *next;
+    struct follows *all;
+    struct control *control;
+    struct http_stream *stream; /* NULL: the client is gone */
+    int64_t job;
+    enum follow_what what;
+    int64_t seq, index; /* last row finished; steps delivered of the row behind it */
+    bool asking, again; /* a read is under way; something happened meanwhile */
+    bool was_live;      /* when it was asked */
+};
+
+struct follows {
+    struct loop *loop;
+    struct loop_timer *heartbeat;
+    struct follow *first;
+};
+
+static void pump(struct follow *f);
+
+static void beat(void *arg)
+{
+    struct follows *all = arg;
+    /* The only way to notice that a client of a suspended connection has gone. */
+    for (struct follow *f = all->first; f; f = f->next)
+        if (f->stream) http_stream_write(f->stream, ": heartbeat\n\n", 13);
+    loop_timer_set(all->heartbeat, HEARTBEAT_MS);
+}
+
+struct follows *follows_create(struct loop *l)
+{
+    struct follows *all = calloc(1, sizeof *all);
+    if (!all) abort();
+    all->loop = l;
+    all->heartbeat = loop_timer_create(l, beat, all);
+    loop_timer_set(all->heartbeat, HEARTBEAT_MS);
+    return all;
+}
+
+void follows_destroy(struct follows *all)
+{
+    if (!all) return;
+    for (struct follow *f = all->first, *next; f; f = next) {
+        next = f->next;
+        free(f);
+    }
+    loop_timer_destroy(all->heartbeat);
+    free(all);
+}
+
+static void drop(struct follow *f)
+{
+    struct follow **at = &f->all->first;
+    while (*at && *at != f) at = &(*at)->next;
+    if (*at) *at = f->next;
+    free(f);
+}
+
+static void on_closed(void *arg)
+{
+    struct follow *f = arg;
+    f->stream = NULL;
+    if (!f->asking) drop(f);
+}
+
+static void on_want(void *arg)
+{
+    pump(arg);
+}
+
+static int write_message(struct follow *f, const char *id, const char *data, size_t size)
+{
+    char out[MESSAGE_SIZE];
+    int n = snprintf(out, sizeof out, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
+    if (n >= (int)sizeof out) return 0; /* cannot be: rows are bounded by what was written */
+    return http_stream_write(f->stream, out, (size_t)n);
+}
+
+static int write_event(struct follow *f, const struct store_row *row)
+{
+    char json[EVENT_DATA_SIZE + 256], id[24];
+    int64_t n = doc_event(row->n[0], f->job, row->n[1], row->n[2], (int)row->n[3], row->text[0],
+                          json, sizeof json);
+    snprintf(id, sizeof id, "%lld", (long long)row->n[0]);
+    return n < 0 ? 0 : write_message(f, id, json, (size_t)n);
+}
+
+/* "[{"step":1,..},{"step":2,..}]": one message per step. */
+static int write_steps(struct follow *f, const struct store_row *row)
+{
+    static const char mark[] = "{\"step\":";
+    int64_t index = 0;
+    for (const char *p = strstr(row->text[0], mark), *next; p; p = next, index++) {
+        char id[48];
+        next = strstr(p + 1, mark);
+        size_t n = next ? (size_t)(next - p) - 1 : strlen(p) - 1;
+        if (index < f->index) continue;
+        snprintf(id, sizeof id, "%lld.%lld", (long long)row->n[0], (long long)index);
+        if (write_message(f, id, p, n)) return -1;
+        f->index = index + 1;
+    }
+    return 0;
+}
+
+static void on_final(void *arg, const struct store_rows *rows)
+{
+    struct follow *f = arg;
+    char out[128];
+    f->asking = false;
+    if (!f->stream) {
+        drop(f);
+        return;
+    }
+    /* In doc the state comes before anything a person wrote could look like it: names are escaped. */
+    const char *at = rows->n_rows ? strstr(rows->row[0].text[0], "\"state\":\"") : NULL;
+    int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
+                     (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
+                     at ? at + 9 : "unknown");
+    if (!http_stream_write(f->stream, out, (size_t)n))
+        http_stream_end(f->stream, true);
+    else
+        f->again = true; /* no room yet: on_want comes back here through pump */
+}
+
+static void on_rows(void *arg, const struct store_rows *rows)
+{
+    struct follow *f = arg;
+    f->asking = false;
+    if (!f->stream) {
+        drop(f);
+        return;
+    }
+    for (int i = 0; i < rows->n_rows; i++) {
+        const struct store_row *row = &rows->row[i];
+        if (f->what == FOLLOW_EVENTS ? write_event(f, row) : write_steps(f, row)) return;
+        f->seq = row->n[0];
+        f->index = 0;
+    }
+    if (rows->n_rows || f->again) {
+        pump(f);
+    } else if (!f->was_live) {
+        f->asking = true;
+        store_read(control_store(f->control), ASK_JOB, (const int64_t[4]){f->job}, NULL, on_final,
+                   f);
+    }
+}
+
+static void pump(struct follow *f)
+{
+    f->again = f->asking;
+    if (f->asking || !f->stream || http_stream_room(f->stream) < MESSAGE_SIZE) return;
+    f->asking = true;
+    f->was_live = control_job(f->control, f->job) != NULL;
+    store_read(control_store(f->control), f->what == FOLLOW_EVENTS ? ASK_EVENTS : ASK_METRICS,
+               (const int64_t[4]){f->job, f->seq, ROWS, -1}, NULL, on_rows, f);
+}
+
+void follows_changed(void *arg, int64_t job)
+{
+    struct follows *all = arg;
+    for (struct follow *f = all->first; f; f = f->next)
+        if (f->job == job) pump(f);
+}
+
+struct opening {
+    struct follows *all;
+    struct control *control;
+    struct http_req *r;
+    int64_t job;
+    enum follow_what what;
+};
+
+static void open_stream(struct opening *o)
+{
+    static const struct http_stream_calls calls = {on_want, on_closed};
+    struct follow *f = calloc(1, sizeof *f);
+    if (!f) abort();
+    f->all = o->all;
+    f->control = o->control;
+    f->job = o->job;
+    f->what = o->what;
+    const char *last = http_header(o->r, "last-event-id");
+    long long seq = 0, index = -1;
+    if (last && sscanf(last, "%lld.%lld", &seq, &index) >= 1) {
+        f->seq = index < 0 ? seq : seq - 1;
+        f->index = index + 1;
+    }
+    f->stream = http_stream_open(o->r, 200, "text/event-stream", &calls, f);
+    f->next = o->all->first;
+    o->all->first = f;
+    http_stream_write(f->stream, "retry: 3000\n\n", 13);
+    pump(f);
+}
+
+static void on_known(void *arg, const struct store_rows *rows)
+{
+    struct opening *o = arg;
+    struct err e;
+    if (rows->n_rows) {
+        open_stream(o);
+    } else {
+        err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)o->job);
+        route_fail(o->r, &e);
+    }
+    free(o);
+}
+
+void follow_start(struct follows *all, struct control *c, struct http_req *r, int64_t job,
+                  enum follow_what what)
+{
+    struct opening *o = calloc(1, sizeof *o);
+    if (!o) abort();
+    *o = (struct opening){all, c, r, job, what};
+    store_read(control_store(c), ASK_JOB, (const int64_t[4]){job}, NULL, on_known, o);
+}

@@ -1,0 +1,72 @@
+/* http.h: requests in, replies and streams out. The only user of libmicrohttpd.
+ *
+ * One thread of libmicrohttpd's (epoll) parses and sends; a request whose body is complete is
+ * suspended and handed to the loop thread, which replies now or later. Everything declared here is
+ * called on the loop thread.
+ *
+ * Guards, because libmicrohttpd 0.9.75 alone lets these through (tests/test_seqd_http.c):
+ *   - Transfer-Encoding with Content-Length, or two of either: 400 and close (request smuggling)
+ *   - absolute deadlines for headers (5 s) and body (30 s), enforced by a sweeper
+ *   - the target is percent-decoded here, once; NUL, control bytes and ".." are refused
+ *   - body at most HTTP_MAX_BODY; POST bodies are application/json
+ *   - local_only: Host must be a loopback name, and a request with a foreign Origin is refused,
+ *     because a web page may post to loopback */
+#ifndef SEQD_DAEMON_HTTP_H
+#define SEQD_DAEMON_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+
+#define HTTP_MAX_BODY    (1 << 20)
+#define HTTP_STREAM_SIZE (2 * 65536) /* what may wait in a stream: a slow reader costs no more */
+
+struct http;
+struct http_req;
+struct http_stream;
+
+/* Must answer each request exactly once, with http_reply or http_stream_open, now or later. */
+typedef void http_handler(void *arg, struct http_req *r);
+
+struct http_options {
+    const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
+    bool local_only;
+    int64_t header_ms, body_ms; /* deadlines; 0: 5 s and 30 s */
+};
+
+/* fails: ERR_INVALID for an address, ERR_CONFLICT when the port is in use. */
+struct http *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
+                         void *arg, struct err *e);
+void http_destroy(struct http *h);          /* answers 503 to what is open; NULL allowed */
+const char *http_url(const struct http *h); /* "http://127.0.0.1:7433" */
+
+const char *http_method(const struct http_req *r);                  /* HEAD reads as GET */
+const char *http_path(const struct http_req *r);                    /* decoded, begins with / */
+const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
+/* Name of the i-th query parameter, or NULL past the last. */
+const char *http_query_name(const struct http_req *r, int i);
+/* idempotency-key, last-event-id, accept, if-none-match: or NULL. */
+const char *http_header(const struct http_req *r, const char *name);
+const char *http_body(const struct http_req *r, size_t *size);
+int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */
+
+/* Before the reply. Values are copied; control bytes are refused by assertion. */
+void http_set_header(struct http_req *r, const char *name, const char *value);
+/* Copies body. r is gone afterwards. */
+void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size);
+
+struct http_stream_calls {
+    void (*want)(void *arg);   /* there is room again */
+    void (*closed)(void *arg); /* the client has all of it, or is gone; the stream is invalid */
+};
+/* Answers with a body that is written bit by bit. r is gone afterwards. closed is called once. */
+struct http_stream *http_stream_open(struct http_req *r, int status, const char *type,
+                                     const struct http_stream_calls *calls, void *arg);
+size_t http_stream_room(struct http_stream *s);
+/* All or nothing: -1 when there is less room. */
+int http_stream_write(struct http_stream *s, const void *data, size_t size);
+void http_stream_end(struct http_stream *s, bool whole); /* whole false: cut, so that it shows */
+
+#endif

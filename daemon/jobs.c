@@ -1,0 +1,243 @@
+#include "daemon/jobs.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+static size_t spec_size(const struct job_spec *s)
+{
+    return offsetof(struct job_spec, text) + s->text_used;
+}
+
+struct job *job_create(int64_t id, const struct job_spec *spec)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) return NULL;
+    j->spec = malloc(spec_size(spec));
+    if (!j->spec) {
+        free(j);
+        return NULL;
+    }
+    memcpy(j->spec, spec, spec_size(spec));
+    j->id = id;
+    j->err_rank = -1;
+    j->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    return j;
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j) return;
+    free(j->spec);
+    free(j->result);
+    free(j->plan);
+    free(j->metrics);
+    free(j);
+}
+
+void job_spec_copy(const struct job *j, struct job_spec *out)
+{
+    size_t n = spec_size(j->spec);
+    memcpy(out, j->spec, n);
+    memset((char *)out + n, 0, sizeof *out - n);
+}
+
+bool job_needs_data(const struct job *j)
+{
+    return j->spec->kind != JOB_GENERATE && !*j->prepared_id;
+}
+
+int32_t job_slots(const struct job *j)
+{
+    bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
+    return placed && j->task == TASK_RUN ? j->spec->resources.ranks : 0;
+}
+
+const char *job_phase(const struct job *j)
+{
+    if (j->state == JOB_STARTING && j->task == TASK_PREPARE) return "preparing";
+    return job_state_name(j->state);
+}
+
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
+{
+    int64_t S = s->data.seq_len, batch = s->train.global_batch;
+    if (s->kind != JOB_TRAIN) return 0;
+    if (s->train.steps) return s->train.steps;
+    /* A pass is ceil(n_tokens / S) windows; the last step of the run may reach into the next one.
+     */
+    int64_t steps = s->train.tokens ? div_up(s->train.tokens, batch * S)
+                                    : div_up(s->train.passes * div_up(n_tokens, S), batch);
+    return steps > 0 ? steps : 1;
+}
+
+/* ---- the fold -------------------------------------------------------------------------------- */
+
+static int64_t backoff_ms(int32_t n_failures)
+{
+    if (n_failures <= 1) return 0; /* the first retry is at once */
+    int64_t ms = (int64_t)1000 << (n_failures - 2 > 6 ? 6 : n_failures - 2);
+    return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
+}
+
+static void fold_assign(struct job *j, const struct event *ev)
+{
+    j->epoch = ev->epoch;
+    j->task = ev->task;
+    memcpy(j->node, ev->node, sizeof j->node);
+    if (ev->task == TASK_RUN) j->attempts++;
+    if (!j->started_ms) j->started_ms = ev->at_ms;
+}
+
+/* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
+ * those that follow from it. */
+static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
+{
+    if (before == JOB_STOPPING) return;
+    j->err = ev->err;
+    j->err_cause = ev->cause;
+    j->err_rank = ev->rank;
+    memcpy(j->err_node, ev->node, sizeof j->err_node);
+    j->n_failures++;
+    j->not_before_ms = ev->at_ms + backoff_ms(j->n_failures);
+    bool again = ev->cause == CAUSE_INFRASTRUCTURE && j->n_failures <= JOB_MAX_INFRA;
+    if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
+        j->restarts++;
+        again = true;
+    }
+    j->target = again ? JOB_QUEUED : JOB_FAILED;
+}
+
+static void fold_prepared(struct job *j, const struct event *ev)
+{
+    memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
+    j->n_tokens = ev->n_tokens;
+    if (!ev->steps) return;
+    j->steps = ev->steps;
+    j->spec->train.steps = ev->steps;
+    if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
+}
+
+int job_fold(struct job *j, const struct event *ev, struct err *e)
+{
+    enum job_state before = j->state;
+    if (ev->type == EV_SUBMIT) {
+        if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
+        j->created_ms = ev->at_ms;
+        j->version = 1;
+        return 0;
+    }
+    int next = job_step(before, ev->type);
+    if (next < 0)
+        return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
+                       (long long)j->id, job_state_name(before), job_event_name(ev->type));
+    j->state = (enum job_state)next;
+    switch (ev->type) {
+    case EV_ASSIGN: fold_assign(j, ev); break;
+    case EV_PREPARED: fold_prepared(j, ev); break;
+    case EV_STEP: j->step = ev->step; break;
+    case EV_CHECKPOINT:
+        j->checkpoint_step = ev->step;
+        j->n_failures = 0;
+        break;
+    case EV_RANK_EXIT:
+    case EV_NODE_LOST:
+    case EV_START_TIMEOUT:
+    case EV_HANG: fold_failure(j, ev, before); break;
+    case EV_CANCEL: j->target = JOB_CANCELLED; break;
+    case EV_STOPPED: j->state = j->target; break;
+    case EV_DONE: j->err = (struct err){0}, j->err_cause = CAUSE_NONE, j->err_rank = -1; break;
+    default: break;
+    }
+    /* Steps come once a second and are no rows of the log: they leave the version alone. */
+    if (ev->type != EV_STEP) j->version++;
+    if (job_final(j->state)) j->finished_ms = ev->at_ms;
+    return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+int jobs_init(struct jobs *t)
+{
+    *t = (struct jobs){.n_buckets = 1024};
+    t->bucket = calloc((size_t)t->n_buckets, sizeof *t->bucket);
+    return t->bucket ? 0 : -1;
+}
+
+static void destroy_one(void *arg, struct job *j)
+{
+    jobs_remove(arg, j);
+    job_destroy(j);
+}
+
+void jobs_fini(struct jobs *t)
+{
+    if (t->bucket) jobs_each(t, destroy_one, t);
+    free(t->bucket);
+    t->bucket = NULL;
+}
+
+static struct job **slot(const struct jobs *t, int64_t id)
+{
+    return &t->bucket[(uint64_t)id % (uint64_t)t->n_buckets];
+}
+
+struct job *jobs_find(const struct jobs *t, int64_t id)
+{
+    struct job *j = *slot(t, id);
+    while (j && j->id != id) j = j->next;
+    return j;
+}
+
+/* Keeps chains short; when memory is short they just grow. */
+static void grow(struct jobs *t)
+{
+    struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n};
+    bigger.bucket = calloc((size_t)bigger.n_buckets, sizeof *bigger.bucket);
+    if (!bigger.bucket) return;
+    for (int i = 0; i < t->n_buckets; i++)
+        for (struct job *j = t->bucket[i], *next; j; j = next) {
+            next = j->next;
+            struct job **at = slot(&bigger, j->id);
+            j->next = *at;
+            *at = j;
+        }
+    free(t->bucket);
+    *t = bigger;
+}
+
+void jobs_add(struct jobs *t, struct job *j)
+{
+    if (t->n > 2 * t->n_buckets) grow(t);
+    struct job **at = slot(t, j->id);
+    j->next = *at;
+    *at = j;
+    t->n++;
+}
+
+void jobs_remove(struct jobs *t, struct job *j)
+{
+    struct job **at = slot(t, j->id);
+    while (*at && *at != j) at = &(*at)->next;
+    if (!*at) return;
+    *at = j->next;
+    j->next = NULL;
+    t->n--;
+}
+
+void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg)
+{
+    for (int i = 0; i < t->n_buckets; i++)
+        for (struct job *j = t->bucket[i], *next; j; j = next) {
+            next = j->next;
+            call(arg, j);
+        }
+}

@@ -1,0 +1,76 @@
+/* jobs.h: a job is the fold of its events, pure and in memory: no clock, no I/O, no messages.
+ *
+ * Who acts on a job's state is attempt.c; who stores its events, store.c. A job's allocation is a
+ * function of its state (job_slots), never a counter of its own. */
+#ifndef SEQD_DAEMON_JOBS_H
+#define SEQD_DAEMON_JOBS_H
+
+#include <stdbool.h>
+#include "daemon/event.h"
+
+/* Consecutive infrastructure failures without a new checkpoint before a job is given up: with the
+ * backoff below that is over ten minutes of trying. */
+#define JOB_MAX_INFRA      16
+#define JOB_BACKOFF_MAX_MS 60000
+
+struct attempt; /* attempt.h: what an attempt is doing, forgotten when it ends */
+
+struct job {
+    int64_t id;
+    struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
+    /* the fold */
+    enum job_state state, target; /* target: where a stopping job goes */
+    int64_t version;              /* events folded */
+    int64_t epoch;
+    int32_t attempts;     /* of TASK_RUN */
+    int32_t task;         /* of the current or last attempt: enum rank_task */
+    char node[NODE_NAME]; /* of the current or last attempt */
+    int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
+    int64_t step, steps, checkpoint_step;
+    int32_t restarts;      /* burnt of limits.restarts */
+    int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
+    int64_t not_before_ms; /* backoff, UTC */
+    char prepared_id[80];
+    int64_t n_tokens;
+    struct err err; /* of the last failure; code ERR_NONE when there is none */
+    int32_t err_cause, err_rank;
+    char err_node[NODE_NAME];
+    /* beside the fold */
+    char *result;                      /* owns; JSON from rank 0, or NULL */
+    char *plan;                        /* owns; JSON, or NULL */
+    char *metrics;                     /* owns; JSON of the last step, or NULL */
+    struct attempt *attempt;           /* owns; NULL unless starting, running or stopping */
+    char reason_code[32], reason[192]; /* why it waits: of the last scheduling pass */
+    struct job *next;                  /* in the table's bucket */
+};
+
+/* All jobs that are not final, by id. */
+struct jobs {
+    struct job **bucket;
+    int n_buckets, n;
+};
+
+int jobs_init(struct jobs *t);
+void jobs_fini(struct jobs *t);
+struct job *jobs_find(const struct jobs *t, int64_t id); /* NULL: final, or never was */
+void jobs_add(struct jobs *t, struct job *j);            /* takes j */
+void jobs_remove(struct jobs *t, struct job *j);         /* j is the caller's again */
+/* Visits every job in no order; the callee may remove the visited job and no other. */
+void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
+
+/* A job before its first event. Copies spec. NULL: out of memory. */
+struct job *job_create(int64_t id, const struct job_spec *spec);
+void job_destroy(struct job *j);
+/* The full-size spec, for whoever copies or extends one. */
+void job_spec_copy(const struct job *j, struct job_spec *out);
+
+/* Folds one event. fails: ERR_CONFLICT for an illegal transition, with the job unchanged. */
+int job_fold(struct job *j, const struct event *ev, struct err *e);
+
+bool job_needs_data(const struct job *j);   /* and has not got it yet: TASK_PREPARE comes first */
+int32_t job_slots(const struct job *j);     /* slots it holds on j->node now */
+const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
+/* Steps of a run over n_tokens: given, or derived from tokens or passes. */
+int64_t job_steps(const struct job_spec *s, int64_t n_tokens);
+
+#endif

@@ -1,0 +1,577 @@
+#include "daemon/json.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+
+#define PATH_SIZE 96
+
+/* Numbers that may also be the word "auto", and the value that stands for it. */
+static const struct auto_field {
+    const char *path;
+    int value;
+} auto_fields[] = {
+    {"parallel.sp", 0},
+    {"memory.loss_chunk_tokens", 0},
+    {"limits.step_timeout_s", 0},
+    {"schedule.warmup_steps", -1},
+    {NULL, 0},
+};
+
+static const struct auto_field *find_auto(const char *path)
+{
+    for (const struct auto_field *a = auto_fields; a->path; a++)
+        if (!strcmp(a->path, path)) return a;
+    return NULL;
+}
+
+struct reader {
+    struct job_spec *s;
+    enum json_form form;
+    bool has_batch, has_batch_tokens;
+    int64_t batch_tokens;
+    struct err *e;
+};
+
+void json_init(void)
+{
+    json_object_seed(0);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    default: return "null";
+    }
+}
+
+static int wrong_type(struct reader *r, const char *path, const char *want, const json_t *v)
+{
+    return err_field(r->e, ERR_INVALID, path, "%s must be %s, not %s", path, want, type_name(v));
+}
+
+static int intern(struct reader *r, const char *path, const json_t *v, spec_ref *ref)
+{
+    if (!json_is_string(v)) return wrong_type(r, path, "a string", v);
+    if (spec_intern(r->s, json_string_value(v), json_string_length(v), ref))
+        return err_field(r->e, ERR_TOO_LARGE, path,
+                         "%s: the strings of a spec exceed %d bytes together", path,
+                         SPEC_TEXT_SIZE);
+    return 0;
+}
+
+static int word_index(struct reader *r, const char *path, const char *const *words, const json_t *v,
+                      int32_t *out)
+{
+    if (!json_is_string(v)) return wrong_type(r, path, "a word in quotes", v);
+    char list[256] = "";
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(words[i], json_string_value(v))) {
+            *out = i;
+            return 0;
+        }
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
+    }
+    return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s", path,
+                     json_string_value(v), list);
+}
+
+static int number(struct reader *r, const struct field *f, const json_t *v, double *out)
+{
+    const struct auto_field *a = find_auto(f->path);
+    if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
+        *out = a->value;
+        return 0;
+    }
+    bool integer = f->type != FIELD_DOUBLE;
+    if (!json_is_number(v)) {
+        const char *want = integer ? "an integer" : "a number";
+        if (a) want = "an integer or \"auto\"";
+        return wrong_type(r, f->path, want, v);
+    }
+    double d = json_number_value(v);
+    if (integer && d != floor(d)) return wrong_type(r, f->path, "an integer", v);
+    bool in_range = d >= f->min && d <= f->max;
+    if (!in_range && !(a && d == a->value))
+        return err_field(r->e, ERR_INVALID, f->path,
+                         "%s is %.17g: it must lie between %.17g and %.17g", f->path, d, f->min,
+                         f->max);
+    *out = d;
+    return 0;
+}
+
+static int set_field(struct reader *r, const struct field *f, void *base, const char *path,
+                     const json_t *v)
+{
+    char *at = (char *)base + f->offset;
+    double d;
+    switch (f->type) {
+    case FIELD_INT:
+        if (number(r, f, v, &d)) return -1;
+        *(int64_t *)at = (int64_t)d;
+        return 0;
+    case FIELD_INT32:
+        if (number(r, f, v, &d)) return -1;
+        *(int32_t *)at = (int32_t)d;
+        return 0;
+    case FIELD_DOUBLE: return number(r, f, v, (double *)at);
+    case FIELD_BOOL:
+        if (!json_is_boolean(v)) return wrong_type(r, path, "true or false", v);
+        *(int32_t *)at = json_is_true(v);
+        return 0;
+    case FIELD_ENUM: return word_index(r, path, f->words, v, (int32_t *)at);
+    case FIELD_STRING: return intern(r, path, v, (spec_ref *)at);
+    }
+    return -1;
+}
+
+static int unknown(struct reader *r, const char *path)
+{
+    const char *near = spec_suggest(path);
+    if (near && strcmp(near, path))
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
+    return err_field(r->e, ERR_INVALID, path, "unknown field %s", path);
+}
+
+static int read_source(struct reader *r, const char *prefix, const json_t *v,
+                       struct spec_source *src)
+{
+    if (!json_is_object(v)) return wrong_type(r, prefix, "an object with a path", v);
+    const char *key;
+    json_t *member;
+    bool has_format = json_object_get(v, "format") != NULL;
+    json_object_foreach((json_t *)v, key, member)
+    {
+        char path[PATH_SIZE];
+        snprintf(path, sizeof path, "%s.%s", prefix, key);
+        const struct field *f = source_fields;
+        while (f->path && strcmp(f->path, key)) f++;
+        if (!f->path) {
+            /* input.prompt lives beside the source but is a field of its own */
+            if (!strcmp(path, "input.prompt")) continue;
+            return unknown(r, path);
+        }
+        if (set_field(r, f, src, path, member)) return -1;
+    }
+    const char *file = spec_text(r->s, src->path);
+    size_t n = strlen(file);
+    if (!has_format)
+        src->format = n > 6 && !strcmp(file + n - 6, ".jsonl") ? DATA_JSONL : DATA_TEXT;
+    if (!src->text_key && spec_intern(r->s, "text", 4, &src->text_key))
+        return err_field(r->e, ERR_TOO_LARGE, prefix,
+                         "the strings of a spec exceed %d bytes together", SPEC_TEXT_SIZE);
+    return 0;
+}
+
+static int read_train_data(struct reader *r, const json_t *v)
+{
+    if (!json_is_array(v)) return wrong_type(r, "data.train", "an array of sources", v);
+    if (json_array_size(v) > SPEC_SOURCES)
+        return err_field(r->e, ERR_INVALID, "data.train", "data.train has %zu sources, at most %d",
+                         json_array_size(v), SPEC_SOURCES);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char path[PATH_SIZE];
+        snprintf(path, sizeof path, "data.train.%zu", i);
+        if (read_source(r, path, json_array_get(v, i), &r->s->data.train[i])) return -1;
+        r->s->data.n_train = (int32_t)i + 1;
+    }
+    return 0;
+}
+
+static int read_labels(struct reader *r, const json_t *v)
+{
+    if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
+    if (json_object_size(v) > SPEC_LABELS)
+        return err_field(r->e, ERR_INVALID, "labels", "labels: %zu given, at most %d",
+                         json_object_size(v), SPEC_LABELS);
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)v, key, member)
+    {
+        struct spec_label *l = &r->s->labels[r->s->n_labels];
+        if (intern(r, "labels", member, &l->value)) return -1;
+        if (spec_intern(r->s, key, strlen(key), &l->key))
+            return err_field(r->e, ERR_TOO_LARGE, "labels", "labels are too long");
+        r->s->n_labels++;
+    }
+    return 0;
+}
+
+static int read_betas(struct reader *r, const json_t *v)
+{
+    if (!json_is_array(v) || json_array_size(v) != 2)
+        return wrong_type(r, "optim.betas", "an array of two numbers", v);
+    for (int i = 0; i < 2; i++) {
+        const struct field *f = spec_field(i ? "optim.betas.1" : "optim.betas.0");
+        if (set_field(r, f, r->s, f->path, json_array_get(v, (size_t)i))) return -1;
+    }
+    return 0;
+}
+
+/* "auto", "none" or the path of a step directory. */
+static int read_resume(struct reader *r, const json_t *v)
+{
+    if (!json_is_string(v)) return wrong_type(r, "checkpoint.resume", "a string", v);
+    const char *text = json_string_value(v);
+    if (!strcmp(text, "auto"))
+        r->s->checkpoint.resume = RESUME_AUTO;
+    else if (!strcmp(text, "none"))
+        r->s->checkpoint.resume = RESUME_NONE;
+    else
+        r->s->checkpoint.resume = RESUME_PATH;
+    if (r->s->checkpoint.resume != RESUME_PATH) return 0;
+    return intern(r, "checkpoint.resume", v, &r->s->checkpoint.resume_path);
+}
+
+static int read_epochs(struct reader *r, const json_t *v)
+{
+    if (r->s->train.passes)
+        return err_field(r->e, ERR_INVALID, "train.epochs",
+                         "train.epochs is another name of train.passes: give one");
+    const struct field *f = spec_field("train.passes");
+    return set_field(r, f, r->s, f->path, v);
+}
+
+static int read_batch_tokens(struct reader *r, const json_t *v)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < 1)
+        return wrong_type(r, "train.global_batch_tokens", "a positive integer", v);
+    r->has_batch_tokens = true;
+    r->batch_tokens = json_integer_value(v);
+    return 0;
+}
+
+static int read_object(struct reader *r, const char *prefix, const json_t *o);
+
+static int read_section(struct reader *r, const char *path, const json_t *v)
+{
+    if (!json_is_object(v)) return wrong_type(r, path, "an object", v);
+    return read_object(r, path, v);
+}
+
+static int read_input(struct reader *r, const json_t *v)
+{
+    if (read_source(r, "input", v, &r->s->input.source)) return -1;
+    const json_t *prompt = json_object_get(v, "prompt");
+    const struct field *f = spec_field("input.prompt");
+    if (!prompt) return 0;
+    if (!(f->kinds & 1u << r->s->kind))
+        return err_field(r->e, ERR_INVALID, f->path, "input.prompt does not belong to a %s job",
+                         kind_name(r->s->kind));
+    return set_field(r, f, r->s, f->path, prompt);
+}
+
+#define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
+#define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE)
+
+/* Everything that is not one scalar in one place. */
+static const struct special {
+    const char *path;
+    int (*read)(struct reader *, const json_t *);
+    uint32_t kinds;
+} specials[] = {
+    {"labels", read_labels, ~0u},
+    {"data.train", read_train_data, TRAINING},
+    {"input", read_input, INPUT},
+    {"optim.betas", read_betas, TRAINING},
+    {"checkpoint.resume", read_resume, TRAINING},
+    {"train.epochs", read_epochs, TRAINING},
+    {"train.global_batch_tokens", read_batch_tokens, TRAINING},
+    {NULL, NULL, 0},
+};
+
+static bool is_section(const char *path)
+{
+    const struct field *tables[] = {spec_fields, spec_constants};
+    size_t n = strlen(path);
+    for (int t = 0; t < 2; t++)
+        for (const struct field *f = tables[t]; f->path; f++)
+            if (!strncmp(f->path, path, n) && f->path[n] == '.') return true;
+    return false;
+}
+
+static int check_kind(struct reader *r, const char *path, uint32_t kinds)
+{
+    if (kinds & 1u << r->s->kind) return 0;
+    return err_field(r->e, ERR_INVALID, path, "%s does not belong to a %s job: leave it out", path,
+                     kind_name(r->s->kind));
+}
+
+static int read_member(struct reader *r, const char *path, const json_t *v)
+{
+    if (json_is_null(v))
+        return err_field(r->e, ERR_INVALID, path, "%s is null: leave it out for its default", path);
+    for (const struct special *sp = specials; sp->path; sp++) {
+        if (strcmp(sp->path, path)) continue;
+        return check_kind(r, path, sp->kinds) ? -1 : sp->read(r, v);
+    }
+    const struct field *f = spec_field(path);
+    if (f && f->kinds) {
+        if (check_kind(r, path, f->kinds)) return -1;
+        if (!strcmp(path, "train.global_batch")) r->has_batch = true;
+        return set_field(r, f, r->s, path, v);
+    }
+    for (const struct field *c = spec_constants; c->path; c++) {
+        int32_t word;
+        if (strcmp(c->path, path)) continue;
+        return check_kind(r, path, c->kinds) ? -1 : word_index(r, path, c->words, v, &word);
+    }
+    if (!f && is_section(path)) return read_section(r, path, v);
+    return unknown(r, path);
+}
+
+static int read_object(struct reader *r, const char *prefix, const json_t *o)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        char path[PATH_SIZE];
+        int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
+        /* A dot in a key would make a second spelling of a nested field. */
+        if (n >= (int)sizeof path || strchr(key, '.')) return unknown(r, path);
+        if (read_member(r, path, v)) return -1;
+    }
+    return 0;
+}
+
+static int read_kind(struct reader *r, const json_t *root)
+{
+    const json_t *kind = json_object_get(root, "kind");
+    const struct field *f = spec_field("kind");
+    if (!kind)
+        return err_field(r->e, ERR_INVALID, "kind",
+                         "kind is missing: one of train, score, generate, verify");
+    return word_index(r, "kind", f->words, kind, &r->s->kind);
+}
+
+/* Rules between fields that only the reader sees: what was given, in which of several spellings. */
+static int settle(struct reader *r)
+{
+    struct job_spec *s = r->s;
+    if (r->form == JSON_STORED) return 0;
+    int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
+    if (n > 1)
+        return err_field(
+            r->e, ERR_INVALID, "train.steps",
+            "train.steps, train.tokens and train.passes all say how long to train: give "
+            "one");
+    if (*spec_text(s, s->model.path) && s->model.shape.width)
+        return err_field(r->e, ERR_INVALID, "model.config",
+                         "model.path brings its own config.json: leave model.config out");
+    if (!r->has_batch_tokens) return 0;
+    if (r->has_batch)
+        return err_field(r->e, ERR_INVALID, "train.global_batch_tokens",
+                         "train.global_batch and train.global_batch_tokens say the same: give one");
+    if (!s->data.seq_len || r->batch_tokens % s->data.seq_len)
+        return err_field(r->e, ERR_INVALID, "train.global_batch_tokens",
+                         "train.global_batch_tokens %lld is not a multiple of data.seq_len %lld",
+                         (long long)r->batch_tokens, (long long)s->data.seq_len);
+    s->train.global_batch = r->batch_tokens / s->data.seq_len;
+    return 0;
+}
+
+/* Jansson would recurse 2048 levels deep. */
+static int check_depth(const char *text, size_t size, struct err *e)
+{
+    int depth = 0;
+    bool string = false;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                string = false;
+            continue;
+        }
+        if (c == '"')
+            string = true;
+        else if (c == '{' || c == '[')
+            depth++;
+        else if (c == '}' || c == ']')
+            depth--;
+        if (depth > JSON_DEPTH)
+            return err_set(e, ERR_INVALID, "the body nests deeper than %d levels", JSON_DEPTH);
+    }
+    return 0;
+}
+
+static json_t *load(const char *text, size_t size, struct err *e)
+{
+    if (check_depth(text, size, e)) return NULL;
+    json_error_t je;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    if (!root) {
+        err_set(e, ERR_INVALID, "the body is not valid JSON: line %d column %d: %.160s", je.line,
+                je.column, je.text);
+        return NULL;
+    }
+    if (json_is_object(root)) return root;
+    err_set(e, ERR_INVALID, "the body must be a JSON object");
+    json_decref(root);
+    return NULL;
+}
+
+int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
+                   struct err *e)
+{
+    struct reader r = {.s = s, .form = form, .e = e};
+    spec_defaults(s);
+    json_t *root = load(text, size, e);
+    if (!root) return -1;
+    int rc = read_kind(&r, root) || read_object(&r, "", root) || settle(&r) ? -1 : 0;
+    json_decref(root);
+    return rc;
+}
+
+char *json_canonical(const char *text, size_t size, struct err *e)
+{
+    json_t *root = load(text, size, e);
+    if (!root) return NULL;
+    char *out = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(root);
+    if (!out) err_set(e, ERR_TOO_LARGE, "the body is too large");
+    return out;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* Sets a.b.c, making the objects (or, before a digit, the arrays) on the way. Takes v. */
+static void put(json_t *root, const char *path, json_t *v)
+{
+    char part[PATH_SIZE];
+    for (;;) {
+        const char *dot = strchr(path, '.');
+        if (!dot) break;
+        snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
+        json_t *child = json_object_get(root, part);
+        if (!child) {
+            child = dot[1] >= '0' && dot[1] <= '9' ? json_array() : json_object();
+            json_object_set_new(root, part, child);
+        }
+        root = child;
+        path = dot + 1;
+    }
+    if (json_is_array(root))
+        json_array_append_new(root, v);
+    else
+        json_object_set_new(root, path, v);
+}
+
+static json_t *value_of(const struct job_spec *s, const struct field *f, const void *base)
+{
+    const char *at = (const char *)base + f->offset;
+    int64_t n = 0;
+    switch (f->type) {
+    case FIELD_INT: n = *(const int64_t *)at; break;
+    case FIELD_INT32: n = *(const int32_t *)at; break;
+    case FIELD_DOUBLE: return json_real(*(const double *)at);
+    case FIELD_BOOL: return json_boolean(*(const int32_t *)at);
+    case FIELD_ENUM: return json_string(f->words[*(const int32_t *)at]);
+    case FIELD_STRING: return json_string(spec_text(s, *(const spec_ref *)at));
+    }
+    const struct auto_field *a = find_auto(f->path);
+    return a && a->value == n ? json_string("auto") : json_integer((json_int_t)n);
+}
+
+static json_t *source_value(const struct job_spec *s, const struct spec_source *src)
+{
+    json_t *o = json_object();
+    for (const struct field *f = source_fields; f->path; f++)
+        if (strcmp(f->path, "text_key") || src->format == DATA_JSONL)
+            json_object_set_new(o, f->path, value_of(s, f, src));
+    return o;
+}
+
+/* Fields that would not read back, or that say what another field already said. */
+static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
+{
+    if (!(f->kinds & 1u << s->kind)) return true;
+    bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
+    if (tokens) return !s->train.tokens;
+    if (!strcmp(f->path, "train.passes")) return !s->train.passes;
+    if (steps && !s->train.steps) return true;
+    if (steps) return form == JSON_FOR_PEOPLE && (s->train.tokens || s->train.passes);
+    if (f->type == FIELD_STRING && !*spec_text(s, *(const spec_ref *)((const char *)s + f->offset)))
+        return true;
+    if (strncmp(f->path, "model.config.", 13)) return false;
+    return *spec_text(s, s->model.path) && (form == JSON_FOR_PEOPLE || !s->model.shape.width);
+}
+
+static json_t *spec_value(const struct job_spec *s, enum json_form form)
+{
+    json_t *root = json_object();
+    for (const struct field *f = spec_fields; f->path; f++)
+        if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
+    if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))
+        put(root, "checkpoint.resume", json_string(spec_text(s, s->checkpoint.resume_path)));
+    for (const struct field *c = spec_constants; c->path; c++)
+        if (c->kinds & 1u << s->kind) put(root, c->path, json_string(c->words[0]));
+    if (s->data.n_train) put(root, "data.train", json_array());
+    for (int i = 0; i < s->data.n_train; i++)
+        json_array_append_new(json_object_get(json_object_get(root, "data"), "train"),
+                              source_value(s, &s->data.train[i]));
+    if (*spec_text(s, s->input.source.path)) {
+        json_t *src = source_value(s, &s->input.source);
+        json_t *input = json_object_get(root, "input");
+        if (input)
+            json_object_update(input, src), json_decref(src);
+        else
+            json_object_set_new(root, "input", src);
+    }
+    if (s->n_labels) put(root, "labels", json_object());
+    for (int i = 0; i < s->n_labels; i++)
+        json_object_set_new(json_object_get(root, "labels"), spec_text(s, s->labels[i].key),
+                            json_string(spec_text(s, s->labels[i].value)));
+    return root;
+}
+
+/* Our own printer, because Jansson prints 0.1 as 0.10000000000000001. */
+static void print(struct jwrite *w, const char *key, const json_t *v)
+{
+    const char *k;
+    json_t *member;
+    size_t i;
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        jwrite_object(w, key);
+        json_object_foreach((json_t *)v, k, member) print(w, k, member);
+        jwrite_end(w);
+        break;
+    case JSON_ARRAY:
+        jwrite_array(w, key);
+        json_array_foreach(v, i, member) print(w, NULL, member);
+        jwrite_end(w);
+        break;
+    case JSON_STRING: jwrite_str(w, key, json_string_value(v)); break;
+    case JSON_INTEGER: jwrite_int(w, key, json_integer_value(v)); break;
+    case JSON_REAL: jwrite_double(w, key, json_real_value(v)); break;
+    case JSON_TRUE:
+    case JSON_FALSE: jwrite_bool(w, key, json_is_true(v)); break;
+    case JSON_NULL: jwrite_null(w, key); break;
+    }
+}
+
+int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size)
+{
+    json_t *root = spec_value(s, form);
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    print(&w, NULL, root);
+    json_decref(root);
+    return jwrite_finish(&w);
+}

@@ -1,0 +1,39 @@
+/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. The only user of
+ * Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
+ *
+ * Reading is strict: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
+ * with a did-you-mean), every value of its type. Any thread; nothing is kept between calls. */
+#ifndef SEQD_DAEMON_JSON_H
+#define SEQD_DAEMON_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+
+#define JSON_DEPTH 32
+#define JSON_SPEC_SIZE                                                                             \
+    (6 * SPEC_TEXT_SIZE +                                                                          \
+     65536) /* every byte of text escaped, and the fields                     \
+                                  */
+
+enum json_form {
+    JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */
+    JSON_STORED /* also what seqd found out: the shape behind model.path, derived train.steps */
+};
+
+void json_init(void); /* seeds the hash tables; before any thread starts */
+
+/* Fills *s with defaults and what the text says; job_check is the caller's next step.
+ * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
+int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
+                   struct err *e);
+/* The canonical JSON of a checked spec, defaults included: reads back as the same spec. Returns the
+ * length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */
+int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size);
+
+/* Sorted and compact, for fingerprints of request bodies. malloc'd, or NULL with *e. */
+char *json_canonical(const char *text, size_t size, struct err *e);
+
+#endif

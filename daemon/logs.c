@@ -1,0 +1,217 @@
+#include "daemon/logs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Files kept open for appending: those of the attempts that run now, mostly. */
+#define OPEN_FILES 64
+
+struct file {
+    int64_t job, epoch, size, used; /* used: of the turn, for eviction */
+    int rank, fd;
+    bool dirty;
+};
+
+struct logs {
+    char dir[1024]; /* <state>/jobs */
+    int64_t turn;
+    struct file file[OPEN_FILES];
+};
+
+struct logs *logs_open(const char *state_dir, struct err *e)
+{
+    struct logs *l = calloc(1, sizeof *l);
+    if (!l) abort();
+    for (int i = 0; i < OPEN_FILES; i++) l->file[i].fd = -1;
+    if (snprintf(l->dir, sizeof l->dir, "%s/jobs", state_dir) < (int)sizeof l->dir - 128 &&
+        (!mkdir(l->dir, 0700) || errno == EEXIST))
+        return l;
+    err_errno(e, "make %s/jobs", state_dir);
+    free(l);
+    return NULL;
+}
+
+static int sync_file(struct file *f, struct err *e)
+{
+    if (f->dirty && fdatasync(f->fd))
+        return err_errno(e, "sync the log of job %lld", (long long)f->job);
+    f->dirty = false;
+    return 0;
+}
+
+void logs_close(struct logs *l)
+{
+    if (!l) return;
+    for (int i = 0; i < OPEN_FILES; i++) {
+        if (l->file[i].fd < 0) continue;
+        sync_file(&l->file[i], NULL);
+        close(l->file[i].fd);
+    }
+    free(l);
+}
+
+static void path_of(const struct logs *l, int64_t job, int64_t epoch, int rank, char out[1152])
+{
+    snprintf(out, 1152, "%s/%lld/logs/e%lld-rank%d.log", l->dir, (long long)job, (long long)epoch,
+             rank);
+}
+
+static int make_dirs(const struct logs *l, int64_t job, struct err *e)
+{
+    char path[1152];
+    snprintf(path, sizeof path, "%s/%lld", l->dir, (long long)job);
+    if (mkdir(path, 0700) && errno != EEXIST) return err_errno(e, "make %s", path);
+    snprintf(path, sizeof path, "%s/%lld/logs", l->dir, (long long)job);
+    if (mkdir(path, 0700) && errno != EEXIST) return err_errno(e, "make %s", path);
+    return 0;
+}
+
+/* A free entry, or the least recently used one, synced and closed. */
+static struct file *evict(struct logs *l, struct err *e)
+{
+    struct file *old = &l->file[0];
+    for (int i = 0; i < OPEN_FILES; i++) {
+        if (l->file[i].fd < 0) return &l->file[i];
+        if (l->file[i].used < old->used) old = &l->file[i];
+    }
+    if (sync_file(old, e)) return NULL;
+    close(old->fd);
+    old->fd = -1;
+    return old;
+}
+
+static struct file *find(struct logs *l, int64_t job, int64_t epoch, int rank, struct err *e)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        struct file *f = &l->file[i];
+        if (f->fd < 0 || f->job != job || f->epoch != epoch || f->rank != rank) continue;
+        f->used = ++l->turn;
+        return f;
+    }
+    char path[1152];
+    struct stat st;
+    struct file *f = evict(l, e);
+    if (!f || make_dirs(l, job, e)) return NULL;
+    path_of(l, job, epoch, rank, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fstat(fd, &st)) {
+        err_errno(e, "open %s", path);
+        if (fd >= 0) close(fd);
+        return NULL;
+    }
+    *f = (struct file){.job = job, .epoch = epoch, .rank = rank, .fd = fd};
+    f->size = st.st_size;
+    f->used = ++l->turn;
+    return f;
+}
+
+int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
+                    const void *data, size_t size, struct err *e)
+{
+    struct file *f = find(l, job, epoch, rank, e);
+    if (!f) return -1;
+    if (offset < 0 || offset > f->size)
+        return err_set(e, ERR_PEER,
+                       "log of job %lld rank %d continues at %lld, %lld bytes are here",
+                       (long long)job, rank, (long long)offset, (long long)f->size);
+    int64_t known = f->size - offset;
+    if (known >= (int64_t)size) return f->size;
+    const char *p = (const char *)data + known;
+    for (size_t left = size - (size_t)known; left;) {
+        ssize_t n = write(f->fd, p, left);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_errno(e, "write the log of job %lld", (long long)job);
+        p += n;
+        left -= (size_t)n;
+        f->size += n;
+        f->dirty = true;
+    }
+    return f->size;
+}
+
+int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        struct file *f = &l->file[i];
+        if (f->fd < 0 || !f->dirty) continue;
+        if (sync_file(f, e)) return -1;
+        if (call) call(arg, f->job, f->epoch, f->rank, f->size);
+    }
+    return 0;
+}
+
+int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset, void *out,
+                  size_t size, struct err *e)
+{
+    char path[1152];
+    path_of(l, job, epoch, rank, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_set(e, ERR_NOT_FOUND, "job %lld has no log of rank %d in attempt %lld",
+                       (long long)job, rank, (long long)epoch);
+    ssize_t n = pread(fd, out, size, offset);
+    if (n < 0) err_errno(e, "read %s", path);
+    close(fd);
+    return n;
+}
+
+/* Calls back for each log of the job: epoch and rank from the file's name. */
+static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
+{
+    char path[1152];
+    snprintf(path, sizeof path, "%s/%lld/logs", l->dir, (long long)job);
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *de; (de = readdir(d));) {
+        long long epoch;
+        int rank;
+        struct stat st;
+        if (sscanf(de->d_name, "e%lld-rank%d.log", &epoch, &rank) != 2) continue;
+        if (!fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            call(arg, job, epoch, rank, st.st_size);
+    }
+    closedir(d);
+}
+
+struct newest {
+    int rank;
+    int64_t epoch;
+};
+
+static void keep_newest(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
+{
+    struct newest *n = arg;
+    if (rank == n->rank && epoch > n->epoch) n->epoch = epoch;
+}
+
+int64_t logs_last_epoch(struct logs *l, int64_t job, int rank)
+{
+    struct newest n = {.rank = rank};
+    scan(l, job, keep_newest, &n);
+    return n.epoch;
+}
+
+struct only {
+    int64_t epoch;
+    logs_durable *call;
+    void *arg;
+};
+
+static void pass_epoch(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
+{
+    struct only *o = arg;
+    if (epoch == o->epoch) o->call(o->arg, job, epoch, rank, size);
+}
+
+void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg)
+{
+    struct only o = {epoch, call, arg};
+    scan(l, job, pass_epoch, &o);
+}

@@ -1,0 +1,35 @@
+/* logs.h: the logs of ranks: one append-only file per attempt and rank,
+ * <state>/jobs/<job>/logs/e<epoch>-rank<rank>.log, written as MSG_LOG arrives.
+ *
+ * Offset protocol: the node sends bytes at an offset; what is already there is dropped, a gap is
+ * refused, and the offset is acknowledged when it is on disk. So every byte is kept exactly once
+ * through any number of reconnects. Loop thread only. */
+#ifndef SEQD_DAEMON_LOGS_H
+#define SEQD_DAEMON_LOGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct logs;
+
+struct logs *logs_open(const char *state_dir, struct err *e); /* makes <state>/jobs */
+void logs_close(struct logs *l);                              /* syncs; NULL allowed */
+
+/* Takes bytes [offset, offset + size). Returns the file's new size, or -1. */
+int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
+                    const void *data, size_t size, struct err *e);
+/* Makes everything taken so far durable, then tells each file's size. */
+typedef void logs_durable(void *arg, int64_t job, int64_t epoch, int rank, int64_t size);
+int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e);
+
+/* Reads at most size bytes from offset. Returns how many; 0 at or past the end; -1 with
+ * ERR_NOT_FOUND when there is no such log. */
+int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset, void *out,
+                  size_t size, struct err *e);
+/* Newest epoch of which this rank has a log; 0 when there is none. */
+int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);
+/* Tells the size of every log of one attempt: for the acknowledgements of a new session. */
+void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg);
+
+#endif

@@ -1,0 +1,107 @@
+/* seqd: REST, queue, scheduler and state of a cluster; all decisions, no computation. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "daemon/control.h"
+#include "daemon/dev.h"
+#include "daemon/http.h"
+#include "daemon/json.h"
+#include "daemon/link.h"
+#include "daemon/options.h"
+#include "daemon/routes.h"
+
+struct seqd {
+    struct options o;
+    struct loop *loop;
+    struct store *store;
+    struct logs *logs;
+    struct control *control;
+    struct link *link;
+    struct routes routes;
+    struct http *http;
+    struct dev *dev;
+};
+
+static int send_to_node(void *arg, const char *node, const struct msg *m)
+{
+    struct seqd *d = arg;
+    return d->link ? link_send(d->link, node, m) : -1;
+}
+
+static void on_gone(void *arg)
+{
+    loop_stop(((struct seqd *)arg)->loop);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct seqd *d = arg;
+    log_info("seqd.stop", "signal=%d", signo);
+    control_pause(d->control);
+    if (d->dev)
+        dev_stop(d->dev, on_gone, d);
+    else
+        loop_stop(d->loop);
+}
+
+static int create(struct seqd *d, struct err *e)
+{
+    static const int signals[] = {SIGINT, SIGTERM};
+    struct options *o = &d->o;
+    d->loop = loop_create(NULL, NULL, e);
+    if (!d->loop || loop_signals(d->loop, signals, 2, on_signal, d, e)) return -1;
+    if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
+    if (!(d->logs = logs_open(o->state_dir, e))) return -1;
+    d->routes.follows = follows_create(d->loop);
+    struct control_options c = {.loop = d->loop,
+                                .store = d->store,
+                                .logs = d->logs,
+                                .send = send_to_node,
+                                .send_arg = d,
+                                .changed = follows_changed,
+                                .changed_arg = d->routes.follows};
+    if (!(d->control = control_create(&c, e))) return -1;
+    d->routes.control = d->control;
+    d->routes.version = SEQD_VERSION;
+    if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
+        return -1;
+    struct http_options h = {.listen = o->listen, .local_only = true};
+    if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
+    if (options_write_address(o, http_url(d->http), e)) return -1;
+    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
+    if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
+    log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
+    return 0;
+}
+
+static void destroy(struct seqd *d)
+{
+    dev_destroy(d->dev);
+    http_destroy(d->http);
+    link_destroy(d->link);
+    store_close(d->store); /* commits what is queued; nobody listens any more */
+    control_destroy(d->control);
+    follows_destroy(d->routes.follows);
+    logs_close(d->logs);
+    loop_destroy(d->loop);
+}
+
+int main(int argc, char **argv)
+{
+    static struct seqd d;
+    struct err e;
+    log_init("seqd");
+    signal(SIGPIPE, SIG_IGN);
+    json_init();
+    int rc = options_read(&d.o, argc, argv, &e);
+    if (rc > 0) return 0;
+    if (!rc) rc = create(&d, &e);
+    if (rc)
+        fprintf(stderr, "seqd: %s\n", e.text);
+    else
+        loop_run(d.loop);
+    destroy(&d);
+    return rc ? 1 : 0;
+}

@@ -1,0 +1,37 @@
+/* node.h: the table of nodes: who is up, since when, with how many slots. Plain data, loop thread.
+ */
+#ifndef SEQD_DAEMON_NODE_H
+#define SEQD_DAEMON_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/wire.h"
+
+#define NODE_MAX     256
+#define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */
+
+struct node {
+    char name[NODE_NAME], version[32];
+    bool up;
+    bool lost;        /* down for longer than NODE_LOST_MS, and acted upon */
+    int64_t since_ms; /* of the loop's clock: up or down since */
+    int64_t seen_ms;  /* last message */
+    int32_t n_slots, n_cores;
+    int64_t memory_size;
+};
+
+struct nodes {
+    int n;
+    struct node node[NODE_MAX];
+};
+
+struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
+/* A node said HELLO. NULL when the table is full. */
+struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
+void node_down(struct nodes *t, const char *name, int64_t now_ms);
+/* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
+struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
+/* The next node that has just become lost (marks it), or NULL. */
+struct node *node_next_lost(struct nodes *t, int64_t now_ms);
+
+#endif

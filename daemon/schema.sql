@@ -1,0 +1,52 @@
+-- seqd's state. One process, one writing connection (daemon/store.c).
+-- Times are UTC milliseconds. A job is the fold of its events; jobs.state and jobs.doc are a copy of
+-- the fold for lists, written in the transaction that wrote the event.
+CREATE TABLE IF NOT EXISTS meta (
+  key   TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS jobs (
+  id          INTEGER PRIMARY KEY,
+  state       INTEGER NOT NULL,  -- enum job_state
+  created_at  INTEGER NOT NULL,
+  spec        TEXT NOT NULL,     -- canonical JSON, json.h JSON_STORED
+  plan        TEXT,              -- JSON of plan_json at submit
+  doc         TEXT NOT NULL,     -- members of the job's JSON, without braces
+  result      TEXT               -- JSON from rank 0
+) STRICT;
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id);
+
+CREATE TABLE IF NOT EXISTS events (
+  seq   INTEGER PRIMARY KEY,     -- ascending over all jobs
+  job   INTEGER NOT NULL REFERENCES jobs (id),
+  epoch INTEGER NOT NULL,
+  at    INTEGER NOT NULL,
+  type  INTEGER NOT NULL,        -- enum job_event: numbers are never reused
+  data  TEXT NOT NULL            -- JSON object, event.h
+) STRICT;
+CREATE INDEX IF NOT EXISTS events_by_job ON events (job, seq);
+
+-- One row per job and second: every step of that second, as a JSON array.
+CREATE TABLE IF NOT EXISTS metrics (
+  seq  INTEGER PRIMARY KEY,
+  job  INTEGER NOT NULL REFERENCES jobs (id),
+  data TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS metrics_by_job ON metrics (job, seq);
+
+-- How far an attempt's spool has been taken in: written with what the records said.
+CREATE TABLE IF NOT EXISTS marks (
+  job   INTEGER NOT NULL REFERENCES jobs (id),
+  epoch INTEGER NOT NULL,
+  seq   INTEGER NOT NULL,
+  PRIMARY KEY (job, epoch)
+) STRICT, WITHOUT ROWID;
+
+-- Idempotency-Key of POST /v1/jobs.
+CREATE TABLE IF NOT EXISTS keys (
+  key         TEXT PRIMARY KEY,
+  fingerprint TEXT NOT NULL,     -- SHA-256 of the canonical body
+  job         INTEGER NOT NULL REFERENCES jobs (id),
+  at          INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,659 @@
+#include "daemon/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/log.h"
+#include "schema_sql.h"
+
+#define SCHEMA_VERSION    1
+#define WAL_TRUNCATE_SIZE (64 << 20)
+#define WAL_PAGES_PASSIVE 1000 /* checkpoint when idle and at least so long */
+#define NFS_MAGIC         0x6969
+#define SMB_MAGIC         0xFF534D42u
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+enum op_type {
+    OP_JOB_NEW,
+    OP_JOB_SET,
+    OP_SPEC,
+    OP_RESULT,
+    OP_EVENT,
+    OP_METRICS,
+    OP_MARK,
+    OP_KEY,
+    OP_N
+};
+
+static const char *const op_sql[OP_N] = {
+    [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
+                   "VALUES (?1, ?2, ?3, ?5, ?6, ?7)",
+    [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
+    [OP_SPEC] = "UPDATE jobs SET spec = ?5 WHERE id = ?1",
+    [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
+    [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
+                 "VALUES (?8, ?1, ?2, ?3, ?4, ?5)",
+    [OP_METRICS] = "INSERT INTO metrics (job, data) VALUES (?1, ?5)",
+    [OP_MARK] = "INSERT INTO marks (job, epoch, seq) VALUES (?1, ?2, ?3) "
+                "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
+    [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
+};
+
+/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
+struct op {
+    struct op *next;
+    enum op_type type;
+    int64_t n[5];
+    char *text[3];
+};
+
+struct store_txn {
+    struct store_txn *next;
+    struct op *first, **last;
+    store_done *done;
+    void *arg;
+    struct loop *loop;
+    struct err err;
+};
+
+struct ask {
+    struct ask *next;
+    enum store_ask what;
+    int64_t n[4];
+    char *text;
+    struct store_rows rows;
+    store_answer *answer;
+    void *arg;
+};
+
+struct store {
+    struct loop *loop;
+    char path[1024];
+    int lock_fd;
+    int64_t last_job, last_event;
+    sqlite3 *write_db, *read_db;
+    sqlite3_stmt *op[OP_N];
+    pthread_t writer, reader;
+    bool running;
+    pthread_mutex_t mutex;
+    pthread_cond_t write_wake, read_wake;
+    bool stop;
+    int n_queued;
+    struct store_txn *txn_first, **txn_last;
+    struct ask *ask_first, **ask_last;
+};
+
+static void *must(void *p)
+{
+    if (p) return p;
+    log_error("store.memory", "text=\"out of memory\"");
+    abort();
+}
+
+static struct op *add_op(struct store_txn *t, enum op_type type)
+{
+    struct op *o = must(calloc(1, sizeof *o));
+    o->type = type;
+    *t->last = o;
+    t->last = &o->next;
+    return o;
+}
+
+static char *copy(const char *s)
+{
+    return s ? must(strdup(s)) : NULL;
+}
+
+struct store_txn *store_begin(void)
+{
+    struct store_txn *t = must(calloc(1, sizeof *t));
+    t->last = &t->first;
+    return t;
+}
+
+void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
+                   const char *plan, const char *doc)
+{
+    struct op *o = add_op(t, OP_JOB_NEW);
+    o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
+    o->text[0] = copy(spec), o->text[1] = copy(plan), o->text[2] = copy(doc);
+}
+
+void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
+{
+    struct op *o = add_op(t, OP_JOB_SET);
+    o->n[0] = id, o->n[1] = state;
+    o->text[0] = copy(doc);
+}
+
+void store_spec_set(struct store_txn *t, int64_t id, const char *spec)
+{
+    struct op *o = add_op(t, OP_SPEC);
+    o->n[0] = id;
+    o->text[0] = copy(spec);
+}
+
+void store_result_set(struct store_txn *t, int64_t id, const char *result)
+{
+    struct op *o = add_op(t, OP_RESULT);
+    o->n[0] = id;
+    o->text[0] = copy(result);
+}
+
+void store_event_add(struct store_txn *t, const struct store_event *ev)
+{
+    struct op *o = add_op(t, OP_EVENT);
+    o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
+    o->n[4] = ev->seq;
+    o->text[0] = copy(ev->data);
+}
+
+void store_metrics_add(struct store_txn *t, int64_t job, const char *data)
+{
+    struct op *o = add_op(t, OP_METRICS);
+    o->n[0] = job;
+    o->text[0] = copy(data);
+}
+
+void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq)
+{
+    struct op *o = add_op(t, OP_MARK);
+    o->n[0] = job, o->n[1] = epoch, o->n[2] = seq;
+}
+
+void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
+                   int64_t at_ms)
+{
+    struct op *o = add_op(t, OP_KEY);
+    o->n[0] = job, o->n[1] = at_ms;
+    o->text[0] = copy(key), o->text[1] = copy(fingerprint);
+}
+
+static void free_txn(struct store_txn *t)
+{
+    for (struct op *o = t->first, *next; o; o = next) {
+        next = o->next;
+        for (int i = 0; i < 3; i++) free(o->text[i]);
+        free(o);
+    }
+    free(t);
+}
+
+static void txn_answer(void *arg)
+{
+    struct store_txn *t = arg;
+    if (t->done) t->done(t->arg, t->err.code ? &t->err : NULL);
+    free_txn(t);
+}
+
+void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg)
+{
+    t->done = done;
+    t->arg = arg;
+    pthread_mutex_lock(&s->mutex);
+    *s->txn_last = t;
+    s->txn_last = &t->next;
+    s->n_queued++;
+    pthread_cond_signal(&s->write_wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+int store_queued(const struct store *s)
+{
+    struct store *w = (struct store *)s;
+    pthread_mutex_lock(&w->mutex);
+    int n = s->n_queued;
+    pthread_mutex_unlock(&w->mutex);
+    return n;
+}
+
+/* ---- the writer ----------------------------------------------------------------------------- */
+
+/* fsyncgate: a write that failed once may seem to succeed when tried again. So it is never tried.
+ */
+static void __attribute__((noreturn)) writer_dies(struct store *s, const char *doing)
+{
+    log_error("store.failed", "doing=%s text=\"%s\" file=%s", doing, sqlite3_errmsg(s->write_db),
+              s->path);
+    _exit(70);
+}
+
+static void exec(struct store *s, const char *sql)
+{
+    if (sqlite3_exec(s->write_db, sql, NULL, NULL, NULL) != SQLITE_OK) writer_dies(s, sql);
+}
+
+/* Returns SQLITE_DONE, or SQLITE_CONSTRAINT when the request contradicts what is there. */
+static int run_op(struct store *s, const struct op *o)
+{
+    sqlite3_stmt *st = s->op[o->type];
+    int n_params = sqlite3_bind_parameter_count(st);
+    for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
+    for (int i = 0; i < 3 && i + 4 < n_params; i++)
+        sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
+    if (n_params >= 8) sqlite3_bind_int64(st, 8, o->n[4]);
+    int rc = sqlite3_step(st);
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    if (rc != SQLITE_DONE && (rc & 0xff) != SQLITE_CONSTRAINT) writer_dies(s, op_sql[o->type]);
+    return rc & 0xff;
+}
+
+static void run_txn(struct store *s, struct store_txn *t)
+{
+    exec(s, "SAVEPOINT request");
+    for (struct op *o = t->first; o; o = o->next) {
+        if (run_op(s, o) == SQLITE_DONE) continue;
+        err_set(&t->err, ERR_CONFLICT, "the store refused it: %s", sqlite3_errmsg(s->write_db));
+        exec(s, "ROLLBACK TO request");
+        break;
+    }
+    exec(s, "RELEASE request");
+}
+
+static void checkpoint(struct store *s, bool idle)
+{
+    int log = 0, done = 0;
+    if (idle) {
+        sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &done);
+        if ((int64_t)log * 4096 < WAL_TRUNCATE_SIZE) return;
+    }
+    sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_TRUNCATE, &log, &done);
+}
+
+/* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when stopped and empty. */
+static struct store_txn *take_group(struct store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    while (!s->txn_first && !s->stop) pthread_cond_wait(&s->write_wake, &s->mutex);
+    struct store_txn *group = s->txn_first, **at = &group;
+    for (int n = 0; *at && n < STORE_GROUP; n++, s->n_queued--) at = &(*at)->next;
+    s->txn_first = *at;
+    if (!s->txn_first) s->txn_last = &s->txn_first;
+    *at = NULL;
+    pthread_mutex_unlock(&s->mutex);
+    return group;
+}
+
+static void *writer_main(void *arg)
+{
+    struct store *s = arg;
+    struct store_txn *group;
+    int since_checkpoint = 0;
+    while ((group = take_group(s))) {
+        exec(s, "BEGIN IMMEDIATE");
+        for (struct store_txn *t = group; t; t = t->next) run_txn(s, t);
+        exec(s, "COMMIT");
+        for (struct store_txn *t = group, *next; t; t = next) {
+            next = t->next;
+            loop_post(s->loop, txn_answer, t);
+        }
+        /* A checkpoint costs a sync of the database: rarely, and when nobody waits if possible. */
+        since_checkpoint++;
+        bool idle = !store_queued(s);
+        if ((idle && since_checkpoint >= WAL_PAGES_PASSIVE / 4) ||
+            since_checkpoint >= 16 * WAL_PAGES_PASSIVE) {
+            checkpoint(s, idle);
+            since_checkpoint = 0;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the reader ----------------------------------------------------------------------------- */
+
+static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
+{
+    rows->row = must(realloc(rows->row, ((size_t)rows->n_rows + 1) * sizeof *rows->row));
+    struct store_row *r = &rows->row[rows->n_rows++];
+    *r = (struct store_row){0};
+    for (int i = 0; i < n_ints; i++) r->n[i] = sqlite3_column_int64(st, i);
+    for (int i = 0; i < n_texts; i++)
+        r->text[i] = copy((const char *)sqlite3_column_text(st, n_ints + i));
+}
+
+static void select_rows(struct store *s, const char *sql, const int64_t *n, int n_bound,
+                        const char *text, int n_ints, int n_texts, struct store_rows *rows)
+{
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_prepare_v2(s->read_db, sql, -1, &st, NULL) != SQLITE_OK) {
+        log_error("store.read", "text=\"%s\"", sqlite3_errmsg(s->read_db));
+        return;
+    }
+    for (int i = 0; i < n_bound; i++) sqlite3_bind_int64(st, i + 1, n[i]);
+    if (text) sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+    while (sqlite3_step(st) == SQLITE_ROW) take_row(rows, st, n_ints, n_texts);
+    sqlite3_finalize(st);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct store_row *x = a, *y = b;
+    return x->n[0] > y->n[0] ? -1 : x->n[0] < y->n[0];
+}
+
+/* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
+static void select_jobs(struct store *s, struct ask *a)
+{
+    int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
+    if (!a->n[2]) {
+        const int64_t bound[] = {before, limit};
+        select_rows(s, "SELECT id, doc FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2", bound, 2,
+                    NULL, 1, 1, &a->rows);
+        return;
+    }
+    for (int state = 0; state < JOB_STATE_N; state++) {
+        const int64_t bound[] = {state, before, limit};
+        if (a->n[2] >> state & 1)
+            select_rows(s,
+                        "SELECT id, doc FROM jobs WHERE state = ?1 AND id < ?2 "
+                        "ORDER BY id DESC LIMIT ?3",
+                        bound, 3, NULL, 1, 1, &a->rows);
+    }
+    if (a->rows.n_rows)
+        qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
+}
+
+static void run_ask(struct store *s, struct ask *a)
+{
+    switch (a->what) {
+    case ASK_JOB:
+        select_rows(s, "SELECT doc, spec, plan, result FROM jobs WHERE id = ?1", a->n, 1, NULL, 0,
+                    4, &a->rows);
+        break;
+    case ASK_JOBS: select_jobs(s, a); break;
+    case ASK_EVENTS:
+        select_rows(s,
+                    "SELECT seq, epoch, at, type, data FROM events WHERE job = ?1 AND seq > ?2 "
+                    "AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
+                    a->n, 4, NULL, 4, 1, &a->rows);
+        break;
+    case ASK_METRICS:
+        select_rows(s,
+                    "SELECT seq, data FROM metrics WHERE job = ?1 AND seq > ?2 ORDER BY seq "
+                    "LIMIT ?3",
+                    a->n, 3, NULL, 1, 1, &a->rows);
+        break;
+    case ASK_KEY:
+        select_rows(s, "SELECT job, fingerprint FROM keys WHERE key = ?1", a->n, 0, a->text, 1, 1,
+                    &a->rows);
+        break;
+    }
+}
+
+static void free_ask(struct ask *a)
+{
+    for (int i = 0; i < a->rows.n_rows; i++)
+        for (int k = 0; k < 4; k++) free(a->rows.row[i].text[k]);
+    free(a->rows.row);
+    free(a->text);
+    free(a);
+}
+
+static void ask_answer(void *arg)
+{
+    struct ask *a = arg;
+    a->answer(a->arg, &a->rows);
+    free_ask(a);
+}
+
+static void *reader_main(void *arg)
+{
+    struct store *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    for (;;) {
+        while (!s->ask_first && !s->stop) pthread_cond_wait(&s->read_wake, &s->mutex);
+        struct ask *a = s->ask_first;
+        if (!a) break;
+        s->ask_first = a->next;
+        if (!s->ask_first) s->ask_last = &s->ask_first;
+        pthread_mutex_unlock(&s->mutex);
+        run_ask(s, a);
+        loop_post(s->loop, ask_answer, a);
+        pthread_mutex_lock(&s->mutex);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+void store_read(struct store *s, enum store_ask what, const int64_t n[4], const char *text,
+                store_answer *answer, void *arg)
+{
+    struct ask *a = must(calloc(1, sizeof *a));
+    a->what = what;
+    if (n) memcpy(a->n, n, sizeof a->n);
+    a->text = copy(text);
+    a->answer = answer;
+    a->arg = arg;
+    pthread_mutex_lock(&s->mutex);
+    *s->ask_last = a;
+    s->ask_last = &a->next;
+    pthread_cond_signal(&s->read_wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+static int damaged(struct store *s, struct err *e)
+{
+    return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->write_db));
+}
+
+#define LIVE "state < 4" /* JOB_SUCCEEDED and beyond are final */
+_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == JOB_STATE_N - 1, "LIVE names the states");
+
+static const char *column(sqlite3_stmt *st, int i)
+{
+    return (const char *)sqlite3_column_text(st, i);
+}
+
+static int load_rows(struct store *s, const char *sql, const struct store_load *c,
+                     int (*row)(const struct store_load *, sqlite3_stmt *, struct err *),
+                     struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) != SQLITE_OK) return damaged(s, e);
+    int rc, bad = 0;
+    while (!bad && (rc = sqlite3_step(st)) == SQLITE_ROW) bad = row(c, st, e);
+    if (!bad && rc != SQLITE_DONE) bad = damaged(s, e);
+    sqlite3_finalize(st);
+    return bad;
+}
+
+static int load_job(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->job(c->arg, sqlite3_column_int64(st, 0), column(st, 1), column(st, 2), column(st, 3),
+                  e);
+}
+
+static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    struct store_event ev = {.seq = sqlite3_column_int64(st, 0),
+                             .job = sqlite3_column_int64(st, 1),
+                             .epoch = sqlite3_column_int64(st, 2),
+                             .at_ms = sqlite3_column_int64(st, 3),
+                             .type = sqlite3_column_int(st, 4),
+                             .data = column(st, 5)};
+    return c->event(c->arg, &ev, e);
+}
+
+static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->mark(c->arg, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
+                   sqlite3_column_int64(st, 2));
+}
+
+static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->steps(c->arg, sqlite3_column_int64(st, 0), column(st, 1));
+}
+
+int store_load(struct store *s, const struct store_load *c, struct err *e)
+{
+    if (load_rows(s, "SELECT id, spec, plan, result FROM jobs WHERE " LIVE " ORDER BY id", c,
+                  load_job, e) ||
+        load_rows(s,
+                  "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
+                  "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",
+                  c, load_event, e) ||
+        load_rows(s,
+                  "SELECT m.job, m.epoch, m.seq FROM jobs AS j CROSS JOIN marks AS m "
+                  "ON m.job = j.id WHERE j." LIVE,
+                  c, load_mark, e) ||
+        load_rows(s,
+                  "SELECT j.id, m.data FROM jobs AS j JOIN metrics AS m ON m.seq = "
+                  "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
+                  c, load_steps, e))
+        return -1;
+    return 0;
+}
+
+int64_t store_last_job(const struct store *s)
+{
+    return s->last_job;
+}
+
+int64_t store_last_event(const struct store *s)
+{
+    return s->last_event;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static int64_t one_number(struct store *s, const char *sql)
+{
+    sqlite3_stmt *st = NULL;
+    int64_t n = 0;
+    if (sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) == SQLITE_OK &&
+        sqlite3_step(st) == SQLITE_ROW)
+        n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
+}
+
+static int lock_dir(struct store *s, const char *dir, struct err *e)
+{
+    char path[1024];
+    struct statfs fs;
+    if (statfs(dir, &fs)) return err_errno(e, "state directory %s", dir);
+    if ((unsigned)fs.f_type == NFS_MAGIC || (unsigned)fs.f_type == SMB_MAGIC)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "state directory %s is on a network file system: its locks cannot be trusted, "
+            "use a local disk",
+            dir);
+    if (snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
+        return err_set(e, ERR_INVALID, "state directory %s: the path is too long", dir);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0) return err_errno(e, "open %s", path);
+    if (!flock(s->lock_fd, LOCK_EX | LOCK_NB)) return 0;
+    if (errno != EWOULDBLOCK) return err_errno(e, "lock %s", path);
+    return err_set(e, ERR_CONFLICT, "another seqd runs on state directory %s", dir);
+}
+
+static const char setup_sql[] =
+    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+    "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;";
+
+static int open_writer(struct store *s, struct err *e)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK) return damaged(s, e);
+    sqlite3_extended_result_codes(s->write_db, 1);
+    sqlite3_busy_timeout(s->write_db, 5000);
+    sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    if (sqlite3_exec(s->write_db, setup_sql, NULL, NULL, NULL) != SQLITE_OK) return damaged(s, e);
+    int64_t version = one_number(s, "PRAGMA user_version");
+    if (version > SCHEMA_VERSION)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has schema version %lld, this seqd knows %d: a newer "
+                       "seqd wrote it",
+                       s->path, (long long)version, SCHEMA_VERSION);
+    if (sqlite3_exec(s->write_db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(s->write_db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK)
+        return damaged(s, e);
+    for (int i = 0; i < OP_N; i++)
+        if (sqlite3_prepare_v3(s->write_db, op_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->op[i],
+                               NULL) != SQLITE_OK)
+            return damaged(s, e);
+    s->last_job = one_number(s, "SELECT max(id) FROM jobs");
+    s->last_event = one_number(s, "SELECT max(seq) FROM events");
+    return 0;
+}
+
+static int open_reader(struct store *s, struct err *e)
+{
+    int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
+    if (sqlite3_open_v2(s->path, &s->read_db, flags, NULL) != SQLITE_OK ||
+        sqlite3_exec(s->read_db, "PRAGMA query_only=ON; PRAGMA wal_autocheckpoint=0", NULL, NULL,
+                     NULL) != SQLITE_OK)
+        return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->read_db));
+    sqlite3_busy_timeout(s->read_db, 5000);
+    return 0;
+}
+
+static void warn_version(void)
+{
+    static const int fixed = 3051003; /* WAL reset by two connections that write or checkpoint */
+    if (sqlite3_libversion_number() < fixed)
+        log_info("store.version",
+                 "sqlite=%s text=\"has the WAL-reset bug; seqd writes and "
+                 "checkpoints from one connection only: never open seqd.db beside it\"",
+                 sqlite3_libversion());
+}
+
+struct store *store_open(struct loop *l, const char *dir, struct err *e)
+{
+    struct store *s = must(calloc(1, sizeof *s));
+    s->loop = l;
+    s->lock_fd = -1;
+    s->txn_last = &s->txn_first;
+    s->ask_last = &s->ask_first;
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->write_wake, NULL);
+    pthread_cond_init(&s->read_wake, NULL);
+    if (snprintf(s->path, sizeof s->path, "%s/seqd.db", dir) >= (int)sizeof s->path) {
+        err_set(e, ERR_INVALID, "state directory %s: the path is too long", dir);
+        goto fail;
+    }
+    if (lock_dir(s, dir, e) || open_writer(s, e) || open_reader(s, e)) goto fail;
+    warn_version();
+    s->running = true;
+    if (pthread_create(&s->writer, NULL, writer_main, s)) abort();
+    if (pthread_create(&s->reader, NULL, reader_main, s)) abort();
+    return s;
+fail:
+    store_close(s);
+    return NULL;
+}
+
+void store_close(struct store *s)
+{
+    if (!s) return;
+    if (s->running) {
+        pthread_mutex_lock(&s->mutex);
+        s->stop = true;
+        pthread_cond_signal(&s->write_wake);
+        pthread_cond_signal(&s->read_wake);
+        pthread_mutex_unlock(&s->mutex);
+        pthread_join(s->writer, NULL);
+        pthread_join(s->reader, NULL);
+    }
+    for (int i = 0; i < OP_N; i++) sqlite3_finalize(s->op[i]);
+    sqlite3_close(s->read_db);
+    sqlite3_close(s->write_db); /* last: it alone may checkpoint */
+    if (s->lock_fd >= 0) close(s->lock_fd);
+    pthread_cond_destroy(&s->read_wake);
+    pthread_cond_destroy(&s->write_wake);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+}

@@ -1,0 +1,100 @@
+/* store.h: what seqd must not forget, in SQLite. The only user of sqlite3.
+ *
+ * One writer thread owns the one connection that writes and checkpoints; requests queue up and are
+ * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller hears back on
+ * the loop thread only after its group's COMMIT. One reader thread answers queries. A commit that
+ * fails ends the process: what was acknowledged is on disk, what was not was not promised.
+ *
+ * Crash safety is tested by killing a process in mid-load (tests/test_seqd_store.c). */
+#ifndef SEQD_DAEMON_STORE_H
+#define SEQD_DAEMON_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+
+#define STORE_GROUP 256 /* requests in one commit */
+
+struct store;
+
+/* dir must exist. fails: ERR_CONFLICT when another seqd holds it, ERR_UNSUPPORTED on NFS,
+ * ERR_CORRUPT naming the file when it is not our database or is damaged. */
+struct store *store_open(struct loop *l, const char *dir, struct err *e);
+/* Commits what is queued, answers nothing more, joins both threads. NULL allowed. */
+void store_close(struct store *s);
+
+/* ---- loading, before the first commit; synchronous ------------------------------------------ */
+
+struct store_event {
+    int64_t seq, job, epoch, at_ms;
+    int type;
+    const char *data; /* JSON; borrowed until the call returns */
+};
+
+struct store_load {
+    void *arg;
+    /* Every job that is not final, ascending. */
+    int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
+               struct err *e);
+    /* Its events, ascending over all of them. */
+    int (*event)(void *arg, const struct store_event *ev, struct err *e);
+    int (*mark)(void *arg, int64_t job, int64_t epoch, int64_t seq);
+    /* The last row of its metrics. */
+    int (*steps)(void *arg, int64_t job, const char *data);
+};
+int store_load(struct store *s, const struct store_load *calls, struct err *e);
+int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
+int64_t store_last_event(const struct store *s); /* largest seq so far */
+
+/* ---- writing: build a request on the loop thread, then commit it ------------------------------
+ */
+
+struct store_txn;
+struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
+void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
+                   const char *plan, const char *doc);
+void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
+void store_spec_set(struct store_txn *t, int64_t id, const char *spec);
+void store_result_set(struct store_txn *t, int64_t id, const char *result);
+void store_event_add(struct store_txn *t, const struct store_event *ev);
+void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
+void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq);
+void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
+                   int64_t at_ms);
+
+/* e is NULL once it is durable; else the one thing that may fail, a key that exists (ERR_CONFLICT).
+ * done may be NULL. Order of commits is order of calls. Takes t. */
+typedef void store_done(void *arg, const struct err *e);
+void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
+int store_queued(const struct store *s); /* requests waiting now; any thread */
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+enum store_ask {
+    ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */
+    ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest first
+                                               -> n: id; text: doc */
+    ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
+                                               -> n: seq, epoch, at, type; text: data */
+    ASK_METRICS, /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
+    ASK_KEY,     /* text[0] key                 -> n: job; text: fingerprint */
+};
+
+struct store_row {
+    int64_t n[4];
+    char *text[4]; /* NULL for NULL */
+};
+
+struct store_rows {
+    int n_rows;
+    struct store_row *row;
+};
+
+/* rows belong to the callee's call; freed afterwards. */
+typedef void store_answer(void *arg, const struct store_rows *rows);
+void store_read(struct store *s, enum store_ask ask, const int64_t n[4], const char *text,
+                store_answer *answer, void *arg);
+
+#endif

@@ -1,0 +1,272 @@
+/* POST /v1/jobs and POST /v1/plan.
+ *
+ *   body -> json_spec_read -> job_check -> [DESCRIBE to a node, for model.path -> job_check]
+ *        -> plan_make -> plan: reply     dry_run: reply
+ *                        submit: [key known? -> the first answer again] -> control_submit -> 201 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "api/core/sha256.h"
+#include "daemon/json.h"
+#include "daemon/routes.h"
+#include "worker/plan/plan.h"
+
+#define PLAN_JSON_SIZE 65536
+#define MAX_KEY        255
+
+enum goal { GOAL_PLAN, GOAL_DRY_RUN, GOAL_SUBMIT };
+
+/* One POST on its way; lives until it is answered. */
+struct posting {
+    struct routes *R;
+    struct http_req *r;
+    enum goal goal;
+    struct posting *next; /* among those that hold an Idempotency-Key */
+    bool holds_key;
+    char key[MAX_KEY + 1], fingerprint[SHA256_HEX];
+    char plan[PLAN_JSON_SIZE];
+    struct job_spec spec;
+};
+
+static void drop(struct posting *p)
+{
+    struct posting **at = &p->R->in_flight;
+    while (p->holds_key && *at && *at != p) at = &(*at)->next;
+    if (p->holds_key && *at) *at = p->next;
+    free(p);
+}
+
+static void refuse(struct posting *p, int status, const struct err *e)
+{
+    bool plan = e->code == ERR_DOES_NOT_FIT && *p->plan;
+    route_problem(p->r, status ? status : route_status(e->code), e, plan ? p->plan : NULL);
+    drop(p);
+}
+
+/* ---- the last step: a job ---------------------------------------------------------------------- */
+
+static void location(struct http_req *r, int64_t id)
+{
+    char text[64];
+    snprintf(text, sizeof text, "/v1/jobs/%lld", (long long)id);
+    http_set_header(r, "Location", text);
+}
+
+static void on_submitted(void *arg, const struct job *j, const struct err *e)
+{
+    struct posting *p = arg;
+    if (e) {
+        refuse(p, e->code == ERR_TOO_LARGE ? 429 : 0, e);
+        return;
+    }
+    char *json = route_live_json(j);
+    location(p->r, j->id);
+    route_json(p->r, 201, json);
+    free(json);
+    drop(p);
+}
+
+static void submit(struct posting *p)
+{
+    struct control_submit s = {.spec = &p->spec, .plan = p->plan};
+    if (*p->key) s.key = p->key, s.fingerprint = p->fingerprint;
+    control_submit(p->R->control, &s, on_submitted, p);
+}
+
+/* ---- Idempotency-Key --------------------------------------------------------------------------- */
+
+static void on_first_answer(void *arg, const struct store_rows *rows)
+{
+    struct posting *p = arg;
+    struct err e;
+    if (!rows->n_rows) {
+        err_set(&e, ERR_INTERNAL, "the job of this Idempotency-Key is gone");
+        refuse(p, 0, &e);
+        return;
+    }
+    char *json = route_stored_json(&rows->row[0]);
+    http_set_header(p->r, "Idempotency-Replayed", "true");
+    route_json(p->r, 201, json);
+    free(json);
+    drop(p);
+}
+
+static void on_key(void *arg, const struct store_rows *rows)
+{
+    struct posting *p = arg;
+    struct err e;
+    if (!rows->n_rows) {
+        submit(p);
+        return;
+    }
+    const struct store_row *row = &rows->row[0];
+    if (strcmp(row->text[0], p->fingerprint)) {
+        err_set(&e, ERR_INVALID, "this Idempotency-Key came before with another body (job %lld)",
+                (long long)row->n[0]);
+        refuse(p, 422, &e);
+        return;
+    }
+    location(p->r, row->n[0]);
+    store_read(control_store(p->R->control), ASK_JOB, (const int64_t[4]){row->n[0]}, NULL,
+               on_first_answer, p);
+}
+
+/* Returns -1 after having answered. */
+static int take_key(struct posting *p)
+{
+    struct err e;
+    for (struct posting *q = p->R->in_flight; q; q = q->next) {
+        if (strcmp(q->key, p->key)) continue;
+        err_set(&e, ERR_CONFLICT, "a request with this Idempotency-Key is still under way");
+        refuse(p, 409, &e);
+        return -1;
+    }
+    p->holds_key = true;
+    p->next = p->R->in_flight;
+    p->R->in_flight = p;
+    return 0;
+}
+
+/* ---- planning ---------------------------------------------------------------------------------- */
+
+/* What a rank may use when the job does not say: its share of the largest node. Frozen in the spec,
+ * so that the plan shown here and the rank's own are the same. */
+static void limit_memory(struct posting *p)
+{
+    const struct nodes *t = control_nodes(p->R->control);
+    int64_t largest = 0;
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].up && t->node[i].memory_size > largest) largest = t->node[i].memory_size;
+    if (!p->spec.resources.memory_mib)
+        p->spec.resources.memory_mib = (largest >> 20) / p->spec.resources.ranks;
+}
+
+static void reply_plan(struct posting *p)
+{
+    char *spec = malloc(JSON_SPEC_SIZE), *out = malloc(JSON_SPEC_SIZE + PLAN_JSON_SIZE + 64);
+    if (!spec || !out) abort();
+    json_spec_write(&p->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
+    snprintf(out, JSON_SPEC_SIZE + PLAN_JSON_SIZE + 64, "{%s\"plan\":%s,\"spec_effective\":%s}",
+             p->goal == GOAL_DRY_RUN ? "\"dry_run\":true," : "", p->plan, spec);
+    route_json(p->r, 200, out);
+    free(spec);
+    free(out);
+    drop(p);
+}
+
+static void make_plan(struct posting *p)
+{
+    struct err e = {0};
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (!plan) abort();
+    limit_memory(p);
+    int bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
+    if (!bad || e.code == ERR_DOES_NOT_FIT)
+        if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
+    free(plan);
+    if (bad) {
+        refuse(p, 0, &e);
+        return;
+    }
+    if (p->goal != GOAL_SUBMIT)
+        reply_plan(p);
+    else if (*p->key)
+        store_read(control_store(p->R->control), ASK_KEY, NULL, p->key, on_key, p);
+    else
+        submit(p);
+}
+
+static void on_described(void *arg, const struct msg *m, const struct err *e)
+{
+    struct posting *p = arg;
+    struct err bad;
+    if (e) {
+        bad = *e;
+        if (!*bad.field) snprintf(bad.field, sizeof bad.field, "model.path");
+        refuse(p, bad.code == ERR_NOT_FOUND || bad.code == ERR_CORRUPT ? 400 : 0, &bad);
+        return;
+    }
+    p->spec.model.shape = m->shape;
+    if (job_check(&p->spec, &bad))
+        refuse(p, 0, &bad);
+    else
+        make_plan(p);
+}
+
+static void describe_or_plan(struct posting *p)
+{
+    const char *path = spec_text(&p->spec, p->spec.model.path);
+    struct msg m = {.type = MSG_DESCRIBE};
+    struct err e;
+    if (!*path) {
+        make_plan(p);
+        return;
+    }
+    if (strlen(path) >= sizeof m.path) {
+        err_field(&e, ERR_INVALID, "model.path", "model.path is longer than %zu bytes",
+                  sizeof m.path - 1);
+        refuse(p, 0, &e);
+        return;
+    }
+    snprintf(m.path, sizeof m.path, "%s", path);
+    control_ask(p->R->control, NULL, &m, on_described, p);
+}
+
+/* ---- the first step ------------------------------------------------------------------------------ */
+
+static int read_key(struct posting *p, struct err *e)
+{
+    const char *key = http_header(p->r, "idempotency-key");
+    if (!key || p->goal != GOAL_SUBMIT) return 0;
+    size_t n = strlen(key);
+    if (!n || n > MAX_KEY)
+        return err_set(e, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", MAX_KEY);
+    memcpy(p->key, key, n + 1);
+    size_t size;
+    const char *body = http_body(p->r, &size);
+    char *canonical = json_canonical(body, size, e);
+    if (!canonical) return -1;
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_add(&sha, canonical, strlen(canonical));
+    sha256_hex(&sha, p->fingerprint);
+    free(canonical);
+    return 0;
+}
+
+static void start(struct routes *R, struct http_req *r, enum goal goal)
+{
+    struct posting *p = calloc(1, sizeof *p);
+    struct err e;
+    size_t size;
+    const char *body = http_body(r, &size);
+    if (!p) abort();
+    p->R = R;
+    p->r = r;
+    p->goal = goal;
+    if (json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, &e) || job_check(&p->spec, &e) ||
+        read_key(p, &e)) {
+        refuse(p, 0, &e);
+        return;
+    }
+    if (*p->key && take_key(p)) return;
+    describe_or_plan(p);
+}
+
+void route_submit(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    const char *dry = http_query(r, "dry_run");
+    struct err e;
+    if (dry && strcmp(dry, "true") && strcmp(dry, "false")) {
+        err_field(&e, ERR_INVALID, "dry_run", "dry_run must be true or false");
+        route_fail(r, &e);
+        return;
+    }
+    start(R, r, dry && !strcmp(dry, "true") ? GOAL_DRY_RUN : GOAL_SUBMIT);
+}
+
+void route_plan(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    start(R, r, GOAL_PLAN);
+}

@@ -1,0 +1,19 @@
+/* target.h: a request target taken apart, strictly and once: /path?name=value&... */
+#ifndef SEQD_DAEMON_TARGET_H
+#define SEQD_DAEMON_TARGET_H
+
+#define TARGET_SIZE   2048
+#define TARGET_PARAMS 16
+
+struct target {
+    char text[TARGET_SIZE]; /* decoded in place: the path, names and values behind it */
+    int n_params;
+    const char *name[TARGET_PARAMS], *value[TARGET_PARAMS];
+};
+
+/* raw as it came, shorter than TARGET_SIZE. -1: not absolute, bad escape, NUL or control byte,
+ * "..", or too many parameters. */
+int target_parse(struct target *t, const char *raw);
+const char *target_query(const struct target *t, const char *name); /* or NULL */
+
+#endif

@@ -1,0 +1,507 @@
+/* What can be looked at: jobs, their events, metrics, logs and products, nodes, seqd itself. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+#include "daemon/doc.h"
+#include "daemon/json.h"
+#include "daemon/routes.h"
+#include "openapi_yaml.h"
+
+#define PAGE_DEFAULT    100
+#define PAGE_MAX        1000
+#define METRIC_ROWS_MAX 100 /* rows of a page: each holds the steps of one second */
+#define LOG_READ_MAX    65536
+
+/* A GET on its way through the reader thread. */
+struct view {
+    struct routes *R;
+    struct http_req *r;
+    int64_t id, limit;
+    uint32_t states;
+    bool known; /* the job exists */
+    void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);
+    enum store_ask ask;
+    int64_t n[4];
+    int64_t offset; /* logs */
+    int32_t rank;
+};
+
+static struct view *view_of(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    struct view *v = calloc(1, sizeof *v);
+    if (!v) abort();
+    v->R = R;
+    v->r = r;
+    v->id = a->id;
+    return v;
+}
+
+static void no_such_job(struct http_req *r, int64_t id)
+{
+    struct err e;
+    err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)id);
+    route_fail(r, &e);
+}
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+static char *join(const char *doc, const char *result, const char *plan, const char *spec)
+{
+    size_t n = strlen(doc) + (result ? strlen(result) : 4) + (plan ? strlen(plan) : 4) +
+               strlen(spec) + 64;
+    char *out = malloc(n);
+    if (!out) abort();
+    snprintf(out, n, "{%s,\"result\":%s,\"plan\":%s,\"spec_effective\":%s}", doc,
+             result ? result : "null", plan && *plan ? plan : "null", spec);
+    return out;
+}
+
+char *route_live_json(const struct job *j)
+{
+    char *doc = malloc(DOC_JOB_SIZE), *spec = malloc(JSON_SPEC_SIZE);
+    if (!doc || !spec) abort();
+    doc_job(j, doc, DOC_JOB_SIZE);
+    json_spec_write(j->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
+    char *out = join(doc, j->result, j->plan, spec);
+    free(doc);
+    free(spec);
+    return out;
+}
+
+/* text: doc, spec, plan, result. The stored spec also says what seqd found out: shown as people
+ * write it. */
+char *route_stored_json(const struct store_row *row)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    char *spec = malloc(JSON_SPEC_SIZE);
+    struct err e;
+    if (!s || !spec) abort();
+    if (json_spec_read(row->text[1], strlen(row->text[1]), JSON_STORED, s, &e) ||
+        job_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
+        snprintf(spec, JSON_SPEC_SIZE, "null");
+    char *out = join(row->text[0], row->text[3], row->text[2], spec);
+    free(s);
+    free(spec);
+    return out;
+}
+
+static void reply_job(struct http_req *r, int status, const char *json)
+{
+    /* The version is in the document; an ETag is what caches and If-Match understand. */
+    const char *at = strstr(json, "\"version\":");
+    char etag[32];
+    long long version = at ? strtoll(at + 10, NULL, 10) : 0;
+    snprintf(etag, sizeof etag, "\"%lld\"", version);
+    http_set_header(r, "ETag", etag);
+    route_json(r, status, json);
+}
+
+static void on_job(void *arg, const struct store_rows *rows)
+{
+    struct view *v = arg;
+    if (rows->n_rows) {
+        char *json = route_stored_json(&rows->row[0]);
+        reply_job(v->r, 200, json);
+        free(json);
+    } else {
+        no_such_job(v->r, v->id);
+    }
+    free(v);
+}
+
+static void ask_store(struct view *v, store_answer *answer)
+{
+    store_read(control_store(v->R->control), v->ask, v->n, NULL, answer, v);
+}
+
+static void ask_job(struct view *v, store_answer *answer)
+{
+    v->ask = ASK_JOB;
+    memcpy(v->n, (const int64_t[4]){v->id}, sizeof v->n);
+    ask_store(v, answer);
+}
+
+void route_job(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    const struct job *j = control_job(R->control, a->id);
+    if (!j) {
+        ask_job(view_of(R, r, a), on_job);
+        return;
+    }
+    char *json = route_live_json(j);
+    reply_job(r, 200, json);
+    free(json);
+}
+
+static void on_cancelled(void *arg, const struct job *j, const struct err *e)
+{
+    struct view *v = arg;
+    if (!j) {
+        /* Final already, or never was: cancelling what has ended is no error and changes nothing. */
+        ask_job(v, on_job);
+        return;
+    }
+    char *json = route_live_json(j);
+    reply_job(v->r, 202, json);
+    free(json);
+    free(v);
+}
+
+void route_cancel(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    control_cancel(R->control, a->id, on_cancelled, view_of(R, r, a));
+}
+
+/* ---- pages ------------------------------------------------------------------------------------- */
+
+static void reply_page(struct view *v, const struct store_rows *rows, int64_t cursor)
+{
+    size_t size = 4096;
+    int n = rows->n_rows < v->limit ? rows->n_rows : (int)v->limit;
+    for (int i = 0; i < n; i++) size += strlen(rows->row[i].text[0]) + DOC_JOB_SIZE / 64 + 512;
+    char *out = malloc(size), next[32];
+    struct jwrite w;
+    if (!out) abort();
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = 0; i < n; i++) v->page(v, &w, &rows->row[i]);
+    jwrite_end(&w);
+    snprintf(next, sizeof next, "%lld", (long long)cursor);
+    bool more = rows->n_rows > v->limit;
+    if (more)
+        jwrite_str(&w, "next_cursor", next);
+    else
+        jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", more);
+    jwrite_end(&w);
+    struct err e;
+    if (jwrite_finish(&w) > 0) {
+        route_json(v->r, 200, out);
+    } else {
+        err_set(&e, ERR_TOO_LARGE, "the page is too large: ask with a smaller limit");
+        route_fail(v->r, &e);
+    }
+    free(out);
+    free(v);
+}
+
+/* limit and cursor. One row more than asked tells whether there is another page. */
+static int page_params(struct view *v, int64_t max)
+{
+    int64_t cursor, dflt = max < PAGE_DEFAULT ? max : PAGE_DEFAULT;
+    if (route_int(v->r, "limit", dflt, 1, PAGE_MAX, &v->limit) ||
+        route_int(v->r, "cursor", 0, 0, INT64_MAX, &cursor)) {
+        free(v);
+        return -1;
+    }
+    if (v->limit > max) v->limit = max;
+    v->n[1] = cursor;
+    v->n[2] = v->limit + 1;
+    return 0;
+}
+
+static void page_job(struct view *v, struct jwrite *w, const struct store_row *row)
+{
+    const struct job *j = control_job(v->R->control, row->n[0]);
+    size_t n = strlen(row->text[0]);
+    char *doc = malloc(j ? DOC_JOB_SIZE + 3 : n + 3);
+    if (!doc) abort();
+    doc[0] = '{';
+    /* A live job knows why it waits and where it stands; its row is up to a second old. */
+    int64_t got = j ? doc_job(j, doc + 1, DOC_JOB_SIZE) : (int64_t)n;
+    if (!j) memcpy(doc + 1, row->text[0], n);
+    memcpy(doc + 1 + got, "}", 2);
+    jwrite_raw(w, NULL, doc);
+    free(doc);
+}
+
+static void on_jobs(void *arg, const struct store_rows *rows)
+{
+    struct view *v = arg;
+    int last = (int)(rows->n_rows < v->limit ? rows->n_rows : v->limit) - 1;
+    reply_page(v, rows, last >= 0 ? rows->row[last].n[0] : 0);
+}
+
+/* "running,queued" */
+static int parse_states(struct view *v, const char *text)
+{
+    struct err e;
+    while (text && *text) {
+        size_t n = strcspn(text, ",");
+        int state = 0;
+        while (state < JOB_STATE_N &&
+               (strlen(job_state_name(state)) != n || strncmp(job_state_name(state), text, n)))
+            state++;
+        if (state == JOB_STATE_N) {
+            err_field(&e, ERR_INVALID, "state",
+                      "query parameter state: \"%.20s\" is not one of queued, starting, running, "
+                      "stopping, succeeded, failed, cancelled",
+                      text);
+            route_fail(v->r, &e);
+            free(v);
+            return -1;
+        }
+        v->states |= 1u << state;
+        text += n + (text[n] == ',');
+    }
+    return 0;
+}
+
+void route_jobs(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    struct view *v = view_of(R, r, a);
+    if (page_params(v, PAGE_MAX) || parse_states(v, http_query(r, "state"))) return;
+    int64_t before = v->n[1];
+    v->page = page_job;
+    v->ask = ASK_JOBS;
+    memcpy(v->n, (const int64_t[4]){before, v->limit + 1, v->states}, sizeof v->n);
+    ask_store(v, on_jobs);
+}
+
+static void page_event(struct view *v, struct jwrite *w, const struct store_row *row)
+{
+    size_t size = strlen(row->text[0]) + 256;
+    char *json = malloc(size);
+    if (!json) abort();
+    if (doc_event(row->n[0], v->id, row->n[1], row->n[2], (int)row->n[3], row->text[0], json,
+                  size) > 0)
+        jwrite_raw(w, NULL, json);
+    free(json);
+}
+
+/* Adds the members of an object to the one being written, less those it has already. */
+static void add_members(struct jwrite *w, const char *object)
+{
+    struct jread j;
+    char key[128], *value;
+    jread_init(&j, object, strlen(object));
+    if (jread_next(&j) != J_OBJECT) return;
+    while (jread_next(&j) == J_KEY) {
+        bool skip = jread_copy(&j, key, sizeof key) || !strcmp(key, "epoch") ||
+                    !strcmp(key, "at") || !strcmp(key, "step");
+        const char *from = j.p;
+        if (jread_skip(&j)) return;
+        from += strspn(from, " :"); /* details are on one line (attempt.c) */
+        if (skip) continue;
+        value = strndup(from, (size_t)(j.p - from));
+        if (!value) abort();
+        jwrite_raw(w, key, value);
+        free(value);
+    }
+}
+
+/* What a rank said of a file, with when and in which attempt. */
+static void page_product(struct view *v, struct jwrite *w, const struct store_row *row)
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    char at[32];
+    if (!ev) abort();
+    event_read(row->text[0], strlen(row->text[0]), ev, NULL);
+    jwrite_object(w, NULL);
+    jwrite_int(w, "epoch", row->n[1]);
+    jwrite_str(w, "at", doc_time(row->n[2], at));
+    jwrite_int(w, "step", ev->step);
+    add_members(w, ev->detail);
+    jwrite_end(w);
+    free(ev);
+}
+
+static void page_steps(struct view *v, struct jwrite *w, const struct store_row *row)
+{
+    /* "[{..},{..}]": the elements join the page's own array. */
+    char *steps = row->text[0];
+    size_t n = strlen(steps);
+    if (n < 3) return;
+    steps[n - 1] = 0;
+    jwrite_raw(w, NULL, steps + 1);
+}
+
+static void on_page(void *arg, const struct store_rows *rows)
+{
+    struct view *v = arg;
+    if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
+        /* Nothing of it: is there such a job at all? */
+        v->known = true;
+        ask_job(v, on_page);
+        return;
+    }
+    if (v->ask == ASK_JOB && !rows->n_rows) {
+        no_such_job(v->r, v->id);
+        free(v);
+        return;
+    }
+    static const struct store_rows none;
+    if (v->ask == ASK_JOB) rows = &none;
+    int last = (int)(rows->n_rows < v->limit ? rows->n_rows : v->limit) - 1;
+    reply_page(v, rows, last >= 0 ? rows->row[last].n[0] : 0);
+}
+
+static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t max,
+                     void (*page)(struct view *, struct jwrite *, const struct store_row *))
+{
+    if (page_params(v, max)) return;
+    v->page = page;
+    v->ask = ask;
+    v->n[0] = v->id;
+    v->n[3] = type;
+    ask_store(v, on_page);
+}
+
+void route_events(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    if (route_wants_stream(r))
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS);
+    else
+        job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
+}
+
+void route_metrics(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    if (route_wants_stream(r))
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS);
+    else
+        job_page(view_of(R, r, a), ASK_METRICS, -1, METRIC_ROWS_MAX, page_steps);
+}
+
+void route_artifacts(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    job_page(view_of(R, r, a), ASK_EVENTS, EV_ARTIFACT, PAGE_MAX, page_product);
+}
+
+void route_checkpoints(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    job_page(view_of(R, r, a), ASK_EVENTS, EV_CHECKPOINT, PAGE_MAX, page_product);
+}
+
+/* ---- logs -------------------------------------------------------------------------------------- */
+
+static void send_log(struct view *v)
+{
+    const struct job *j = control_job(v->R->control, v->id);
+    struct logs *logs = control_logs(v->R->control);
+    int64_t epoch = v->n[0];
+    struct err e;
+    char *buf = malloc(LOG_READ_MAX), next[32];
+    if (!buf) abort();
+    if (!epoch) epoch = logs_last_epoch(logs, v->id, v->rank);
+    int64_t n = logs_read(logs, v->id, epoch, v->rank, v->offset, buf, (size_t)v->limit, &e);
+    /* A live job's first log is on its way: an empty one so far, not a missing one. */
+    bool coming = n < 0 && e.code == ERR_NOT_FOUND && j && (!epoch || epoch >= j->epoch);
+    if (n < 0 && !coming) {
+        route_fail(v->r, &e);
+    } else {
+        if (n < 0) n = 0;
+        bool over = !j || (epoch && epoch < j->epoch) ||
+                    (epoch == j->epoch && !j->attempt && epoch);
+        snprintf(next, sizeof next, "%lld", (long long)(v->offset + n));
+        http_set_header(v->r, "Seqd-Next-Offset", next);
+        if (over && n < v->limit) http_set_header(v->r, "Seqd-Log-End", "true");
+        http_reply(v->r, 200, "text/plain; charset=utf-8", buf, (size_t)n);
+    }
+    free(buf);
+    free(v);
+}
+
+static void on_log_job(void *arg, const struct store_rows *rows)
+{
+    struct view *v = arg;
+    if (rows->n_rows) {
+        v->n[0] = v->n[1];
+        send_log(v);
+        return;
+    }
+    no_such_job(v->r, v->id);
+    free(v);
+}
+
+void route_logs(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    struct view *v = view_of(R, r, a);
+    int64_t rank, epoch;
+    if (route_int(r, "rank", 0, 0, JOB_MAX_RANKS - 1, &rank) ||
+        route_int(r, "epoch", 0, 0, INT64_MAX, &epoch) ||
+        route_int(r, "offset", 0, 0, INT64_MAX / 2, &v->offset) ||
+        route_int(r, "limit", LOG_READ_MAX, 1, LOG_READ_MAX, &v->limit)) {
+        free(v);
+        return;
+    }
+    v->rank = (int32_t)rank;
+    v->n[0] = epoch;
+    if (control_job(R->control, a->id)) {
+        send_log(v);
+        return;
+    }
+    v->ask = ASK_JOB;
+    store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){a->id}, NULL, on_log_job, v);
+    v->n[1] = epoch;
+}
+
+/* ---- nodes and seqd itself --------------------------------------------------------------------- */
+
+void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    const struct nodes *t = control_nodes(R->control);
+    size_t size = 256 + (size_t)t->n * 768;
+    char *out = malloc(size);
+    struct jwrite w;
+    if (!out) abort();
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = 0; i < t->n; i++)
+        doc_node(&w, &t->node[i], control_reserved(R->control, t->node[i].name),
+                 control_now_ms(R->control));
+    jwrite_end(&w);
+    jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", false);
+    jwrite_end(&w);
+    jwrite_finish(&w);
+    route_json(r, 200, out);
+    free(out);
+}
+
+/* This answer itself went through the HTTP thread and the loop: both are alive. */
+void route_livez(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    route_json(r, 200, "{\"status\":\"ok\"}");
+}
+
+static void on_ready(void *arg, const struct store_rows *rows)
+{
+    struct view *v = arg;
+    const struct nodes *t = control_nodes(v->R->control);
+    int up = 0;
+    char text[512];
+    for (int i = 0; i < t->n; i++) up += t->node[i].up;
+    if (http_query(v->r, "verbose"))
+        snprintf(text, sizeof text,
+                 "{\"status\":\"ok\",\"checks\":{\"store\":\"answers\",\"replay\":\"done\","
+                 "\"http\":\"listens\",\"link\":\"listens\"},\"live_jobs\":%d,\"nodes_up\":%d}",
+                 control_n_live(v->R->control), up);
+    else
+        snprintf(text, sizeof text, "{\"status\":\"ok\"}");
+    route_json(v->r, 200, text);
+    free(v);
+}
+
+/* Serving begins after the replay and after both sockets are bound; what can still fail to answer
+ * is the store. */
+void route_readyz(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    ask_job(view_of(R, r, a), on_ready);
+}
+
+void route_version(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    char out[128];
+    snprintf(out, sizeof out, "{\"version\":\"%s\",\"api\":\"v1\"}", R->version);
+    route_json(r, 200, out);
+}
+
+void route_openapi(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    http_reply(r, 200, "application/yaml", openapi_yaml, sizeof openapi_yaml - 1);
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# make demo: the main job of seqd on real text, in minutes. Every step is a command that you can type
+# yourself; nothing here goes round seqctl, curl and kill.
+#   BUILD=build/release    STEPS=60 trains longer or shorter
+set -u
+cd "$(dirname "$0")/.." || exit 2
+REPO=$PWD
+PATH=$REPO/${BUILD:-build/release}:$PATH
+STEPS=${STEPS:-60}
+SPEC=$REPO/client/examples/train-demo.json
+for p in seqd seqctl seqw seqgang seqrank; do
+    command -v "$p" >/dev/null || { echo "demo: $p is not built: run make first"; exit 1; }
+done
+DIR=$(mktemp -d "${TMPDIR:-/tmp}/seqd-demo.XXXXXX") || exit 1
+export SEQD_URL=$DIR/state
+SEQD=
+START=$SECONDS
+
+say() { printf '\n%s\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+run() { show "$@"; "$@"; }
+stop_all() { # whatever happens, leave nothing behind
+    [ -n "$SEQD" ] && kill -INT "$SEQD" 2>/dev/null && wait "$SEQD" 2>/dev/null
+    SEQD=
+}
+fail() {
+    printf '\ndemo: %s\n' "$1"
+    if [ -n "${JOB:-}" ]; then seqctl events "$JOB" 2>/dev/null | tail -n 8; seqctl logs "$JOB" 2>/dev/null | tail -n 8; fi
+    echo "--- the end of $DIR/seqd.log"; tail -n 15 "$DIR/seqd.log" 2>/dev/null
+    stop_all
+    exit 1
+}
+trap stop_all EXIT
+trap 'exit 130' INT TERM
+# All processes beneath one: seqd -> seqw -> seqgang -> seqrank.
+below() {
+    local kid
+    for kid in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do echo "$kid"; below "$kid"; done
+}
+ranks() {
+    local p
+    for p in $(below "$SEQD"); do [ "$(cat "/proc/$p/comm" 2>/dev/null)" = seqrank ] && echo "$p"; done
+}
+field() { seqctl show "$JOB" --field "$1" 2>/dev/null; }
+
+# ---- 1 ------------------------------------------------------------------------------------------
+say "1. Text to learn from: this repository's own sources. Every 12th file is kept for the exam."
+mkdir -p "$DIR/text/train" "$DIR/text/exam" "$DIR/state"
+{ git ls-files '*.c' '*.h' '*.md' 2>/dev/null || true; } | grep . >"$DIR/files" ||
+    find . -path ./build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.md' \) -print | sed 's#^\./##' | sort >"$DIR/files"
+n=0
+while read -r f; do
+    n=$((n + 1)); to=train; [ $((n % 12)) -eq 0 ] && to=exam
+    cp "$f" "$DIR/text/$to/$(echo "$f" | tr / _)"
+done <"$DIR/files"
+cat "$DIR"/text/exam/* | head -c 60000 >"$DIR/text/exam.txt"
+echo "$(ls "$DIR/text/train" | wc -l) files, $(cat "$DIR"/text/train/* | wc -c) bytes; exam: $(wc -c <"$DIR/text/exam.txt") bytes"
+
+# ---- 2 ------------------------------------------------------------------------------------------
+say "2. Start the daemon: loopback only, all state in one directory, one local node."
+show "seqd --dev --state $DIR/state --listen 127.0.0.1:0 &"
+cd "$DIR/text" || exit 1
+seqd --dev --state "$DIR/state" --listen 127.0.0.1:0 >"$DIR/seqd.log" 2>&1 &
+SEQD=$!
+for ((i = 0; i < 200; i++)); do
+    [ -n "$(seqctl nodes -o name 2>/dev/null)" ] && break
+    kill -0 "$SEQD" 2>/dev/null || fail "seqd did not start"
+    sleep 0.1
+done
+ADDRESS=$(sed 's#^http://##' "$DIR/state/address")
+run curl -fsS "http://$ADDRESS/readyz" || fail "seqd is not ready"; echo
+run seqctl nodes || fail "no node"
+
+# ---- 3 ------------------------------------------------------------------------------------------
+say "3. Plan before running: 5 million parameters, sequences of 4096 tokens over 2 ranks."
+TRAIN=("$SPEC" --set 'data.train=[{"path":"train/*","format":"text"}]' --set "train.steps=$STEPS")
+run seqctl plan "${TRAIN[@]}" || fail "the plan was refused"
+
+# ---- 4 ------------------------------------------------------------------------------------------
+say "4. Train, and watch it. Right after the first checkpoint a rank is killed with kill -9;
+   the job starts again from that checkpoint by itself."
+show seqctl submit "${TRAIN[@]}" -o name
+JOB=$(seqctl submit "${TRAIN[@]}" -o name) || fail "the job was refused"
+(
+    while read -r event; do
+        case $event in *'"type": "checkpoint"'*) ;; *) continue ;; esac
+        victim=$(ranks | tail -n 1)
+        kill -9 "$victim" && echo "kill -9 $victim" >"$DIR/killed"
+        break
+    done < <(seqctl events "$JOB" -f -o jsonl 2>/dev/null)
+) &
+KILLER=$!
+show "seqctl watch $JOB"
+if [ -t 1 ]; then seqctl watch "$JOB"
+else seqctl watch "$JOB" | awk '/^step/ { if ($2 % 5 == 0) print substr($0, 1, 100); next } { print }'
+fi
+wait "$KILLER"
+[ "$(field state)" = succeeded ] || fail "the job ended as $(field state)"
+[ -s "$DIR/killed" ] || fail "no rank was killed"
+seqctl events "$JOB" -o jsonl | grep -q '"signal": 9' || fail "the kill left no event"
+echo "this happened meanwhile: $(cat "$DIR/killed"), a seqrank. What seqd wrote down:"
+show "seqctl events $JOB"
+seqctl events "$JOB" | cut -c 1-110
+LOSS=$(field result.loss) ENTROPY=$(field result.unigram_entropy) HF=$(field result.hf)
+printf '\nfinal loss %.3f nats a byte; guessing by letter frequencies (unigram entropy) gives %.3f\n' "$LOSS" "$ENTROPY"
+awk -v l="$LOSS" -v e="$ENTROPY" 'BEGIN { exit !(l > 0 && l < 0.9 * e) }' || fail "the loss is not clearly below the unigram entropy"
+echo "bytes sent == formula: $(field last_metrics.ledger_ok); memory held $(field last_metrics.memory.high) bytes, planned $(field last_metrics.memory.planned)"
+
+# ---- 5 ------------------------------------------------------------------------------------------
+MODEL="model={\"path\":\"$HF\"}"
+say "5. Exam: score the text it has never seen."
+run seqctl submit "$REPO/client/examples/score-tiny.json" --set "$MODEL" --set input.path=exam.txt --set data.seq_len=4096 --name exam --wait || fail "score"
+JOB=$(seqctl ls --limit 1 -o name)
+printf 'nats a byte %.3f, perplexity %.2f, bits a byte %.3f\n' "$(field result.nll)" "$(field result.ppl)" "$(field result.bits_per_byte)"
+
+# ---- 6 ------------------------------------------------------------------------------------------
+say "6. Let it write."
+run seqctl submit "$REPO/client/examples/generate-tiny.json" --set "$MODEL" --set sampling.max_tokens=200 --set sampling.temperature=0.6 --name sample --wait || fail "generate"
+JOB=$(seqctl ls --limit 1 -o name)
+echo "--- static int $(field result.text | tr -cd '[:print:]\n\t')"
+echo "---"
+
+# ---- 7 ------------------------------------------------------------------------------------------
+say "7. Prove that the number of ranks does not change the model: 2048 tokens, loss and every gradient."
+for p in 2 4; do
+    run seqctl verify "${TRAIN[@]}" --set "$MODEL" --set verify.max_tokens=2048 --set parallel.sp=$p --set resources.ranks=$p || fail "verify"
+done
+
+# ---- 8 ------------------------------------------------------------------------------------------
+say "8. Stop with Ctrl-C."
+PIDS="$SEQD $(below "$SEQD" | tr '\n' ' ')"
+show "kill -INT $SEQD        # the same as Ctrl-C; processes now: $PIDS"
+kill -INT "$SEQD"; wait "$SEQD"; rc=$?; SEQD=
+[ "$rc" -eq 0 ] || fail "seqd ended with status $rc"
+left=; for p in $PIDS; do kill -0 "$p" 2>/dev/null && left="$left $p"; done
+[ -z "$left" ] || fail "still running:$left"
+echo "no process is left"
+
+say "The model: $HF
+   python3 -c 'import transformers; print(transformers.LlamaForCausalLM.from_pretrained(\"$HF\"))'
+Everything of this demo is in $DIR: rm -r it when you have seen enough.
+Done in $((SECONDS - START)) s. Next: README.md, client/examples/, seqctl help."

@@ -1,0 +1,309 @@
+/* What the ring costs: hops against memcpy, two ranks against one rank of two threads, and how much
+ * of an injected latency stays exposed. Ratios for people, one JSON line each for programs. Times
+ * are the best of a few rounds: other work on the machine only ever adds. */
+#include <math.h>
+#include <time.h>
+#include "kernels/backend.h"
+#include "tests/ranks.h"
+#include "worker/sp/sp.h"
+
+enum { MAX_P = 8 };
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void must(int rc, const struct err *e)
+{
+    if (rc == 0) return;
+    fprintf(stderr, "bench_ring: %s\n", e->text);
+    exit(1);
+}
+
+/* ---- hops ------------------------------------------------------------------------------------ */
+
+struct hops {
+    int64_t size;
+    int n_rounds;
+    double best_s; /* of one hop, rank 0 */
+    char *in[2];
+};
+
+static void hops_body(struct ranks *g, int rank, void *arg)
+{
+    struct hops *h = arg;
+    struct err e;
+    struct comm *c = g->comm[rank];
+    for (int k = 0; k < h->n_rounds; k++) {
+        struct comm_ticket t;
+        struct comm_xfer x = {.purpose = PURPOSE_RING_KV,
+                              .channel = CHANNEL_KV,
+                              .send_to = !rank,
+                              .recv_from = !rank,
+                              .send = comm_segment(c),
+                              .recv = h->in[rank],
+                              .send_size = h->size,
+                              .recv_size = h->size};
+        double t0 = now_s();
+        must(comm_sendrecv(c, &x, &t, &e), &e);
+        must(comm_wait(c, &t, &e), &e);
+        double s = now_s() - t0;
+        if (rank == 0 && s < h->best_s) h->best_s = s;
+    }
+}
+
+static double memcpy_best_s(char *dst, const char *src, int64_t size, int n_rounds)
+{
+    double best = INFINITY;
+    for (int k = 0; k < n_rounds; k++) {
+        double t0 = now_s();
+        memcpy(dst, src, (size_t)size);
+        best = fmin(best, now_s() - t0);
+        if (dst[size - 1] != src[size - 1]) exit(1); /* the copy is used */
+    }
+    return best;
+}
+
+static void bench_hops(void)
+{
+    printf("\none hop between two ranks, both directions at once\n");
+    printf("%12s %12s %10s %12s\n", "bytes", "us per hop", "GB/s", "of memcpy");
+    for (int64_t size = 4096; size <= 16 << 20; size *= 16) {
+        struct hops h = {.size = size, .n_rounds = size > 1 << 20 ? 30 : 300, .best_s = INFINITY};
+        struct ranks g;
+        ranks_open(&g, 2, size, NULL);
+        for (int r = 0; r < 2; r++) {
+            h.in[r] = malloc((size_t)size);
+            memset(h.in[r], 1, (size_t)size);
+            memset(comm_segment(g.comm[r]), 1, (size_t)size);
+        }
+        ranks_run(&g, hops_body, &h);
+        double copy_s = memcpy_best_s(h.in[0], h.in[1], size, h.n_rounds);
+        double rate = (double)size / h.best_s * 1e-9, ratio = copy_s / h.best_s;
+        printf("%12lld %12.1f %10.2f %12.2f\n", (long long)size, h.best_s * 1e6, rate, ratio);
+        printf("{\"bench\":\"hop\",\"bytes\":%lld,\"us\":%.2f,\"gb_s\":%.3f,\"of_memcpy\":%.3f}\n",
+               (long long)size, h.best_s * 1e6, rate, ratio);
+        free(h.in[0]);
+        free(h.in[1]);
+        ranks_close(&g);
+    }
+}
+
+/* ---- gradient sums --------------------------------------------------------------------------- */
+
+struct sums {
+    int64_t n;
+    float *x[MAX_P];
+    double best_s;
+};
+
+static void sums_body(struct ranks *g, int rank, void *arg)
+{
+    struct sums *s = arg;
+    struct err e;
+    for (int k = 0; k < 5; k++) {
+        double t0 = now_s();
+        must(comm_sum_f32(g->comm[rank], PURPOSE_GRAD, s->x[rank], s->n,
+                          comm_segment(g->comm[rank]), &e),
+             &e);
+        if (rank == 0) s->best_s = fmin(s->best_s, now_s() - t0);
+    }
+}
+
+static void bench_sums(void)
+{
+    printf("\nsum of 5 M gradients over ranks\n%8s %10s %22s\n", "ranks", "ms",
+           "sent per rank, GB/s");
+    for (int P = 2; P <= 4; P *= 2) {
+        struct sums s = {.n = (int64_t)5 << 20, .best_s = INFINITY};
+        struct ranks g;
+        ranks_open(&g, P, comm_bounce_size(P), NULL);
+        for (int r = 0; r < P; r++) s.x[r] = calloc((size_t)s.n, 4);
+        ranks_run(&g, sums_body, &s);
+        double rate = 2.0 * (P - 1) / P * (double)s.n * 4 / s.best_s * 1e-9;
+        printf("%8d %10.2f %22.2f\n", P, s.best_s * 1e3, rate);
+        printf("{\"bench\":\"sum_f32\",\"ranks\":%d,\"floats\":%lld,\"ms\":%.3f,\"gb_s\":%.3f}\n",
+               P, (long long)s.n, s.best_s * 1e3, rate);
+        for (int r = 0; r < P; r++) free(s.x[r]);
+        ranks_close(&g);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+struct attn {
+    int P, n_threads, n_rounds;
+    int64_t S, H, Hk, D, delay_us;
+    enum layout_id layout;
+    double fwd_s, bwd_s; /* until the last rank is done, best */
+    pthread_barrier_t gate;
+};
+
+struct attn_rank {
+    struct sp sp;
+    struct sp_fwd_args fwd;
+    struct sp_bwd_args bwd;
+    float *block;
+    int64_t *lo, *hi;
+};
+
+static float *take(float **at, int64_t n)
+{
+    float *p = *at;
+    *at += (n + 15) / 16 * 16;
+    return p;
+}
+
+static void attn_place(struct attn_rank *x, const struct attn *a)
+{
+    int64_t T = x->sp.shard.T, q = a->H * a->D, kv = 2 * a->Hk * a->D;
+    int64_t n = T * (4 * q + 2 * kv + 3 * a->H) + 256;
+    float *at = x->block = aligned_alloc(64, (size_t)((n * 4 + 63) / 64 * 64));
+    for (int64_t i = 0; i < n; i++) at[i] = (float)((i * 7919) % 1000) * 1e-3f - 0.5f;
+    struct tensor tq = tensor_f32(take(&at, T * q), T, q, q),
+                  tkv = tensor_f32(take(&at, T * kv), T, kv, kv);
+    struct tensor to = tensor_f32(take(&at, T * q), T, q, q),
+                  tdo = tensor_f32(take(&at, T * q), T, q, q);
+    struct tensor tdq = tensor_f32(take(&at, T * q), T, q, q),
+                  tdkv = tensor_f32(take(&at, T * kv), T, kv, kv);
+    float *lse = take(&at, a->H * T);
+    x->sp.buf.m = take(&at, a->H * T);
+    x->sp.buf.delta = take(&at, a->H * T);
+    x->lo = calloc((size_t)T, 8);
+    x->hi = calloc((size_t)T, 8);
+    for (int64_t i = 0; i < T; i++) {
+        int64_t p = shard_pos(&x->sp.shard, i);
+        x->hi[i] = p < a->S ? p + 1 : 0; /* causal, one document */
+    }
+    x->fwd = (struct sp_fwd_args){tq, tkv, to, lse, x->lo, x->hi};
+    x->bwd = (struct sp_bwd_args){tq, tkv, to, tdo, lse, tdq, tdkv, x->lo, x->hi};
+}
+
+static void attn_body(struct ranks *g, int rank, void *arg)
+{
+    struct attn *a = arg;
+    struct attn_rank x = {0};
+    struct err e;
+    struct be_options o = {.device = "cpu", .n_threads = a->n_threads};
+    x.sp.be = be_open(&o, &e);
+    must(x.sp.be ? 0 : -1, &e);
+    x.sp.ops = sp_find(a->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA);
+    x.sp.comm = a->P == 1 ? NULL : g->comm[rank];
+    x.sp.shape = (struct sp_attn_shape){a->H, a->Hk, a->D, (float)(1 / sqrt((double)a->D))};
+    must(shard_init(&x.sp.shard, a->S, a->P, rank, a->layout, false, &e), &e);
+    attn_place(&x, a);
+    float *seg = comm_segment(g->comm[rank]);
+    int64_t n = x.sp.shard.T * 2 * a->Hk * a->D;
+    for (int k = 0; k < 2; k++) {
+        x.sp.buf.kv[k] = seg + k * n;
+        x.sp.buf.dkv[k] = seg + (2 + k) * n;
+    }
+    for (int k = 0; k < a->n_rounds; k++) {
+        pthread_barrier_wait(&a->gate); /* not comm_barrier: it would be late by the delay, too */
+        double t0 = now_s();
+        must(x.sp.ops->attn_fwd(&x.sp, &x.fwd, &e), &e);
+        pthread_barrier_wait(&a->gate);
+        double t1 = now_s();
+        must(x.sp.ops->attn_bwd(&x.sp, &x.bwd, &e), &e);
+        pthread_barrier_wait(&a->gate);
+        double t2 = now_s();
+        if (rank == 0) {
+            a->fwd_s = fmin(a->fwd_s, t1 - t0);
+            a->bwd_s = fmin(a->bwd_s, t2 - t1);
+        }
+    }
+    be_close(x.sp.be);
+    free(x.block);
+    free(x.lo);
+    free(x.hi);
+}
+
+static void attn_run(struct attn *a)
+{
+    struct shard sh;
+    struct ranks g;
+    struct err e;
+    must(shard_init(&sh, a->S, a->P, 0, a->layout, false, &e), &e);
+    a->fwd_s = a->bwd_s = INFINITY;
+    ranks_open(&g, a->P, 4 * sh.T * 2 * a->Hk * a->D * 4,
+               &(struct comm_options){.delay_seed = 1, .delay_max_us = a->delay_us});
+    pthread_barrier_init(&a->gate, NULL, (unsigned)a->P);
+    ranks_run(&g, attn_body, a);
+    pthread_barrier_destroy(&a->gate);
+    ranks_close(&g);
+}
+
+static void bench_two_ranks(void)
+{
+    printf("\ncausal attention, 8 heads of 64, 4 KV heads: 2 ranks x 1 thread against 1 rank x 2 "
+           "threads\n");
+    printf("%8s %12s %10s %10s %10s %10s\n", "S", "layout", "fwd ms", "bwd ms", "fwd ratio",
+           "bwd ratio");
+    for (int64_t S = 1024; S <= 2048; S *= 2) {
+        struct attn one = {.P = 1,
+                           .n_threads = 2,
+                           .n_rounds = 3,
+                           .S = S,
+                           .H = 8,
+                           .Hk = 4,
+                           .D = 64,
+                           .layout = LAYOUT_CONTIGUOUS};
+        attn_run(&one);
+        for (int layout = LAYOUT_CONTIGUOUS; layout <= LAYOUT_ZIGZAG; layout++) {
+            struct attn two = one;
+            const char *name = layout == LAYOUT_ZIGZAG ? "zigzag" : "contiguous";
+            two.P = 2;
+            two.n_threads = 1;
+            two.layout = (enum layout_id)layout;
+            attn_run(&two);
+            double f = one.fwd_s / two.fwd_s, b = one.bwd_s / two.bwd_s;
+            printf("%8lld %12s %10.2f %10.2f %10.2f %10.2f\n", (long long)S, name, two.fwd_s * 1e3,
+                   two.bwd_s * 1e3, f, b);
+            printf("{\"bench\":\"ring_attention\",\"seq\":%lld,\"ranks\":2,\"layout\":\"%s\",\"fwd_"
+                   "ms\":%.3f,"
+                   "\"bwd_ms\":%.3f,\"fwd_efficiency\":%.3f,\"bwd_efficiency\":%.3f}\n",
+                   (long long)S, name, two.fwd_s * 1e3, two.bwd_s * 1e3, f, b);
+        }
+    }
+}
+
+/* Every message late by up to delay_us. The ring posts its hop, then computes: a forward hop hides
+ * behind its step, and so does a KV hop of the backward; a dKV hop cannot set out before its step is
+ * done, so the backward grows by it. */
+static void bench_overlap(void)
+{
+    printf("\ninjected latency, 2 ranks, S 2048, zigzag\n");
+    printf("%10s %10s %10s %12s %12s\n", "max us", "fwd ms", "bwd ms", "fwd +ms", "bwd +ms");
+    struct attn a = {.P = 2,
+                     .n_threads = 1,
+                     .n_rounds = 5,
+                     .S = 2048,
+                     .H = 8,
+                     .Hk = 4,
+                     .D = 64,
+                     .layout = LAYOUT_ZIGZAG};
+    attn_run(&a);
+    double fwd0 = a.fwd_s, bwd0 = a.bwd_s;
+    for (int64_t delay_us = 1000; delay_us <= 16000; delay_us *= 4) {
+        a.delay_us = delay_us;
+        attn_run(&a);
+        double f = (a.fwd_s - fwd0) * 1e3, b = (a.bwd_s - bwd0) * 1e3;
+        printf("%10lld %10.2f %10.2f %12.2f %12.2f\n", (long long)delay_us, a.fwd_s * 1e3,
+               a.bwd_s * 1e3, f, b);
+        printf("{\"bench\":\"ring_overlap\",\"delay_max_us\":%lld,\"fwd_ms\":%.3f,\"bwd_ms\":%.3f,"
+               "\"fwd_added_ms\":%.3f,\"bwd_added_ms\":%.3f}\n",
+               (long long)delay_us, a.fwd_s * 1e3, a.bwd_s * 1e3, f, b);
+    }
+}
+
+int main(void)
+{
+    bench_hops();
+    bench_sums();
+    bench_two_ranks();
+    bench_overlap();
+    return 0;
+}

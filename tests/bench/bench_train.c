@@ -1,0 +1,162 @@
+/* bench_train: whole steps, training and prefill, on one rank of two threads and two ranks of one.
+ *
+ * The model is the demo's (about 5 M parameters). Speeds are tokens/s and GFLOP/s by the plan's own
+ * count (causal attention counted once, recomputation not counted), as a fraction of the multiply-add
+ * peak measured in the same run. Two-rank efficiency is the ratio of the two ways on one row. Each
+ * figure is the best of a few steps: other programs on the machine only ever add time. */
+#include "tests/bench/peak.h"
+#include "tests/engine.h"
+
+enum { STEPS = 3 };
+
+static struct job_spec spec;
+
+static void demo_spec(int64_t S, int threads)
+{
+    engine_spec(&spec, S);
+    spec.model.shape = (struct model_shape){.n_layers = 6,
+                                            .width = 256,
+                                            .n_heads = 4,
+                                            .n_kv_heads = 2,
+                                            .head_dim = 64,
+                                            .ffn_width = 768,
+                                            .vocab = 258,
+                                            .norm_eps = 1e-5,
+                                            .rope_theta = 10000};
+    spec.resources.threads = threads;
+    spec.train.steps = STEPS + 1;
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+struct clock {
+    double start, best;
+};
+
+static void step_begins(struct train *t, int rank, void *arg)
+{
+    struct clock *c = arg;
+    if (rank == 0) c->start = peak_now_s();
+}
+
+static void step_ended(struct train *t, int rank, void *arg)
+{
+    struct clock *c = arg;
+    if (rank == 0 && t->step > 1)
+        c->best = fmin(c->best, peak_now_s() - c->start); /* 1st: cold pages */
+}
+
+static double train_seconds(int64_t S, int P, int threads, double *flops)
+{
+    struct synth y = {.S = S, .vocab = 258};
+    struct clock c = {.best = INFINITY};
+    demo_spec(S, threads);
+    struct engine_run r = {.P = P,
+                           .steps = STEPS + 1,
+                           .source = {synth_batch, synth_targets, &y},
+                           .before_step = step_begins,
+                           .after_step = step_ended,
+                           .arg = &c};
+    engine_go(&r, &spec);
+    *flops = r.plan.flops;
+    engine_free(&r);
+    return c.best;
+}
+
+/* ---- prefill --------------------------------------------------------------------------------- */
+
+struct prefill {
+    struct plan plan;
+    struct synth synth;
+    int P;
+    double best;
+};
+
+static void prefill_body(struct ranks *g, int rank, void *arg)
+{
+    struct prefill *f = arg;
+    struct err e = {0};
+    struct model *m = calloc(1, sizeof *m);
+    void *arena = engine_pages(f->plan.arena_size);
+    struct be *be = engine_be(&f->plan, arena, NULL);
+    struct comm *comm = g ? g->comm[rank] : NULL;
+    struct model_options o = {.shape = &spec.model.shape,
+                              .plan = &f->plan,
+                              .arena = arena,
+                              .segment = comm ? comm_segment(comm) : NULL,
+                              .be = be,
+                              .comm = comm,
+                              .rank = rank,
+                              .n_ranks = f->P};
+    if (!m || model_init(m, &o, &e)) goto out;
+    model_random(m, 1);
+    synth_batch(&f->synth, &m->sp.shard, 0, &m->batch, &e);
+    for (int k = 0; k <= STEPS; k++) {
+        double start = peak_now_s();
+        if (model_forward(m, &m->batch, &e)) break;
+        if (rank == 0 && k) f->best = fmin(f->best, peak_now_s() - start);
+    }
+out:
+    if (e.code != ERR_NONE) fprintf(stderr, "bench_train: rank %d: %s\n", rank, e.text);
+    be_close(be);
+    munmap(arena, (size_t)f->plan.arena_size);
+    free(m);
+}
+
+static double prefill_seconds(int64_t S, int P, int threads, double *flops)
+{
+    struct err e = {0};
+    struct prefill f = {.synth = {.S = S, .vocab = 258}, .P = P, .best = INFINITY};
+    demo_spec(S, threads);
+    spec.kind = JOB_GENERATE;
+    spec.sampling.max_tokens = 16;
+    spec.parallel.sp = P;
+    if (plan_make(&spec, 0, &f.plan, &e)) {
+        fprintf(stderr, "bench_train: %s\n", e.text);
+        exit(1);
+    }
+    *flops = f.plan.flops;
+    if (P == 1) {
+        prefill_body(NULL, 0, &f);
+        return f.best;
+    }
+    struct ranks g;
+    ranks_open(&g, P, f.plan.segment_size, &(struct comm_options){0});
+    ranks_run(&g, prefill_body, &f);
+    ranks_close(&g);
+    return f.best;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+typedef double seconds_of(int64_t S, int P, int threads, double *flops);
+
+static void row(const char *what, seconds_of *run, int64_t S, double peak)
+{
+    double flops, one = run(S, 1, 2, &flops), two = run(S, 2, 1, &flops);
+    const struct {
+        const char *way;
+        double s;
+    } ways[] = {{"1 rank x 2 threads", one}, {"2 ranks x 1 thread", two}};
+    for (int i = 0; i < 2; i++) {
+        double rate = flops / ways[i].s * 1e-9;
+        printf("%-8s S %5lld  %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of peak %9.1f ms", what,
+               (long long)S, ways[i].way, (double)S / ways[i].s, rate, rate / peak,
+               ways[i].s * 1e3);
+        if (i) printf("   two ranks / one: %.2f", one / two);
+        printf(
+            "\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"tokens_s\":%.0f,\"gflops\":%.1f,"
+            "\"of_peak\":%.3f}\n",
+            what, (long long)S, ways[i].way, (double)S / ways[i].s, rate, rate / peak);
+        fflush(stdout);
+    }
+}
+
+int main(void)
+{
+    const double peak = peak_gflops(2);
+    printf("peak of two cores: %.0f GFLOP/s (fp32 multiply-add, measured)\n", peak);
+    for (int64_t S = 1024; S <= 8192; S *= 2) row("train", train_seconds, S, peak);
+    for (int64_t S = 1024; S <= 8192; S *= 2) row("prefill", prefill_seconds, S, peak);
+    return 0;
+}

@@ -1,0 +1,94 @@
+/* peak.h: the multiply-add peak of this machine, measured with nothing but registers in the loop. */
+#ifndef SEQD_BENCH_PEAK_H
+#define SEQD_BENCH_PEAK_H
+
+#include <math.h>
+#include <stdint.h>
+#include <time.h>
+#include "kernels/cpu/pool.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static inline double peak_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+#define PEAK_STEPS 200000
+
+#if defined(__x86_64__)
+#define PEAK_ACC 24
+__attribute__((target("avx512f"))) static inline double peak_avx512(void)
+{
+    __m512 acc[PEAK_ACC], x = _mm512_set1_ps(1e-9f), y = _mm512_set1_ps(0.999f);
+#pragma GCC unroll 24
+    for (int i = 0; i < PEAK_ACC; i++) acc[i] = _mm512_set1_ps((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < PEAK_ACC; i++) {
+            acc[i] = _mm512_fmadd_ps(acc[i], y, x);
+            __asm__ volatile("" : "+v"(acc[i])); /* stays in its register */
+        }
+    }
+#pragma GCC unroll 24
+    for (int i = 1; i < PEAK_ACC; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    volatile float keep = _mm512_reduce_add_ps(acc[0]);
+    (void)keep;
+    return 2.0 * 16 * PEAK_ACC * PEAK_STEPS;
+}
+#endif
+
+/* Without AVX-512: products and sums in the compiler's vectors of 4. */
+static inline double peak_portable(void)
+{
+    typedef float v4 __attribute__((vector_size(16)));
+    v4 acc[12], x = {1e-9f, 1e-9f, 1e-9f, 1e-9f}, y = {0.9f, 0.9f, 0.9f, 0.9f};
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) acc[i] = x * (float)i;
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++) {
+            acc[i] = acc[i] * y + x;
+#if defined(__x86_64__)
+            __asm__ volatile("" : "+x"(acc[i]));
+#endif
+        }
+    }
+    volatile float keep = 0;
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) keep += acc[i][0];
+    return 2.0 * 4 * 12 * PEAK_STEPS;
+}
+
+static inline double peak_work(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return peak_avx512();
+#endif
+    return peak_portable();
+}
+
+static inline void peak_task(void *arg, int64_t task, int worker)
+{
+    ((double *)arg)[task] = peak_work();
+}
+
+/* GFLOP/s, the best of many short runs on n_threads cores. */
+static inline double peak_gflops(int n_threads)
+{
+    struct pool *p = pool_open(n_threads, NULL);
+    double best = INFINITY, work[POOL_MAX_THREADS], sum = 0;
+    for (int r = 0; r < 400; r++) {
+        double t = peak_now_s();
+        pool_run(p, peak_task, work, n_threads);
+        best = fmin(best, peak_now_s() - t);
+    }
+    for (int i = 0; i < n_threads; i++) sum += work[i];
+    pool_close(p);
+    return sum / best * 1e-9;
+}
+
+#endif

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
+#   JOBS=n        parallel compilation (default: the cores)
+#   SKIP="e2e kill asan mutants"   leave parts out while working; CI leaves out nothing
+set -u
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+passed=0 failed=0
+start=$SECONDS
+skip() { case " ${SKIP:-} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+note() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - start)); }
+
+# One check that is a command: passes or fails as a whole.
+one() {
+    local name=$1; shift
+    if "$@"; then passed=$((passed + 1)); echo "ok   $name"
+    else failed=$((failed + 1)); echo "FAIL $name"; fi
+}
+# A script or runner whose last "N passed, N failed" counts.
+count() {
+    local log line rc
+    log=$(mktemp)
+    "$@" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
+    line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
+    rm -f "$log"
+    if [ -z "$line" ]; then failed=$((failed + 1)); echo "FAIL $* (printed no result, status $rc)"; return; fi
+    passed=$((passed + ${line%% passed*}))
+    line=${line#*, }; failed=$((failed + ${line%% failed*}))
+    if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
+}
+
+note "build"
+make -s -j"$jobs" all tests || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
+note "structure"
+one check-layers make -s check-layers
+one check-headers make -s check-headers
+note "unit tests"
+count tests/run.sh release
+if ! skip asan; then
+    note "unit tests under ASan and UBSan"
+    if make -s -j"$jobs" MODE=asan all tests; then
+        SEQD_TEST_SMALL=1 count tests/run.sh asan
+    else one asan-build false; fi
+fi
+if ! skip mutants; then
+    note "mutants: every injected fault must be caught"
+    if make -s -j"$jobs" MODE=mutants all build/mutants/tests/test_attention build/mutants/tests/test_data \
+        build/mutants/tests/test_verify build/mutants/tests/test_rank; then
+        SEQD_TEST_MUTANTS=1 count tests/run.sh mutants test_attention test_data test_verify test_rank
+    else one mutants-build false; fi
+fi
+if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
+if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
+note "result"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

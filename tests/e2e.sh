@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# The whole story through the public interface: seqd --dev, seqctl and curl, tiny models.
+#   BUILD=build/release   KEEP=1 keeps the state directory
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/lib.sh
+lib_start e2e
+EXAMPLES=$PWD/client/examples
+
+MODEL='{"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}}'
+DATA='{"train": [{"path": "text.txt", "format": "text"}], "seq_len": 512}'
+RING='"parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"}, "resources": {"ranks": 2, "threads": 1}'
+TRAIN="{\"kind\": \"train\", \"name\": \"e2e\", \"model\": $MODEL, \"data\": $DATA, $RING, \"train\": {\"steps\": 40}, \"optim\": {\"lr\": 0.003}, \"checkpoint\": {\"every_steps\": 10}, \"seed\": 1}"
+
+base() { head -n 1 "$STATE/address" | sed 's#^\(http://\)\{0,1\}#http://#'; }
+post() { # PATH BODY [curl options]: prints the body, then the status on a line of its own
+    local path=$1 body=$2; shift 2
+    printf '%s' "$body" | curl -sS -w '\n%{http_code}\n' -H 'Content-Type: application/json' "$@" --data-binary @- "$(base)$path"
+}
+answers() { # NAME STATUS REGEX PATH BODY [curl options]
+    local name=$1 want=$2 re=$3 path=$4 body=$5; shift 5
+    post "$path" "$body" "$@" >"$T/out" 2>&1
+    if [ "$(tail -n 1 "$T/out")" != "$want" ]; then bad "$name: status $(tail -n 1 "$T/out"), want $want" "$T/out"
+    elif ! grep -qE -- "$re" "$T/out"; then bad "$name: does not say /$re/" "$T/out"
+    else ok "$name"; fi
+}
+submit() { # VARIANT of the training spec by --set words
+    printf '%s' "$TRAIN" | seqctl submit - "$@"
+}
+
+# ---- start ------------------------------------------------------------------------------------
+make_text 200000 >"$T/data/text.txt"
+make_text 300000 | tail -c 5000 >"$T/data/held.txt"
+seqd_start || { lib_end; exit 1; }
+ok "seqd starts on a free port and its node joins"
+check "readyz" curl -fsS "$(base)/readyz"
+check "livez" curl -fsS "$(base)/livez"
+says "openapi" '^openapi: ' curl -fsS "$(base)/openapi.yaml"
+says "version" 'seqd' seqctl version
+says "nodes" 'up' seqctl nodes
+says "an empty list" 'no jobs' seqctl ls
+
+# A second seqd on the same port or state must not start.
+port=$(base); port=${port##*:}
+refuse "port in use" 1 "$port" timeout 20 "$BIN/seqd" --dev --state "$T/other" --listen "127.0.0.1:$port"
+refuse "state directory in use" 1 'state|lock|another' timeout 20 "$BIN/seqd" --dev --state "$STATE" --listen 127.0.0.1:0
+
+# ---- plan and train ---------------------------------------------------------------------------
+printf '%s' "$TRAIN" >"$T/train.json"
+says "plan" 'ring_kv' seqctl plan "$T/train.json"
+planned=$(seqctl plan "$T/train.json" -o json | grep -o '"total_bytes": [0-9]*' | head -n 1 | grep -o '[0-9]*$')
+id=$(submit -o name -q)
+check "submit answers with an id" test "$id" -gt 0
+check "watch to the end" seqctl watch "$id" --timeout 60
+says "watch in a pipe has a line a step" 'step 40  loss' cat "$T/out"
+same "state" "$(field "$id" state)" succeeded
+same "steps" "$(field "$id" step)" 40
+same "memory == plan" "$(field "$id" last_metrics.memory.high)" "$planned"
+same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
+sha=$(field "$id" result.weights_sha256); hf=$(field "$id" result.hf)
+check "weights have a digest" test "${#sha}" -eq 64
+check "model directory is there" test -s "$hf/model.safetensors" -a -s "$hf/config.json"
+says "events" 'checkpoint' seqctl events "$id"
+same "one event stream line per step" "$(seqctl metrics "$id" -o jsonl | grep -c '"step":')" 40
+says "logs" '.' seqctl logs "$id"
+says "checkpoints" 'step-' seqctl checkpoints "$id" -o name
+check "artifacts list" seqctl artifacts "$id"
+says "ls" 'succeeded' seqctl ls --state succeeded
+says "show" 'memory .*== plan' seqctl show "$id"
+says "explain" 'succeeded' seqctl explain "$id"
+again=$(submit -o name -q); seqctl watch "$again" -q --timeout 60 >/dev/null 2>&1
+same "the same job again has the same weights" "$(field "$again" result.weights_sha256)" "$sha"
+
+# Streams: what was seen is not sent again.
+first=$(curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/events" | grep '^id:' | sed -n 2p | tr -d 'id: \r')
+curl -sSN -H 'Accept: text/event-stream' -H "Last-Event-ID: $first" "$(base)/v1/jobs/$id/events" >"$T/rest"
+curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/events" >"$T/whole"
+same "events after Last-Event-ID" "$(grep -c '^data: {"seq' "$T/rest")" "$(($(grep -c '^data: {"seq' "$T/whole") - 2))"
+check "streams end with the state" grep -A1 '^event: end' "$T/rest"
+curl -sSN -H 'Accept: text/event-stream' -H "Last-Event-ID: $(grep '^id:' <(curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/metrics") | sed -n 30p | tr -d 'id: \r')" "$(base)/v1/jobs/$id/metrics" >"$T/rest"
+same "metrics after Last-Event-ID" "$(grep -c '^data: {"step' "$T/rest")" 10
+
+# Idempotency: one key, one job; another body under the same key is refused.
+key='Idempotency-Key: "e2e-1"'
+one=$(post /v1/jobs "$TRAIN" -H "$key" | grep -o '"id":[0-9]*' | head -n 1)
+two=$(post /v1/jobs "$TRAIN" -H "$key" | grep -o '"id":[0-9]*' | head -n 1)
+same "a repeated submit is one job" "$two" "$one"
+answers "a key with another body" 422 'key' /v1/jobs "${TRAIN/\"seed\": 1/\"seed\": 2}" -H "$key"
+seqctl cancel "${one#*:}" --wait -q >/dev/null 2>&1
+
+# ---- resume, score, generate, verify ------------------------------------------------------------
+step20=$(seqctl checkpoints "$id" -o name | grep -E 'step-0*20$')
+resumed=$(submit -o name -q --set "checkpoint.resume=$step20")
+seqctl watch "$resumed" -q --timeout 60 >/dev/null 2>&1
+same "resumed from step 20: the same weights" "$(field "$resumed" result.weights_sha256)" "$sha"
+SCORE="{\"kind\": \"score\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"path\": \"held.txt\", \"format\": \"text\"}, \"data\": {\"seq_len\": 512}, $RING}"
+score=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait 2>"$T/out") && ok "score" || bad "score" "$T/out"
+check "perplexity below that of chance" awk -v p="$(field "$score" result.ppl)" 'BEGIN { exit !(p > 1 && p < 250) }'
+one_rank=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local --set parallel.layout=auto 2>"$T/out")
+check "score on 1 rank agrees to 1e-6" awk -v a="$(field "$score" result.nll)" -v b="$(field "$one_rank" result.nll)" 'BEGIN { d = a - b; exit !(b > 0 && d * d <= b * b * 1e-12) }'
+GEN="{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"prompt\": \"static int \"}, \"sampling\": {\"temperature\": 0, \"max_tokens\": 24}, \"parallel\": {\"strategy\": \"rsa\", \"sp\": 2}, \"resources\": {\"ranks\": 2}}"
+gen=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait 2>"$T/out") && ok "generate" || bad "generate" "$T/out"
+same "24 tokens" "$(field "$gen" result.n_tokens)" 24
+gen1=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local 2>"$T/out")
+same "1 rank writes the same text" "$(field "$gen1" result.text)" "$(field "$gen" result.text)"
+check "generate.jsonl" seqctl artifacts "$gen" generate.jsonl --file "$T/generate.jsonl"
+says "verify: 3 ranks == 1" '3 ranks == 1 rank' seqctl verify "$T/train.json" --set parallel.sp=3 --set resources.ranks=3 --set verify.max_tokens=500
+verify=$(seqctl ls --limit 1 -o name)
+says "verify keeps both gradient sets" 'grads-sp1' seqctl artifacts "$verify" -o name
+check "a gradient set can be fetched" seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/grads"
+same "its digest" "$(sha256sum <"$T/grads" | cut -c 1-64)" \
+    "$(seqctl artifacts "$verify" -o jsonl | grep grads-sp1.safetensors | grep -o '"sha256": "[0-9a-f]*' | tail -c 65)"
+
+# ---- cancel -----------------------------------------------------------------------------------
+long=$(submit -o name -q --set train.steps=100000)
+wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout 30 || bad "cancel: the job does not step"
+same "state" "$(field "$long" state)" cancelled
+check "its ranks are gone" until_ok 50 no_gang
+refuse "waiting for a cancelled job" 11 'cancelled' seqctl watch "$long"
+check "cancel again changes nothing" seqctl cancel "$long"
+big=$(submit -o name -q --set train.steps=100000 --set resources.ranks=8 --set parallel.sp=8)
+wait_event "$big" assign 1
+queued=$(submit -o name -q --set resources.ranks=8 --set parallel.sp=8 --set priority=10)
+says "a queued job says why" 'slot|rank' seqctl explain "$queued"
+seqctl cancel "$queued" -q >/dev/null; same "cancelled while queued" "$(field "$queued" state)" cancelled
+seqctl cancel "$big" --wait -q --timeout 30 >/dev/null
+
+# ---- bad input ----------------------------------------------------------------------------------
+answers "malformed JSON" 400 'line|column|JSON' /v1/jobs '{"kind": "train",'
+answers "a body that is no object" 400 'object' /v1/jobs '[1,2]'
+answers "duplicate keys" 400 'duplicate' /v1/jobs '{"kind":"train","kind":"score"}'
+answers "deep nesting" 400 'deep|nest|level' /v1/jobs "$(printf '[%.0s' {1..3000})"
+answers "invalid UTF-8" 400 'UTF-8|JSON' /v1/jobs $'{"name":"\xff"}'
+answers "a string of 70 KB" 413 '64 KiB|65536|limit' /v1/jobs "{\"kind\":\"train\",\"model\":{\"path\":\"$(head -c 70000 /dev/zero | tr '\0' a)\"}}"
+head -c 1200000 /dev/zero | tr '\0' ' ' >"$T/big"
+same "a body of 1.2 MB" "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Content-Type: application/json' --data-binary @"$T/big" "$(base)/v1/jobs")" 413
+same "not JSON by its type" "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Content-Type: text/plain' -d '{}' "$(base)/v1/jobs")" 415
+same "a foreign Host" "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Host: evil.example' "$(base)/v1/jobs")" 403
+refuse "an unknown field" 1 'data\.seq_len' submit --set data.seqlen=5
+refuse "an unknown strategy" 1 'strategy' submit --set parallel.strategy=rsb
+refuse "an impossible shape" 1 'num_key_value_heads' submit --set model.config.num_key_value_heads=3
+refuse "an odd head" 1 'head_dim' submit --set model.config.head_dim=7
+refuse "more ranks than tokens" 1 'sp' submit --set data.seq_len=1
+refuse "a negative length" 1 'seq_len' submit --set data.seq_len=-4
+refuse "zigzag and invariant bits" 1 'layout' submit --set determinism=ranks
+refuse "a job that does not fit" 1 'MiB|GiB' submit --set resources.memory_mib=1
+refuse "its plan" 1 'MiB|GiB' seqctl plan "$T/train.json" --set data.seq_len=67108864 --set resources.memory_mib=1000
+refuse "no such job" 3 '99999' seqctl show 99999
+refuse "no such artifact" 3 'nothing' seqctl artifacts "$id" nothing --file "$T/x"
+refuse "a path out of artifacts" 3 '.' curl -fsS --path-as-is "$(base)/v1/jobs/$id/artifacts/..%2f..%2fseqd.db" --fail-with-body -w '%{exitcode}' -o /dev/null || true
+refuse "a missing data file" 10 'data\.train.*nowhere\.txt|nowhere\.txt' submit --wait --set 'data.train=[{"path":"nowhere.txt"}]'
+refuse "a file outside the roots" 10 'passwd' submit --wait --set 'data.train=[{"path":"/etc/passwd"}]'
+printf '{"text": "fine"}\n{"text": 5}\n' >"$T/data/bad.jsonl"
+refuse "a bad line of JSONL" 10 'bad\.jsonl.*2|line 2' submit --wait --set 'data.train=[{"path":"bad.jsonl"}]'
+
+# Files that rot: prepared data, a model, a checkpoint.
+cp -r "$hf" "$STATE/rotten" 2>/dev/null; truncate -s -100 "$STATE/rotten/model.safetensors"
+refuse "a truncated model" 10 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$STATE/rotten}"
+cp "$hf/model.safetensors" "$STATE/rotten/"; printf '\377\377\377\377\377\377\377\177' | dd of="$STATE/rotten/model.safetensors" conv=notrunc status=none
+refuse "a hostile safetensors header" 10 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$STATE/rotten}"
+cp -r "$step20" "$STATE/step-00000020" 2>/dev/null; victim=$(find "$STATE/step-00000020" -name 'optim*.safetensors' | head -n 1)
+printf 'x' | dd of="$victim" bs=1 seek=5000 conv=notrunc status=none
+refuse "a corrupt checkpoint on resume" 10 'optim|sha256|digest' submit --wait --set "checkpoint.resume=$STATE/step-00000020"
+prepared=$(find "$STATE" -name tokens.bin | head -n 1)
+truncate -s 1000 "$prepared"
+# Prepared data is only a cache: it is made again, or the job says which file is damaged.
+submit --wait --set seed=77 >"$T/out" 2>&1
+if [ $? -eq 0 ] || grep -q 'tokens\.bin' "$T/out"; then ok "truncated prepared data"; else bad "truncated prepared data" "$T/out"; fi
+
+# ---- the end ------------------------------------------------------------------------------------
+says "all of it left seqd ready" 'up' seqctl nodes
+check "seqd stops on Ctrl-C" seqd_stop
+check "nothing is left running" until_ok 50 nothing_left
+seqd_start && ok "starts again on the same state"
+same "and knows its jobs" "$(field "$id" result.weights_sha256)" "$sha"
+check "stops again" seqd_stop
+check "nothing is left running" until_ok 50 nothing_left
+lib_end

@@ -1,0 +1,270 @@
+/* engine.h: whole trainings and forward passes for tests: P ranks as threads on the real transport,
+ * each with its own arena and backend, on synthetic sequences. */
+#ifndef SEQD_TESTS_ENGINE_H
+#define SEQD_TESTS_ENGINE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include "tests/ranks.h"
+#include "worker/train/train.h"
+
+#define ENGINE_STEPS 64
+
+/* A training of a tiny model; change fields before use. */
+static inline void engine_spec(struct job_spec *s, int64_t S)
+{
+    memset(s, 0, sizeof *s);
+    s->kind = JOB_TRAIN;
+    s->model.shape = (struct model_shape){.n_layers = 2,
+                                          .width = 32,
+                                          .n_heads = 4,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 8,
+                                          .ffn_width = 40,
+                                          .vocab = 61,
+                                          .norm_eps = 1e-5,
+                                          .rope_theta = 10000};
+    s->data.seq_len = S;
+    s->data.document_mask = s->data.reset_positions = 1;
+    s->train.steps = 20;
+    s->train.global_batch = s->train.micro_batch = 1;
+    s->optim.lr = 1e-3;
+    s->optim.beta1 = 0.9;
+    s->optim.beta2 = 0.95;
+    s->optim.eps = 1e-8;
+    s->optim.weight_decay = 0.1;
+    s->optim.max_grad_norm = 1.0;
+    s->schedule.warmup_steps = 3;
+    s->schedule.min_lr_ratio = 0.1;
+    s->resources.threads = 1;
+    s->seed = 5;
+    s->determinism = DET_RUN;
+    s->text_used = 1;
+}
+
+/* ---- synthetic samples: a pure function of (sample, position) --------------------------------- */
+
+struct synth {
+    int64_t S, doc_len; /* documents of doc_len tokens; 0: one document */
+    int32_t vocab;
+    int64_t bare_from; /* tokens from here on have no target; 0: all have one */
+};
+
+static inline uint32_t synth_hash(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return (uint32_t)(x >> 32);
+}
+
+static inline int32_t synth_token(const struct synth *y, int64_t n, int64_t pos)
+{
+    const uint32_t h = synth_hash((uint64_t)n * 1000003 + (uint64_t)pos / 3);
+    return (int32_t)((h + (uint32_t)(pos % 3)) % (uint32_t)y->vocab);
+}
+
+static inline int64_t synth_start(const struct synth *y, int64_t n, int64_t pos)
+{
+    if (!y->doc_len) return 0;
+    const int64_t shift = n % y->doc_len; /* borders differ from sample to sample */
+    const int64_t start = (pos + shift) / y->doc_len * y->doc_len - shift;
+    return start < 0 ? 0 : start;
+}
+
+static inline int32_t synth_target(const struct synth *y, int64_t n, int64_t pos)
+{
+    if (pos + 1 >= y->S || (y->bare_from && pos >= y->bare_from)) return -1;
+    if (synth_start(y, n, pos + 1) != synth_start(y, n, pos)) return -1;
+    return synth_token(y, n, pos + 1);
+}
+
+static inline int64_t synth_targets(void *arg, int64_t n)
+{
+    const struct synth *y = arg;
+    int64_t count = 0;
+    for (int64_t i = 0; i < y->S; i++) count += synth_target(y, n, i) >= 0;
+    return count;
+}
+
+static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                              struct err *e)
+{
+    const struct synth *y = arg;
+    (void)e; /* synthetic data is never corrupt */
+    b->n_tokens = y->S;
+    b->n_targets = synth_targets(arg, n);
+    for (int64_t i = 0; i < sh->T; i++) {
+        const int64_t pos = shard_pos(sh, i);
+        const bool pad = pos >= y->S;
+        b->ids[i] = pad ? 0 : synth_token(y, n, pos);
+        b->targets[i] = pad ? -1 : synth_target(y, n, pos);
+        b->lo[i] = pad ? 0 : synth_start(y, n, pos);
+        b->hi[i] = pad ? 0 : pos + 1;
+        b->pos[i] = pad ? 0 : pos - b->lo[i];
+    }
+    return 0;
+}
+
+/* ---- a rank ----------------------------------------------------------------------------------- */
+
+/* Zeroed pages; *touched of them may be asked later. */
+static inline void *engine_pages(int64_t size)
+{
+    void *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) abort();
+    madvise(p, (size_t)size, MADV_NOHUGEPAGE); /* so that a touched page is one page */
+    return p;
+}
+
+static inline struct be *engine_be(const struct plan *p, void *arena, const char *isa)
+{
+    struct err e = {0};
+    struct be *be = be_open(
+        &(struct be_options){.device = "cpu",
+                             .isa = isa,
+                             .n_threads = p->n_threads,
+                             .scratch = (char *)arena + p->item[PLAN_SCRATCH].offset},
+        &e);
+    CHECK_MSG(be, "%s", e.text);
+    if (!be) abort();
+    return be;
+}
+
+/* A run of `steps` optimizer steps on P ranks. weights, grad: rank 0's, n_params each; the caller
+ * frees them with engine_free. */
+struct engine_run {
+    const struct job_spec *spec;
+    struct train_source source;
+    int P;
+    int64_t steps, first_step;
+    const char *isa;
+    const float *initial; /* NULL: model_random */
+    const float *m, *v;   /* moments to go on from; NULL: zero */
+    int64_t memory_limit;
+    int64_t delay_us;
+    void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
+    void (*after_step)(struct train *, int rank, void *arg);
+    void *arg;
+    /* out */
+    struct plan plan;
+    double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
+    bool ledger_ok, memory_ok;
+    float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step */
+};
+
+static inline void engine_keep(float **out, const float *from, int64_t n)
+{
+    *out = malloc((size_t)n * 4);
+    if (!*out) abort();
+    memcpy(*out, from, (size_t)n * 4);
+}
+
+static inline void engine_start(struct train *t, const struct engine_run *r)
+{
+    const size_t size = (size_t)r->plan.n_params * 4;
+    if (r->initial)
+        memcpy(t->model.params, r->initial, size);
+    else
+        model_random(&t->model, r->spec->seed);
+    if (r->m) memcpy(t->optim.m, r->m, size);
+    if (r->v) memcpy(t->optim.v, r->v, size);
+    t->step = r->first_step;
+}
+
+static inline void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e)
+{
+    for (int64_t k = 0; k < r->steps; k++) {
+        struct rank_step out;
+        if (r->before_step) r->before_step(t, rank, r->arg);
+        if (train_step(t, &out, e)) return;
+        if (r->after_step) r->after_step(t, rank, r->arg);
+        CHECK_MSG(out.ledger_ok, "P %d rank %d step %lld: ledger differs from the plan", r->P, rank,
+                  (long long)out.step);
+        CHECK_MSG(out.memory_high == out.memory_planned, "placed %lld bytes, planned %lld",
+                  (long long)out.memory_high, (long long)out.memory_planned);
+        if (rank) continue;
+        r->loss[k] = out.loss;
+        r->norm[k] = out.grad_norm;
+        if (k == 0) engine_keep(&r->grad, train_grad(t), r->plan.n_params);
+    }
+}
+
+static inline void engine_body(struct ranks *g, int rank, void *arg)
+{
+    struct engine_run *r = arg;
+    struct err e = {0};
+    struct train *t = calloc(1, sizeof *t);
+    void *arena = engine_pages(r->plan.arena_size);
+    struct be *be = engine_be(&r->plan, arena, r->isa);
+    struct comm *comm = g ? g->comm[rank] : NULL;
+    const struct train_options o = {.spec = r->spec,
+                                    .plan = &r->plan,
+                                    .arena = arena,
+                                    .segment = comm ? comm_segment(comm) : NULL,
+                                    .be = be,
+                                    .comm = comm,
+                                    .rank = rank,
+                                    .n_ranks = r->P,
+                                    .source = r->source};
+    if (!t || train_init(t, &o, &e)) goto out;
+    engine_start(t, r);
+    engine_steps(t, r, rank, &e);
+    if (rank == 0) {
+        engine_keep(&r->weights, t->model.params, r->plan.n_params);
+        engine_keep(&r->adam_m, t->optim.m, r->plan.n_params);
+        engine_keep(&r->adam_v, t->optim.v, r->plan.n_params);
+    }
+out:
+    CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
+    if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);
+    be_close(be);
+    munmap(arena, (size_t)r->plan.arena_size);
+    free(t);
+}
+
+/* The spec's ranks are set here, so that one spec serves every P: pass a copy. */
+static inline void engine_go(struct engine_run *r, struct job_spec *spec)
+{
+    struct err e = {0};
+    struct ranks g;
+    spec->parallel.sp = r->P;
+    r->spec = spec;
+    if (plan_make(spec, r->memory_limit, &r->plan, &e)) {
+        CHECK_MSG(0, "plan: %s", e.text);
+        return;
+    }
+    if (r->P == 1) {
+        engine_body(NULL, 0, r);
+        return;
+    }
+    ranks_open(&g, r->P, r->plan.segment_size,
+               &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7});
+    ranks_run(&g, engine_body, r);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+static inline void engine_free(struct engine_run *r)
+{
+    free(r->weights);
+    free(r->grad);
+    free(r->adam_m);
+    free(r->adam_v);
+    r->weights = r->grad = r->adam_m = r->adam_v = NULL;
+}
+
+/* |a - b| / |b| over n elements, in double. */
+static inline double rel_l2(const float *a, const float *b, int64_t n)
+{
+    double d = 0, s = 0;
+    for (int64_t i = 0; i < n; i++) {
+        d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        s += (double)b[i] * b[i];
+    }
+    return s > 0 ? sqrt(d / s) : sqrt(d);
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* fake_rank.h: a rank without an engine, for tests of seqgang and seqw: it speaks the socket
+ * protocol of api/core/rank.h and does what the job's name says, or the environment variable FAKE_RANK.
+ *
+ *     int main(int argc, char **argv) { if (fake_rank_is(argv)) return fake_rank_main(); ... }
+ *
+ * seqgang executes struct gang_start.seqrank with argv[0] "seqrank": the test's own binary. */
+#ifndef SEQD_TESTS_FAKE_RANK_H
+#define SEQD_TESTS_FAKE_RANK_H
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "api/core/rank.h"
+
+struct fake_order {
+    struct rank_args args;
+    struct job_spec spec;
+};
+
+static inline bool fake_rank_is(char **argv)
+{
+    return !strcmp(argv[0], "seqrank");
+}
+
+static inline void fake_send(int rank, enum rank_msg_type type, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
+    struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    if (sendmsg(RANK_SOCKET_FD, &m, MSG_NOSIGNAL) < 0) _exit(9);
+}
+
+/* Payload of the next packet of that type; anything else ends the rank. */
+static inline void fake_receive(enum rank_msg_type type, void *payload, size_t size)
+{
+    struct rank_msg head;
+    struct iovec iov[2] = {{&head, sizeof head}, {payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    ssize_t n = recvmsg(RANK_SOCKET_FD, &m, 0);
+    if (n != (ssize_t)(sizeof head + size) || head.type != (uint32_t)type || head.abi != RANK_ABI)
+        _exit(10);
+}
+
+static inline void fake_fail(int rank, enum err_code code, const char *text)
+{
+    struct rank_fail f = {.code = (int32_t)code};
+    snprintf(f.text, sizeof f.text, "%s", text);
+    fake_send(rank, RANK_FAIL, &f, sizeof f);
+    _exit(1);
+}
+
+/* Waits as the transport does: on this rank's door, until the abort flag is up. */
+static inline void fake_wait_abort(struct shm_head *h, int rank)
+{
+    for (;;) {
+        uint32_t door = __atomic_load_n(&h->door[rank], __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&h->abort, __ATOMIC_SEQ_CST)) break;
+        syscall(SYS_futex, &h->door[rank], FUTEX_WAIT, door, NULL, NULL, 0);
+    }
+}
+
+static inline void fake_step(int rank, int64_t step)
+{
+    struct rank_step s = {
+        .step = step, .loss = 5.0 / (double)step, .tokens = 64, .step_us = 1000, .ledger_ok = 1};
+    if (rank == 0) fake_send(rank, RANK_STEP, &s, sizeof s);
+}
+
+static inline void fake_event(int rank, int type, const char *json)
+{
+    struct {
+        struct rank_event head;
+        char json[256];
+    } ev = {.head = {.type = type}};
+    snprintf(ev.json, sizeof ev.json, "%s", json);
+    fake_send(rank, RANK_EVENT, &ev, sizeof ev.head + strlen(json));
+}
+
+/* The job's name or FAKE_RANK is "what" (every rank) or "what:N" (rank N; the others do "wait"). */
+static const char *fake_plan = "";
+
+static inline bool fake_does(const char *what, int rank)
+{
+    const char *env = fake_plan;
+    size_t n = strlen(what);
+    if (strncmp(env, what, n) != 0) return false;
+    return env[n] == 0 || (env[n] == ':' && atoi(env + n + 1) == rank);
+}
+
+static inline void fake_ring(const struct rank_args *a)
+{
+    static struct rank_blob blobs[JOB_MAX_RANKS];
+    char blob[32];
+    snprintf(blob, sizeof blob, "blob of %d", a->rank);
+    fake_send(a->rank, RANK_BLOB, blob, strlen(blob));
+    fake_receive(RANK_BLOBS, blobs, (size_t)a->n_ranks * sizeof blobs[0]);
+    for (int i = 0; i < a->n_ranks; i++) {
+        snprintf(blob, sizeof blob, "blob of %d", i);
+        if (blobs[i].rank != i || (size_t)blobs[i].size != strlen(blob) ||
+            memcmp(blobs[i].data, blob, strlen(blob)) != 0)
+            _exit(11);
+    }
+    fake_send(a->rank, RANK_READY, NULL, 0);
+}
+
+static inline int fake_rank_main(void)
+{
+    static struct fake_order o;
+    fake_receive(RANK_ARGS, &o, sizeof o);
+    int rank = o.args.rank;
+    if (getenv("FAKE_RANK")) fake_plan = getenv("FAKE_RANK");
+    if (o.spec.name) fake_plan = spec_text(&o.spec, o.spec.name);
+    struct shm_head *h = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMFD, 0);
+    if (h == MAP_FAILED || h->magic != SHM_MAGIC || (int)h->n_ranks != o.args.n_ranks) _exit(12);
+    printf("rank %d of job %lld starts\n", rank, (long long)o.args.job);
+    fflush(stdout);
+    if (fake_does("nonsense", rank)) {
+        if (send(RANK_SOCKET_FD, "nonsense", 8, 0) < 0) _exit(13);
+        for (;;) pause();
+    }
+    if (o.args.task == TASK_RUN) fake_ring(&o.args);
+    h->lastop[rank] = (struct rank_lastop){.step = 3,
+                                           .layer = 2,
+                                           .hop = 1,
+                                           .purpose = PURPOSE_RING_KV,
+                                           .peer = rank ? rank - 1 : o.args.n_ranks - 1,
+                                           .n_ops = 100 - rank};
+    if (fake_does("ok", rank)) {
+        for (int64_t step = 1; step <= 3; step++) fake_step(rank, step);
+        if (rank == 0) fake_event(rank, EV_ARTIFACT, "{\"name\":\"a.bin\"}");
+        if (rank == 0) fake_send(rank, RANK_RESULT, "{\"loss\":1.5}", 12);
+        printf("rank %d is done\n", rank);
+        fflush(stdout);
+        return 0;
+    }
+    if (fake_does("die", rank)) raise(SIGKILL);
+    if (fake_does("fail", rank)) fake_fail(rank, ERR_INVALID, "the data is bad");
+    if (fake_does("exit3", rank)) _exit(3);
+    if (fake_does("stop", rank)) raise(SIGSTOP);
+    if (fake_does("deaf", rank))
+        for (;;) pause();
+    if (fake_does("fork", rank) && fork() == 0) { /* leaves a process behind */
+        printf("stray %d\n", getpid());
+        fflush(stdout);
+        setsid();
+        for (;;) pause();
+    }
+    fake_wait_abort(h, rank);
+    char text[64];
+    struct rank_msg head = {0};
+    bool stopped = recv(RANK_SOCKET_FD, &head, sizeof head, MSG_DONTWAIT) == sizeof head &&
+                   head.type == RANK_STOP;
+    snprintf(text, sizeof text, stopped ? "stopped" : "rank %d is gone", (int)h->abort_rank);
+    fake_fail(rank, stopped ? ERR_ABORTED : ERR_PEER, text);
+    return 1;
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* sources: worker/model/hf_config.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c
+ *
+ * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
+ * its description reads back as the same shape. */
+#include <assert.h>
+#include "worker/model/hf.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct model_shape m, back;
+    struct err e = {0};
+    char text[2048];
+    if (hf_config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
+        assert(e.code && e.text[0]);
+        return 0;
+    }
+    assert(m.n_heads % m.n_kv_heads == 0 && m.head_dim % 2 == 0 && m.width > 0 && m.vocab >= 258);
+    int64_t n = hf_shape_json(&m, text, sizeof text);
+    assert(n > 0 && hf_config_parse(text, (size_t)n, "again", &back, &e) == 0);
+    assert(!hf_shape_diff(&m, &back) && m.max_pos == back.max_pos);
+    return 0;
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# kill -9 of each program in the middle of training, at points chosen by what the job reports. Whatever
+# dies, the job ends succeeded with the bits of the undisturbed run, and nothing is left running.
+#   KILL_ROUNDS=5   rounds for each of seqrank, seqgang, seqw, seqd
+#   BUILD=build/release
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/lib.sh
+lib_start kill
+ROUNDS=${KILL_ROUNDS:-5}
+STEPS=160
+
+spec() { # NAME
+    cat <<JSON
+{"kind": "train", "name": "$1",
+ "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 1024},
+ "parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"},
+ "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 20},
+ "resources": {"ranks": 2, "threads": 1}, "seed": 3}
+JSON
+}
+submit() { spec "$1" | seqctl submit - -o name -q; }
+
+# The end that every round must have: succeeded, the same weights, no gang left.
+check_end() { # NAME ID
+    local name=$1 id=$2 state sha
+    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+    state=$(field "$id" state)
+    [ "$state" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $state" "$T/watch.out"; return; }
+    sha=$(field "$id" result.weights_sha256)
+    [ "$sha" = "$WANT" ] || { bad "$name: weights $sha, undisturbed $WANT"; return; }
+    until_ok 100 no_gang || { bad "$name: still running: $(procs seqgang) $(procs seqrank)"; return; }
+    ok "$name"
+}
+
+one_of() { # the Nth line, cyclically
+    local lines; mapfile -t lines < <(cat)
+    echo "${lines[$(($1 % ${#lines[@]}))]}"
+}
+
+# A rank or the gang dies: the job starts again from its last checkpoint, under a new epoch.
+kill_gang() { # PROGRAM ROUND
+    local program=$1 round=$2 id pid epoch name="kill -9 $1, round $2"
+    id=$(submit "$program-$round") || { bad "$name: submit"; return; }
+    # Different points: before the first checkpoint, right after one, between two.
+    if [ $((round % 2)) -eq 1 ]; then wait_event "$id" checkpoint $(((round + 1) / 2)) || { bad "$name: no checkpoint"; return; }
+    else wait_step "$id" $((5 + 11 * round)) || { bad "$name: no such step"; return; }; fi
+    epoch=$(field "$id" epoch)
+    pid=$(procs "$program" | one_of "$round")
+    [ -n "$pid" ] && kill -9 "$pid" || { bad "$name: nothing to kill"; return; }
+    wait_event "$id" rank_exit || { bad "$name: no rank_exit event"; return; }
+    check_end "$name" "$id"
+    [ "$(field "$id" epoch)" -gt "$epoch" ] || bad "$name: it was not started again"
+}
+
+# seqd or its agent dies: the ranks do not notice.
+kill_control() { # PROGRAM ROUND
+    local program=$1 round=$2 id pid epoch before after name="kill -9 $1, round $2"
+    id=$(submit "$program-$round") || { bad "$name: submit"; return; }
+    wait_step "$id" $((1 + 9 * round)) || { bad "$name: no such step"; return; }
+    epoch=$(field "$id" epoch); before=$(procs seqrank | tr '\n' ' ')
+    pid=$(procs "$program")
+    [ -n "$pid" ] && kill -9 $pid || { bad "$name: nothing to kill"; return; }
+    if [ "$program" = seqd ]; then wait "$SEQD_PID" 2>/dev/null; seqd_start || return; fi
+    after=$(procs seqrank | tr '\n' ' ')
+    # A job that ended meanwhile has no ranks; its epoch and events still tell.
+    [ "$before" = "$after" ] || [ -z "$after" ] || { bad "$name: ranks were $before, are $after"; return; }
+    check_end "$name" "$id"
+    [ "$(field "$id" epoch)" = "$epoch" ] || bad "$name: epoch $epoch became $(field "$id" epoch)"
+    ! seqctl events "$id" -o jsonl | grep -q '"type": "rank_exit"' || bad "$name: a rank was lost"
+}
+
+make_text 400000 >"$T/data/text.txt"
+seqd_start || { lib_end; exit 1; }
+base=$(submit undisturbed) || { bad "undisturbed run: submit"; lib_end; exit 1; }
+"$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
+WANT=$(field "$base" result.weights_sha256)
+[ -n "$WANT" ] || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
+ok "undisturbed run: $WANT"
+
+for ((round = 1; round <= ROUNDS; round++)); do
+    kill_gang seqrank "$round"
+    kill_gang seqgang "$round"
+    kill_control seqw "$round"
+    kill_control seqd "$round"
+done
+check "seqd stops on Ctrl-C" seqd_stop
+check "nothing is left running" until_ok 50 nothing_left
+lib_end

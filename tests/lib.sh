@@ -1,0 +1,122 @@
+# lib.sh: what e2e.sh and kill.sh share: a private copy of the programs, a seqd --dev on a port of its
+# own, counted checks, waiting for events. Sourced by bash.
+#
+# The programs are copied, so that every process of this run, and no other, has its exe beneath $BIN:
+# "nothing is left running" is then a question to /proc.
+
+lib_start() { # names the suite, makes $T, $BIN, $STATE
+    SUITE=$1 PASSED=0 FAILED=0
+    T=$(mktemp -d "${TMPDIR:-/tmp}/seqd-$SUITE.XXXXXX") || exit 1
+    BIN=$T/bin STATE=$T/state
+    mkdir -p "$BIN" "$STATE" "$T/data"
+    cp "${BUILD:-build/release}"/seq{d,w,gang,rank,ctl} "$BIN" || exit 1
+    export SEQD_URL=$STATE NO_COLOR=1
+    SEQD_PID= SEQD_N=0
+    trap 'lib_clean' EXIT
+    trap 'exit 130' INT TERM
+}
+
+lib_clean() {
+    local p
+    for p in $(procs '*'); do kill -9 "$p" 2>/dev/null; done
+    if [ "$FAILED" -gt 0 ] || [ -n "${KEEP:-}" ]; then echo "$SUITE: kept $T"; else rm -rf "$T"; fi
+}
+
+lib_end() {
+    echo "$SUITE: $PASSED passed, $FAILED failed"
+    [ "$FAILED" -eq 0 ]
+}
+
+ok() { PASSED=$((PASSED + 1)); echo "ok   $1"; }
+bad() { # NAME [file with more]
+    FAILED=$((FAILED + 1)); echo "FAIL $1"
+    if [ -n "${2:-}" ]; then tail -n 12 "$2" | sed 's/^/     /'; fi
+    return 1
+}
+
+# Pids of our processes of one program ('*': of all), one a line.
+procs() {
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$BIN/$1" 2>/dev/null |
+        sed 's#/proc/##; s#/exe##' | sort -n
+}
+
+# Runs a command until it succeeds, at most $1 tenths of a second.
+until_ok() {
+    local n=$1; shift
+    for ((; n > 0; n--)); do "$@" && return 0; sleep 0.1; done
+    return 1
+}
+
+seqctl() { "$BIN/seqctl" "$@"; }
+field() { seqctl show "$1" --field "$2" 2>/dev/null; }
+ready() { seqctl version -o json >/dev/null 2>&1 && [ -n "$(seqctl nodes -o name 2>/dev/null)" ]; }
+
+# Starts seqd --dev, logging to $T/seqd.N.log, and waits until it is ready and its node has joined.
+seqd_start() {
+    SEQD_N=$((SEQD_N + 1))
+    SEQD_LOG=$T/seqd.$SEQD_N.log
+    # In the directory of the data, which is the root that jobs may read.
+    (cd "$T/data" && exec "$BIN/seqd" --dev --state "$STATE" --listen 127.0.0.1:0 "$@") >"$SEQD_LOG" 2>&1 &
+    SEQD_PID=$!
+    until_ok 200 ready || { bad "seqd starts" "$SEQD_LOG"; return 1; }
+}
+
+nothing_left() { [ -z "$(procs 'seq[dwgr]*')" ]; }
+no_gang() { [ -z "$(procs seqgang)$(procs seqrank)" ]; }
+
+# SIGINT, as Ctrl-C: seqd exits 0 and takes everything with it.
+seqd_stop() {
+    local rc
+    kill -INT "$SEQD_PID" 2>/dev/null
+    until_ok 150 gone "$SEQD_PID" || kill -9 "$SEQD_PID"
+    wait "$SEQD_PID"; rc=$?
+    SEQD_PID=
+    return "$rc"
+}
+gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+
+# Waits in the stream of metrics until step K of job ID was seen.
+wait_step() {
+    local line step
+    while read -r line; do
+        step=${line#*\"step\": }; step=${step%%[,\}]*}
+        [ "$step" -ge "$2" ] 2>/dev/null && return 0
+    done < <(seqctl metrics "$1" -f -o jsonl --timeout 60 2>/dev/null)
+    return 1
+}
+# Waits in the stream of events for the Nth event of a type.
+wait_event() {
+    local line n=0
+    while read -r line; do
+        case $line in *"\"type\": \"$2\""*) n=$((n + 1)); [ "$n" -ge "${3:-1}" ] && return 0 ;; esac
+    done < <(seqctl events "$1" -f -o jsonl --timeout 60 2>/dev/null)
+    return 1
+}
+
+# check NAME COMMAND...: the command succeeds. Its output is kept for the case that it does not.
+check() {
+    local name=$1; shift
+    if "$@" >"$T/out" 2>&1; then ok "$name"; else bad "$name (status $?)" "$T/out"; fi
+}
+# refuse NAME STATUS REGEX COMMAND...: it fails with that status and says something that matches.
+refuse() {
+    local name=$1 want=$2 re=$3 rc; shift 3
+    "$@" >"$T/out" 2>&1; rc=$?
+    if [ "$rc" -ne "$want" ]; then bad "$name (status $rc, want $want)" "$T/out"
+    elif ! grep -qE -- "$re" "$T/out"; then bad "$name (does not say /$re/)" "$T/out"
+    else ok "$name"; fi
+}
+says() { # NAME REGEX COMMAND...: it succeeds and its output matches
+    local name=$1 re=$2; shift 2
+    if ! "$@" >"$T/out" 2>&1; then bad "$name (failed)" "$T/out"
+    elif ! grep -qE -- "$re" "$T/out"; then bad "$name (does not say /$re/)" "$T/out"
+    else ok "$name"; fi
+}
+same() { # NAME GOT WANT
+    if [ "$2" = "$3" ] && [ -n "$2" ]; then ok "$1"; else bad "$1: got \"$2\", want \"$3\""; fi
+}
+
+# Text that compresses, deterministic, $1 bytes: the sources themselves, over and over.
+make_text() {
+    cat worker/*/*.c api/core/*.c | head -c "$1"
+}

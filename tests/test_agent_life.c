@@ -1,0 +1,648 @@
+/* seqw and seqgang as real processes over fake ranks; the test is seqd. What it checks at every message:
+ * records come in order and again only with the same bytes, logs without gaps, nothing after the final
+ * record, and the logs complete before it. */
+#include <assert.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include "api/core/file.h"
+#include "api/core/process.h"
+#include "api/rpc.h"
+#include "api/wire.h"
+#include "tests/fake_rank.h"
+#include "tests/test.h"
+
+enum { RECORDS = 256, LOG_SIZE = 1 << 16, MAX_RANKS = 4 };
+
+/* What seqd has of one attempt. */
+struct view {
+    int64_t job, epoch;
+    int64_t seq; /* records held */
+    uint32_t sums[RECORDS];
+    int n[RANK_EXIT + 1];
+    int end; /* enum gang_end, -1 before */
+    int n_unknown;
+    struct rank_fail fail;
+    char log[MAX_RANKS][LOG_SIZE];
+    int64_t log_size[MAX_RANKS];
+    bool ack;
+};
+
+struct seqd {
+    struct loop *loop;
+    struct rpc_server *server;
+    struct rpc_stream *stream;
+    struct arena arena;
+    char dir[64], address[96];
+    struct msg hello;
+    struct wire_attempt listed[8];
+    int n_hellos, n_heartbeats, n_answers;
+    struct msg answer; /* the last DESCRIBED or FETCHED */
+    char chunk[WIRE_CHUNK];
+    struct view *views[8];
+    int n_views;
+};
+static struct seqd d;
+static struct job_spec spec;
+
+static void give_up(void *arg)
+{
+    printf("gave up waiting\n");
+    fflush(stdout);
+    abort();
+}
+
+/* Turns the loop until the condition holds; the bound only ends a test that would hang. */
+#define UNTIL(cond)                                                                                \
+    do {                                                                                           \
+        struct loop_timer *limit_ = loop_timer_create(d.loop, give_up, NULL);                      \
+        loop_timer_set(limit_, 60000);                                                             \
+        while (!(cond)) loop_turn(d.loop, 10);                                                     \
+        loop_timer_destroy(limit_);                                                                \
+    } while (0)
+
+static void tell(const struct msg *m)
+{
+    struct arena a;
+    size_t size;
+    arena_init(&a, 16 << 20);
+    void *data = wire_pack(m, &a, &size);
+    assert(data && d.stream);
+    CHECK(rpc_send(d.stream, data, size) == 0);
+    arena_fini(&a);
+}
+
+static struct view *view_of(int64_t job, int64_t epoch)
+{
+    for (int i = 0; i < d.n_views; i++)
+        if (d.views[i]->job == job && d.views[i]->epoch == epoch) return d.views[i];
+    assert(d.n_views < 8);
+    struct view *v = calloc(1, sizeof *v);
+    assert(v);
+    v->job = job;
+    v->epoch = epoch;
+    v->end = -1;
+    return d.views[d.n_views++] = v;
+}
+
+static uint32_t sum(const void *data, size_t size)
+{
+    const uint8_t *p = data;
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < size; i++) h = (h ^ p[i]) * 16777619u;
+    return h;
+}
+
+static void on_report(const struct msg *m)
+{
+    struct view *v = view_of(m->job, m->epoch);
+    struct rank_msg head;
+    struct rank_exit x = {0};
+    memcpy(&head, m->data, sizeof head);
+    if (head.type == RANK_EXIT) memcpy(&x, (const char *)m->data + sizeof head, sizeof x);
+    if (m->seq == 0) {
+        if (head.type == RANK_EXIT && x.exit_status == GANG_UNKNOWN) v->n_unknown++;
+        return;
+    }
+    assert(m->seq < RECORDS);
+    if (m->seq <= v->seq) { /* again, after a new session */
+        CHECK(v->sums[m->seq] == sum(m->data, m->size));
+        return;
+    }
+    CHECK_MSG(m->seq == v->seq + 1, "record %lld after %lld", (long long)m->seq, (long long)v->seq);
+    CHECK(v->end < 0);
+    v->seq = m->seq;
+    v->sums[m->seq] = sum(m->data, m->size);
+    v->n[head.type]++;
+    if (head.type == RANK_FAIL && v->n[RANK_FAIL] == 1)
+        memcpy(&v->fail, (const char *)m->data + sizeof head, sizeof v->fail);
+    if (head.type == RANK_EXIT && head.rank == RANK_GANG) v->end = x.exit_status;
+    if (v->ack)
+        tell(&(struct msg){
+            .type = MSG_ACK, .job = v->job, .epoch = v->epoch, .seq = v->seq, .rank = -1});
+}
+
+static void on_log(const struct msg *m)
+{
+    struct view *v = view_of(m->job, m->epoch);
+    assert(m->rank < MAX_RANKS);
+    int64_t *have = &v->log_size[m->rank];
+    CHECK(v->end < 0 || m->offset + (int64_t)m->size <= *have); /* complete before the end */
+    CHECK_MSG(m->offset <= *have, "log gap: at %lld, have %lld", (long long)m->offset,
+              (long long)*have);
+    assert(m->offset + (int64_t)m->size < LOG_SIZE);
+    for (size_t i = 0; i < m->size; i++) {
+        int64_t at = m->offset + (int64_t)i;
+        char c = ((const char *)m->data)[i];
+        CHECK(at >= *have || v->log[m->rank][at] == c);
+        v->log[m->rank][at] = c;
+    }
+    if (m->offset + (int64_t)m->size > *have) *have = m->offset + (int64_t)m->size;
+    if (v->ack)
+        tell(&(struct msg){
+            .type = MSG_ACK, .job = v->job, .epoch = v->epoch, .rank = m->rank, .offset = *have});
+}
+
+static void on_opened(void *arg, struct rpc_stream *s)
+{
+    d.stream = s;
+}
+
+static void on_closed(void *arg, struct rpc_stream *s, const char *why)
+{
+    if (d.stream == s) d.stream = NULL;
+}
+
+static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct msg m;
+    struct err e = {0};
+    CHECK_MSG(wire_unpack(data, size, &d.arena, &m, &e) == 0, "%s", e.text);
+    switch (m.type) {
+    case MSG_HELLO:
+        d.hello = m;
+        assert(m.n_attempts <= 8);
+        for (int i = 0; i < m.n_attempts; i++) d.listed[i] = m.attempts[i];
+        d.n_hellos++;
+        tell(&(struct msg){.type = MSG_WELCOME});
+        break;
+    case MSG_HEARTBEAT: d.n_heartbeats++; break;
+    case MSG_REPORT: on_report(&m); break;
+    case MSG_LOG: on_log(&m); break;
+    case MSG_DESCRIBED:
+    case MSG_FETCHED:
+        d.answer = m;
+        if (m.size) memcpy(d.chunk, m.data, m.size);
+        d.n_answers++;
+        break;
+    default: CHECK_MSG(0, "message of type %d", (int)m.type);
+    }
+    arena_reset(&d.arena);
+}
+
+static const struct rpc_calls calls = {on_opened, on_message, on_closed};
+
+static void server_start(void)
+{
+    struct err e = {0};
+    d.server = rpc_serve(d.loop, d.address, &calls, NULL, &e);
+    CHECK_MSG(d.server, "%s", e.text);
+}
+
+static void server_stop(void)
+{
+    rpc_server_destroy(d.server);
+    d.server = NULL;
+    d.stream = NULL;
+}
+
+/* A directory with bin/seqgang, bin/seqrank (this very test), state/, and a server. */
+static void setup(void)
+{
+    char self[PATH_MAX], to[PATH_MAX + 64], from[128];
+    memset(&d, 0, sizeof d);
+    snprintf(d.dir, sizeof d.dir, "/tmp/seqd-agent-XXXXXX");
+    assert(mkdtemp(d.dir));
+    snprintf(d.address, sizeof d.address, "unix:%s/seqd.sock", d.dir);
+    snprintf(to, sizeof to, "%s/bin", d.dir);
+    assert(mkdir(to, 0700) == 0);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert(n > 0);
+    self[n] = 0;
+    snprintf(from, sizeof from, "%s/bin/seqrank", d.dir);
+    assert(symlink(self, from) == 0);
+    *strrchr(self, '/') = 0; /* build/MODE/tests */
+    snprintf(to, sizeof to, "%s/../seqgang", self);
+    snprintf(from, sizeof from, "%s/bin/seqgang", d.dir);
+    assert(symlink(to, from) == 0);
+    d.loop = loop_create(NULL, NULL, NULL);
+    arena_init(&d.arena, 16 << 20);
+    server_start();
+}
+
+static void teardown(void)
+{
+    rpc_server_destroy(d.server);
+    loop_destroy(d.loop);
+    arena_fini(&d.arena);
+    for (int i = 0; i < d.n_views; i++) free(d.views[i]);
+    CHECK(file_remove(d.dir, NULL) == 0);
+}
+
+static int agent_start(const char *orphan_ms)
+{
+    char self[PATH_MAX], program[PATH_MAX + 32], state[128], bin[128];
+    extern char **environ;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert(n > 0);
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(program, sizeof program, "%s/../seqw", self);
+    snprintf(state, sizeof state, "%s/state", d.dir);
+    snprintf(bin, sizeof bin, "%s/bin", d.dir);
+    char *argv[] = {"seqw",  "--connect", d.address, "--state",     state,
+                    "--bin", bin,         "--name",  "n1",          "--root",
+                    d.dir,   "--slots",   "4",       "--orphan-ms", (char *)orphan_ms,
+                    NULL};
+    int pid = -1;
+    int rc = posix_spawn(&pid, program, NULL, NULL, argv, environ);
+    assert(rc == 0);
+    return pid;
+}
+
+/* Waits for a child while the loop turns, so that it can still talk. Its wait status. */
+static int agent_wait(int pid)
+{
+    int status = 0;
+    UNTIL(waitpid(pid, &status, WNOHANG) == pid);
+    return status;
+}
+
+static void agent_kill(int pid)
+{
+    kill(pid, SIGKILL);
+    agent_wait(pid);
+    UNTIL(!d.stream);
+}
+
+/* name says what the fake ranks do. */
+static void assign(int64_t job, int64_t epoch, const char *name, int n_ranks)
+{
+    memset(&spec, 0, sizeof spec);
+    spec_defaults(&spec);
+    CHECK(spec_intern(&spec, name, strlen(name), &spec.name) == 0);
+    tell(&(struct msg){.type = MSG_ASSIGN,
+                       .job = job,
+                       .epoch = epoch,
+                       .task = TASK_RUN,
+                       .n_ranks = n_ranks,
+                       .n_local = n_ranks,
+                       .spec = &spec});
+}
+
+static void blobs(int64_t job, int64_t epoch, int n_ranks)
+{
+    static struct rank_blob all[MAX_RANKS];
+    for (int i = 0; i < n_ranks; i++) {
+        all[i].rank = i;
+        all[i].size = snprintf(all[i].data, sizeof all[i].data, "blob of %d", i);
+    }
+    tell(&(struct msg){
+        .type = MSG_BLOBS, .job = job, .epoch = epoch, .n_blobs = n_ranks, .blobs = all});
+}
+
+static void about(enum msg_type type, int64_t job, int64_t epoch)
+{
+    tell(&(struct msg){.type = type, .job = job, .epoch = epoch, .reason = "the test says so"});
+}
+
+static void expect(int64_t job, int64_t epoch)
+{
+    struct wire_attempt one = {job, epoch};
+    tell(&(struct msg){.type = MSG_EXPECT, .n_attempts = job ? 1 : 0, .attempts = &one});
+}
+
+/* An attempt whose ranks have joined and now wait. */
+static struct view *running(int64_t job, int64_t epoch, const char *name, int n_ranks)
+{
+    UNTIL(d.n_hellos && d.stream);
+    assign(job, epoch, name, n_ranks);
+    struct view *v = view_of(job, epoch);
+    UNTIL(v->n[RANK_BLOB] == n_ranks);
+    blobs(job, epoch, n_ranks);
+    UNTIL(v->n[RANK_READY] == n_ranks);
+    return v;
+}
+
+static char *in_dir(const char *fmt, long long job, long long epoch)
+{
+    static char path[256];
+    int n = snprintf(path, sizeof path, "%s/state/", d.dir);
+    snprintf(path + n, sizeof path - (size_t)n, fmt, job, epoch);
+    return path;
+}
+
+struct pids {
+    int n, pid[MAX_RANKS];
+    long long start[MAX_RANKS];
+};
+
+static struct pids pids_read(int64_t job, int64_t epoch)
+{
+    struct pids p = {0};
+    int rank;
+    FILE *f = fopen(in_dir("gangs/%lld-e%lld/pids", job, epoch), "r");
+    CHECK(f);
+    while (f && p.n < MAX_RANKS && fscanf(f, "%d %d %lld", &rank, &p.pid[p.n], &p.start[p.n]) == 3)
+        p.n++;
+    if (f) fclose(f);
+    return p;
+}
+
+static int n_alive(const struct pids *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++) n += process_alive(p->pid[i], p->start[i]);
+    return n;
+}
+
+static int parent_of(int pid)
+{
+    char path[64], text[512], state;
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    if (!fgets(text, sizeof text, f) ||
+        sscanf(strrchr(text, ')') + 1, " %c %d", &state, &parent) != 2)
+        parent = 0;
+    fclose(f);
+    return parent;
+}
+
+static void terminate(int pid)
+{
+    for (int i = 0; i < d.n_views; i++)
+        if (d.views[i]->end >= 0) about(MSG_FORGET, d.views[i]->job, d.views[i]->epoch);
+    kill(pid, SIGTERM);
+    int status = agent_wait(pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- the tests -------------------------------------------------------------------------------------- */
+
+static void test_whole_life(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "ok", 2);
+    CHECK_STR(d.hello.node, "n1");
+    CHECK(d.hello.n_slots == 4 && d.hello.n_cores > 0 && d.hello.memory_size > 0);
+    CHECK(d.hello.abi == WIRE_ABI && d.hello.n_attempts == 0);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_DONE && v->n[RANK_STEP] == 3 && v->n[RANK_RESULT] == 1);
+    CHECK(v->n[RANK_EXIT] == 3 && v->n[RANK_FAIL] == 0);
+    CHECK(strstr(v->log[0], "rank 0 is done") && strstr(v->log[1], "rank 1 is done"));
+    UNTIL(file_exists(in_dir("gangs/%lld-e%lld/exit", 7, 2)));
+    assign(7, 2, "ok", 2); /* again: ignored, as nothing follows the final record */
+    about(MSG_FORGET, 7, 2);
+    UNTIL(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    /* An epoch is begun once, and older ones never. */
+    assign(7, 2, "ok", 2);
+    UNTIL(v->n_unknown == 1);
+    assign(7, 1, "ok", 2);
+    UNTIL(view_of(7, 1)->n_unknown == 1);
+    about(MSG_STOP, 99, 1);
+    UNTIL(view_of(99, 1)->n_unknown == 1);
+    expect(98, 1);
+    UNTIL(view_of(98, 1)->n_unknown == 1);
+    UNTIL(d.n_heartbeats >= 1);
+    terminate(pid);
+    teardown();
+}
+
+static void test_killed_agent(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "wait", 3);
+    struct pids p = pids_read(7, 2);
+    CHECK(p.n == 3 && n_alive(&p) == 3);
+    for (int round = 0; round < 3; round++) {
+        agent_kill(pid);
+        CHECK(n_alive(&p) == 3);
+        int n_hellos = d.n_hellos;
+        pid = agent_start("0");
+        UNTIL(d.n_hellos > n_hellos && d.stream);
+        CHECK(d.hello.n_attempts == 1 && d.listed[0].job == 7 && d.listed[0].epoch == 2);
+        expect(7, 2);
+    }
+    CHECK(n_alive(&p) == 3);
+    about(MSG_STOP, 7, 2);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_STOPPED && v->fail.code == ERR_ABORTED && n_alive(&p) == 0);
+    /* Killed between the end and FORGET: the end is told again, nothing is run again. */
+    agent_kill(pid);
+    int64_t seq = v->seq;
+    memset(v->sums, 0, sizeof v->sums);
+    v->seq = 0, v->end = -1; /* as a seqd that had not committed anything */
+    pid = agent_start("0");
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_STOPPED && v->seq == seq);
+    about(MSG_FORGET, 7, 2);
+    UNTIL(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    terminate(pid);
+    teardown();
+}
+
+static void test_killed_gang(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "wait", 3);
+    struct pids p = pids_read(7, 2);
+    kill(parent_of(p.pid[0]), SIGKILL);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_LOST && n_alive(&p) == 0 && v->n[RANK_EXIT] == 1);
+    about(MSG_FORGET, 7, 2);
+    /* The gang dies while there is no agent. */
+    v = running(7, 3, "wait", 2);
+    p = pids_read(7, 3);
+    int gang = parent_of(p.pid[0]);
+    agent_kill(pid);
+    kill(gang, SIGKILL);
+    UNTIL(n_alive(&p) == 0);
+    pid = agent_start("0");
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_LOST);
+    terminate(pid);
+    teardown();
+}
+
+static void test_killed_rank(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    kill(p.pid[1], SIGKILL);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_FAILED && n_alive(&p) == 0);
+    CHECK_STR(v->fail.text, "rank 1 is gone");
+    terminate(pid);
+    teardown();
+}
+
+/* seqd goes away and comes back: the ranks do not notice, and only what it lacks is sent again. */
+static void test_server_restart(void)
+{
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    view_of(7, 2)->ack = true;
+    struct view *v = running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    for (int round = 0; round < 3; round++) {
+        int n_hellos = d.n_hellos;
+        server_stop();
+        server_start();
+        UNTIL(d.n_hellos > n_hellos && d.stream);
+        CHECK(d.hello.n_attempts == 1 && n_alive(&p) == 2);
+        expect(7, 2);
+    }
+    about(MSG_STOP, 7, 2);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_STOPPED);
+    terminate(pid);
+    teardown();
+}
+
+static void test_reconcile(void)
+{
+    setup();
+    int pid = agent_start("0");
+    running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    running(8, 1, "wait", 1);
+    struct pids q = pids_read(8, 1);
+    expect(8, 1); /* job 7 is none of seqd's: stopped, and forgotten without being asked */
+    UNTIL(n_alive(&p) == 0 && !file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    CHECK(n_alive(&q) == 1);
+    /* A newer epoch of the same job ends the older one. */
+    struct view *v = running(8, 2, "wait", 1);
+    UNTIL(view_of(8, 1)->end == GANG_STOPPED);
+    CHECK(n_alive(&q) == 0 && v->end < 0);
+    terminate(pid);
+    UNTIL(v->end == GANG_STOPPED); /* told before it left */
+    teardown();
+}
+
+static void test_orphan(void)
+{
+    setup();
+    int pid = agent_start("300");
+    struct view *v = running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    server_stop();
+    int status = agent_wait(pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(n_alive(&p) == 0);
+    server_start();
+    pid = agent_start("0");
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_STOPPED);
+    terminate(pid);
+    teardown();
+}
+
+static void ask(enum msg_type type, const char *path, int64_t offset)
+{
+    int n = d.n_answers;
+    struct msg m = {.type = type, .job = 7, .request = n + 100, .offset = offset};
+    snprintf(m.path, sizeof m.path, "%s", path);
+    tell(&m);
+    UNTIL(d.n_answers > n);
+    CHECK(d.answer.request == n + 100);
+}
+
+static void test_fetch(void)
+{
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    static char data[WIRE_CHUNK + 1000], got[WIRE_CHUNK + 1000];
+    char path[300];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i * 7 + (i >> 8));
+    snprintf(path, sizeof path, "%s", in_dir("jobs/%lld/artifacts", 7, 0));
+    CHECK(file_make_dir(path, NULL) == 0);
+    CHECK(file_write(in_dir("jobs/%lld/artifacts/a.bin", 7, 0), data, sizeof data, NULL) == 0);
+    CHECK(symlink("/etc/passwd", in_dir("jobs/%lld/artifacts/link", 7, 0)) == 0);
+    int64_t n = 0;
+    for (ask(MSG_FETCH, "a.bin", 0); d.answer.size; ask(MSG_FETCH, "a.bin", n)) {
+        CHECK(d.answer.offset == n && d.answer.err.code == ERR_NONE);
+        memcpy(got + n, d.chunk, d.answer.size);
+        n += (int64_t)d.answer.size;
+    }
+    CHECK(n == sizeof data && !memcmp(got, data, sizeof data) && d.answer.err.code == ERR_NONE);
+    const char *const bad[] = {"../a.bin", "/etc/passwd", "link", ".", "..", "", "none", "a.bin/x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ask(MSG_FETCH, bad[i], 0);
+        CHECK_MSG(d.answer.err.code != ERR_NONE && d.answer.size == 0, "%s", bad[i]);
+    }
+    terminate(pid);
+    teardown();
+}
+
+static void test_describe(void)
+{
+    setup();
+    int pid = agent_start("0");
+    char path[160];
+    UNTIL(d.n_hellos && d.stream);
+    snprintf(path, sizeof path, "%s/good", d.dir);
+    CHECK(mkdir(path, 0700) == 0);
+    ask(MSG_DESCRIBE, path, 0);
+    CHECK_MSG(d.answer.err.code == ERR_NONE, "%s", d.answer.err.text);
+    const struct model_shape *m = &d.answer.shape;
+    CHECK(m->n_layers == 4 && m->width == 64 && m->n_heads == 8 && m->n_kv_heads == 2);
+    CHECK(m->head_dim == 8 && m->ffn_width == 176 && m->vocab == 258 && m->tied == 1);
+    CHECK(m->norm_eps == 1e-5 && m->rope_theta == 10000 && m->max_pos == 4096);
+    snprintf(path, sizeof path, "%s/bad", d.dir);
+    CHECK(mkdir(path, 0700) == 0);
+    ask(MSG_DESCRIBE, path, 0);
+    CHECK(d.answer.err.code == ERR_INVALID);
+    CHECK_STR(d.answer.err.text, "config.json: hidden_size is missing");
+    ask(MSG_DESCRIBE, "/etc", 0);
+    CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
+    CHECK(symlink("/etc", in_dir("../link", 0, 0)) == 0);
+    snprintf(path, sizeof path, "%s/link", d.dir);
+    ask(MSG_DESCRIBE, path, 0); /* what counts is where it leads */
+    CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
+    snprintf(path, sizeof path, "%s/none", d.dir);
+    ask(MSG_DESCRIBE, path, 0);
+    CHECK(d.answer.err.code == ERR_NOT_FOUND);
+    terminate(pid);
+    teardown();
+}
+
+static void test_second_agent(void)
+{
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    int status = agent_wait(agent_start("0"));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    terminate(pid);
+    teardown();
+}
+
+/* `seqrank --describe DIR` of the fake rank. */
+static int fake_describe(const char *dir)
+{
+    if (strstr(dir, "bad")) return fprintf(stderr, "config.json: hidden_size is missing\n"), 1;
+    printf("{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":4,"
+           "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,"
+           "\"intermediate_size\":176,\"vocab_size\":258,\"max_position_embeddings\":4096,"
+           "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"
+           "\"n_params\":123456}\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2]);
+    if (fake_rank_is(argv)) return fake_rank_main();
+    RUN(test_whole_life);
+    RUN(test_killed_agent);
+    RUN(test_killed_gang);
+    RUN(test_killed_rank);
+    RUN(test_server_restart);
+    RUN(test_reconcile);
+    RUN(test_orphan);
+    RUN(test_fetch);
+    RUN(test_describe);
+    RUN(test_second_agent);
+    return test_done("agent");
+}

@@ -1,0 +1,297 @@
+/* Sessions over gRPC: echo on both kinds of address, restart and reconnect, closes from both sides,
+ * too large messages, a full queue, addresses that are taken or wrong. */
+#include "api/rpc.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "tests/test.h"
+
+/* One side's view: what happened so far. */
+struct side {
+    struct rpc_stream *stream;
+    int n_opened, n_closed, n_messages;
+    size_t n_bytes;
+    bool echo, in_order;
+    char last[256], why[256];
+};
+
+static void on_opened(void *arg, struct rpc_stream *s)
+{
+    struct side *side = arg;
+    side->n_opened++;
+    side->stream = s;
+    rpc_stream_set(s, side);
+}
+
+static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct side *side = arg;
+    CHECK(rpc_stream_user(s) == side);
+    side->n_messages++;
+    side->n_bytes += size;
+    snprintf(side->last, sizeof side->last, "%.*s", (int)(size < 255 ? size : 255),
+             (const char *)data);
+    if (side->in_order) {
+        int number = 0;
+        assert(size >= sizeof number);
+        memcpy(&number, data, sizeof number);
+        CHECK_MSG(number == side->n_messages - 1, "got %d as message %d", number, side->n_messages);
+    }
+    if (side->echo) CHECK(rpc_send(s, data, size) == 0);
+}
+
+static void on_closed(void *arg, struct rpc_stream *s, const char *why)
+{
+    struct side *side = arg;
+    side->n_closed++;
+    if (side->stream == s) side->stream = NULL;
+    snprintf(side->why, sizeof side->why, "%s", why);
+}
+
+static const struct rpc_calls calls = {on_opened, on_message, on_closed};
+
+/* Turns the loop until the condition holds. The bound only ends a test that would hang. */
+#define UNTIL(l, cond)                                                                             \
+    do {                                                                                           \
+        struct loop_timer *limit_ = loop_timer_create(l, give_up, NULL);                           \
+        loop_timer_set(limit_, 60000);                                                             \
+        while (!(cond)) loop_turn(l, 60000);                                                       \
+        loop_timer_destroy(limit_);                                                                \
+    } while (0)
+
+static void give_up(void *arg)
+{
+    printf("gave up waiting\n");
+    abort();
+}
+
+static char dir[] = "/tmp/seqd-rpc-XXXXXX";
+static char unix_address[128];
+
+static void echo_over(const char *address)
+{
+    struct err e = {0};
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {.echo = true}, at_client = {.in_order = true};
+    struct rpc_server *server = rpc_serve(l, address, &calls, &at_server, &e);
+    CHECK_MSG(server, "%s", e.text);
+    char to[128];
+    snprintf(to, sizeof to, "%s", address);
+    if (strncmp(address, "unix:", 5) != 0) {
+        CHECK(rpc_server_port(server) > 0);
+        snprintf(to, sizeof to, "127.0.0.1:%d", rpc_server_port(server));
+    }
+    struct rpc_client *client = rpc_dial(l, to, &calls, &at_client, &e);
+    CHECK_MSG(client, "%s", e.text);
+    UNTIL(l, at_client.stream);
+    enum { N = 500 };
+    size_t total = 0;
+    static char payload[65536];
+    for (int i = 0; i < N; i++) {
+        size_t size = sizeof i + (size_t)(i % 13) * 997;
+        memcpy(payload, &i, sizeof i);
+        CHECK(rpc_send(at_client.stream, payload, size) == 0);
+        total += size;
+    }
+    UNTIL(l, at_client.n_messages == N);
+    CHECK(at_server.n_messages == N);
+    CHECK(at_client.n_bytes == total && at_server.n_bytes == total);
+    CHECK(rpc_stream_queued(at_client.stream) == 0);
+    CHECK(rpc_send(at_client.stream, "", 0) == 0); /* an empty message is a message */
+    at_client.in_order = false;
+    UNTIL(l, at_client.n_messages == N + 1);
+    rpc_client_destroy(client);
+    UNTIL(l, at_server.n_closed == 1);
+    CHECK(at_client.n_closed == 0); /* destroy does not call */
+    rpc_server_destroy(server);
+    loop_destroy(l);
+}
+
+static void test_echo_unix(void)
+{
+    echo_over(unix_address);
+}
+
+static void test_echo_tcp(void)
+{
+    echo_over("127.0.0.1:0");
+}
+
+static void test_restart(void)
+{
+    struct err e = {0};
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {.echo = true}, at_client = {0};
+    /* The client may be there first. */
+    struct rpc_client *client = rpc_dial(l, unix_address, &calls, &at_client, &e);
+    CHECK_MSG(client, "%s", e.text);
+    for (int round = 1; round <= 3; round++) {
+        struct rpc_server *server = rpc_serve(l, unix_address, &calls, &at_server, &e);
+        CHECK_MSG(server, "%s", e.text);
+        UNTIL(l, at_client.stream);
+        CHECK(at_client.n_opened == round);
+        CHECK(rpc_send(at_client.stream, "x", 1) == 0);
+        UNTIL(l, at_client.n_messages == round);
+        rpc_server_destroy(server);
+        UNTIL(l, !at_client.stream);
+        CHECK(at_client.n_closed == round);
+        CHECK(at_client.why[0]);
+    }
+    rpc_client_destroy(client);
+    rpc_client_destroy(NULL);
+    rpc_server_destroy(NULL);
+    loop_destroy(l);
+}
+
+static void test_close(void)
+{
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {0}, at_client = {0};
+    struct rpc_server *server = rpc_serve(l, unix_address, &calls, &at_server, NULL);
+    struct rpc_client *client = rpc_dial(l, unix_address, &calls, &at_client, NULL);
+    UNTIL(l, at_client.stream && at_server.stream);
+    struct rpc_stream *s = at_server.stream;
+    rpc_stream_close(s);
+    rpc_stream_close(s); /* twice is once */
+    CHECK(rpc_send(s, "x", 1) < 0);
+    UNTIL(l, at_client.n_closed == 1 && at_server.n_closed == 1);
+    CHECK_STR(at_server.why, "closed here");
+    CHECK_MSG(strstr(at_client.why, "peer closed"), "%s", at_client.why);
+    UNTIL(l, at_client.n_opened == 2 && at_server.n_opened == 2); /* by itself */
+    rpc_stream_close(at_client.stream);
+    UNTIL(l, at_client.n_closed == 2 && at_server.n_closed == 2);
+    CHECK_STR(at_client.why, "closed here");
+    UNTIL(l, at_client.n_opened == 3 && at_server.n_opened == 3);
+    rpc_server_destroy(server); /* with a live session: no call */
+    CHECK(at_server.n_closed == 2);
+    rpc_client_destroy(client);
+    loop_destroy(l);
+}
+
+static void test_oversize(void)
+{
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {0}, at_client = {0};
+    struct rpc_server *server = rpc_serve(l, unix_address, &calls, &at_server, NULL);
+    struct rpc_client *client = rpc_dial(l, unix_address, &calls, &at_client, NULL);
+    char *big = calloc(1, RPC_MAX_SIZE + 1);
+    assert(big);
+    UNTIL(l, at_client.stream);
+    CHECK(rpc_send(at_client.stream, big, RPC_MAX_SIZE) == 0);
+    UNTIL(l, at_server.n_messages == 1);
+    CHECK(at_server.n_bytes == RPC_MAX_SIZE);
+    CHECK(rpc_send(at_client.stream, big, RPC_MAX_SIZE + 1) == 0);
+    UNTIL(l, at_client.n_closed == 1 && at_server.n_closed == 1);
+    CHECK(at_server.n_messages == 1);
+    CHECK_MSG(strstr(at_client.why, "status 8"), "%s", at_client.why);
+    UNTIL(l, at_client.n_opened == 2);
+    /* From the server to the client likewise. */
+    UNTIL(l, at_server.stream);
+    CHECK(rpc_send(at_server.stream, big, RPC_MAX_SIZE + 1) == 0);
+    UNTIL(l, at_client.n_closed == 2 && at_server.n_closed == 2);
+    CHECK(at_client.n_messages == 0);
+    free(big);
+    rpc_client_destroy(client);
+    rpc_server_destroy(server);
+    loop_destroy(l);
+}
+
+static void test_queue_limit(void)
+{
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {0}, at_client = {0};
+    struct rpc_server *server = rpc_serve(l, unix_address, &calls, &at_server, NULL);
+    struct rpc_client *client = rpc_dial(l, unix_address, &calls, &at_client, NULL);
+    enum { SIZE = 1 << 20 };
+    char *data = calloc(1, SIZE);
+    assert(data);
+    UNTIL(l, at_client.stream);
+    int n = 0; /* the loop does not turn, so nothing drains */
+    while (rpc_send(at_client.stream, data, SIZE) == 0) n++;
+    CHECK(n == RPC_QUEUE_SIZE / SIZE);
+    CHECK(rpc_stream_queued(at_client.stream) == RPC_QUEUE_SIZE);
+    UNTIL(l, at_server.n_messages == n);
+    CHECK(rpc_send(at_client.stream, data, SIZE) == 0);
+    rpc_client_destroy(client); /* with a send in flight */
+    rpc_server_destroy(server);
+    free(data);
+    loop_destroy(l);
+}
+
+static void test_addresses(void)
+{
+    struct err e = {0};
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side side = {0};
+    struct rpc_server *one = rpc_serve(l, "127.0.0.1:0", &calls, &side, &e);
+    char address[400];
+    snprintf(address, sizeof address, "127.0.0.1:%d", rpc_server_port(one));
+    CHECK(!rpc_serve(l, address, &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_CONFLICT && strstr(e.text, "in use") && strstr(e.text, address), "%s",
+              e.text);
+    struct rpc_server *two = rpc_serve(l, unix_address, &calls, &side, &e);
+    CHECK_MSG(two, "%s", e.text);
+    CHECK(!rpc_serve(l, unix_address, &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_CONFLICT && strstr(e.text, "in use"), "%s", e.text);
+    rpc_server_destroy(one);
+    rpc_server_destroy(two);
+    CHECK(!rpc_serve(l, "unix:/nowhere/at/all/sock", &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_IO && strstr(e.text, "/nowhere"), "%s", e.text);
+    CHECK(!rpc_serve(l, "0.0.0.0:0", &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_UNSUPPORTED, "%s", e.text);
+    CHECK(!rpc_serve(l, "127.0.0.1:99999", &calls, &side, &e));
+    CHECK(!rpc_dial(l, "nonsense", &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_INVALID, "%s", e.text);
+    memset(address, 'a', sizeof address);
+    memcpy(address, "unix:/", 6);
+    address[300] = 0;
+    CHECK(!rpc_serve(l, address, &calls, &side, &e));
+    CHECK_MSG(e.code == ERR_INVALID && strstr(e.text, "at most 107"), "%s", e.text);
+    loop_destroy(l);
+}
+
+/* A socket file left by a server that was killed is in nobody's way. */
+static void test_stale_socket(void)
+{
+    struct err e = {0};
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    snprintf(sun.sun_path, sizeof sun.sun_path, "%s/stale", dir);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(fd, (struct sockaddr *)&sun, sizeof sun) == 0);
+    close(fd);
+    char address[128];
+    snprintf(address, sizeof address, "unix:%s/stale", dir);
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side at_server = {0}, at_client = {0};
+    struct rpc_server *server = rpc_serve(l, address, &calls, &at_server, &e);
+    CHECK_MSG(server, "%s", e.text);
+    struct rpc_client *client = rpc_dial(l, address, &calls, &at_client, &e);
+    UNTIL(l, at_client.stream);
+    rpc_client_destroy(client);
+    rpc_server_destroy(server);
+    loop_destroy(l);
+    unlink(sun.sun_path);
+}
+
+int main(void)
+{
+    assert(mkdtemp(dir));
+    snprintf(unix_address, sizeof unix_address, "unix:%s/sock", dir);
+    RUN(test_echo_unix);
+    RUN(test_echo_tcp);
+    RUN(test_restart);
+    RUN(test_close);
+    RUN(test_oversize);
+    RUN(test_queue_limit);
+    RUN(test_addresses);
+    RUN(test_stale_socket);
+    char path[160];
+    snprintf(path, sizeof path, "%s/sock", dir);
+    unlink(path);
+    rmdir(dir);
+    return test_done("rpc");
+}

@@ -1,0 +1,361 @@
+/* Messages: round trip of every kind, hostile bytes at every position. */
+#include "api/wire.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include "tests/test.h"
+
+enum { ARENA_SIZE = 16 << 20 };
+
+/* A spec with a different value in every row of the table, so that a row packed as another shows.
+ */
+static void fields_fill(struct job_spec *s, const struct field *table, char *base, int salt)
+{
+    for (int i = 0; table[i].path; i++) {
+        const struct field *f = &table[i];
+        int64_t v64 = (int64_t)salt * 100000 + i * 7 + 3;
+        int32_t v32 = (int32_t)v64;
+        double d = (double)v64 + 0.1;
+        char text[64];
+        spec_ref ref;
+        int n_words = 0;
+        while (f->type == FIELD_ENUM && f->words[n_words]) n_words++;
+        if (f->type == FIELD_ENUM) v32 = i % n_words;
+        if (f->type == FIELD_BOOL) v32 = (i + salt) % 2;
+        snprintf(text, sizeof text, "text of %s %d", f->path, salt);
+        switch (f->type) {
+        case FIELD_INT: memcpy(base + f->offset, &v64, sizeof v64); break;
+        case FIELD_DOUBLE: memcpy(base + f->offset, &d, sizeof d); break;
+        case FIELD_STRING:
+            CHECK(spec_intern(s, text, strlen(text), &ref) == 0);
+            memcpy(base + f->offset, &ref, sizeof ref);
+            break;
+        default: memcpy(base + f->offset, &v32, sizeof v32);
+        }
+    }
+}
+
+static size_t field_size(const struct field *f)
+{
+    return f->type == FIELD_INT ? sizeof(int64_t) : f->type == FIELD_DOUBLE ? sizeof(double) : 4;
+}
+
+static void fields_compare(const struct job_spec *a, const char *in_a, const struct job_spec *b,
+                           const char *in_b, const struct field *table)
+{
+    for (; table->path; table++) {
+        if (table->type == FIELD_STRING) {
+            spec_ref ra, rb;
+            memcpy(&ra, in_a + table->offset, sizeof ra);
+            memcpy(&rb, in_b + table->offset, sizeof rb);
+            CHECK_MSG(!strcmp(spec_text(a, ra), spec_text(b, rb)), "%s", table->path);
+        } else {
+            CHECK_MSG(!memcmp(in_a + table->offset, in_b + table->offset, field_size(table)), "%s",
+                      table->path);
+        }
+    }
+}
+
+static struct model_shape shape_fill(void)
+{
+    return (struct model_shape){.family = 0,
+                                .n_layers = 2,
+                                .width = 3,
+                                .n_heads = 4,
+                                .n_kv_heads = 5,
+                                .head_dim = 6,
+                                .ffn_width = 7,
+                                .vocab = 8,
+                                .max_pos = 9,
+                                .norm_eps = 1e-6,
+                                .rope_theta = 10000.5,
+                                .tied = 1};
+}
+
+static struct job_spec *spec_fill(void)
+{
+    struct job_spec *s = calloc(1, sizeof *s);
+    assert(s);
+    s->text_used = 1;
+    fields_fill(s, spec_fields, (char *)s, 1);
+    s->data.n_train = SPEC_SOURCES;
+    for (int i = 0; i < SPEC_SOURCES; i++)
+        fields_fill(s, source_fields, (char *)&s->data.train[i], 2 + i);
+    fields_fill(s, source_fields, (char *)&s->input.source, 99);
+    s->n_labels = 3;
+    for (int i = 0; i < s->n_labels; i++) {
+        spec_intern(s, "key", 3, &s->labels[i].key);
+        spec_intern(s, "value", 5, &s->labels[i].value);
+    }
+    s->model.shape = shape_fill();
+    s->model.has_config = 1;
+    return s;
+}
+
+static void spec_compare(const struct job_spec *a, const struct job_spec *b)
+{
+    fields_compare(a, (const char *)a, b, (const char *)b, spec_fields);
+    CHECK(a->data.n_train == b->data.n_train);
+    for (int i = 0; i < a->data.n_train; i++)
+        fields_compare(a, (const char *)&a->data.train[i], b, (const char *)&b->data.train[i],
+                       source_fields);
+    fields_compare(a, (const char *)&a->input.source, b, (const char *)&b->input.source,
+                   source_fields);
+    CHECK(a->n_labels == b->n_labels);
+    for (int i = 0; i < a->n_labels; i++) {
+        CHECK_STR(spec_text(a, a->labels[i].key), spec_text(b, b->labels[i].key));
+        CHECK_STR(spec_text(a, a->labels[i].value), spec_text(b, b->labels[i].value));
+    }
+    CHECK(!memcmp(&a->model.shape, &b->model.shape, sizeof a->model.shape));
+    CHECK(a->model.has_config == b->model.has_config);
+}
+
+static const struct wire_attempt two_attempts[] = {{1, 2}, {(int64_t)1 << 60, 4}};
+static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
+static struct {
+    struct rank_msg head;
+    char payload[11];
+} record = {{RANK_ABI, RANK_RESULT, 1, 11}, "{\"nll\":1.5}"};
+
+/* One message of every kind, every field that the kind carries set. */
+static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
+{
+    struct msg m = {.type = type, .job = 7, .epoch = 3};
+    switch (type) {
+    case MSG_HELLO:
+        m = (struct msg){.type = type,
+                         .abi = WIRE_ABI,
+                         .node = "n1",
+                         .version = "v1",
+                         .n_slots = 8,
+                         .n_cores = 2,
+                         .memory_size = 1 << 30};
+        m.n_attempts = 2, m.attempts = two_attempts;
+        break;
+    case MSG_REPORT:
+        m.seq = 9, m.rank = 1, m.data = &record, m.size = sizeof record.head + 11;
+        break;
+    case MSG_LOG: m.rank = 2, m.offset = 1000, m.data = "a line\n", m.size = 7; break;
+    case MSG_DESCRIBED: m.job = m.epoch = 0, m.request = 5, m.shape = shape_fill(); break;
+    case MSG_FETCHED:
+        m.job = m.epoch = 0, m.request = 6, m.offset = 65536, m.data = "\0\1\2", m.size = 3;
+        err_field(&m.err, ERR_NOT_FOUND, "path", "no such artifact");
+        break;
+    case MSG_ASSIGN:
+        m.task = TASK_RUN, m.n_ranks = 4, m.first_rank = 2, m.n_local = 2, m.memory_limit = 1 << 20;
+        snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
+        m.spec = spec;
+        break;
+    case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
+    case MSG_STOP: snprintf(m.reason, sizeof m.reason, "cancelled"); break;
+    case MSG_ACK: m.seq = 8, m.rank = -1, m.offset = 77; break;
+    case MSG_EXPECT: m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts; break;
+    case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
+    case MSG_DESCRIBE: m.job = m.epoch = 0, m.request = 4, snprintf(m.path, 32, "/m/x"); break;
+    case MSG_HEARTBEAT:
+    case MSG_WELCOME: m.job = m.epoch = 0; break;
+    case MSG_FORGET: break;
+    }
+    return m;
+}
+
+static void msg_compare(const struct msg *a, const struct msg *b)
+{
+    struct msg flat_a = *a, flat_b = *b;
+    CHECK_MSG(a->n_attempts == b->n_attempts && a->n_blobs == b->n_blobs && a->size == b->size,
+              "type %d", (int)a->type);
+    for (int i = 0; i < a->n_attempts; i++)
+        CHECK(!memcmp(&a->attempts[i], &b->attempts[i], sizeof a->attempts[i]));
+    for (int i = 0; i < a->n_blobs; i++)
+        CHECK(a->blobs[i].rank == b->blobs[i].rank && a->blobs[i].size == b->blobs[i].size &&
+              !memcmp(a->blobs[i].data, b->blobs[i].data, (size_t)a->blobs[i].size));
+    CHECK(!a->size || !memcmp(a->data, b->data, a->size));
+    if (a->spec) spec_compare(a->spec, b->spec);
+    flat_a.attempts = flat_b.attempts = NULL;
+    flat_a.blobs = flat_b.blobs = NULL;
+    flat_a.data = flat_b.data = NULL;
+    flat_a.spec = flat_b.spec = NULL;
+    CHECK_MSG(!memcmp(&flat_a, &flat_b, sizeof flat_a), "type %d", (int)a->type);
+}
+
+static void test_round_trip(void)
+{
+    struct job_spec *spec = spec_fill();
+    memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
+    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+        struct arena a, b;
+        struct msg in = msg_fill((enum msg_type)type, spec), out;
+        struct err e = {0};
+        size_t size = 0;
+        arena_init(&a, ARENA_SIZE);
+        arena_init(&b, ARENA_SIZE);
+        void *data = wire_pack(&in, &a, &size);
+        CHECK_MSG(data, "type %d", type);
+        CHECK_MSG(wire_unpack(data, size, &b, &out, &e) == 0, "type %d: %s", type, e.text);
+        arena_fini(&a); /* nothing of the answer lives in the packed bytes */
+        msg_compare(&in, &out);
+        arena_fini(&b);
+    }
+    free(spec);
+}
+
+/* Every prefix and every byte changed in several ways: an answer or an error, never a fault (ASan
+ * watches), and whatever is accepted packs again. */
+static void message_attack(const unsigned char *data, size_t size, int stride)
+{
+    unsigned char *bad = malloc(size + 1);
+    assert(bad);
+    for (size_t i = 0; i < size; i += (size_t)stride) {
+        for (int way = 0; way < 5; way++) {
+            struct arena a;
+            struct msg m;
+            struct err e = {0};
+            memcpy(bad, data, size);
+            if (way == 1) bad[i] ^= 0x80;
+            if (way == 2) bad[i] ^= 0x01;
+            if (way == 3) bad[i] = 0xff;
+            if (way == 4) bad[i] = 0;
+            /* An exact-size copy, so that a read past the end is seen. */
+            size_t n = way == 0 ? i : size;
+            unsigned char *exact = malloc(n ? n : 1);
+            assert(exact);
+            memcpy(exact, bad, n);
+            arena_init(&a, ARENA_SIZE);
+            int rc = wire_unpack(exact, n, &a, &m, &e);
+            CHECK(rc == 0 || (rc == -1 && e.code != ERR_NONE && e.text[0]));
+            if (rc == 0 && wire_pack(&m, &a, &n) == NULL)
+                CHECK_MSG(0, "accepted, but does not pack again: type %d byte %zu way %d",
+                          (int)m.type, i, way);
+            arena_fini(&a);
+            free(exact);
+        }
+    }
+    free(bad);
+}
+
+static void test_hostile(void)
+{
+    struct job_spec *spec = spec_fill();
+    spec->data.n_train = 2; /* the attack is quadratic in the size */
+    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+        struct arena a;
+        struct msg m = msg_fill((enum msg_type)type, spec);
+        size_t size = 0;
+        arena_init(&a, ARENA_SIZE);
+        void *data = wire_pack(&m, &a, &size);
+        CHECK(data);
+        message_attack(data, size, type == MSG_BLOBS ? 7 : 1);
+        arena_fini(&a);
+    }
+    free(spec);
+}
+
+static int unpack_of(struct msg *in, struct err *e)
+{
+    struct arena a;
+    struct msg out;
+    size_t size = 0;
+    *e = (struct err){0};
+    arena_init(&a, ARENA_SIZE);
+    void *data = wire_pack(in, &a, &size);
+    CHECK(data);
+    int rc = wire_unpack(data, size, &a, &out, e);
+    arena_fini(&a);
+    return rc;
+}
+
+/* What packs but must not be believed. */
+static void test_refusals(void)
+{
+    struct job_spec *spec = spec_fill();
+    struct err e;
+    struct msg m = msg_fill(MSG_ASSIGN, spec);
+    m.first_rank = 3;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "first_rank");
+    m = msg_fill(MSG_ASSIGN, spec);
+    m.n_ranks = JOB_MAX_RANKS + 1;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "n_ranks");
+    m = msg_fill(MSG_REPORT, spec);
+    m.size--;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "record");
+    m.size = 3;
+    CHECK(unpack_of(&m, &e) < 0);
+    m = msg_fill(MSG_FORGET, spec);
+    m.job = 0;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "job");
+    m = msg_fill(MSG_HELLO, spec);
+    m.node[0] = 0;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "node");
+    static char chunk[WIRE_CHUNK + 1];
+    m = msg_fill(MSG_LOG, spec);
+    m.data = chunk, m.size = sizeof chunk;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "data");
+    free(spec);
+}
+
+static void test_unknown_field(void)
+{
+    struct job_spec *spec = spec_fill();
+    struct arena a;
+    struct msg m = msg_fill(MSG_ASSIGN, spec), out;
+    struct err e = {0};
+    size_t size = 0;
+    arena_init(&a, ARENA_SIZE);
+    char *data = wire_pack(&m, &a, &size);
+    CHECK(data);
+    char *at = data ? memmem(data, size, "data.seq_len", 12) : NULL;
+    CHECK(at);
+    if (at) at[11] = 'x';
+    CHECK(wire_unpack(data, size, &a, &out, &e) < 0);
+    CHECK_MSG(strstr(e.text, "data.seq_lex"), "%s", e.text);
+    arena_fini(&a);
+    free(spec);
+}
+
+static void test_limits(void)
+{
+    struct arena a;
+    struct msg m = {.type = MSG_HELLO, .node = "n"}, out;
+    struct err e = {0};
+    size_t size = 0;
+    arena_init(&a, 4096);
+    char *big = calloc(1, WIRE_MAX_SIZE + 1);
+    assert(big);
+    CHECK(wire_unpack(big, WIRE_MAX_SIZE + 1, &a, &out, &e) < 0 && e.code == ERR_TOO_LARGE);
+    /* Half a million empty attempts: 2 bytes each on the wire, 48 in memory. The arena says no. */
+    size_t n = 0;
+    big[n++] = 0x0a; /* Msg.hello */
+    size_t body = 1000000;
+    for (size_t v = body;; v >>= 7) {
+        big[n++] = (char)((v & 0x7f) | (v >= 128 ? 0x80 : 0));
+        if (v < 128) break;
+    }
+    for (size_t i = 0; i < body; i += 2) big[n + i] = 0x3a; /* Hello.attempts, length 0 */
+    CHECK(wire_unpack(big, n + body, &a, &out, &e) < 0);
+    CHECK(a.used_size <= 4096);
+    arena_reset(&a);
+    arena_fini(&a);
+    arena_init(&a, ARENA_SIZE);
+    CHECK(wire_unpack(big, n + body, &a, &out, &e) < 0);
+    arena_fini(&a);
+    arena_init(&a, 64);
+    CHECK(!wire_pack(&m, &a, &size));
+    arena_fini(&a);
+    free(big);
+}
+
+int main(void)
+{
+    RUN(test_round_trip);
+    RUN(test_hostile);
+    RUN(test_refusals);
+    RUN(test_unknown_field);
+    RUN(test_limits);
+    return test_done("wire");
+}

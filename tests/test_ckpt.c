@@ -1,0 +1,481 @@
+/* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks, pruning. */
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "worker/model/hf.h"
+#include "worker/model/safetensors.h"
+#include "worker/train/ckpt.h"
+#include "worker/train/manifest.h"
+
+static char dir[64];
+static struct err e;
+
+static const struct model_shape shape = {.family = FAMILY_LLAMA,
+                                         .n_layers = 1,
+                                         .width = 10,
+                                         .n_heads = 3,
+                                         .n_kv_heads = 1,
+                                         .head_dim = 2,
+                                         .ffn_width = 6,
+                                         .vocab = 258,
+                                         .max_pos = 128,
+                                         .norm_eps = 1e-5,
+                                         .rope_theta = 12345.678901234567,
+                                         .tied = 1};
+
+static const char *const all_files[] = {"hf/config.json",           "hf/generation_config.json",
+                                        "hf/model.safetensors",     "hf/tokenizer.json",
+                                        "hf/tokenizer_config.json", "optim.safetensors",
+                                        "train_state.json",         "MANIFEST.json"};
+enum { N_FILES = 8 };
+
+static char *in_dir(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *in_dir(const char *fmt, ...)
+{
+    static char path[8][FILE_PATH_SIZE];
+    static int k;
+    char tail[FILE_PATH_SIZE - 100];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(tail, sizeof tail, fmt, ap);
+    va_end(ap);
+    k = (k + 1) % 8;
+    snprintf(path[k], sizeof path[k], "%s/%s", dir, tail);
+    return path[k];
+}
+
+struct arrays {
+    int64_t n;
+    struct ckpt_arrays a;
+};
+
+static struct arrays arrays_new(int salt)
+{
+    struct arrays x = {.n = param_count(&shape)};
+    float **p[] = {&x.a.params, &x.a.m, &x.a.v};
+    for (int k = 0; k < 3; k++) {
+        *p[k] = malloc((size_t)x.n * sizeof(float));
+        for (int64_t i = 0; i < x.n; i++) (*p[k])[i] = NAN; /* gaps must not reach the files */
+    }
+    struct param q;
+    for (int k = 0; k < param_tensors(&shape); k++) {
+        param_get(&shape, k, &q);
+        for (int64_t i = q.offset; i < q.offset + q.count; i++) {
+            x.a.params[i] = sinf((float)(i + salt));
+            x.a.m[i] = (float)i * 1e-40f; /* subnormals survive too */
+            x.a.v[i] = (float)(i * 7 + salt) / 3;
+        }
+    }
+    return x;
+}
+
+static void arrays_free(struct arrays *x)
+{
+    free(x->a.params);
+    free(x->a.m);
+    free(x->a.v);
+}
+
+static bool same(const float *got, const float *want)
+{
+    struct param q;
+    for (int k = 0; k < param_tensors(&shape); k++) {
+        param_get(&shape, k, &q);
+        if (memcmp(got + q.offset, want + q.offset, (size_t)q.count * sizeof *got)) return false;
+    }
+    return true;
+}
+
+static struct ckpt_state state_of(int64_t step)
+{
+    struct ckpt_state s = {.step = step,
+                           .tokens_seen = step * 4096,
+                           .next_sample = step * 3,
+                           .seed = -7,
+                           .adam_t = step,
+                           .lr = 1.0 / 3,
+                           .loss = 2.5,
+                           .n_ranks = 3,
+                           .layout = 1};
+    snprintf(s.data_id, sizeof s.data_id, "0123456789abcdef");
+    memset(s.spec_digest, 'd', 64);
+    return s;
+}
+
+static bool same_state(const struct ckpt_state *a, const struct ckpt_state *b)
+{
+    return a->step == b->step && a->tokens_seen == b->tokens_seen &&
+           a->next_sample == b->next_sample && a->seed == b->seed && a->adam_t == b->adam_t &&
+           a->lr == b->lr && a->loss == b->loss && !strcmp(a->data_id, b->data_id) &&
+           !strcmp(a->spec_digest, b->spec_digest) && a->n_ranks == b->n_ranks &&
+           a->layout == b->layout;
+}
+
+static int save(const char *job, int64_t epoch, int64_t step, int salt, struct ckpt_info *info)
+{
+    struct arrays x = arrays_new(salt);
+    struct ckpt_state s = state_of(step);
+    e = (struct err){0};
+    int rc = ckpt_save(in_dir("%s", job), epoch, &shape, &x.a, &s, info, &e);
+    arrays_free(&x);
+    return rc;
+}
+
+static void test_round_trip(void)
+{
+    struct ckpt_info info, found;
+    struct arrays want = arrays_new(1), got = arrays_new(2);
+    struct ckpt_state s, t = state_of(500);
+    char digest[SHA256_HEX], json[4096];
+    CHECK(ckpt_find_latest(in_dir("job"), &found, &e) == 0);
+    CHECK_MSG(save("job", 3, 500, 1, &info) == 0, "%s", e.text);
+    CHECK_STR(info.path, in_dir("job/checkpoints/step-00000500"));
+    CHECK(info.step == 500 && info.epoch == 3 && info.size > 10000);
+    CHECK(hf_weights_digest(&shape, want.a.params, digest, &e) == 0);
+    CHECK_STR(info.weights_sha256, digest);
+    CHECK(!file_exists(in_dir("job/checkpoints/step-00000500.e3.tmp")));
+    for (int i = 0; i < N_FILES; i++)
+        CHECK(file_exists(in_dir("job/checkpoints/step-00000500/%s", all_files[i])));
+    CHECK(ckpt_find_latest(in_dir("job"), &found, &e) == 1 && found.size == info.size &&
+          found.step == 500 && !strcmp(found.path, info.path));
+    CHECK_MSG(ckpt_load(info.path, &shape, &got.a, &s, &e) == 0, "%s", e.text);
+    CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
+    CHECK(same_state(&s, &t));
+    CHECK(ckpt_load_state(info.path, &s, &e) == 0 && same_state(&s, &t));
+    /* weights only, and as a model directory */
+    struct ckpt_arrays only = {.params = got.a.params};
+    memset(got.a.params, 0, (size_t)got.n * sizeof(float));
+    CHECK(ckpt_load(info.path, &shape, &only, NULL, &e) == 0 && same(got.a.params, want.a.params));
+    CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, got.a.params, &e) == 0);
+    CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, digest));
+    CHECK(ckpt_json(&info, json, 10) == -1);
+    arrays_free(&want);
+    arrays_free(&got);
+}
+
+/* Saved again from what was loaded, on another epoch: the same bytes in every file but the manifest. */
+static void test_resume_identical(void)
+{
+    struct ckpt_info a, b;
+    struct arrays x = arrays_new(9);
+    struct ckpt_state s;
+    CHECK(save("twice", 1, 7, 1, &a) == 0 && ckpt_load(a.path, &shape, &x.a, &s, &e) == 0);
+    CHECK(ckpt_save(in_dir("twice2"), 2, &shape, &x.a, &s, &b, &e) == 0);
+    for (int i = 0; i < N_FILES - 1; i++) {
+        char h1[SHA256_HEX], h2[SHA256_HEX];
+        CHECK(sha256_file(in_dir("twice/checkpoints/step-00000007/%s", all_files[i]), h1, NULL,
+                          &e) == 0);
+        CHECK(sha256_file(in_dir("twice2/checkpoints/step-00000007/%s", all_files[i]), h2, NULL,
+                          &e) == 0);
+        CHECK_MSG(!strcmp(h1, h2), "%s", all_files[i]);
+    }
+    CHECK_STR(a.weights_sha256, b.weights_sha256);
+    arrays_free(&x);
+}
+
+/* Replaces a file's bytes, without the fsync that file_write would wait for. */
+static int spoil(const char *path, const void *data, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ssize_t n = fd < 0 ? -1 : write(fd, data, size);
+    if (fd >= 0) close(fd);
+    return n == (ssize_t)size ? 0 : -1;
+}
+
+/* Damage to one file of step 2: check and load say which file, find_latest falls back to step 1. */
+static void check_damaged(const char *file)
+{
+    struct ckpt_info info;
+    struct arrays x = arrays_new(0);
+    struct ckpt_state s;
+    char *step = strdup(in_dir("hurt/checkpoints/step-00000002"));
+    const char *name = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    e = (struct err){0};
+    CHECK_MSG(ckpt_check(step, &info, &e) == -1 && e.code == ERR_CORRUPT && strstr(e.text, name),
+              "%s: %s", file, e.text);
+    e = (struct err){0};
+    CHECK(ckpt_load(step, &shape, &x.a, &s, &e) == -1 && strstr(e.text, name));
+    CHECK(ckpt_load_state(step, &s, &e) == -1);
+    CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 1);
+    free(step);
+    arrays_free(&x);
+}
+
+static void test_damage(void)
+{
+    CHECK(save("hurt", 1, 1, 1, NULL) == 0 && save("hurt", 1, 2, 2, NULL) == 0);
+    for (int i = 0; i < N_FILES; i++) {
+        char *path = strdup(in_dir("hurt/checkpoints/step-00000002/%s", all_files[i]));
+        size_t size;
+        char *text = file_read(path, 1 << 20, &size, &e);
+        /* every third byte of small files, a spread over large ones; one bit each */
+        size_t stride = size < 3000 ? 3 : size / 97;
+        for (size_t k = 0; k < size; k += stride) {
+            text[k] ^= (char)(1 << k % 8);
+            CHECK(spoil(path, text, size) == 0);
+            check_damaged(all_files[i]);
+            text[k] ^= (char)(1 << k % 8);
+        }
+        for (size_t k = 0; k < size; k += 1 + size / 13) { /* truncated */
+            CHECK(spoil(path, text, k) == 0);
+            check_damaged(all_files[i]);
+        }
+        CHECK(spoil(path, text, size) == 0 && truncate(path, (off_t)size + 1) == 0);
+        check_damaged(all_files[i]); /* longer */
+        CHECK(unlink(path) == 0);
+        check_damaged(all_files[i]); /* gone */
+        CHECK(file_make_dir(path, &e) == 0);
+        check_damaged(all_files[i]); /* something else */
+        CHECK(file_remove(path, &e) == 0 && spoil(path, text, size) == 0);
+        free(text);
+        free(path);
+    }
+    struct ckpt_info info;
+    CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 2); /* whole again */
+    CHECK(file_remove(in_dir("hurt/checkpoints/step-00000002"), &e) == 0);
+    CHECK(ckpt_check(in_dir("hurt/checkpoints/step-00000002"), &info, &e) == -1 &&
+          e.code == ERR_NOT_FOUND);
+    /* a directory under a name that is not its own */
+    CHECK(rename(in_dir("hurt/checkpoints/step-00000001"),
+                 in_dir("hurt/checkpoints/step-00000009")) == 0);
+    CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 0);
+}
+
+/* A state whose manifest agrees but whose members do not parse. */
+static void test_state_fields(void)
+{
+    static const char *const keys[] = {"step",        "tokens_seen", "next_sample", "seed",
+                                       "adam_t",      "lr",          "loss",        "data_id",
+                                       "spec_digest", "n_ranks",     "layout",      "version"};
+    struct ckpt_state s;
+    CHECK(save("state", 1, 4, 1, NULL) == 0);
+    char *step = strdup(in_dir("state/checkpoints/step-00000004"));
+    char path[FILE_PATH_SIZE];
+    snprintf(path, sizeof path, "%s/train_state.json", step);
+    size_t size;
+    char *text = file_read(path, 1 << 20, &size, &e);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        for (int how = 0; how < 2; how++) { /* the key renamed; its value made an array */
+            char bad[4096], quoted[64], *at;
+            snprintf(quoted, sizeof quoted, "\"%s\":", keys[i]);
+            memcpy(bad, text, size + 1);
+            if (!(at = strstr(bad, quoted))) {
+                CHECK_MSG(0, "%s is not in train_state.json", keys[i]);
+                continue;
+            }
+            if (how == 0)
+                at[1] ^= 0x20;
+            else
+                at[strlen(quoted)] = '[';
+            struct manifest m, old;
+            CHECK(file_write(path, bad, size, &e) == 0);
+            CHECK(manifest_check(&old, step, MANIFEST_SIZES, &e) == 0);
+            m = (struct manifest){.step = old.step, .epoch = old.epoch};
+            snprintf(m.weights_sha256, sizeof m.weights_sha256, "%s", old.weights_sha256);
+            for (int k = 0; k < old.n_files; k++)
+                CHECK(manifest_add(&m, step, old.file[k].path, &e) == 0);
+            CHECK(manifest_write(&m, step, &e) == 0);
+            CHECK_MSG(ckpt_load_state(step, &s, &e) == -1 && e.code == ERR_CORRUPT &&
+                          strstr(e.text, "train_state.json"),
+                      "%s: %s", keys[i], e.text);
+        }
+    }
+    free(step);
+    free(text);
+}
+
+static void test_other_model(void)
+{
+    struct model_shape other = shape;
+    struct ckpt_info info;
+    struct arrays x = arrays_new(0);
+    CHECK(save("other", 1, 1, 1, &info) == 0);
+    other.n_layers = 2;
+    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "num_hidden_layers"), "%s", e.text);
+    other = shape;
+    other.rope_theta = 1e4;
+    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 && strstr(e.text, "rope_theta"));
+    other = shape;
+    other.tied = 0;
+    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 &&
+          strstr(e.text, "tie_word_embeddings"));
+    arrays_free(&x);
+}
+
+/* An existing valid checkpoint wins; an invalid one is moved aside. */
+static void test_two_epochs(void)
+{
+    struct ckpt_info first, second;
+    CHECK(save("race", 1, 5, 1, &first) == 0 && save("race", 2, 5, 2, &second) == 0);
+    CHECK(second.epoch == 1 && !strcmp(first.weights_sha256, second.weights_sha256));
+    CHECK(!file_exists(in_dir("race/checkpoints/step-00000005.e2.tmp")));
+    CHECK(truncate(in_dir("race/checkpoints/step-00000005/optim.safetensors"), 100) == 0);
+    CHECK(save("race", 3, 5, 2, &second) == 0 && second.epoch == 3);
+    CHECK(strcmp(first.weights_sha256, second.weights_sha256));
+    CHECK(file_exists(in_dir("race/checkpoints/step-00000005.bad/optim.safetensors")));
+    CHECK(ckpt_check(second.path, &first, &e) == 0 && first.epoch == 3);
+}
+
+static void test_prune(void)
+{
+    struct ckpt_info info;
+    for (int64_t step = 1; step <= 6; step++) CHECK(save("prune", 2, step, 1, NULL) == 0);
+    CHECK(truncate(in_dir("prune/checkpoints/step-00000006/hf/model.safetensors"), 9) == 0);
+    CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e1.tmp/hf"), &e) == 0);
+    CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e2.tmp/hf"), &e) == 0);
+    CHECK(file_make_dir(in_dir("prune/checkpoints/step-mine"), &e) == 0);
+    CHECK_MSG(ckpt_prune(in_dir("prune"), 2, 2, &e) == 0, "%s", e.text);
+    static const char *const left[] = {"step-00000004", "step-00000005", "step-00000006",
+                                       "step-mine", "step-00000007.e2.tmp"};
+    static const char *const gone[] = {"step-00000001", "step-00000002", "step-00000003",
+                                       "step-00000007.e1.tmp"};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        CHECK_MSG(file_exists(in_dir("prune/checkpoints/%s", left[i])), "%s", left[i]);
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        CHECK_MSG(!file_exists(in_dir("prune/checkpoints/%s", gone[i])), "%s", gone[i]);
+    CHECK(ckpt_prune(in_dir("prune"), 0, 3, &e) == 0); /* never the last complete one */
+    CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);
+    CHECK(!file_exists(in_dir("prune/checkpoints/step-00000004")));
+    CHECK(ckpt_prune(in_dir("never"), 1, 1, &e) == 0);
+    /* found by number, not by name: more than eight digits */
+    CHECK(save("prune", 2, 123456789, 1, NULL) == 0);
+    CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 123456789);
+}
+
+/* Saves in a child process whose files may not grow beyond limit bytes: the disk that is full. */
+static int save_limited(int64_t limit)
+{
+    struct {
+        int rc;
+        enum err_code code;
+        char text[512];
+    } out = {0};
+    int fd[2];
+    if (pipe(fd) < 0) return -2;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct ckpt_info info;
+        const struct rlimit size = {(rlim_t)limit, (rlim_t)limit};
+        signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
+        out.rc = setrlimit(RLIMIT_FSIZE, &size) < 0 ? -3 : save("full", 2, 2, 2, &info);
+        out.code = e.code;
+        snprintf(out.text, sizeof out.text, "%s", e.text);
+        ssize_t n = write(fd[1], &out, sizeof out);
+        _exit(n != sizeof out);
+    }
+    close(fd[1]);
+    ssize_t n = read(fd[0], &out, sizeof out);
+    close(fd[0]);
+    waitpid(pid, NULL, 0);
+    CHECK(n == sizeof out);
+    if (out.rc == -1)
+        CHECK_MSG(out.code == ERR_IO && strstr(out.text, "File too large") &&
+                      strstr(out.text, "full/"),
+                  "%lld: %s", (long long)limit, out.text);
+    return out.rc;
+}
+
+/* Writes that fail at every point: the error names a file, no .tmp stays, the older one is whole. */
+static void test_write_fails(void)
+{
+    struct ckpt_info info;
+    CHECK(save("full", 1, 1, 1, NULL) == 0);
+    int n_failed = 0;
+    for (int64_t limit = 0; limit < 40000; limit += 700) {
+        int rc = save_limited(limit);
+        CHECK(rc == 0 || rc == -1);
+        if (rc == 0) break;
+        n_failed++;
+        CHECK(!file_exists(in_dir("full/checkpoints/step-00000002.e2.tmp")));
+        CHECK(!file_exists(in_dir("full/checkpoints/step-00000002")));
+        CHECK(ckpt_find_latest(in_dir("full"), &info, &e) == 1 && info.step == 1);
+    }
+    CHECK_MSG(n_failed > 3, "%d", n_failed);
+    CHECK(file_write(in_dir("plain"), "x", 1, &e) == 0);
+    CHECK(save("plain", 1, 1, 1, NULL) == -1 && strstr(e.text, "plain"));
+}
+
+/* A writer killed at any moment leaves what was complete, and nothing that looks complete. */
+static void test_killed(void)
+{
+    struct ckpt_info info;
+    CHECK(save("killed", 1, 1, 1, NULL) == 0);
+    for (int round = 0; round < 40; round++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (int64_t step = 2;; step++) save("killed", 1, step, 2, NULL);
+        }
+        usleep((useconds_t)(round * 1531 % 60000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        CHECK(ckpt_find_latest(in_dir("killed"), &info, &e) == 1);
+        for (int64_t step = 1; step <= info.step + 1; step++) {
+            const char *path = in_dir("killed/checkpoints/step-%08lld", (long long)step);
+            CHECK_MSG(!file_exists(path) || ckpt_check(path, NULL, &e) == 0, "%s", e.text);
+        }
+        CHECK(ckpt_prune(in_dir("killed"), 1, 1, &e) == 0);
+    }
+}
+
+static void test_spec_digest(void)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    char a[SHA256_HEX], b[SHA256_HEX];
+    spec_defaults(s);
+    ckpt_spec_digest(s, a);
+    s->parallel.layout = LAYOUT_ZIGZAG;
+    s->resources.ranks = 7;
+    s->checkpoint.keep = 9;
+    s->memory.recompute = RECOMPUTE_FULL;
+    ckpt_spec_digest(s, b);
+    CHECK_STR(a, b); /* how it runs does not matter */
+    s->optim.lr *= 1 + 1e-15;
+    ckpt_spec_digest(s, b);
+    CHECK(strcmp(a, b));
+    spec_defaults(s);
+    s->seed++;
+    ckpt_spec_digest(s, b);
+    CHECK(strcmp(a, b));
+    spec_defaults(s);
+    s->data.seq_len++;
+    ckpt_spec_digest(s, b);
+    CHECK(strcmp(a, b));
+    spec_defaults(s);
+    s->model.shape.n_layers++;
+    ckpt_spec_digest(s, b);
+    CHECK(strcmp(a, b));
+    free(s);
+}
+
+int main(void)
+{
+    /* in memory where there is such a place: the tests count on order, not on the disk */
+    snprintf(dir, sizeof dir, "%s/seqd-ckpt-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (!mkdtemp(dir)) return 2;
+    setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
+    log_init("test_ckpt");
+    RUN(test_round_trip);
+    RUN(test_resume_identical);
+    RUN(test_damage);
+    RUN(test_state_fields);
+    RUN(test_other_model);
+    RUN(test_two_epochs);
+    RUN(test_prune);
+    RUN(test_write_fails);
+    RUN(test_killed);
+    RUN(test_spec_digest);
+    file_remove(dir, NULL);
+    return test_done("ckpt");
+}

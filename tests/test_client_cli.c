@@ -1,0 +1,174 @@
+/* The command line: verbs, options, operands, and what is refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "client/cli.h"
+#include "client/help.h"
+#include "client/verbs.h"
+#include "tests/test.h"
+
+static const struct verb *const verbs[] = {&submit_verb, &ls_verb,        &show_verb, &watch_verb,
+                                           &cancel_verb, &artifacts_verb, NULL};
+
+static const char *operands[16];
+
+/* Parses a line of words. Returns 0 or -1 with e. */
+static int parse(struct cli *c, struct err *e, const char *line)
+{
+    static char words[256];
+    char *argv[16] = {"seqctl"};
+    int argc = 1;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *w = strtok(words, " "); w; w = strtok(NULL, " ")) argv[argc++] = w;
+    argv[argc] = NULL;
+    memset(c, 0, sizeof *c);
+    memset(e, 0, sizeof *e);
+    c->arg = operands;
+    return cli_parse(c, argc, argv, verbs, e);
+}
+
+static void test_options(void)
+{
+    struct cli c;
+    struct err e;
+    CHECK(!parse(&c, &e, "submit a.json --wait --timeout 30 --set x=1 --set=y.z=2 -o json"));
+    CHECK(c.verb == &submit_verb && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
+    CHECK(c.n_args == 1 && !strcmp(c.arg[0], "a.json"));
+    CHECK(c.opt.n_sets == 2 && !strcmp(c.opt.set[1], "y.z=2"));
+    CHECK(!parse(&c, &e, "-q --url=h:1 submit - -w -ojsonl"));
+    CHECK(c.opt.quiet && c.output == OUT_JSONL && !strcmp(c.arg[0], "-"));
+    CHECK_STR(c.opt.url, "h:1");
+    CHECK(!parse(&c, &e, "show -- 12"));
+    CHECK(c.n_args == 1 && c.opt.limit == -1);
+    CHECK(!parse(&c, &e, "ls --limit 0") && c.opt.limit == 0);
+    CHECK(!parse(&c, &e, "artifacts 3 -x") == 0);
+    CHECK(!parse(&c, &e, "artifacts 3 -- -x") && !strcmp(c.arg[1], "-x"));
+    CHECK(!parse(&c, &e, "") && !c.verb);
+    CHECK(!parse(&c, &e, "show --help") && c.opt.help); /* operands may be missing then */
+}
+
+static void refused(const char *line, const char *want)
+{
+    struct cli c;
+    struct err e;
+    int rc = parse(&c, &e, line);
+    CHECK_MSG(rc < 0 && strstr(e.text, want), "\"%s\" gave %d \"%s\"", line, rc, e.text);
+}
+
+static void test_refusals(void)
+{
+    refused("submti x", "did you mean submit?");
+    refused("watc 1", "did you mean watch?");
+    refused("can 1", "did you mean cancel?");
+    refused("frobnicate", "unknown verb \"frobnicate\"");
+    refused("submit x --wiat", "did you mean wait?");
+    refused("submit x --limit 3", "submit takes no --limit");
+    refused("ls --wait", "ls takes no --wait");
+    refused("ls --limit -1", "want a whole number");
+    refused("ls --limit 3x", "want a whole number");
+    refused("ls --limit 99999999999999999999", "want a whole number");
+    refused("ls --limit", "--limit wants a value");
+    refused("ls -o yml", "unknown output format");
+    refused("ls --quiet=yes", "takes no value");
+    refused("show", "usage: seqctl show ID");
+    refused("show 1 2", "usage: seqctl show ID");
+    refused("ls -fw", "one by one");
+}
+
+static void test_sets_limit(void)
+{
+    struct cli c = {.arg = operands};
+    struct err e = {0};
+    char *argv[2 * (CLI_SETS + 1) + 3] = {"seqctl", "submit", "x"};
+    int argc = 3;
+    for (int i = 0; i <= CLI_SETS; i++) argv[argc++] = "--set", argv[argc++] = "a=1";
+    CHECK(cli_parse(&c, argc, argv, verbs, &e) < 0);
+    CHECK(e.code == ERR_TOO_LARGE);
+}
+
+static int url_of(const char *opt, const char *env, char *out, size_t size, struct err *e)
+{
+    struct cli c = {.opt.url = opt};
+    if (env)
+        setenv("SEQD_URL", env, 1);
+    else
+        unsetenv("SEQD_URL");
+    return cli_url(&c, out, size, e);
+}
+
+static void test_url(void)
+{
+    struct err e = {0};
+    char out[128], dir[] = "/tmp/test_client_XXXXXX", path[64];
+    CHECK(!url_of(NULL, NULL, out, sizeof out, &e));
+    CHECK_STR(out, "http://127.0.0.1:7433");
+    CHECK(!url_of(NULL, "host:80/", out, sizeof out, &e));
+    CHECK_STR(out, "http://host:80");
+    CHECK(!url_of("https://a//", "host:80", out, sizeof out, &e));
+    CHECK_STR(out, "https://a");
+    CHECK(url_of("a.very.long.name.that.does.not.fit", NULL, out, 16, &e) < 0);
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/address", dir);
+    CHECK(url_of(dir, NULL, out, sizeof out, &e) < 0);
+    CHECK_MSG(strstr(e.text, path), "%s", e.text);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    fputs("127.0.0.1:1234\n", f);
+    fclose(f);
+    CHECK(!url_of(NULL, dir, out, sizeof out, &e));
+    CHECK_STR(out, "http://127.0.0.1:1234");
+    f = fopen(path, "w");
+    fclose(f);
+    CHECK(url_of(dir, NULL, out, sizeof out, &e) < 0);
+    unlink(path);
+    rmdir(dir);
+    unsetenv("SEQD_URL");
+}
+
+static void test_job_id(void)
+{
+    static const struct {
+        const char *text;
+        int64_t want;
+    } cases[] = {{"12", 12}, {"job/12", 12}, {"0", -1},   {"-3", -1},
+                 {"", -1},   {"12x", -1},    {"1.5", -1}, {"99999999999999999999", -1}};
+    int keep = dup(STDERR_FILENO), null = -1;
+    FILE *f = fopen("/dev/null", "w");
+    null = fileno(f);
+    dup2(null, STDERR_FILENO); /* the refusals speak */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cli c = {.arg = operands, .n_args = 1};
+        operands[0] = cases[i].text;
+        CHECK_MSG(cli_job_id(&c, 0) == cases[i].want, "\"%s\"", cases[i].text);
+    }
+    dup2(keep, STDERR_FILENO);
+    close(keep);
+    fclose(f);
+}
+
+/* Every verb says what it is, and its help names each option that is its own. */
+static void test_help(void)
+{
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    help_all(f, verbs);
+    fclose(f);
+    for (int i = 0; verbs[i]; i++) CHECK(strstr(out, verbs[i]->summary) != NULL);
+    CHECK(strstr(out, "124") && strstr(out, "130"));
+    free(out);
+    CHECK(strstr(submit_verb.help, "--wait") && strstr(submit_verb.help, "--set"));
+    CHECK(strstr(ls_verb.help, "--state") && strstr(ls_verb.help, "--limit"));
+}
+
+int main(void)
+{
+    RUN(test_options);
+    RUN(test_refusals);
+    RUN(test_sets_limit);
+    RUN(test_url);
+    RUN(test_job_id);
+    RUN(test_help);
+    return test_done("client_cli");
+}

@@ -1,0 +1,394 @@
+/* Whole verbs against a scripted server: a child process that answers each connection with the next
+ * reply of a list and keeps what it was asked. */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "client/cli.h"
+#include "client/verbs.h"
+#include "tests/test.h"
+
+static const struct verb *const verbs[] = {&submit_verb, &plan_verb,  &verify_verb,    &ls_verb,
+                                           &show_verb,   &watch_verb, &logs_verb,      &events_verb,
+                                           &cancel_verb, &nodes_verb, &artifacts_verb, NULL};
+
+/* ---- the server ----------------------------------------------------------------------------- */
+
+struct server {
+    pid_t pid;
+    int port, asked; /* asked: a pipe with the requests, one after the other */
+    char url[64];
+};
+
+/* Reads one request: headers and Content-Length bytes. */
+static size_t read_request(int fd, char *buf, size_t size)
+{
+    size_t n = 0, need = 0;
+    while (n + 1 < size) {
+        ssize_t k = read(fd, buf + n, size - 1 - n);
+        if (k <= 0) break;
+        n += (size_t)k;
+        buf[n] = 0;
+        const char *end = strstr(buf, "\r\n\r\n"), *len = strstr(buf, "Content-Length:");
+        if (end)
+            need = (size_t)(end + 4 - buf) + (len && len < end ? strtoul(len + 15, NULL, 10) : 0);
+        if (need && n >= need) break;
+    }
+    buf[n] = 0;
+    return n;
+}
+
+static void put(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k <= 0) return;
+        p += k, n -= (size_t)k;
+    }
+}
+
+/* A reply NULL hangs up without an answer; the list ends the server. */
+static void serve(int listener, int asked, const char *const *reply, int n)
+{
+    static char buf[1 << 16];
+    for (int i = 0; i < n; i++) {
+        int fd = accept(listener, NULL, NULL);
+        if (fd < 0) _exit(1);
+        put(asked, buf, read_request(fd, buf, sizeof buf));
+        if (reply[i]) put(fd, reply[i], strlen(reply[i]));
+        shutdown(fd, SHUT_WR);
+        while (read(fd, buf, sizeof buf) > 0) continue; /* until the client has read it all */
+        close(fd);
+    }
+    _exit(0);
+}
+
+static void server_start(struct server *s, const char *const *reply, int n)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), pipes[2];
+    if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) || pipe(pipes) ||
+        getsockname(listener, (struct sockaddr *)&a, &len))
+        abort();
+    s->port = ntohs(a.sin_port);
+    snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d", s->port);
+    fflush(stdout);
+    s->pid = fork();
+    if (!s->pid) serve(listener, pipes[1], reply, n);
+    close(listener);
+    close(pipes[1]);
+    s->asked = pipes[0];
+}
+
+/* Waits for the server's end; returns all it was asked. */
+static const char *server_end(struct server *s)
+{
+    static char all[1 << 16];
+    size_t n = 0;
+    int status;
+    for (ssize_t k; (k = read(s->asked, all + n, sizeof all - 1 - n)) > 0;) n += (size_t)k;
+    all[n] = 0;
+    close(s->asked);
+    waitpid(s->pid, &status, 0);
+    return all;
+}
+
+/* ---- running a verb ------------------------------------------------------------------------- */
+
+static char out[1 << 16], err[1 << 16];
+
+static void slurp(FILE *f, char *to, size_t size)
+{
+    rewind(f);
+    to[fread(to, 1, size - 1, f)] = 0;
+    fclose(f);
+}
+
+/* Runs seqctl in this process; stdout and stderr land in out and err. */
+static int seqctl(const struct server *s, char *const *words)
+{
+    char *argv[20] = {"seqctl", "--url", (char *)s->url};
+    int argc = 3, keep[2] = {dup(1), dup(2)};
+    FILE *f[2] = {tmpfile(), tmpfile()};
+    while (*words) argv[argc++] = *words++;
+    fflush(stdout);
+    dup2(fileno(f[0]), 1);
+    dup2(fileno(f[1]), 2);
+    int rc = cli_run(argc, argv, verbs);
+    fflush(stdout);
+    fflush(stderr);
+    dup2(keep[0], 1);
+    dup2(keep[1], 2);
+    close(keep[0]);
+    close(keep[1]);
+    slurp(f[0], out, sizeof out);
+    slurp(f[1], err, sizeof err);
+    return rc;
+}
+#define SEQCTL(s, ...) seqctl(s, (char *[]){__VA_ARGS__, NULL})
+
+#define JSON_REPLY(status, body)                                                                   \
+    "HTTP/1.1 " status "\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" body
+#define SSE_REPLY(body)                                                                            \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" body
+#define JOB(state)                                                                                 \
+    "{\"id\":12,\"name\":\"t\",\"kind\":\"train\",\"state\":\"" state                              \
+    "\",\"epoch\":1,\"steps\":2,"                                                                  \
+    "\"created_at\":\"2026-11-21T12:00:00.000Z\",\"finished_at\":\"2026-11-21T12:01:24.000Z\"}"
+
+static const char *spec_file(const char *text)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/test_client_spec_%d", (int)getpid());
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0) abort();
+    fclose(f);
+    return path;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+/* The answer to a submit is lost twice: the third try carries the same key, and one job exists. */
+static void test_submit_retries_with_one_key(void)
+{
+    static const char *const reply[] = {NULL, JSON_REPLY("503 Service Unavailable", "{}"),
+                                        JSON_REPLY("201 Created", JOB("queued"))};
+    struct server s;
+    char key[3][64] = {""};
+    server_start(&s, reply, 3);
+    int rc = SEQCTL(&s, "submit", (char *)spec_file("{\"kind\":\"train\"}"), "--set",
+                    "train.steps=5");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK_STR(out, "job 12 queued\n");
+    CHECK_MSG(strstr(err, "next: seqctl watch 12"), "%s", err);
+    const char *p = asked;
+    for (int i = 0; i < 3 && p; i++) {
+        p = strstr(p, "Idempotency-Key: ");
+        if (p) sscanf(p, "Idempotency-Key: %63s", key[i]), p++;
+    }
+    CHECK_MSG(strlen(key[0]) == 34 && key[0][0] == '"', "%s", key[0]);
+    CHECK(!strcmp(key[0], key[1]) && !strcmp(key[1], key[2]));
+    CHECK_MSG(count(asked, "{\"kind\": \"train\", \"train\": {\"steps\": 5}}") == 3, "%s", asked);
+    CHECK(count(asked, "Content-Type: application/json") == 3);
+    server_start(&s, reply + 2, 1);
+    CHECK(SEQCTL(&s, "submit", (char *)spec_file("{}"), "-o", "name", "-q") == CLI_OK);
+    CHECK_STR(out, "12\n");
+    CHECK_STR(err, "");
+    asked = server_end(&s);
+    CHECK_MSG(!strstr(asked, key[0]), "two submits had one key");
+}
+
+/* A refusal is not repeated; it names the field and the fix, cleaned of terminal escapes. */
+static void test_submit_refused(void)
+{
+    static const char *const reply[] = {JSON_REPLY(
+        "400 Bad Request",
+        "{\"title\":\"Bad Request\",\"status\":400,\"code\":\"invalid\",\"detail\":"
+        "\"data.seq_len is missing\\u001b[2J\",\"errors\":[{\"pointer\":\"/data/seq_len\","
+        "\"detail\":\"give the tokens of one sequence\"}]}")};
+    struct server s;
+    server_start(&s, reply, 1);
+    int rc = SEQCTL(&s, "submit", (char *)spec_file("{}"));
+    server_end(&s);
+    CHECK_MSG(rc == CLI_ERROR, "rc %d", rc);
+    CHECK_STR(out, "");
+    CHECK_MSG(strstr(err, "data.seq_len is missing?[2J (400 invalid)"), "%s", err);
+    CHECK_MSG(strstr(err, "/data/seq_len: give the tokens of one sequence"), "%s", err);
+    CHECK(!strchr(err, '\033'));
+}
+
+static void test_exit_codes(void)
+{
+    static const struct {
+        const char *reply;
+        int want;
+    } cases[] = {
+        {JSON_REPLY("404 Not Found", "{\"detail\":\"no job 12\",\"code\":\"not_found\"}"),
+         CLI_NOT_FOUND},
+        {JSON_REPLY("409 Conflict", "{\"detail\":\"is final\",\"code\":\"conflict\"}"),
+         CLI_CONFLICT},
+        {JSON_REPLY("500 Internal Server Error", "{\"detail\":\"x\",\"request_id\":\"r7\"}"),
+         CLI_ERROR},
+        {JSON_REPLY("404 Not Found", "<html>"), CLI_NOT_FOUND},
+        {JSON_REPLY("200 OK", "not json"), CLI_ERROR},
+        {JSON_REPLY("200 OK", JOB("running")), CLI_OK},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct server s;
+        server_start(&s, &cases[i].reply, 1);
+        int rc = SEQCTL(&s, "cancel", "12");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
+        CHECK(!*err == (rc == CLI_OK));
+    }
+    struct server none = {.url = "http://127.0.0.1:1"};
+    CHECK(SEQCTL(&none, "ls") == CLI_ERROR);
+    CHECK_MSG(strstr(err, "cannot reach seqd at http://127.0.0.1:1"), "%s", err);
+}
+
+/* The stream breaks in the middle of event 3: the next connection asks from event 2 on. */
+static void test_events_resume(void)
+{
+    static const char *const reply[] = {
+        SSE_REPLY(
+            "retry: 3000\n\nid: 1\ndata: {\"seq\":1}\n\nid: 2\ndata: {\"seq\":2}\n\nid: 3\nda"),
+        NULL,
+        SSE_REPLY(
+            "id: 3\ndata: {\"seq\":3}\n\nid: 3\nevent: end\ndata: {\"state\":\"succeeded\"}\n\n")};
+    struct server s;
+    server_start(&s, reply, 3);
+    int rc = SEQCTL(&s, "events", "12", "-f", "-o", "jsonl");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK_STR(out, "{\"seq\": 1}\n{\"seq\": 2}\n{\"seq\": 3}\n");
+    CHECK_MSG(count(asked, "Last-Event-ID: 2\r\n") == 2, "%s", asked);
+    CHECK(count(asked, "Last-Event-ID") == 2);
+    CHECK(count(asked, "Accept: text/event-stream") == 3);
+}
+
+static void test_wait_verdicts(void)
+{
+    static const struct {
+        const char *job;
+        int want;
+        const char *says;
+    } cases[] = {
+        {JOB("succeeded"), CLI_OK, "job 12 succeeded after 1m 24s"},
+        {JOB("cancelled"), CLI_JOB_CANCELLED, "job 12 cancelled"},
+        {"{\"id\":12,\"state\":\"failed\",\"error\":{\"field\":\"data.train.0\",\"text\":\"no such "
+         "file\",\"rank\":1,\"node\":\"local\"}}",
+         CLI_JOB_FAILED, "data.train.0: no such file (rank 1 on local)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char job[1024];
+        snprintf(job, sizeof job, "%s%s", JSON_REPLY("200 OK", ""), cases[i].job);
+        const char *reply[] = {JSON_REPLY("201 Created", JOB("queued")),
+                               SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"), job};
+        struct server s;
+        server_start(&s, reply, 3);
+        int rc = SEQCTL(&s, "submit", (char *)spec_file("{}"), "--wait");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
+        CHECK_MSG(strstr(err, cases[i].says), "case %zu: %s", i, err);
+    }
+}
+
+/* A stream that never ends: --timeout leaves with 124, a signal with 130. */
+static void test_leave(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+    struct server s;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* accepts, says nothing */
+    if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) ||
+        getsockname(listener, (struct sockaddr *)&a, &len))
+        abort();
+    snprintf(s.url, sizeof s.url, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    CHECK(SEQCTL(&s, "events", "12", "-f", "--timeout", "0") == CLI_TIMEOUT);
+    CHECK_MSG(strstr(err, "goes on"), "%s", err);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    raise(SIGINT); /* pending: the first wait sees it */
+    CHECK(SEQCTL(&s, "events", "12", "-f") == CLI_DETACHED);
+    CHECK_MSG(strstr(err, "detached; job 12 goes on; seqctl watch 12"), "%s", err);
+    close(listener);
+}
+
+/* Logs go on at the offset the server names, and end when it says so. */
+static void test_logs(void)
+{
+#define LOG_REPLY(next, end, body)                                                                 \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSeqd-Next-Offset: " next                       \
+    "\r\nSeqd-Log-End: " end "\r\nConnection: close\r\n\r\n" body
+    static const char *const reply[] = {LOG_REPLY("6", "false", "hello\n"),
+                                        LOG_REPLY("6", "false", ""),
+                                        LOG_REPLY("11", "true", "you\033\n")};
+    struct server s;
+    server_start(&s, reply, 3);
+    int rc = SEQCTL(&s, "logs", "12", "-f", "--rank", "1");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK_STR(out, "hello\nyou\033\n"); /* not a terminal: bytes as they are */
+    CHECK_MSG(count(asked, "rank=1&offset=0") == 1 && count(asked, "rank=1&offset=6") == 2, "%s",
+              asked);
+}
+
+/* Two streams, the job before and after; lines because stdout is no terminal. */
+static void test_watch_lines(void)
+{
+    static const char *const reply[] = {
+        JSON_REPLY("200 OK", JOB("running")), SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"),
+        SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"), JSON_REPLY("200 OK", JOB("succeeded"))};
+    struct server s;
+    server_start(&s, reply, 4);
+    int rc = SEQCTL(&s, "watch", "12");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK(count(asked, "/v1/jobs/12/events") == 1 && count(asked, "/v1/jobs/12/metrics") == 1);
+    CHECK_MSG(strstr(err, "job 12 succeeded"), "%s", err);
+}
+
+static void test_ls(void)
+{
+    static const char *const reply[] = {JSON_REPLY(
+        "200 OK", "{\"data\":[" JOB("running") "],\"next_cursor\":null,\"has_more\":false}")};
+    struct server s;
+    server_start(&s, reply, 1);
+    CHECK(SEQCTL(&s, "ls", "--state", "a b&c") == CLI_OK);
+    const char *asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "limit=50&state=a%20b%26c "), "%s", asked);
+    CHECK_MSG(strstr(out, "12  t     train  running"), "%s", out);
+}
+
+/* A download that breaks leaves no file that looks whole. */
+static void test_artifact_broken(void)
+{
+    static const char *const reply[] = {
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nhalf",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwhole"};
+    struct server s;
+    char file[64], text[16] = "";
+    snprintf(file, sizeof file, "/tmp/test_client_artifact_%d", (int)getpid());
+    server_start(&s, reply, 2);
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
+    CHECK(access(file, F_OK) < 0);
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_OK);
+    const char *asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "/artifacts/a%2Fb "), "%s", asked);
+    FILE *f = fopen(file, "r");
+    CHECK(f && fgets(text, sizeof text, f) && !strcmp(text, "whole"));
+    if (f) fclose(f);
+    unlink(file);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    RUN(test_submit_retries_with_one_key);
+    RUN(test_submit_refused);
+    RUN(test_exit_codes);
+    RUN(test_events_resume);
+    RUN(test_wait_verdicts);
+    RUN(test_leave);
+    RUN(test_logs);
+    RUN(test_watch_lines);
+    RUN(test_ls);
+    RUN(test_artifact_broken);
+    unlink(spec_file(""));
+    return test_done("client_http");
+}

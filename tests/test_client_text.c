@@ -1,0 +1,299 @@
+/* What seqctl shows: cleaned strings, numbers, tables, curves, JSON values. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/curve.h"
+#include "client/event.h"
+#include "client/json.h"
+#include "client/text.h"
+#include "tests/test.h"
+
+static void test_clean(void)
+{
+    static const struct {
+        const char *in, *want;
+    } cases[] = {
+        {"plain", "plain"},
+        {"a\033[2Jb", "a?[2Jb"},                /* clear the screen */
+        {"a\033]0;title\007b", "a?]0;title?b"}, /* set the title */
+        {"a\xc2\x9b"
+         "31mb",
+         "a?31mb"}, /* C1 CSI as UTF-8 */
+        {"a\x9b"
+         "31mb",
+         "a?31mb"}, /* C1 CSI as a byte */
+        {"a\rb\bc\x7f", "a?b?c?"},
+        {"x\xe2\x80\xaetxt.exe", "x?txt.exe"}, /* right-to-left override */
+        {"\xe2\x81\xa6y", "?y"},
+        {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+        {"\xc0\xaf\xed\xa0\x80\xf5", "??????"}, /* overlong, surrogate, no such byte */
+        {"cut \xe2\x82", "cut ??"},
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"line\n\ttab", "line??tab"},
+    };
+    char out[64];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(text_safe(out, sizeof out, cases[i].in), cases[i].want);
+    CHECK_STR(text_clean(out, sizeof out, "a\n\tb\r", 5, "\n\t"), "a\n\tb?");
+    CHECK_STR(text_clean(out, sizeof out, "a\0b", 3, "\n"), "a?b");
+}
+
+/* Every buffer size holds a whole prefix: no code point is cut, nothing is written past the end. */
+static void test_clean_sizes(void)
+{
+    const char *in = "ab\xe2\x82\xac\xf0\x9f\x98\x80z";
+    for (size_t size = 1; size <= 12; size++) {
+        char out[16];
+        memset(out, 'X', sizeof out);
+        text_safe(out, size, in);
+        size_t n = strlen(out);
+        CHECK_MSG(n < size && !memcmp(out, in, n), "size %zu gave %zu bytes", size, n);
+        CHECK_MSG(((unsigned char)in[n] & 0xc0) != 0x80, "size %zu cut a code point", size);
+        CHECK_MSG(out[size] == 'X', "size %zu wrote past the end", size);
+    }
+}
+
+static void test_numbers(void)
+{
+    char out[TEXT_SHORT];
+    CHECK_STR(text_bytes(out, 0), "0 B");
+    CHECK_STR(text_bytes(out, 1023), "1023 B");
+    CHECK_STR(text_bytes(out, 1536), "1.5 KiB");
+    CHECK_STR(text_bytes(out, (int64_t)5 << 40), "5.0 TiB");
+    CHECK_STR(text_count(out, 0), "0");
+    CHECK_STR(text_count(out, 999), "999");
+    CHECK_STR(text_count(out, 1000), "1,000");
+    CHECK_STR(text_count(out, 1234567), "1,234,567");
+    CHECK_STR(text_count(out, -1234), "-1,234");
+    CHECK_STR(text_count(out, NAN), "nan");
+    CHECK_STR(text_duration(out, 3.25), "3.2s");
+    CHECK_STR(text_duration(out, 59.4), "59s");
+    CHECK_STR(text_duration(out, 61), "1m 01s");
+    CHECK_STR(text_duration(out, 7260), "2h 01m");
+    CHECK_STR(text_duration(out, 90000), "1d 01h");
+    CHECK_STR(text_duration(out, -1), "-");
+    CHECK_STR(text_duration(out, NAN), "-");
+    CHECK(text_width("a\xe2\x82\xac"
+                     "b") == 3);
+    CHECK(text_cut("a\xe2\x82\xac"
+                   "b",
+                   2) == 4);
+    CHECK(text_cut("ab", 9) == 2);
+    CHECK(text_distance("submit", "submti", 2) == 2);
+    CHECK(text_distance("ls", "ls", 2) == 0);
+    CHECK(text_distance("abc", "", 5) == 3);
+    CHECK(text_distance("abcdef", "uvwxyz", 2) == 3);
+}
+
+static void test_table(void)
+{
+    static const char *const head[] = {"ID", "NAME", NULL};
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    struct table t;
+    table_init(&t, head);
+    table_add(&t, "1");
+    table_add(&t, "gr\xc3\xbc\xc3\x9f");
+    table_add(&t, "1000");
+    table_add(&t, "a\033b");
+    table_print(&t, f);
+    fclose(f);
+    CHECK_STR(out, "ID    NAME\n1     gr\xc3\xbc\xc3\x9f\n1000  a?b\n");
+    free(out);
+}
+
+/* ---- curve ---------------------------------------------------------------------------------- */
+
+static char rows[CURVE_ROWS][CURVE_LINE];
+
+static void test_curve_ascii(void)
+{
+    struct curve *c = malloc(sizeof *c);
+    double low, high;
+    curve_init(c);
+    for (int i = 0; i <= 10; i++) curve_add(c, i, 10 - i);
+    curve_draw(c, 11, 3, 10, false, rows, &low, &high);
+    CHECK_MSG(low == 0 && high == 10, "%g %g", low, high);
+    CHECK_STR(rows[0], "****       ");
+    CHECK_STR(rows[1], "   ****    ");
+    CHECK_STR(rows[2], "       ****");
+    free(c);
+}
+
+static void test_curve_braille(void)
+{
+    struct curve *c = malloc(sizeof *c);
+    double low, high;
+    curve_init(c);
+    curve_add(c, 0, 1);
+    curve_add(c, 1, 0);
+    curve_draw(c, 1, 1, 1, true, rows, &low, &high);
+    /* dots 1 and 2 of the left column, 6 and 8 of the right: the diagonal of 2 x 4 */
+    CHECK_STR(rows[0], "\xe2\xa2\xa3");
+    free(c);
+}
+
+static void test_curve_edges(void)
+{
+    struct curve *c = malloc(sizeof *c);
+    double low, high;
+    curve_init(c);
+    curve_draw(c, 20, 4, 100, true, rows, &low, &high); /* empty */
+    CHECK(low < high && strspn(rows[0], " ") == 20);
+    curve_add(c, 1, NAN);
+    curve_add(c, 2, INFINITY);
+    CHECK(c->n == 0);
+    curve_add(c, 3, 2.5); /* a single value: a range is made around it */
+    curve_draw(c, 20, 4, 0, false, rows, &low, &high);
+    CHECK_MSG(low < 2.5 && high > 2.5, "%g %g", low, high);
+    CHECK(strchr(rows[1], '*') || strchr(rows[2], '*'));
+    free(c);
+}
+
+/* A resumed job repeats steps: what came after the checkpoint is forgotten. */
+static void test_curve_resume(void)
+{
+    struct curve *c = malloc(sizeof *c);
+    curve_init(c);
+    for (int i = 1; i <= 50; i++) curve_add(c, i, 100);
+    curve_add(c, 31, 7);
+    CHECK_MSG(c->n == 31 && c->x[30] == 31 && c->y[30] == 7, "n %d", c->n);
+    CHECK(c->x[29] == 30);
+    free(c);
+}
+
+static void test_curve_thins(void)
+{
+    struct curve *c = malloc(sizeof *c);
+    double low, high, sum = 0;
+    int n = 10 * CURVE_POINTS;
+    curve_init(c);
+    for (int i = 0; i < n; i++) curve_add(c, i, i);
+    CHECK_MSG(c->n <= CURVE_POINTS && c->n >= CURVE_POINTS / 2, "%d points", c->n);
+    for (int i = 1; i < c->n; i++) CHECK(c->x[i] > c->x[i - 1]);
+    for (int i = 0; i < c->n; i++) sum += c->y[i] - c->x[i];
+    CHECK_MSG(fabs(sum) < 1e-6, "averages moved by %g", sum);
+    curve_draw(c, 100, 10, n, true, rows, &low, &high);
+    for (int r = 0; r < 10; r++) CHECK_MSG(text_width(rows[r]) == 100, "%d", text_width(rows[r]));
+    free(c);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static struct jv *parse(const char *text)
+{
+    struct err e = {0};
+    return jv_parse(text, strlen(text), &e);
+}
+
+static void test_json_read(void)
+{
+    struct jv *v = parse("{\"a\":{\"b\":[1,2.0,\"x\"],\"n\":null},\"t\":true,\"i\":12}");
+    CHECK(v != NULL);
+    CHECK(jv_int(v, "a.b.0", -1) == 1);
+    CHECK(jv_int(v, "a.b.1", -1) == 2);
+    CHECK_STR(jv_str(v, "a.b.2", "?"), "x");
+    CHECK(jv_int(v, "a.b.3", -1) == -1);
+    CHECK(jv_get(v, "a.n") == NULL);
+    CHECK(jv_get(v, "a.x.y") == NULL);
+    CHECK(jv_num(v, "i", 0) == 12);
+    CHECK(jv_bool(v, "t", false));
+    CHECK(!jv_bool(v, "i", false));
+    CHECK(jv_int(v, "t", -7) == -7);
+    CHECK(jv_len(jv_get(v, "a.b")) == 3);
+    const char *key = "";
+    CHECK(jv_at(v, 2, &key) && !strcmp(key, "i"));
+    CHECK(jv_int(NULL, "x", 5) == 5);
+    jv_free(v);
+}
+
+static void test_json_refuses(void)
+{
+    static const char *const bad[] = {"",         "{",    "{\"a\":1,\"a\":2}",
+                                      "{} x",     "[1,]", "{\"a\":NaN}",
+                                      "\"\xff\"", "nul",  "\"\\ud800\""};
+    struct err e = {0};
+    char deep[400];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct jv *v = parse(bad[i]);
+        CHECK_MSG(!v, "%s was accepted", bad[i]);
+        jv_free(v);
+    }
+    memset(deep, '[', 200);
+    memset(deep + 200, ']', 200);
+    CHECK(!jv_parse(deep, 400, &e));
+    CHECK_MSG(e.code == ERR_TOO_LARGE, "%s", e.text);
+}
+
+static void test_json_set(void)
+{
+    struct err e = {0};
+    struct jv *v = parse("{\"kind\":\"train\",\"train\":{\"steps\":5},\"x\":1}");
+    CHECK(!jv_set(v, "train.steps", "20", &e));
+    CHECK(!jv_set(v, "model.path", "/tmp/m", &e));
+    CHECK(!jv_set(v, "data.train", "[{\"path\":\"a\"}]", &e));
+    CHECK(!jv_set_str(v, "name", "12", &e));
+    CHECK(jv_set(v, "x.y", "1", &e) < 0);
+    CHECK_MSG(strstr(e.text, "x.y"), "%s", e.text);
+    CHECK(jv_set(v, "", "1", &e) < 0);
+    char *s = jv_dump(v, JV_COMPACT);
+    CHECK_STR(s,
+              "{\"kind\": \"train\", \"train\": {\"steps\": 20}, \"x\": 1, \"model\": {\"path\": "
+              "\"/tmp/m\"}, \"data\": {\"train\": [{\"path\": \"a\"}]}, \"name\": \"12\"}");
+    free(s);
+    jv_free(v);
+}
+
+static void test_json_text(void)
+{
+    struct jv *v = parse("{\"s\":\"a\\u009bb\",\"r\":0.1,\"o\":{\"k\":1}}");
+    char *s = jv_text(jv_get(v, "s"));
+    CHECK_STR(s, "a\xc2\x9b"
+                 "b");
+    free(s);
+    s = jv_text(jv_get(v, "o"));
+    CHECK_STR(s, "{\"k\": 1}");
+    free(s);
+    s = jv_dump(v, JV_ASCII);
+    CHECK_MSG(strstr(s, "\\u009B") || strstr(s, "\\u009b"), "%s", s);
+    for (const char *p = s; *p; p++) CHECK((unsigned char)*p >= 0x20 && (unsigned char)*p < 0x7f);
+    double r = 0;
+    CHECK(sscanf(strstr(s, "\"r\": ") + 5, "%lf", &r) == 1 && r == 0.1);
+    free(s);
+    jv_free(v);
+}
+
+static void test_event_line(void)
+{
+    char out[256];
+    struct jv *v = parse("{\"seq\":7,\"job\":1,\"epoch\":2,\"at\":\"2026-11-21T12:03:11.123Z\","
+                         "\"type\":\"rank_exit\",\"data\":{\"rank\":1,\"signal\":9,\"text\":"
+                         "\"killed\\u001b[31m\",\"detail\":{\"sha256\":\"00\",\"size\":3}}}");
+    CHECK_STR(event_line(v, out, sizeof out),
+              "12:03:11  epoch 2  rank_exit   rank=1  signal=9  killed?[31m  size=3");
+    char tiny[12];
+    event_line(v, tiny, sizeof tiny);
+    CHECK(strlen(tiny) < sizeof tiny);
+    jv_free(v);
+}
+
+int main(void)
+{
+    RUN(test_clean);
+    RUN(test_clean_sizes);
+    RUN(test_numbers);
+    RUN(test_table);
+    RUN(test_curve_ascii);
+    RUN(test_curve_braille);
+    RUN(test_curve_edges);
+    RUN(test_curve_resume);
+    RUN(test_curve_thins);
+    RUN(test_json_read);
+    RUN(test_json_refuses);
+    RUN(test_json_set);
+    RUN(test_json_text);
+    RUN(test_event_line);
+    return test_done("client_text");
+}

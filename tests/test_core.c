@@ -1,0 +1,571 @@
+/* test_core: errors, arenas, digests, JSON in and out. */
+#include "tests/test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "api/core/err.h"
+#include "api/core/file.h"
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+#include "api/core/mem.h"
+#include "api/core/sha256.h"
+
+static void test_err(void)
+{
+    struct err e = {0};
+    CHECK(err_field(&e, ERR_INVALID, "data.seq_len", "%d is odd", 3) == -1);
+    CHECK(e.code == ERR_INVALID);
+    CHECK_STR(e.field, "data.seq_len");
+    CHECK(err_prefix(&e, "%s", "job 7") == -1);
+    CHECK_STR(e.text, "job 7: 3 is odd");
+    CHECK_STR(e.field, "data.seq_len");
+    errno = ENOENT;
+    CHECK(err_errno(&e, "open %s", "/x") == -1 && e.code == ERR_NOT_FOUND);
+    CHECK_STR(e.text, "open /x: No such file or directory");
+    errno = ENOSPC;
+    err_errno(&e, "write");
+    CHECK(e.code == ERR_IO);
+    CHECK(err_set(NULL, ERR_IO, "nobody listens") == -1);
+    for (int c = 0; c < ERR_N; c++) CHECK((int)err_by_name(err_name((enum err_code)c)) == c);
+    CHECK(err_by_name("no such word") == ERR_INTERNAL);
+}
+
+static void test_err_long(void)
+{
+    struct err e;
+    char *big = malloc(5000);
+    memset(big, 'x', 4999);
+    big[4999] = 0;
+    err_field(&e, ERR_INVALID, big, "%s", big);
+    CHECK(strlen(e.text) == sizeof e.text - 1 && strlen(e.field) == sizeof e.field - 1);
+    err_prefix(&e, "%s", big);
+    CHECK(strlen(e.text) == sizeof e.text - 1);
+    free(big);
+}
+
+static void test_arena(void)
+{
+    struct arena a;
+    arena_init(&a, 100000);
+    char *p = arena_alloc(&a, 100), *q = arena_alloc(&a, 40000);
+    CHECK(p && q && (uintptr_t)p % 16 == 0 && (uintptr_t)q % 16 == 0);
+    for (int i = 0; i < 40000; i++) CHECK(q[i] == 0);
+    memset(q, 1, 40000);
+    CHECK(!arena_alloc(&a, 60000));
+    CHECK(!arena_alloc(&a, SIZE_MAX - 3));
+    CHECK_STR(arena_printf(&a, "%d-%s", 5, "abc"), "5-abc");
+    CHECK_STR(arena_strdup(&a, "hello"), "hello");
+    arena_reset(&a);
+    CHECK(a.used_size == 0);
+    char *r = arena_alloc(&a, 90000);
+    CHECK(r && r[0] == 0 && r[89999] == 0);
+    arena_fini(&a);
+    int64_t v;
+    CHECK(mem_mul(INT64_MAX, 2, &v) == -1 && mem_mul(-1, 2, &v) == -1);
+    CHECK(mem_mul(3, 4, &v) == 0 && v == 12);
+    CHECK(mem_add(INT64_MAX, 1, &v) == -1 && mem_add(1, 2, &v) == 0 && v == 3);
+}
+
+static void check_sha(const char *text, size_t n, size_t step, const char *want)
+{
+    struct sha256 s;
+    char hex[SHA256_HEX];
+    sha256_init(&s);
+    for (size_t i = 0; i < n; i += step) sha256_add(&s, text + i, n - i < step ? n - i : step);
+    sha256_hex(&s, hex);
+    CHECK_STR(hex, want);
+}
+
+static void test_sha256(void)
+{
+    static const struct {
+        const char *text, *hex;
+    } v[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmn"
+         "hijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        for (size_t step = 1; step < 130; step++)
+            check_sha(v[i].text, strlen(v[i].text), step, v[i].hex);
+    char *a = malloc(1000000);
+    memset(a, 'a', 1000000);
+    const char *million = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+    check_sha(a, 1000000, 1000000, million);
+    check_sha(a, 1000000, 977, million);
+    free(a);
+}
+
+/* The fast blocks, where this machine has them, against the plain ones. */
+static void test_sha256_portable(void)
+{
+    uint8_t block[64 * 5];
+    uint32_t h[8] = {1, 2, 3, 4, 5, 6, 7, 0xffffffff};
+    struct sha256 s;
+    for (int i = 0; i < (int)sizeof block; i++) block[i] = (uint8_t)(i * 37 ^ i >> 3);
+    sha256_init(&s);
+    memcpy(s.h, h, sizeof h);
+    sha256_add(&s, block, sizeof block);
+    sha256_blocks_portable(h, block, 5);
+    CHECK(!memcmp(s.h, h, sizeof h));
+}
+
+static void test_sha256_file(void)
+{
+    char path[] = "/tmp/seqd-core-XXXXXX", hex[SHA256_HEX];
+    struct err e = {0};
+    int64_t size = -1;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, "abc", 3) == 3);
+    close(fd);
+    CHECK(sha256_file(path, hex, &size, &e) == 0 && size == 3);
+    CHECK_STR(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    unlink(path);
+    CHECK(sha256_file(path, hex, NULL, &e) == -1 && e.code == ERR_NOT_FOUND);
+    CHECK(strstr(e.text, path) != NULL);
+}
+
+/* Reads to the end in a heap copy of exactly n bytes, so that a sanitizer sees an overrun.
+ * Returns the number of tokens, or -1. */
+static int read_all(const char *text, size_t n)
+{
+    char *copy = malloc(n ? n : 1);
+    memcpy(copy, text, n);
+    struct jread j;
+    jread_init(&j, copy, n);
+    enum jtok t;
+    int count = 0;
+    while ((t = jread_next(&j)) > J_END) count++;
+    if (t == J_ERROR) {
+        CHECK(jread_next(&j) == J_ERROR && jread_skip(&j) == -1); /* sticky */
+        CHECK(strstr(j.err.text, "JSON byte") == j.err.text);
+        count = -1;
+    } else {
+        CHECK(jread_next(&j) == J_END);
+    }
+    free(copy);
+    return count;
+}
+
+static void test_jread_valid(void)
+{
+    static const struct {
+        const char *text;
+        int n_tokens;
+    } v[] = {
+        {"{}", 2},
+        {"[]", 2},
+        {" \t\r\n[ ] ", 2},
+        {"0", 1},
+        {"-0", 1},
+        {"-0.0e-0", 1},
+        {"1E+5", 1},
+        {"123456789012345678901234567890", 1},
+        {"true", 1},
+        {"false", 1},
+        {"null", 1},
+        {"\"\"", 1},
+        {"{\"a\":1}", 4},
+        {"{\"a\":[1,2,{\"b\":null}],\"\":\"x\"}", 13},
+        {"[[],[[]],{}]", 10},
+        {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\"", 1},
+        {"\"\\ud83d\\ude00\"", 1},
+        {"\"\\u0000\"", 1},
+        {"\"\x7f\xc2\x80\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\"", 1},
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        int n = read_all(v[i].text, strlen(v[i].text));
+        CHECK_MSG(n == v[i].n_tokens, "%s gave %d tokens", v[i].text, n);
+    }
+}
+
+static void test_jread_invalid(void)
+{
+    static const char *const v[] = {
+        "",
+        " ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "{]",
+        "[}",
+        "[1,]",
+        "{\"a\":1,}",
+        "[,1]",
+        "{,}",
+        "[1 2]",
+        "{\"a\" 1}",
+        "{\"a\":}",
+        "{\"a\"}",
+        "{a:1}",
+        "{1:1}",
+        "{\"a\":1 \"b\":2}",
+        "{} {}",
+        "1 2",
+        "01",
+        "-01",
+        "00",
+        "+1",
+        ".5",
+        "1.",
+        "1.e5",
+        "1e",
+        "1e+",
+        "-",
+        "--1",
+        "0x10",
+        "NaN",
+        "-NaN",
+        "Infinity",
+        "-Infinity",
+        "nul",
+        "nulll",
+        "True",
+        "tru",
+        "falsee",
+        "'a'",
+        "\"",
+        "\"a",
+        "\"\\",
+        "\"\\\"",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\u123g\"",
+        "\"\\ud800\"",
+        "\"\\udc00\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\ud800\\ud800\"",
+        "\"\\ud800x\"",
+        "\"\\ud83d\\ude0\"",
+        "\"\\udc00\\ud800\"",
+        "\"a\nb\"",
+        "\"\t\"",
+        "\"\x1f\"",
+        "\"\x80\"",
+        "\"\xc0\xaf\"",
+        "\"\xc1\xbf\"",
+        "\"\xe0\x80\xaf\"",
+        "\"\xed\xa0\x80\"",
+        "\"\xed\xbf\xbf\"",
+        "\"\xf0\x80\x80\x80\"",
+        "\"\xf4\x90\x80\x80\"",
+        "\"\xf5\x80\x80\x80\"",
+        "\"\xff\"",
+        "\"\xc3\"",
+        "\"\xe2\x82\"",
+        "\"\xe2\x28\xa1\"",
+        "\xef\xbb\xbf{}",
+        "/**/1",
+        "[1]//",
+        "\f1",
+        "[1}",
+        "{\"a\":[}",
+        "\"a\"\"b\"",
+        "{\"a\":1}}",
+        "[1]]",
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        CHECK_MSG(read_all(v[i], strlen(v[i])) == -1, "accepted: %s", v[i]);
+    CHECK(read_all("1\0", 2) == -1); /* a NUL is not white space */
+    CHECK(read_all("\"a\0b\"", 5) == -1);
+}
+
+static void test_jread_depth(void)
+{
+    char text[2 * JREAD_DEPTH + 3];
+    for (int d = 1; d <= JREAD_DEPTH + 1; d++) {
+        memset(text, '[', (size_t)d);
+        memset(text + d, ']', (size_t)d);
+        CHECK(read_all(text, (size_t)(2 * d)) == (d <= JREAD_DEPTH ? 2 * d : -1));
+    }
+    char *bomb = malloc(1000000);
+    memset(bomb, '[', 1000000);
+    CHECK(read_all(bomb, 1000000) == -1);
+    free(bomb);
+}
+
+/* Every proper prefix of a closed value is an error, and so is the value with a byte behind it. */
+static void test_jread_truncated(void)
+{
+    static const char sample[] =
+        "{\"model_type\":\"llama\",\"n\":[1,-2.5e+10,true,false,null,{}],"
+        "\"s\":\"\\u00e9\\ud83d\\ude00\xc3\xa9\\n\",\"deep\":[[[{\"x\":[]}]]]}";
+    size_t n = sizeof sample - 1;
+    CHECK(read_all(sample, n) > 0);
+    for (size_t i = 0; i < n; i++) CHECK_MSG(read_all(sample, i) == -1, "prefix %zu", i);
+    CHECK(read_all(sample, n + 1) == -1); /* with its NUL */
+}
+
+/* Every single byte replaced by every value: no crash, and whatever is accepted stays consistent.
+ */
+static void test_jread_mutated(void)
+{
+    char sample[] = "{\"a\":[1,-2e3,\"\\ud83d\\ude00x\\n\"],\"b\":{\"c\":null,\"d\":true}}";
+    size_t n = sizeof sample - 1;
+    int n_ok = 0, n_bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        char keep = sample[i];
+        for (int c = 0; c < 256; c++) {
+            sample[i] = (char)c;
+            if (read_all(sample, n) > 0)
+                n_ok++;
+            else
+                n_bad++;
+        }
+        sample[i] = keep;
+    }
+    CHECK(n_ok > 500 && n_bad > 5000);
+}
+
+static void test_jread_values(void)
+{
+    const char *text = "{\"k\\u00e9y\": \"a\\u0041\\ud83d\\ude00\", \"i\": -9223372036854775808, "
+                       "\"d\": 2.5e-3, \"big\": 9223372036854775808, \"huge\": 1e999, \"f\": 1.0, "
+                       "\"nul\": \"\\u0000\"}";
+    struct jread j;
+    char buf[64];
+    int64_t i;
+    double d;
+    jread_init(&j, text, strlen(text));
+    CHECK(jread_next(&j) == J_OBJECT && jread_next(&j) == J_KEY);
+    CHECK(jread_is(&j, "k\xc3\xa9y") && !jread_is(&j, "k\xc3\xa9") && !jread_is(&j, "key"));
+    CHECK(!jread_is(&j, "k\xc3\xa9yz") && !jread_is(&j, ""));
+    CHECK(jread_next(&j) == J_STRING && jread_copy(&j, buf, sizeof buf) == 0);
+    CHECK_STR(buf, "aA\xf0\x9f\x98\x80");
+    CHECK(jread_copy(&j, buf, 7) == 0 && jread_copy(&j, buf, 6) == -1 &&
+          jread_copy(&j, buf, 1) == -1);
+    CHECK(jread_unescape(&j, buf) == 6 && j.len >= 6);
+    CHECK(jread_next(&j) == J_KEY && jread_is(&j, "i") && !jread_is(&j, "ii") && !jread_is(&j, ""));
+    CHECK(jread_next(&j) == J_NUMBER && jread_int(&j, &i) == 0 && i == INT64_MIN);
+    CHECK(jread_next(&j) == J_KEY && jread_next(&j) == J_NUMBER && jread_int(&j, &i) == -1);
+    CHECK(jread_double(&j, &d) == 0 && d == 2.5e-3);
+    CHECK(jread_next(&j) == J_KEY && jread_next(&j) == J_NUMBER && jread_int(&j, &i) == -1);
+    CHECK(jread_double(&j, &d) == 0 && d == 9223372036854775808.0);
+    CHECK(jread_next(&j) == J_KEY && jread_next(&j) == J_NUMBER && jread_double(&j, &d) == -1);
+    CHECK(jread_next(&j) == J_KEY && jread_next(&j) == J_NUMBER && jread_int(&j, &i) == -1);
+    CHECK(jread_next(&j) == J_KEY && jread_next(&j) == J_STRING && jread_copy(&j, buf, 64) == -1);
+    CHECK(jread_unescape(&j, buf) == 1 && buf[0] == 0);
+    CHECK(jread_next(&j) == J_OBJECT_END && jread_next(&j) == J_END);
+}
+
+static void test_jread_skip(void)
+{
+    const char *text = "{\"a\":{\"x\":[1,{\"y\":[]}]},\"b\":3,\"c\":[[],[1]],\"d\":\"s\"}";
+    struct jread j;
+    jread_init(&j, text, strlen(text));
+    CHECK(jread_next(&j) == J_OBJECT && jread_next(&j) == J_KEY);
+    CHECK(jread_skip(&j) == 0 && jread_next(&j) == J_KEY && jread_is(&j, "b"));
+    CHECK(jread_skip(&j) == 0 && jread_next(&j) == J_KEY && jread_is(&j, "c"));
+    CHECK(jread_next(&j) == J_ARRAY && jread_skip(&j) == 0);
+    CHECK(jread_next(&j) == J_KEY && jread_is(&j, "d"));
+    CHECK(jread_next(&j) == J_STRING && jread_skip(&j) == 0); /* nothing left to skip */
+    CHECK(jread_next(&j) == J_OBJECT_END && jread_next(&j) == J_END);
+    jread_init(&j, "[1,[2,", 6);
+    CHECK(jread_skip(&j) == -1 && j.err.code == ERR_INVALID);
+    jread_init(&j, text, strlen(text));
+    CHECK(jread_skip(&j) == 0 && jread_next(&j) == J_END); /* the whole text */
+}
+
+static void test_jwrite(void)
+{
+    struct jwrite w;
+    char buf[512], small[40];
+    jwrite_init(&w, buf, sizeof buf);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "step", INT64_MIN);
+    jwrite_array(&w, "a");
+    jwrite_double(&w, NULL, 0.1);
+    jwrite_double(&w, NULL, NAN);
+    jwrite_bool(&w, NULL, true);
+    jwrite_null(&w, NULL);
+    jwrite_object(&w, NULL);
+    jwrite_end(&w);
+    jwrite_end(&w);
+    jwrite_str(&w, "s\"", "q\"\\\n\x01\xc3\xa9\xff\xed\xa0\x80");
+    jwrite_strn(&w, "n", "a\0b", 3);
+    jwrite_raw(&w, "r", "[1]");
+    jwrite_end(&w);
+    const char *want = "{\"step\":-9223372036854775808,\"a\":[0.1,null,true,null,{}],"
+                       "\"s\\\"\":\"q\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+                       "\xef\xbf\xbd\",\"n\":\"a\\u0000b\",\"r\":[1]}";
+    CHECK(jwrite_finish(&w) == (int64_t)strlen(want));
+    CHECK_STR(buf, want);
+    CHECK(read_all(buf, strlen(buf)) > 0);
+
+    for (size_t size = 0; size <= sizeof small; size++) {
+        memset(small, 'Z', sizeof small);
+        jwrite_init(&w, small, size);
+        jwrite_object(&w, NULL);
+        jwrite_str(&w, "key", "0123456789");
+        jwrite_end(&w);
+        CHECK(jwrite_finish(&w) == (size > 20 ? 20 : -1) && w.len == 20);
+        for (size_t i = size; i < sizeof small; i++) CHECK(small[i] == 'Z');
+    }
+}
+
+/* All 256 byte values and their neighbours survive a round trip when they are UTF-8. */
+static void test_jwrite_round_trip(void)
+{
+    char in[3], buf[64], out[64];
+    struct jwrite w;
+    struct jread j;
+    for (int a = 0; a < 128; a++)
+        for (int b = 0; b < 128; b++) {
+            in[0] = (char)a;
+            in[1] = (char)b;
+            jwrite_init(&w, buf, sizeof buf);
+            jwrite_strn(&w, NULL, in, 2);
+            jread_init(&j, buf, (size_t)jwrite_finish(&w));
+            CHECK(jread_next(&j) == J_STRING && jread_unescape(&j, out) == 2 &&
+                  !memcmp(in, out, 2));
+            CHECK(jread_next(&j) == J_END);
+        }
+}
+
+static void test_number(void)
+{
+    static const struct {
+        double v;
+        const char *text;
+    } v[] = {{0, "0"},
+             {1, "1"},
+             {0.1, "0.1"},
+             {1.0 / 3, "0.3333333333333333"},
+             {-0.0, "-0"},
+             {1e22, "1e+22"},
+             {5e-324, "5e-324"},
+             {123456789, "123456789"},
+             {1e-5, "1e-05"},
+             {1.7976931348623157e308, "1.7976931348623157e+308"},
+             {INFINITY, "null"},
+             {4000, "4000"},
+             {-1e14, "-100000000000000"},
+             {1e15, "1e+15"}};
+    char out[32];
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        CHECK_STR(jwrite_number(out, v[i].v), v[i].text);
+    uint64_t x = 88172645463325252ull;
+    for (int i = 0; i < 20000; i++) {
+        double d, back;
+        struct jread j;
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        memcpy(&d, &x, sizeof d);
+        if (!isfinite(d)) continue;
+        jwrite_number(out, d);
+        jread_init(&j, out, strlen(out));
+        CHECK(jread_next(&j) == J_NUMBER && jread_double(&j, &back) == 0);
+        CHECK_MSG(!memcmp(&d, &back, sizeof d), "%s", out);
+    }
+}
+
+static void test_file(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200], deep[300], other[200], hex[SHA256_HEX];
+    struct err e = {0};
+    struct file_out f;
+    size_t n;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/a", dir);
+    CHECK(file_write(path, "hello", 5, &e) == 0);
+    char *text = file_read(path, 5, &n, &e);
+    CHECK(text && n == 5 && !strcmp(text, "hello"));
+    free(text);
+    CHECK(!file_read(path, 4, &n, &e) && e.code == ERR_TOO_LARGE && strstr(e.text, path));
+    CHECK(!file_read(dir, 1000, &n, &e) && e.code == ERR_INVALID);
+    snprintf(deep, sizeof deep, "%s/x/y//z", dir);
+    CHECK(file_make_dir(deep, &e) == 0 && file_make_dir(deep, &e) == 0 &&
+          file_sync_dir(deep, &e) == 0);
+    snprintf(deep, sizeof deep, "%s/a/b", dir);
+    CHECK(file_make_dir(deep, &e) == -1 && strstr(e.text, "/a"));
+    CHECK(!file_read(deep, 10, &n, &e) && strstr(e.text, deep));
+    /* a large file in odd pieces has the digest of the whole */
+    snprintf(path, sizeof path, "%s/big", dir);
+    char *big = malloc(700001);
+    for (int i = 0; i < 700001; i++) big[i] = (char)(i * 31);
+    CHECK(file_out_open(&f, path, &e) == 0);
+    for (int i = 0; i < 700001; i += 99991)
+        CHECK(file_out_add(&f, big + i, (size_t)(700001 - i < 99991 ? 700001 - i : 99991), &e) ==
+              0);
+    char want[SHA256_HEX];
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_add(&sha, big, 700001);
+    sha256_hex(&sha, want);
+    CHECK(file_out_close(&f, hex, &e) == 0 && f.size == 700001);
+    CHECK_STR(hex, want);
+    CHECK(sha256_file(path, hex, NULL, &e) == 0);
+    CHECK_STR(hex, want);
+    file_out_abort(&f); /* after a success: nothing */
+    CHECK(file_exists(path));
+    /* abandoned: gone */
+    CHECK(file_out_open(&f, path, &e) == 0 && file_out_add(&f, big, 700001, &e) == 0);
+    file_out_abort(&f);
+    CHECK(!file_exists(path));
+    free(big);
+    /* removal does not follow links */
+    snprintf(other, sizeof other, "%s/keep", dir);
+    CHECK(file_make_dir(other, &e) == 0);
+    snprintf(path, sizeof path, "%s/keep/file", dir);
+    CHECK(file_write(path, "", 0, &e) == 0);
+    snprintf(deep, sizeof deep, "%s/x/y/link", dir);
+    CHECK(symlink(other, deep) == 0);
+    snprintf(deep, sizeof deep, "%s/x", dir);
+    CHECK(file_remove(deep, &e) == 0 && !file_exists(deep) && file_exists(path));
+    CHECK(file_remove(deep, &e) == 0); /* a missing one is fine */
+    CHECK(file_remove(dir, &e) == 0 && !file_exists(dir));
+    char *longer = malloc(FILE_PATH_SIZE + 10);
+    memset(longer, 'p', FILE_PATH_SIZE + 9);
+    longer[FILE_PATH_SIZE + 9] = 0;
+    CHECK(file_write(longer, "", 0, &e) == -1 && e.code == ERR_TOO_LARGE);
+    free(longer);
+}
+
+/* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
+static void test_file_full(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];
+    struct err e = {0};
+    if (access("/dev/full", W_OK) < 0) return;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/full", dir);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    char *big = calloc(1, 1000000);
+    for (size_t n = 1; n <= 1000000; n *= 1000) {
+        CHECK(symlink("/dev/full", tmp) == 0);
+        CHECK(file_write(path, big, n, &e) == -1 && e.code == ERR_IO);
+        CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, path), "%s", e.text);
+        CHECK(!file_exists(tmp) && !file_exists(path));
+    }
+    free(big);
+    CHECK(file_remove(dir, &e) == 0);
+}
+
+int main(void)
+{
+    RUN(test_err);
+    RUN(test_err_long);
+    RUN(test_arena);
+    RUN(test_sha256);
+    RUN(test_sha256_portable);
+    RUN(test_sha256_file);
+    RUN(test_file);
+    RUN(test_file_full);
+    RUN(test_jread_valid);
+    RUN(test_jread_invalid);
+    RUN(test_jread_depth);
+    RUN(test_jread_truncated);
+    RUN(test_jread_mutated);
+    RUN(test_jread_values);
+    RUN(test_jread_skip);
+    RUN(test_jwrite);
+    RUN(test_jwrite_round_trip);
+    RUN(test_number);
+    return test_done("core");
+}

@@ -1,0 +1,448 @@
+/* seqgang in a process of its own over fake ranks: a whole life, and every way to end early. The
+ * test is the agent: it connects, sends commands, reads the spool. */
+#include <assert.h>
+#include <fcntl.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include "api/core/file.h"
+#include "api/core/process.h"
+#include "api/core/spool.h"
+#include "worker/gang/gang.h"
+#include "tests/fake_rank.h"
+#include "tests/test.h"
+
+static char dir[FILE_PATH_SIZE];
+static struct gang_start start;
+
+static void dir_make(void)
+{
+    char template[] = "/tmp/seqd-gang-XXXXXX";
+    assert(mkdtemp(template));
+    /* Longer than a socket address: the socket must work all the same. */
+    snprintf(dir, sizeof dir, "%s/%0*d", template, 120, 7);
+    assert(file_make_dir(dir, NULL) == 0);
+}
+
+static void dir_remove(void)
+{
+    char *slash = strrchr(dir, '/');
+    *slash = 0;
+    assert(file_remove(dir, NULL) == 0);
+}
+
+static void start_fill(int n_ranks)
+{
+    memset(&start, 0, sizeof start);
+    start.abi = RANK_ABI;
+    start.task = TASK_RUN;
+    start.job = 7;
+    start.epoch = 2;
+    start.n_ranks = start.n_local = n_ranks;
+    start.spec.limits.init_timeout_s = 600;
+    start.spec.limits.step_timeout_s = 600;
+    start.spec.text_used = 1;
+    ssize_t n = readlink("/proc/self/exe", start.seqrank, sizeof start.seqrank - 1);
+    assert(n > 0);
+}
+
+static void start_write(void)
+{
+    char path[FILE_PATH_SIZE + 16];
+    struct err e;
+    snprintf(path, sizeof path, "%s/start", dir);
+    CHECK_MSG(file_write(path, &start, sizeof start, &e) == 0, "%s", e.text);
+}
+
+/* The gang process. Its exit status: 0 over, 1 could not begin. */
+static pid_t gang_fork(const char *what)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    assert(pid >= 0);
+    if (pid > 0) return pid;
+    struct err e = {0};
+    setenv("FAKE_RANK", what, 1);
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct gang *g = gang_create(l, dir, &e);
+    if (g) loop_run(l);
+    gang_destroy(g);
+    loop_destroy(l);
+    exit(g ? 0 : e.code == ERR_CONFLICT ? 3 : 1);
+}
+
+static int agent_connect(void)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    int dir_fd = open(dir, O_PATH | O_DIRECTORY);
+    snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    while (connect(fd, (struct sockaddr *)&sun, sizeof sun) < 0) usleep(1000);
+    close(dir_fd);
+    return fd;
+}
+
+static void agent_send(int fd, enum rank_msg_type type, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, RANK_GANG, (uint32_t)size};
+    struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    CHECK(sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)(sizeof head + size));
+}
+
+static void send_blobs(int fd, int n_ranks)
+{
+    struct rank_blob *blobs = calloc((size_t)n_ranks, sizeof *blobs);
+    assert(blobs);
+    for (int i = 0; i < n_ranks; i++) { /* not in rank order: the gang sorts */
+        struct rank_blob *b = &blobs[n_ranks - 1 - i];
+        b->rank = i;
+        b->size = snprintf(b->data, sizeof b->data, "blob of %d", i);
+    }
+    agent_send(fd, RANK_BLOBS, blobs, (size_t)n_ranks * sizeof *blobs);
+    agent_send(fd, RANK_BLOBS, blobs, (size_t)n_ranks * sizeof *blobs); /* again: ignored */
+    free(blobs);
+}
+
+/* What the spool said: counts by type, and the records that matter. */
+struct seen {
+    int n[RANK_EXIT + 1], n_records;
+    struct rank_fail fail; /* the first */
+    int fail_rank, first_exit_rank, first_exit_signal, first_exit_status;
+    bool fail_before_exit;
+    int end; /* enum gang_end of the final record, -1 before */
+    double last_loss;
+};
+
+static void seen_add(struct seen *v, const char *record, int64_t size)
+{
+    struct rank_msg head;
+    struct rank_exit x;
+    memcpy(&head, record, sizeof head);
+    CHECK(v->end < 0); /* nothing follows the final record */
+    v->n[head.type]++;
+    v->n_records++;
+    if (head.type == RANK_FAIL && v->n[RANK_FAIL] == 1) {
+        memcpy(&v->fail, record + sizeof head, sizeof v->fail);
+        v->fail_rank = head.rank;
+        v->fail_before_exit = v->n[RANK_EXIT] == 0;
+    }
+    if (head.type == RANK_STEP) {
+        struct rank_step s;
+        memcpy(&s, record + sizeof head, sizeof s);
+        v->last_loss = s.loss;
+    }
+    if (head.type != RANK_EXIT) return;
+    memcpy(&x, record + sizeof head, sizeof x);
+    CHECK(x.rank == head.rank);
+    if (v->n[RANK_EXIT] == 1) {
+        v->first_exit_rank = x.rank;
+        v->first_exit_signal = x.signal;
+        v->first_exit_status = x.exit_status;
+    }
+    if (x.rank == RANK_GANG) v->end = x.exit_status;
+}
+
+static struct seen spool_read(void)
+{
+    static char record[SPOOL_RECORD_SIZE];
+    struct seen v = {.end = -1, .fail_rank = -1};
+    struct spool s;
+    struct err e;
+    char path[FILE_PATH_SIZE + 16];
+    int64_t n;
+    snprintf(path, sizeof path, "%s/spool", dir);
+    CHECK_MSG(spool_open_read(&s, path, &e) == 0, "%s", e.text);
+    while ((n = spool_next(&s, record, &e)) > 0) seen_add(&v, record, n);
+    CHECK(n == 0);
+    CHECK(s.seq == v.n_records);
+    spool_close(&s);
+    return v;
+}
+
+/* Reads nudges until the spool holds n records of a type, or the gang has closed the socket. */
+static void wait_records(int fd, enum rank_msg_type type, int n)
+{
+    char nudge[16];
+    struct seen v;
+    do v = spool_read();
+    while (v.n[type] < n && recv(fd, nudge, sizeof nudge, 0) > 0);
+    CHECK_MSG(v.n[type] >= n, "%d records of type %d, want %d", v.n[type], (int)type, n);
+}
+
+static int gang_wait(pid_t pid)
+{
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+/* Every rank process that the gang wrote down is gone (or goes: a killed process takes a moment).
+ */
+static void ranks_are_gone(int n_want)
+{
+    char path[FILE_PATH_SIZE + 16];
+    int rank, pid, n = 0;
+    long long start_time;
+    snprintf(path, sizeof path, "%s/pids", dir);
+    FILE *f = fopen(path, "r");
+    CHECK(f);
+    while (f && fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {
+        n++;
+        while (process_alive(pid, start_time)) usleep(1000);
+    }
+    if (f) fclose(f);
+    CHECK_MSG(n == n_want, "%d pids, want %d", n, n_want);
+}
+
+static bool log_has(int rank, const char *text)
+{
+    char path[FILE_PATH_SIZE + 32];
+    snprintf(path, sizeof path, "%s/rank-%d.log", dir, rank);
+    char *log = file_read(path, 1 << 20, NULL, NULL);
+    bool has = log && strstr(log, text);
+    free(log);
+    return has;
+}
+
+/* One attempt of n ranks with the blobs given, ended by itself. */
+static struct seen whole_life(const char *what, int n_ranks)
+{
+    dir_make();
+    start_fill(n_ranks);
+    start.spec.limits.step_timeout_s = !strncmp(what, "stop", 4) ? 1 : 600;
+    start_write();
+    pid_t pid = gang_fork(what);
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, n_ranks);
+    send_blobs(fd, n_ranks);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    ranks_are_gone(n_ranks);
+    return spool_read();
+}
+
+static void exit_file_says(enum gang_end how)
+{
+    char path[FILE_PATH_SIZE + 16];
+    struct rank_exit x = {0};
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/exit", dir);
+    char *data = file_read(path, 4096, &size, NULL);
+    CHECK(data && size == sizeof x);
+    if (data) memcpy(&x, data, sizeof x);
+    CHECK(x.rank == RANK_GANG && x.exit_status == (int)how);
+    free(data);
+}
+
+static void test_done_life(void)
+{
+    for (int n = 1; n <= 4; n += 3) {
+        struct seen v = whole_life("ok", n);
+        CHECK(v.n[RANK_BLOB] == n && v.n[RANK_READY] == n && v.n[RANK_STEP] == 3);
+        CHECK(v.n[RANK_EVENT] == 1 && v.n[RANK_RESULT] == 1 && v.n[RANK_FAIL] == 0);
+        CHECK(v.n[RANK_EXIT] == n + 1 && v.end == GANG_DONE);
+        CHECK(v.last_loss == 5.0 / 3);
+        exit_file_says(GANG_DONE);
+        CHECK(log_has(n - 1, "is done"));
+        /* The same directory does not run twice. */
+        pid_t pid = gang_fork("ok");
+        CHECK(WEXITSTATUS(gang_wait(pid)) == 3);
+        CHECK(spool_read().n_records == v.n_records);
+        dir_remove();
+    }
+}
+
+static void test_killed_rank(void)
+{
+    struct seen v = whole_life("die:1", 3);
+    CHECK(v.first_exit_rank == 1 && v.first_exit_signal == SIGKILL);
+    CHECK(v.n[RANK_FAIL] == 2 && !v.fail_before_exit); /* the others' own sentences */
+    CHECK(v.fail.code == ERR_PEER);
+    CHECK_STR(v.fail.text, "rank 1 is gone");
+    CHECK(v.n[RANK_EXIT] == 4 && v.end == GANG_FAILED);
+    exit_file_says(GANG_FAILED);
+    dir_remove();
+}
+
+static void test_failed_rank(void)
+{
+    struct seen v = whole_life("fail:2", 3);
+    CHECK(v.fail_rank == 2 && v.fail_before_exit && v.fail.code == ERR_INVALID);
+    CHECK_STR(v.fail.text, "the data is bad");
+    CHECK(v.end == GANG_FAILED && v.n[RANK_EXIT] == 4);
+    dir_remove();
+    v = whole_life("exit3:0", 2);
+    CHECK(v.first_exit_rank == 0 && v.first_exit_status == 3 && v.end == GANG_FAILED);
+    dir_remove();
+    v = whole_life("exit3", 1);
+    CHECK(v.first_exit_status == 3 && v.n[RANK_EXIT] == 2 && v.end == GANG_FAILED);
+    dir_remove();
+}
+
+static void test_hang(void)
+{
+    struct seen v = whole_life("stop:1", 3);
+    CHECK(v.fail_before_exit && v.fail_rank == 1 && v.fail.code == ERR_TIMEOUT);
+    CHECK_MSG(strstr(v.fail.text,
+                     "rank 1 is behind (its process is stopped): step 3, layer 2, hop 1, "
+                     "ring_kv, awaiting rank 0"),
+              "%s", v.fail.text);
+    CHECK(v.end == GANG_FAILED);
+    CHECK(log_has(0, "hang: rank 0 (S): step 3, layer 2, hop 1, ring_kv, awaiting rank 2"));
+    CHECK(log_has(1, "hang: rank 1 (T)"));
+    dir_remove();
+}
+
+static void test_stop(void)
+{
+    dir_make();
+    start_fill(2);
+    start_write();
+    pid_t pid = gang_fork("wait");
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, 2);
+    /* An agent that dies and comes back: nothing happens to the ranks. */
+    close(fd);
+    fd = agent_connect();
+    send_blobs(fd, 2);
+    wait_records(fd, RANK_READY, 2);
+    agent_send(fd, RANK_STOP, NULL, 0);
+    agent_send(fd, RANK_STOP, NULL, 0);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    struct seen v = spool_read();
+    CHECK(v.fail.code == ERR_ABORTED && v.n[RANK_FAIL] == 2 && v.end == GANG_STOPPED);
+    exit_file_says(GANG_STOPPED);
+    ranks_are_gone(2);
+    dir_remove();
+}
+
+/* One rank fails, the other neither reads nor leaves: killed after the grace. */
+static void test_deaf_rank(void)
+{
+    dir_make();
+    start_fill(2);
+    start_write();
+    pid_t pid = gang_fork("deaf:0");
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, 2);
+    send_blobs(fd, 2);
+    wait_records(fd, RANK_READY, 2);
+    agent_send(fd, RANK_STOP, NULL, 0);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    struct seen v = spool_read();
+    CHECK(v.n[RANK_FAIL] == 1 && v.fail_rank == 1 && v.n[RANK_EXIT] == 3 && v.end == GANG_STOPPED);
+    ranks_are_gone(2);
+    dir_remove();
+}
+
+static void test_nonsense(void)
+{
+    dir_make();
+    start_fill(1);
+    start_write();
+    CHECK(gang_wait(gang_fork("nonsense")) == 0);
+    struct seen v = spool_read();
+    CHECK(v.fail.code == ERR_PEER && v.fail_rank == 0 && v.end == GANG_FAILED);
+    CHECK_MSG(strstr(v.fail.text, "8 bytes"), "%s", v.fail.text);
+    dir_remove();
+}
+
+static void test_orphan(void)
+{
+    dir_make();
+    start_fill(2);
+    start.task = TASK_PREPARE; /* no rendezvous: the ranks wait at once */
+    start.orphan_ms = 1;
+    start_write();
+    CHECK(gang_wait(gang_fork("wait")) == 0); /* nobody connects */
+    struct seen v = spool_read();
+    CHECK(v.end == GANG_ORPHANED && v.n[RANK_EXIT] == 3);
+    dir_remove();
+}
+
+static void test_killed_gang(void)
+{
+    dir_make();
+    start_fill(3);
+    start_write();
+    pid_t pid = gang_fork("wait");
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, 3);
+    send_blobs(fd, 3);
+    wait_records(fd, RANK_READY, 3);
+    kill(pid, SIGKILL);
+    CHECK(WTERMSIG(gang_wait(pid)) == SIGKILL);
+    ranks_are_gone(3);
+    char nudge[4];
+    while (recv(fd, nudge, sizeof nudge, 0) > 0) continue; /* the agent sees the end, too */
+    close(fd);
+    struct seen v = spool_read();
+    CHECK(v.end == -1 && v.n[RANK_READY] == 3);
+    CHECK(WEXITSTATUS(gang_wait(gang_fork("ok"))) == 3); /* ranks ran here: never again */
+    dir_remove();
+}
+
+static void test_strays(void)
+{
+    dir_make();
+    start_fill(1);
+    start.task = TASK_PREPARE;
+    start_write();
+    pid_t pid = gang_fork("fork");
+    int fd = agent_connect();
+    while (!log_has(0, "stray ")) usleep(1000);
+    char path[FILE_PATH_SIZE + 16];
+    snprintf(path, sizeof path, "%s/rank-0.log", dir);
+    char *log = file_read(path, 1 << 20, NULL, NULL);
+    int stray = log ? atoi(strstr(log, "stray ") + 6) : 0;
+    free(log);
+    struct process_stat before;
+    CHECK(stray > 0 && process_stat(stray, &before) == 0);
+    agent_send(fd, RANK_STOP, NULL, 0);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    CHECK(!process_alive(stray, before.start_time));
+    CHECK(spool_read().end == GANG_STOPPED);
+    dir_remove();
+}
+
+static void test_bad_start(void)
+{
+    dir_make();
+    start_fill(1);
+    snprintf(start.seqrank, sizeof start.seqrank, "/nowhere/seqrank");
+    start_write();
+    CHECK(WEXITSTATUS(gang_wait(gang_fork("ok"))) == 1);
+    struct seen v = spool_read();
+    CHECK(v.end == GANG_FAILED && v.n[RANK_FAIL] == 1);
+    CHECK_MSG(strstr(v.fail.text, "/nowhere/seqrank"), "%s", v.fail.text);
+    dir_remove();
+    dir_make();
+    start_fill(1);
+    start.n_ranks = 99;
+    start_write();
+    CHECK(WEXITSTATUS(gang_wait(gang_fork("ok"))) == 1);
+    v = spool_read();
+    CHECK(v.end == GANG_FAILED && v.fail.code == ERR_CORRUPT);
+    dir_remove();
+}
+
+int main(int argc, char **argv)
+{
+    if (fake_rank_is(argv)) return fake_rank_main();
+    alarm(300); /* only ends a test that would hang */
+    RUN(test_done_life);
+    RUN(test_killed_rank);
+    RUN(test_failed_rank);
+    RUN(test_hang);
+    RUN(test_stop);
+    RUN(test_deaf_rank);
+    RUN(test_nonsense);
+    RUN(test_orphan);
+    RUN(test_killed_gang);
+    RUN(test_strays);
+    RUN(test_bad_start);
+    return test_done("gang");
+}

@@ -1,0 +1,517 @@
+/* Generation and scoring over P ranks (threads on the real transport): the text does not depend on
+ * P, decoding equals prefilling, scores equal what the plain definition gives. */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "tests/tiny.h"
+#include "worker/train/infer.h"
+#include "worker/train/prompts.h"
+#include "worker/train/roots.h"
+#include "worker/train/sample.h"
+#include "worker/train/score.h"
+
+#define ROOM       24
+#define MAX_PROMPT 64
+
+/* ---- random numbers, sampling, text ------------------------------------------------------------ */
+
+static void test_philox(void)
+{
+    /* Random123's known answers for philox4x32-10 (kat_vectors). */
+    static const uint32_t kat[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
+         0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
+         0x94fdcceb, 0x5001e420, 0x24126ea1}};
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+        philox4x32(kat[i] + 4, kat[i], out);
+        CHECK(!memcmp(out, kat[i] + 6, sizeof out));
+    }
+}
+
+static void test_sample(void)
+{
+    float logits[4] = {1, 3, 3, -2};
+    struct sample_options o = {.seed = 5};
+    CHECK(sample_token(logits, 4, &o) == 1); /* the lowest id of a tie */
+    o.temperature = 1;
+    int64_t n[4] = {0};
+    const int64_t draws = 20000;
+    for (o.position = 0; o.position < draws; o.position++) n[sample_token(logits, 4, &o)]++;
+    double sum = exp(1.0) + 2 * exp(3.0) + exp(-2.0);
+    for (int i = 0; i < 4; i++) { /* 5 standard deviations of a binomial */
+        double p = exp((double)logits[i]) / sum, sd = sqrt((double)draws * p * (1 - p));
+        CHECK_MSG(fabs((double)n[i] - (double)draws * p) < 5 * sd + 1, "%d: %lld", i,
+                  (long long)n[i]);
+    }
+    /* seed, request and position each matter; nothing else does. */
+    int differ[3] = {0};
+    for (int64_t k = 0; k < 64; k++) {
+        struct sample_options a = {1, 5, 0, k}, b = {1, 6, 0, k}, c = {1, 5, 1, k},
+                              d = {1, 5, 0, k + 1};
+        int32_t x = sample_token(logits, 4, &a);
+        CHECK(x == sample_token(logits, 4, &a));
+        differ[0] += x != sample_token(logits, 4, &b);
+        differ[1] += x != sample_token(logits, 4, &c);
+        differ[2] += x != sample_token(logits, 4, &d);
+    }
+    CHECK(differ[0] && differ[1] && differ[2]);
+}
+
+static void test_utf8(void)
+{
+    char out[64];
+    CHECK(sample_utf8((const unsigned char *)"a\xC3\xA9z", 4, out) == 4);
+    CHECK_STR(out, "a\xC3\xA9z");
+    CHECK(sample_utf8((const unsigned char *)"\xC3"
+                                             "a\xFF",
+                      3, out) == 7);
+    CHECK_STR(out, "\xEF\xBF\xBD"
+                   "a\xEF\xBF\xBD");
+    CHECK(sample_utf8((const unsigned char *)"", 0, out) == 0);
+}
+
+/* ---- generation -------------------------------------------------------------------------------- */
+
+struct story {
+    struct job_spec spec;
+    int64_t n_prompt;
+    int32_t prompt[MAX_PROMPT];
+    /* out, of rank 0 and of the last rank */
+    int32_t text[2][ROOM];
+    int64_t n[2];
+    double decode_diff; /* largest |decoded - prefilled| logit over all tokens */
+};
+
+static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout)
+{
+    struct job_spec *spec = &s->spec;
+    struct err e = {0};
+    spec_defaults(spec);
+    spec->kind = JOB_GENERATE;
+    spec->model.shape = tiny_shape;
+    spec->seed = 3;
+    spec->resources.ranks = P;
+    spec->resources.threads = 1;
+    spec->parallel.layout = P > 1 ? layout : LAYOUT_AUTO;
+    spec->sampling.max_tokens = ROOM;
+    spec->data.seq_len = MAX_PROMPT + ROOM;
+    spec->input.prompt = tiny_text(spec, "x");
+    CHECK_MSG(!job_check(spec, &e), "%s: %s", e.field, e.text);
+    return spec;
+}
+
+static void continue_body(struct ranks *g, int rank, void *arg)
+{
+    struct story *s = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    enum infer_finish finish;
+    int side = rank == 0 ? 0 : rank == g->P - 1 ? 1 : -1;
+    int32_t text[ROOM];
+    int64_t n = 0;
+    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    if (!rc) {
+        struct infer in = {.model = &t->model, .spec = &s->spec};
+        rc = infer_continue(&in, s->prompt, s->n_prompt, 0, text, ROOM, &n, &finish, &e);
+    }
+    if (rc) ranks_fail(g, rank, &e);
+    if (side >= 0) {
+        memcpy(s->text[side], text, sizeof text);
+        s->n[side] = n;
+    }
+    tiny_close(t);
+    free(t);
+}
+
+static int64_t segment_of(const struct job_spec *spec)
+{
+    static struct plan p;
+    struct err e = {0};
+    CHECK_MSG(!plan_make(spec, 0, &p, &e), "%s", e.text);
+    return p.segment_size;
+}
+
+static void tell(struct story *s, int P, enum layout_id layout,
+                 void (*body)(struct ranks *, int, void *))
+{
+    struct ranks g;
+    ranks_open(&g, P, segment_of(&s->spec), NULL);
+    ranks_run(&g, body, s);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+static void fill_prompt(struct story *s, int64_t n)
+{
+    s->n_prompt = n;
+    for (int64_t i = 0; i < n; i++) s->prompt[i] = (int32_t)(97 + i * i % 23);
+}
+
+static void compare_texts(double temperature)
+{
+    static struct story one, many;
+    static const int64_t lengths[] = {1, 2, 3, 7, 37};
+    for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
+        story_spec(&one, 1, LAYOUT_AUTO)->sampling.temperature = temperature;
+        fill_prompt(&one, lengths[k]);
+        tell(&one, 1, LAYOUT_AUTO, continue_body);
+        CHECK(one.n[0] > 0);
+        for (int P = 2; P <= 4; P++)
+            for (int layout = LAYOUT_CONTIGUOUS; layout < LAYOUT_N; layout++) {
+                story_spec(&many, P, layout)->sampling.temperature = temperature;
+                fill_prompt(&many, lengths[k]);
+                tell(&many, P, layout, continue_body);
+                for (int side = 0; side < 2; side++)
+                    CHECK_MSG(many.n[side] == one.n[0] &&
+                                  !memcmp(many.text[side], one.text[0],
+                                          (size_t)one.n[0] * sizeof one.text[0][0]),
+                              "prompt of %lld, P %d, layout %d, side %d", (long long)lengths[k], P,
+                              layout, side);
+            }
+    }
+}
+
+static void test_greedy_same_on_any_ranks(void)
+{
+    compare_texts(0);
+}
+
+static void test_temperature_same_on_any_ranks(void)
+{
+    compare_texts(0.8);
+}
+
+/* Appends ROOM given tokens and compares every step's logits with a prefill of the whole. */
+static void decode_body(struct ranks *g, int rank, void *arg)
+{
+    struct story *s = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    const int64_t V = tiny_shape.vocab;
+    float *decoded = calloc(ROOM * (size_t)V, sizeof *decoded),
+          *want = calloc((size_t)V, sizeof *want);
+    int32_t all[MAX_PROMPT + ROOM];
+    double worst = 0;
+    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    struct infer in = {.model = &t->model, .spec = &s->spec};
+    memcpy(all, s->prompt, sizeof s->prompt);
+    for (int64_t i = 0; i < ROOM; i++) all[s->n_prompt + i] = (int32_t)(32 + i * 7 % 90);
+    if (!rc) rc = infer_prefill(&in, all, s->n_prompt, want, &e);
+    for (int64_t i = 0; i < ROOM && !rc; i++) {
+        struct tensor logits;
+        rc = model_decode(&t->model, all[s->n_prompt + i], &logits, &e);
+        if (!rc) memcpy(decoded + i * V, logits.data, (size_t)V * sizeof *decoded);
+    }
+    for (int64_t i = 0; i < ROOM && !rc; i++) {
+        rc = infer_prefill(&in, all, s->n_prompt + i + 1, want, &e);
+        for (int64_t v = 0; v < V && !rc; v++)
+            worst = fmax(worst, fabs((double)decoded[i * V + v] - (double)want[v]));
+    }
+    if (rc) ranks_fail(g, rank, &e);
+    if (rank == g->P - 1) s->decode_diff = worst;
+    free(decoded);
+    free(want);
+    tiny_close(t);
+    free(t);
+}
+
+static void test_decode_equals_prefill(void)
+{
+    static struct story s;
+    static const int64_t lengths[] = {1, 5, 37};
+    for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++)
+        for (int P = 1; P <= 4; P++) {
+            enum layout_id layout = k % 2 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
+            story_spec(&s, P, layout);
+            fill_prompt(&s, lengths[k]);
+            tell(&s, P, layout, decode_body);
+            CHECK_MSG(s.decode_diff <= 1e-4, "prompt of %lld, P %d: logits differ by %g",
+                      (long long)lengths[k], P, s.decode_diff);
+        }
+}
+
+static void long_body(struct ranks *g, int rank, void *arg)
+{
+    struct story *s = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    int32_t *tokens = calloc(MAX_PROMPT + ROOM + 1, sizeof *tokens), out[4];
+    int64_t n;
+    enum infer_finish finish;
+    CHECK(!tiny_open(t, &s->spec, g, rank, 0, &e));
+    struct infer in = {.model = &t->model, .spec = &s->spec};
+    CHECK(infer_continue(&in, tokens, t->plan.S + 1, 0, out, 4, &n, &finish, &e) == -1);
+    CHECK(e.code == ERR_TOO_LARGE);
+    CHECK_STR(e.field, "data.seq_len");
+    free(tokens);
+    tiny_close(t);
+    free(t);
+}
+
+static void test_prompt_too_long(void)
+{
+    static struct story s;
+    story_spec(&s, 1, LAYOUT_AUTO);
+    tell(&s, 1, LAYOUT_AUTO, long_body);
+}
+
+/* ---- scoring ----------------------------------------------------------------------------------- */
+
+#define N_DOCS 5
+static const char *const docs[N_DOCS] = {"hello", "a", "the quick brown fox", "ab ab ab", "end"};
+
+static char scratch[64];
+
+struct reading {
+    struct job_spec spec;
+    char id[80];
+    struct score out;
+    bool want_plain;
+    struct score_sum want[N_DOCS]; /* by the plain definition, when wanted */
+};
+
+/* Document d alone, token by token: -log softmax of the prefill of what comes before. */
+static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const char *doc,
+                       struct score_sum *out, struct err *e)
+{
+    struct infer in = {.model = &t->model, .spec = spec};
+    const int64_t V = tiny_shape.vocab, n = (int64_t)strlen(doc) + 1;
+    float *logits = malloc((size_t)V * sizeof *logits);
+    int32_t tokens[64];
+    int rc = 0;
+    for (int64_t i = 0; i < n; i++) tokens[i] = i + 1 < n ? (unsigned char)doc[i] : 256;
+    for (int64_t i = 1; i < n && !rc; i++) {
+        rc = infer_prefill(&in, tokens, i, logits, e);
+        double top = -INFINITY, sum = 0;
+        for (int64_t v = 0; v < V; v++) top = fmax(top, (double)logits[v]);
+        for (int64_t v = 0; v < V; v++) sum += exp((double)logits[v] - top);
+        out->nll += log(sum) + top - (double)logits[tokens[i]];
+        out->n_targets++;
+        out->n_bytes += tokens[i] < 256;
+    }
+    free(logits);
+    return rc;
+}
+
+static void score_body(struct ranks *g, int rank, void *arg)
+{
+    struct reading *r = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    struct score out;
+    struct data *d = data_open(scratch, r->id, &e);
+    int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
+    struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = scratch};
+    if (!rc) rc = score_run(&in, d, &out, &e);
+    if (!rc && rank == 0) r->out = out;
+    for (int i = 0; i < N_DOCS && r->want_plain && !rc; i++)
+        rc = plain_score(t, &r->spec, docs[i], &r->want[i], &e);
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+    data_close(d);
+}
+
+static void read_spec(struct reading *r, int P, int64_t seq_len)
+{
+    struct err e = {0};
+    char path[128];
+    struct data_stats st;
+    const char *roots[] = {scratch};
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    *r = (struct reading){0};
+    spec_defaults(&r->spec);
+    r->spec.kind = JOB_SCORE;
+    r->spec.model.shape = tiny_shape;
+    r->spec.seed = 3;
+    r->spec.resources.ranks = P;
+    r->spec.resources.threads = 1;
+    r->spec.data.seq_len = seq_len;
+    r->spec.data.document_mask = r->spec.data.reset_positions = 1;
+    r->spec.input.source.path = tiny_text(&r->spec, path);
+    r->spec.input.source.text_key = tiny_text(&r->spec, "text");
+    r->spec.input.source.format = DATA_JSONL;
+    CHECK_MSG(!job_check(&r->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!data_prepare(&r->spec, roots, 1, scratch, &st, &e), "%s", e.text);
+    snprintf(r->id, sizeof r->id, "%s", st.id);
+}
+
+static void score_once(struct reading *r, int P)
+{
+    struct ranks g;
+    ranks_open(&g, P, segment_of(&r->spec), NULL);
+    ranks_run(&g, score_body, r);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+static void test_score(void)
+{
+    static struct reading one, many;
+    struct score_sum want = {0};
+    read_spec(&one, 1, 64);
+    one.want_plain = true;
+    score_once(&one, 1);
+    for (int i = 0; i < N_DOCS; i++) {
+        want.nll += one.want[i].nll;
+        want.n_targets += one.want[i].n_targets;
+        want.n_bytes += one.want[i].n_bytes;
+    }
+    CHECK(one.out.n_windows == 1 && one.out.n_documents == N_DOCS && want.n_targets > 30);
+    CHECK(one.out.total.n_targets == want.n_targets && one.out.total.n_bytes == want.n_bytes);
+    /* A mean of 40 fp32 cross-entropies of about 6: 1e-6 is ten times their rounding. */
+    CHECK_MSG(fabs(one.out.total.nll - want.nll) < 1e-6 * want.nll, "%.12g, not %.12g",
+              one.out.total.nll, want.nll);
+    for (int64_t S = 7; S <= 64; S += 19)
+        for (int P = 2; P <= 4; P++) {
+            read_spec(&one, 1, S);
+            score_once(&one, 1);
+            read_spec(&many, P, S);
+            score_once(&many, P);
+            CHECK(many.out.ledger_equal);
+            CHECK(many.out.total.n_targets == one.out.total.n_targets);
+            CHECK_MSG(fabs(many.out.total.nll - one.out.total.nll) < 1e-6 * one.out.total.nll,
+                      "S %lld, P %d: %.12g, not %.12g", (long long)S, P, many.out.total.nll,
+                      one.out.total.nll);
+        }
+}
+
+/* ---- prompts and roots -------------------------------------------------------------------------- */
+
+static void put(const char *name, const char *content, size_t size)
+{
+    char path[128];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    CHECK_MSG(!file_write(path, content, size, &e), "%s", e.text);
+}
+
+/* Prompts of a file beneath scratch, or the failure in e. */
+static int read_prompts(struct prompts *p, const char *name, int format, struct err *e)
+{
+    static struct job_spec s;
+    const char *roots[] = {scratch};
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    memset(&s, 0, sizeof s);
+    spec_defaults(&s);
+    s.kind = JOB_GENERATE;
+    s.input.source.path = tiny_text(&s, path);
+    s.input.source.text_key = tiny_text(&s, "q");
+    s.input.source.format = format;
+    *e = (struct err){0};
+    return prompts_read(p, &s, roots, 1, e);
+}
+
+static void expect_prompt(const struct prompts *p, int i, const char *want, int64_t want_size)
+{
+    int64_t size;
+    const char *got = prompts_at(p, i, &size);
+    CHECK_MSG(size == want_size && !memcmp(got, want, (size_t)size), "prompt %d: %.*s", i,
+              (int)size, got);
+}
+
+static void test_prompts(void)
+{
+    struct prompts p;
+    struct err e;
+    put("one.txt", "two\nlines\0x", 11);
+    CHECK_MSG(!read_prompts(&p, "one.txt", DATA_TEXT, &e), "%s", e.text);
+    CHECK(p.n == 1);
+    expect_prompt(&p, 0, "two\nlines\0x", 11);
+    prompts_fini(&p);
+    const char good[] =
+        "{\"q\":\"a\\u00e9\\n\"}\n\n  \n{\"x\":[1,{\"q\":2}],\"q\":\"b\"}\r\n{\"q\":\"c\"}";
+    put("good.jsonl", good, strlen(good));
+    CHECK_MSG(!read_prompts(&p, "good.jsonl", DATA_JSONL, &e), "%s", e.text);
+    CHECK(p.n == 3);
+    expect_prompt(&p, 0, "a\xC3\xA9\n", 4);
+    expect_prompt(&p, 1, "b", 1);
+    expect_prompt(&p, 2, "c", 1);
+    prompts_fini(&p);
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"", "no prompt"},
+        {"{\"q\":\"a\"}\n{\"q\":\"\"}\n", "line 2: the prompt is empty"},
+        {"{\"q\":\"a\"}\n{\"p\":\"b\"}\n", "line 2: there is no \"q\""},
+        {"{\"q\":7}\n", "line 1: want one string"},
+        {"{\"q\":\"a\",\"q\":\"b\"}\n", "line 1: want one string"},
+        {"[\"q\"]\n", "line 1: want a JSON object"},
+        {"{\"q\":\"a\"\n", "line 1"},
+        {"{\"q\":\"a\"} x\n", "line 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put("bad.jsonl", bad[i].text, strlen(bad[i].text));
+        CHECK_MSG(read_prompts(&p, "bad.jsonl", DATA_JSONL, &e) == -1, "%s", bad[i].text);
+        CHECK_MSG(strstr(e.text, bad[i].part), "\"%s\", not \"%s\"", e.text, bad[i].part);
+        CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
+        CHECK(!p.text && !p.end);
+    }
+    CHECK(read_prompts(&p, "absent.txt", DATA_TEXT, &e) == -1 && e.code == ERR_NOT_FOUND);
+    CHECK(read_prompts(&p, "../../etc/passwd", DATA_TEXT, &e) == -1 && e.code == ERR_INVALID);
+}
+
+static void test_roots(void)
+{
+    char path[128], link[128], out[RANK_PATH_SIZE];
+    const char *roots[] = {"/no/such/root", scratch};
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/m/hf", scratch);
+    CHECK(!file_make_dir(path, &e));
+    CHECK_MSG(!roots_directory(path, roots, 2, "model.path", out, &e), "%s", e.text);
+    CHECK_STR(out, path);
+    CHECK(!roots_directory("m/../m/hf", roots, 2, "model.path", out, &e));
+    CHECK_STR(out, path);
+    snprintf(link, sizeof link, "%s/out", scratch);
+    CHECK(!symlink("/etc", link));
+    CHECK(roots_directory(link, roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_INVALID);
+    CHECK_STR(e.field, "model.path");
+    CHECK(roots_directory("../..", roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_INVALID);
+    put("m/file", "x", 1);
+    CHECK(roots_directory("m/file", roots, 2, "model.path", out, &e) == -1);
+    CHECK_MSG(strstr(e.text, "not a directory"), "%s", e.text);
+    CHECK(roots_directory("m/none", roots, 2, "model.path", out, &e) == -1);
+    CHECK(e.code == ERR_NOT_FOUND);
+}
+
+static void write_docs(void)
+{
+    char path[128], text[1024] = "";
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    for (int i = 0; i < N_DOCS; i++) {
+        size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, "{\"text\":\"%s\"}\n", docs[i]);
+    }
+    CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_infer");
+    snprintf(scratch, sizeof scratch, "/tmp/test_infer.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    write_docs();
+    RUN(test_philox);
+    RUN(test_sample);
+    RUN(test_utf8);
+    RUN(test_greedy_same_on_any_ranks);
+    RUN(test_temperature_same_on_any_ranks);
+    RUN(test_decode_equals_prefill);
+    RUN(test_prompt_too_long);
+    RUN(test_score);
+    RUN(test_prompts);
+    RUN(test_roots);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("infer");
+}

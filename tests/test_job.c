@@ -1,0 +1,269 @@
+/* The job spec's table, defaults, checks, suggestions, and the transition table. Links core only. */
+#include <math.h>
+#include <stdlib.h>
+#include "api/core/job.h"
+#include "tests/test.h"
+
+static void put(struct job_spec *s, spec_ref *ref, const char *text)
+{
+    CHECK(!spec_intern(s, text, strlen(text), ref));
+}
+
+/* A small job that passes job_check, of each kind. */
+static void good(struct job_spec *s, enum job_kind kind)
+{
+    spec_defaults(s);
+    s->kind = kind;
+    s->model.shape.width = 64;
+    s->model.shape.n_layers = 2;
+    s->model.shape.n_heads = 4;
+    s->model.shape.ffn_width = 128;
+    if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
+        put(s, &s->data.train[0].path, "a.txt");
+        s->data.n_train = 1;
+    }
+    if (kind == JOB_SCORE) put(s, &s->input.source.path, "b.txt");
+    if (kind == JOB_GENERATE) put(s, &s->input.prompt, "once upon");
+    if (kind != JOB_GENERATE) s->data.seq_len = 256;
+    if (kind == JOB_TRAIN) s->train.steps = 10;
+}
+
+static void test_fields(void)
+{
+    struct job_spec s;
+    spec_defaults(&s);
+    for (const struct field *f = spec_fields; f->path; f++) {
+        CHECK_MSG(spec_field(f->path) == f, "%s is there twice", f->path);
+        CHECK_MSG(f->help && *f->help, "%s has no help", f->path);
+        CHECK(f->type != FIELD_ENUM || f->words);
+        CHECK(f->type != FIELD_STRING || f->text);
+        CHECK(f->offset < offsetof(struct job_spec, text));
+        CHECK(!f->kinds || !strcmp(spec_suggest(f->path), f->path));
+    }
+    CHECK(!spec_field("train.stepz"));
+    CHECK(s.optim.lr == 3e-4 && s.checkpoint.keep == 3 && s.limits.restarts == 3);
+    CHECK_STR(spec_text(&s, s.resources.device), "cpu");
+    CHECK_STR(spec_text(&s, 0), "");
+    CHECK_STR(spec_text(&s, 99999999), "");
+}
+
+static void test_suggest(void)
+{
+    static const char *const pairs[][2] = {
+        {"train.step", "train.steps"},
+        {"optim.learning_rate", NULL},
+        {"data.seqlen", "data.seq_len"},
+        {"seq_len", "data.seq_len"},
+        {"paralel", "parallel"},
+        {"kidn", "kind"},
+        {"optim.beta", "optim.betas"},
+        {"data.steps", "train.steps"},
+        {"model.config.hiden_size", "model.config.hidden_size"},
+        {"zzzzzzzz", NULL},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const char *got = spec_suggest(pairs[i][0]), *want = pairs[i][1];
+        CHECK_MSG(want ? got && !strcmp(got, want) : !got, "%s: got %s", pairs[i][0],
+                  got ? got : "nothing");
+    }
+    const char *got = spec_suggest("checkpoint.resume_path");
+    CHECK(!got || strcmp(got, "checkpoint.resume_path")); /* internal fields are never offered */
+    char longer[300];
+    memset(longer, 'a', sizeof longer - 1);
+    longer[sizeof longer - 1] = 0;
+    CHECK(!spec_suggest(longer));
+}
+
+static void test_text_table(void)
+{
+    struct job_spec s;
+    spec_ref r = 7;
+    spec_defaults(&s);
+    CHECK(!spec_intern(&s, "", 0, &r) && r == 0);
+    uint32_t before = s.text_used;
+    CHECK(!spec_intern(&s, "abc", 3, &r) && r == before && s.text_used == before + 4);
+    char *big = calloc(1, SPEC_TEXT_SIZE);
+    memset(big, 'x', SPEC_TEXT_SIZE - 1);
+    CHECK(spec_intern(&s, big, SPEC_TEXT_SIZE - 1, &r)); /* 64 KiB are not there any more */
+    uint32_t room = SPEC_TEXT_SIZE - s.text_used;
+    CHECK(spec_intern(&s, big, room, &r));
+    CHECK(!spec_intern(&s, big, room - 1, &r));
+    CHECK(s.text_used == SPEC_TEXT_SIZE && spec_intern(&s, "a", 1, &r));
+    free(big);
+}
+
+static void test_defaults_of_kinds(void)
+{
+    struct job_spec s, again;
+    struct err e;
+    for (int k = 0; k < JOB_KIND_N; k++) {
+        good(&s, k);
+        CHECK_MSG(!job_check(&s, &e), "%s: %s", kind_name(k), e.text);
+        CHECK(s.resources.ranks == 1 && s.parallel.sp == 1);
+        CHECK(s.parallel.strategy == STRATEGY_LOCAL && s.parallel.layout == LAYOUT_CONTIGUOUS);
+        CHECK(s.model.shape.n_kv_heads == 4 && s.model.shape.head_dim == 16);
+        again = s;
+        CHECK(!job_check(&again, &e) && !memcmp(&s, &again, sizeof s)); /* idempotent */
+    }
+    good(&s, JOB_TRAIN);
+    s.parallel.sp = 4;
+    CHECK(!job_check(&s, &e));
+    CHECK(s.resources.ranks == 4 && s.parallel.strategy == STRATEGY_RSA);
+    CHECK(s.parallel.layout == LAYOUT_ZIGZAG && s.schedule.warmup_steps == 1);
+    good(&s, JOB_TRAIN);
+    s.resources.ranks = 8;
+    s.determinism = DET_RANKS;
+    CHECK(!job_check(&s, &e));
+    CHECK(s.parallel.sp == 8 && s.parallel.layout == LAYOUT_CONTIGUOUS);
+    good(&s, JOB_GENERATE);
+    CHECK(!job_check(&s, &e) && s.data.seq_len == 9 + 256);
+}
+
+/* Each breaks one thing; the error must name the field. */
+static void break_one(struct job_spec *s, int i)
+{
+    switch (i) {
+    case 0: s->model.shape.width = 0; break;
+    case 1: s->model.shape.n_kv_heads = 3; break;
+    case 2: s->model.shape.head_dim = 15; break;
+    case 3: s->data.seq_len = 0; break;
+    case 4: s->data.n_train = 0; break;
+    case 5: s->train.steps = 0; break;
+    case 6: s->train.tokens = 5, s->train.passes = 1; break;
+    case 7: s->parallel.sp = 2, s->resources.ranks = 4; break;
+    case 8: s->parallel.sp = 2, s->parallel.strategy = STRATEGY_LOCAL; break;
+    case 9:
+        s->parallel.sp = 2, s->determinism = DET_RANKS, s->parallel.layout = LAYOUT_ZIGZAG;
+        break;
+    case 10: s->parallel.sp = 3, s->determinism = DET_RANKS; break;
+    case 11: s->optim.lr = NAN; break;
+    case 12: s->optim.lr = -1; break;
+    case 13: s->data.seq_len = JOB_MAX_SEQ + 1; break;
+    case 14: s->parallel.layout = LAYOUT_N; break;
+    case 15: s->resources.threads = 0; break;
+    case 16: s->data.train[0].path = 60000; break;
+    case 17: s->model.shape.width = 66, s->model.shape.n_heads = 4; break;
+    case 18: s->schedule.warmup_steps = 11; break;
+    case 19: s->parallel.sp = 64, s->data.seq_len = 8; break;
+    case 20: s->n_labels = SPEC_LABELS + 1; break;
+    case 21: s->text_used = 0; break;
+    case 22: put(s, &s->resources.device, "cuda"); break;
+    case 23: s->checkpoint.resume = RESUME_PATH; break;
+    case 24: s->model.shape.vocab = 100; break;
+    }
+}
+
+static void test_rules(void)
+{
+    static const char *const fields[] = {
+        "model.config.hidden_size",
+        "model.config.num_key_value_heads",
+        "model.config.head_dim",
+        "data.seq_len",
+        "data.train",
+        "train.steps",
+        "train.tokens",
+        "parallel.sp",
+        "parallel.strategy",
+        "parallel.layout",
+        "parallel.sp",
+        "optim.lr",
+        "optim.lr",
+        "data.seq_len",
+        "parallel.layout",
+        "resources.threads",
+        "data.train.0",
+        "model.config.num_attention_heads",
+        "schedule.warmup_steps",
+        "parallel.sp",
+        "labels",
+        "",
+        "resources.device",
+        "checkpoint.resume",
+        "model.config.vocab_size",
+    };
+    struct job_spec s;
+    for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
+        struct err e = {0};
+        good(&s, JOB_TRAIN);
+        break_one(&s, i);
+        CHECK_MSG(job_check(&s, &e) == -1, "case %d (%s) passed", i, fields[i]);
+        CHECK_STR(e.field, fields[i]);
+        CHECK_MSG(*e.text, "case %d says nothing", i);
+    }
+}
+
+/* Every number outside its range is refused, for every row of the table: none is forgotten. */
+static void test_ranges(void)
+{
+    struct job_spec s;
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (f->type == FIELD_STRING || f->type == FIELD_ENUM || !f->kinds) continue;
+        for (int side = 0; side < 2; side++) {
+            double bad = side ? f->max + 1 : f->min - 1;
+            struct err e = {0};
+            if (bad == f->fallback) continue;
+            good(&s, JOB_TRAIN);
+            char *at = (char *)&s + f->offset;
+            if (f->type == FIELD_INT)
+                *(int64_t *)at = (int64_t)bad;
+            else if (f->type == FIELD_DOUBLE)
+                *(double *)at = bad;
+            else if (bad > INT32_MAX)
+                continue;
+            else
+                *(int32_t *)at = (int32_t)bad;
+            CHECK_MSG(job_check(&s, &e) == -1, "%s = %g passed", f->path, bad);
+            CHECK_STR(e.field, f->path);
+        }
+    }
+}
+
+static void test_transitions(void)
+{
+    for (int s = 0; s < JOB_STATE_N; s++)
+        for (int ev = 0; ev < JOB_EVENT_N; ev++) {
+            int next = job_step(s, ev);
+            CHECK(next >= -1 && next < JOB_STATE_N);
+            if (job_final(s)) CHECK(next == -1); /* any final: unchanged */
+            if (s == JOB_STOPPING) CHECK(next == -1 || next == JOB_STOPPING);
+            /* Slots are given back by STOPPED, DONE and PREPARED alone. */
+            bool holds = s == JOB_STARTING || s == JOB_RUNNING;
+            bool frees = next == JOB_QUEUED || (next >= 0 && job_final(next));
+            if (holds && frees) CHECK(ev == EV_DONE || ev == EV_PREPARED);
+            if (ev == EV_CANCEL && !job_final(s))
+                CHECK(next == JOB_CANCELLED || next == JOB_STOPPING);
+        }
+    CHECK(job_step(JOB_QUEUED, EV_ASSIGN) == JOB_STARTING);
+    CHECK(job_step(JOB_RUNNING, EV_DONE) == JOB_SUCCEEDED);
+    CHECK(job_step(JOB_STARTING, EV_DONE) == -1);
+}
+
+/* Random walks: from anywhere that is not final, a job can still end. */
+static void test_walks(void)
+{
+    unsigned seed = 1;
+    for (int walk = 0; walk < 2000; walk++) {
+        int state = JOB_QUEUED;
+        for (int i = 0; i < 40 && !job_final(state); i++) {
+            int next = job_step(state, rand_r(&seed) % JOB_EVENT_N);
+            if (next >= 0) state = next;
+        }
+        if (job_final(state)) continue;
+        int next = job_step(state, EV_CANCEL);
+        CHECK(next == JOB_CANCELLED || next == JOB_STOPPING);
+    }
+}
+
+int main(void)
+{
+    RUN(test_fields);
+    RUN(test_suggest);
+    RUN(test_text_table);
+    RUN(test_defaults_of_kinds);
+    RUN(test_rules);
+    RUN(test_ranges);
+    RUN(test_transitions);
+    RUN(test_walks);
+    return test_done("job");
+}

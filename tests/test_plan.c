@@ -1,0 +1,379 @@
+/* The plan: layout of parameters and buffers, bytes on the wire written out by hand, what fits. */
+#include <stdlib.h>
+#include <string.h>
+#include "tests/test.h"
+#include "worker/plan/plan.h"
+
+static struct job_spec spec;
+
+static void small_spec(int kind, int P)
+{
+    memset(&spec, 0, sizeof spec);
+    spec.kind = kind;
+    spec.model.shape = (struct model_shape){.n_layers = 3,
+                                            .width = 64,
+                                            .n_heads = 8,
+                                            .n_kv_heads = 2,
+                                            .head_dim = 8,
+                                            .ffn_width = 160,
+                                            .vocab = 258,
+                                            .norm_eps = 1e-5,
+                                            .rope_theta = 10000};
+    spec.data.seq_len = 1024;
+    spec.train.global_batch = 2;
+    spec.sampling.max_tokens = 100;
+    spec.verify.max_tokens = 512;
+    spec.parallel.sp = P;
+    spec.resources.threads = 2;
+    spec.determinism = DET_RUN;
+    spec.text_used = 1;
+}
+
+static struct plan make(int64_t limit)
+{
+    static struct plan p;
+    struct err e = {0};
+    CHECK_MSG(plan_make(&spec, limit, &p, &e) == 0, "%s: %s", e.field, e.text);
+    return p;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------- */
+
+static void test_params(void)
+{
+    small_spec(JOB_TRAIN, 1);
+    const struct model_shape *m = &spec.model.shape;
+    struct param p[64];
+    struct param_map map;
+    const int n = param_list(m, p, 64);
+    param_map(m, &map);
+    CHECK(n == 9 * 3 + 3 && n == param_tensors(m));
+    CHECK_STR(p[0].name, "model.embed_tokens.weight");
+    CHECK_STR(p[11].name, "model.layers.1.self_attn.q_proj.weight");
+    CHECK_STR(p[n - 1].name, "lm_head.weight");
+    int64_t end = 0;
+    for (int i = 0; i < n; i++) {
+        CHECK_MSG(p[i].offset >= end && p[i].offset < end + 16, "%s", p[i].name);
+        CHECK(p[i].decay == (p[i].cols > 0));
+        CHECK(p[i].count == p[i].rows * (p[i].cols ? p[i].cols : 1));
+        end = p[i].offset + p[i].count;
+    }
+    CHECK(param_count(m) >= end && param_count(m) < end + 16 && param_count(m) % 16 == 0);
+    CHECK(p[12].offset == map.layer0 + map.layer_stride + map.kv);
+    CHECK(p[13].offset == p[12].offset + p[12].count); /* v right behind k */
+    CHECK(p[17].offset == p[16].offset + p[16].count); /* up right behind gate */
+    CHECK(map.head == p[n - 1].offset && map.norm == p[n - 2].offset);
+    spec.model.shape.tied = 1;
+    param_map(m, &map);
+    CHECK(param_tensors(m) == 9 * 3 + 2 && map.head == map.embed);
+}
+
+/* Odd sizes: fused tensors stay adjacent though their counts are no multiple of 16. */
+static void test_params_odd(void)
+{
+    const struct model_shape m = {.n_layers = 2,
+                                  .width = 6,
+                                  .n_heads = 1,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 2,
+                                  .ffn_width = 5,
+                                  .vocab = 7};
+    struct param p[32];
+    param_list(&m, p, 32);
+    CHECK(p[4].offset == p[3].offset + 12 && p[8].offset == p[7].offset + 30);
+    CHECK(p[2].offset % 16 == 0 && p[5].offset % 16 == 0 && p[7].offset % 16 == 0);
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------- */
+
+/* Buffers lie inside and apart; classes and rounding add up to the total. */
+static void check_layout(const struct plan *p)
+{
+    int64_t sum = p->rounding, by_class[PLAN_CLASS_N] = {0};
+    for (int i = 0; i < PLAN_ID_N; i++) {
+        const struct plan_item *a = &p->item[i];
+        const int64_t room = a->in_segment ? p->segment_size : p->arena_size - p->reference_size;
+        if (!a->name) continue;
+        CHECK_MSG(a->offset >= 0 && a->offset % 64 == 0 && a->size > 0, "%s", a->name);
+        CHECK_MSG(a->offset + a->size <= room, "%s", a->name);
+        if (a->shared) {
+            const struct plan_item *w = &p->item[PLAN_WORK];
+            CHECK_MSG(a->offset >= w->offset && a->offset + a->size <= w->offset + w->size, "%s",
+                      a->name);
+            continue;
+        }
+        by_class[a->cls] += a->size;
+        for (int j = 0; j < i; j++) {
+            const struct plan_item *b = &p->item[j];
+            if (!b->name || b->shared || b->in_segment != a->in_segment) continue;
+            CHECK_MSG(a->offset >= b->offset + b->size || b->offset >= a->offset + a->size,
+                      "%s overlaps %s", a->name, b->name);
+        }
+    }
+    for (int c = 0; c < PLAN_CLASS_N; c++) {
+        sum += p->class_size[c];
+        if (!p->reference_size) CHECK(by_class[c] == p->class_size[c]);
+    }
+    CHECK(sum == p->arena_size + p->segment_size && p->rounding >= 0);
+}
+
+static void test_layout(void)
+{
+    for (int kind = 0; kind < JOB_KIND_N; kind++)
+        for (int P = 1; P <= 8; P += P == 1 ? 1 : 2)
+            for (int det = DET_RUN; det <= DET_RANKS; det++) {
+                if (det == DET_RANKS && (P & (P - 1))) continue;
+                small_spec(kind, P);
+                spec.determinism = det;
+                spec.model.shape.tied = P & 1;
+                const struct plan p = make(0);
+                check_layout(&p);
+                CHECK(p.layout == (P > 1 && det != DET_RANKS ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS));
+                CHECK(p.strategy == (P > 1 ? STRATEGY_RSA : STRATEGY_LOCAL));
+                CHECK((p.segment_size == 0) == (P == 1));
+                CHECK(p.n_grad % (16 * P) == 0);
+            }
+}
+
+/* Every number by hand: L 3, C 64, H 8, Hk 2, D 8, I 160, V 258, T = 1024 / 2. */
+static void test_sizes(void)
+{
+    small_spec(JOB_TRAIN, 2);
+    spec.memory.recompute = RECOMPUTE_NONE;
+    const struct plan p = make(0);
+    const int64_t layer = 64 + 64 * 64 + 2 * 16 * 64 + 64 * 64 + 64 + 2 * 160 * 64 + 64 * 160;
+    CHECK(p.T == 512 && p.n_params == 2 * 258 * 64 + 3 * layer + 64);
+    CHECK(p.item[PLAN_PARAMS].size == 4 * p.n_params && p.item[PLAN_ADAM_V].size == 4 * p.n_params);
+    CHECK(p.item[PLAN_X].size == 4 * 512 * 64 * 4 && p.item[PLAN_X].stride == 512 * 64 * 4);
+    CHECK(p.item[PLAN_KV].size == 3 * 512 * 32 * 4);
+    CHECK(p.item[PLAN_LSE].size == 3 * 8 * 512 * 4);
+    CHECK(p.item[PLAN_GATE_UP].size == 3 * 512 * 320 * 4);
+    CHECK(p.item[PLAN_RING_KV0].size == 512 * 32 * 4 &&
+          p.item[PLAN_RING_DKV1].size == 512 * 32 * 4);
+    CHECK(p.item[PLAN_WORK].size == 2 * 512 * 160 * 4); /* the MLP's phase is the largest */
+    CHECK(p.item[PLAN_SCRATCH].size == 2 * BE_SCRATCH_PER_THREAD);
+    CHECK(!p.item[PLAN_TREE].name && !p.item[PLAN_GRAD_ACC].name);
+}
+
+static void test_recompute(void)
+{
+    int64_t size[RECOMPUTE_N];
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        small_spec(JOB_TRAIN, 2);
+        spec.memory.recompute = r;
+        const struct plan p = make(0);
+        size[r] = p.arena_size + p.segment_size;
+        CHECK(p.recompute == (enum recompute_id)r);
+        CHECK((p.item[PLAN_Q].stride > 0) == (r == RECOMPUTE_NONE));
+        CHECK((p.item[PLAN_O].stride > 0) == (r != RECOMPUTE_FULL));
+        CHECK(p.item[PLAN_X].stride > 0);
+    }
+    CHECK(size[RECOMPUTE_NONE] > size[RECOMPUTE_SELECTIVE]);
+    CHECK(size[RECOMPUTE_SELECTIVE] > size[RECOMPUTE_FULL]);
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) { /* auto: the fastest that fits */
+        small_spec(JOB_TRAIN, 2);
+        const struct plan p = make(size[r]);
+        CHECK(p.recompute == (enum recompute_id)r && p.arena_size + p.segment_size == size[r]);
+    }
+}
+
+/* Ring workspace depends on T alone: the same at 2 and at 64 ranks (kv and dkv pairs, m, delta). */
+static void test_workspace(void)
+{
+    int64_t want = 0;
+    for (int P = 2; P <= 64; P *= 2) {
+        small_spec(JOB_TRAIN, P);
+        spec.data.seq_len = 256 * P;
+        const struct plan p = make(0);
+        int64_t ring = 0;
+        for (int i = PLAN_RING_KV0; i <= PLAN_RING_DELTA; i++)
+            if (i != PLAN_BOUNCE) ring += p.item[i].size;
+        if (P == 2) want = ring;
+        CHECK_MSG(ring == want && p.T == 256, "P %d: %lld, not %lld", P, (long long)ring,
+                  (long long)want);
+    }
+}
+
+/* A million tokens and 128256 words: still at most 64 MiB of logits. */
+static void test_logits(void)
+{
+    small_spec(JOB_SCORE, 8);
+    spec.data.seq_len = 1 << 20;
+    spec.model.shape.vocab = 128256;
+    struct plan p = make(0);
+    CHECK(p.item[PLAN_LOGITS].size <= 64 << 20 && p.loss_chunk == (64 << 20) / (4 * 128256));
+    spec.memory.loss_chunk_tokens = 10;
+    p = make(0);
+    CHECK(p.loss_chunk == 10);
+    int64_t chunk = 0;
+    for (int P = 1; P <= 8;
+         P *= 2) { /* "ranks": one chunk length for all P, within a logical chunk */
+        small_spec(JOB_TRAIN, P);
+        spec.determinism = DET_RANKS;
+        spec.data.seq_len = 1000;
+        p = make(0);
+        if (P == 1) chunk = p.loss_chunk;
+        CHECK(p.loss_chunk == chunk && chunk == 125);
+    }
+}
+
+static void test_cache(void)
+{
+    small_spec(JOB_GENERATE, 3);
+    spec.data.seq_len = 0;
+    memcpy(spec.text + 1, "Once upon a time", 17);
+    spec.input.prompt = 1;
+    spec.text_used = 18;
+    const struct plan p = make(0);
+    CHECK(p.S == 16 && p.T == 6); /* zigzag: six segments of 3 */
+    /* 100 tokens are 7 blocks of 16: a rank gets at most 3; and a spare row */
+    CHECK(p.cache_rows == 6 + 48 + 1 && p.n_decode == 100);
+    CHECK(p.item[PLAN_KV].cls == PLAN_CACHE && p.item[PLAN_KV].size >= 3 * 55 * 32 * 4);
+    CHECK(!p.item[PLAN_GRAD].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_DX].name);
+}
+
+static void test_reference(void)
+{
+    small_spec(JOB_VERIFY, 4);
+    const struct plan p = make(0);
+    struct plan ref;
+    plan_reference(&spec, &p, &ref);
+    CHECK(p.S == 512 && p.T == 128 && ref.T == 512 && ref.n_ranks == 1);
+    CHECK(ref.arena_size == p.reference_size && ref.segment_size == 0);
+    CHECK(p.reference_offset + p.reference_size == p.arena_size);
+    CHECK(!ref.item[PLAN_PARAMS].name && !ref.item[PLAN_SCRATCH].name && ref.item[PLAN_GRAD].name);
+    CHECK(!p.item[PLAN_ADAM_M].name);
+    check_layout(&ref);
+}
+
+/* ---- communication ----------------------------------------------------------------------------- */
+
+static bool is(struct comm_count c, int64_t messages, int64_t bytes)
+{
+    return c.bytes_sent == bytes && c.bytes_received == bytes && c.messages_sent == messages &&
+           c.messages_received == messages;
+}
+
+/* P 4, T 256, a KV row 2*2*8 floats = 128 bytes: a hop is 32768 bytes. 3 layers, 2 micro-batches. */
+static void test_comm(void)
+{
+    const int64_t hop = 256 * 128;
+    small_spec(JOB_TRAIN, 4);
+    spec.memory.recompute = RECOMPUTE_SELECTIVE;
+    struct plan p = make(0);
+    CHECK(is(p.comm[PURPOSE_RING_KV], 2 * 3 * (3 + 3), 2 * 3 * (3 + 3) * hop));
+    CHECK(is(p.comm[PURPOSE_RING_DKV], 2 * 3 * 3, 2 * 3 * 3 * hop));
+    CHECK(p.comm[PURPOSE_GRAD].bytes_sent == 2 * 3 * (p.n_grad / 4) * 4);
+    CHECK(is(p.comm[PURPOSE_LOSS], 3, 3 * 8) && is(p.comm[PURPOSE_CONTROL], 3, 3 * 8));
+    CHECK(is(p.comm[PURPOSE_DECODE], 0, 0));
+    spec.memory.recompute = RECOMPUTE_FULL; /* one forward ring more */
+    p = make(0);
+    CHECK(is(p.comm[PURPOSE_RING_KV], 2 * 3 * (3 + 3 + 3), 2 * 3 * (3 + 3 + 3) * hop));
+    spec.determinism = DET_RANKS; /* dKV makes P hops; a reduction per micro-batch */
+    spec.model.shape.tied = 1;
+    p = make(0);
+    CHECK(is(p.comm[PURPOSE_RING_DKV], 2 * 3 * 4, 2 * 3 * 4 * hop));
+    CHECK(p.comm[PURPOSE_GRAD].bytes_sent == 2 * (2 * 3 * (p.n_grad / 4) * 4));
+    CHECK(p.n_grad >= p.n_params + 258 * 64); /* the tied embedding's own sum */
+    CHECK(is(p.comm[PURPOSE_LOSS], 2 * 3, 2 * 3 * 8));
+    small_spec(JOB_SCORE, 4);
+    p = make(0);
+    CHECK(is(p.comm[PURPOSE_RING_KV], 3 * 3, 3 * 3 * hop) && is(p.comm[PURPOSE_RING_DKV], 0, 0));
+    small_spec(JOB_TRAIN, 1);
+    p = make(0);
+    for (int i = 0; i < PURPOSE_N; i++) CHECK(is(p.comm[i], 0, 0));
+    /* one decoded token: 3 layers x 3 peers x 8 heads x (8 + 2) floats */
+    CHECK(is(plan_decode_comm(&spec.model.shape, 4), 9, 9 * 8 * 10 * 4));
+}
+
+static void test_flops(void)
+{
+    small_spec(JOB_TRAIN, 2);
+    const struct plan p = make(0);
+    const double layer = 64.0 * (2 * 64 + 2 * 16 + 3 * 160), head = 258.0 * 64, S = 1024;
+    CHECK(p.flops == 3 * 2 * (2 * S * (3 * layer + head) + 2 * S * S * 3 * 64));
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------- */
+
+static void test_does_not_fit(void)
+{
+    struct plan p;
+    struct err e = {0};
+    small_spec(JOB_TRAIN, 2);
+    spec.data.seq_len = 1 << 20;
+    spec.model.shape.vocab = 128256;
+    spec.model.shape.width = 1024;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    CHECK(plan_make(&spec, (int64_t)1 << 30, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    CHECK_STR(e.field, "resources.memory_mib");
+    CHECK_MSG(strstr(e.text, "limit 1.0 GiB") && strstr(e.text, "activations") &&
+                  strstr(e.text, "recompute \"full\" needs") && strstr(e.text, "parallel.sp "),
+              "%s", e.text);
+    CHECK(p.arena_size > (int64_t)1 << 30); /* the numbers are there for the answer */
+    small_spec(JOB_TRAIN, 1);
+    const int64_t need = make(0).arena_size;
+    CHECK(plan_make(&spec, need, &p, &e) == 0);
+    spec.memory.recompute = RECOMPUTE_NONE;
+    CHECK(plan_make(&spec, need - 1, &p, &e) == -1);
+}
+
+static void test_invalid(void)
+{
+    struct plan p;
+    struct err e = {0};
+    small_spec(JOB_TRAIN, 2);
+    spec.parallel.strategy = STRATEGY_LOCAL;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1);
+    CHECK_STR(e.field, "parallel.strategy");
+    small_spec(JOB_TRAIN, 3);
+    spec.determinism = DET_RANKS;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
+    small_spec(JOB_TRAIN, 2);
+    spec.model.shape.head_dim = 7;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1);
+    CHECK_STR(e.field, "model.config.head_dim");
+    small_spec(JOB_TRAIN, 2);
+    spec.model.shape.n_kv_heads = 3;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
+    small_spec(JOB_TRAIN, 1); /* sizes that overflow are refused, not wrapped */
+    spec.model.shape.width = spec.model.shape.ffn_width = (int64_t)1 << 31;
+    spec.data.seq_len = JOB_MAX_SEQ;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+}
+
+static void test_json(void)
+{
+    static char out[32768];
+    small_spec(JOB_TRAIN, 2);
+    const struct plan p = make(0);
+    const int64_t n = plan_json(&spec, &p, out, sizeof out);
+    CHECK(n > 0 && n == (int64_t)strlen(out));
+    CHECK(strstr(out, "\"layout\":\"zigzag\"") && strstr(out, "\"ring_kv\":{\"bytes_sent\":"));
+    char want[64];
+    snprintf(want, sizeof want, "\"total_bytes\":%lld", (long long)(p.arena_size + p.segment_size));
+    CHECK(strstr(out, want));
+    CHECK(plan_json(&spec, &p, out, 100) == -1);
+    char b[24];
+    CHECK_STR(plan_bytes(b, 1536), "1.5 KiB");
+    CHECK_STR(plan_bytes(b, 12), "12 B");
+}
+
+int main(void)
+{
+    RUN(test_params);
+    RUN(test_params_odd);
+    RUN(test_layout);
+    RUN(test_sizes);
+    RUN(test_recompute);
+    RUN(test_workspace);
+    RUN(test_logits);
+    RUN(test_cache);
+    RUN(test_reference);
+    RUN(test_comm);
+    RUN(test_flops);
+    RUN(test_does_not_fit);
+    RUN(test_invalid);
+    RUN(test_json);
+    return test_done("plan");
+}

@@ -1,0 +1,753 @@
+/* Drives real seqrank processes the way seqgang does: a socket pair each, one memfd, blobs gathered
+ * and handed round, the abort flag raised when a rank dies. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <linux/futex.h>
+#include <unistd.h>
+
+#include "api/core/file.h"
+#include "api/core/jread.h"
+#include "api/core/rank.h"
+#include "api/core/sha256.h"
+#include "tests/test.h"
+
+#define MAX_RANKS 4
+#define MAX_STEPS 64
+#define STEPS     20 /* of every training job here; a checkpoint every 3 */
+
+static char program[1024]; /* build/MODE/seqrank */
+static char scratch[64];   /* everything of this test lies beneath it */
+
+/* ---- a gang, as small as it can be ------------------------------------------------------------ */
+
+struct order {
+    struct rank_args args;
+    struct job_spec spec;
+};
+
+struct gang {
+    int n;
+    pid_t pid[MAX_RANKS];
+    int fd[MAX_RANKS]; /* -1 once closed */
+    int status[MAX_RANKS];
+    struct shm_head *head;
+    int memfd;
+    struct rank_blob blob[MAX_RANKS];
+    int n_blobs, n_ready, n_steps, n_checkpoints, n_artifacts, n_fails;
+    struct rank_step step[MAX_STEPS];
+    char checkpoint[4096], artifact[4096]; /* JSON of the last event */
+    char result[RANK_RESULT_SIZE + 1];
+    struct rank_fail fail; /* the first */
+    int fail_rank;
+    bool silent_blobs; /* never answer with BLOBS */
+    int kill_rank;     /* SIGKILL this one at the first checkpoint event; -1: nobody */
+    int stop_at_step;  /* send STOP to all when this step is reported; 0: never */
+};
+
+static void gang_abort(struct gang *g, int rank)
+{
+    g->head->abort_rank = rank;
+    __atomic_store_n(&g->head->abort, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < g->n; i++) {
+        __atomic_add_fetch(&g->head->door[i], 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &g->head->door[i], FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+    }
+}
+
+static void send_packet(struct gang *g, int r, enum rank_msg_type type, const void *data,
+                        size_t size)
+{
+    struct rank_msg h = {RANK_ABI, (uint32_t)type, r, (uint32_t)size};
+    struct iovec iov[2] = {{&h, sizeof h}, {(void *)data, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
+}
+
+static void spawn(struct gang *g, int r, int pair[2])
+{
+    pid_t pid = fork();
+    if (pid) {
+        g->pid[r] = pid;
+        return;
+    }
+    /* The pair's ends may be 3 or 4 themselves: lift both out of the way first. */
+    int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 10), mem = fcntl(g->memfd, F_DUPFD_CLOEXEC, 10);
+    if (dup2(sock, RANK_SOCKET_FD) < 0 || dup2(mem, RANK_MEMFD) < 0) _exit(127);
+    execl(program, "seqrank", (char *)NULL);
+    _exit(127);
+}
+
+static void gang_start(struct gang *g, int n, struct order *o)
+{
+    *g = (struct gang){.n = n, .kill_rank = -1, .fail_rank = -1};
+    g->memfd = memfd_create("ring", MFD_CLOEXEC);
+    if (ftruncate(g->memfd, 4096 > sizeof *g->head ? 4096 : (off_t)sizeof *g->head)) abort();
+    g->head = mmap(NULL, sizeof *g->head, PROT_READ | PROT_WRITE, MAP_SHARED, g->memfd, 0);
+    g->head->magic = SHM_MAGIC;
+    g->head->n_ranks = (uint32_t)n;
+    g->head->abort_rank = -1;
+    for (int r = 0; r < n; r++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) abort();
+        /* A rank may run only a few reports ahead of its reader: so a test that acts on a report
+         * acts in time, however fast the steps are. */
+        int few = 4096;
+        if (setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few)) abort();
+        spawn(g, r, pair);
+        close(pair[1]);
+        g->fd[r] = pair[0];
+        o->args.rank = r;
+        o->args.n_ranks = n;
+        send_packet(g, r, RANK_ARGS, o, sizeof *o);
+    }
+}
+
+static void take_event(struct gang *g, const struct rank_event *ev, const char *json, size_t size)
+{
+    char *out = ev->type == EV_CHECKPOINT ? g->checkpoint : g->artifact;
+    size_t n = size < sizeof g->checkpoint - 1 ? size : sizeof g->checkpoint - 1;
+    memcpy(out, json, n);
+    out[n] = 0;
+    if (ev->type == EV_ARTIFACT) g->n_artifacts++;
+    if (ev->type != EV_CHECKPOINT) return;
+    g->n_checkpoints++;
+    if (g->kill_rank >= 0) kill(g->pid[g->kill_rank], SIGKILL);
+}
+
+static void take_message(struct gang *g, int r, const struct rank_msg *h, const char *body)
+{
+    switch (h->type) {
+    case RANK_BLOB:
+        g->blob[r].rank = r;
+        g->blob[r].size = (int32_t)h->size;
+        memcpy(g->blob[r].data, body, h->size);
+        if (++g->n_blobs == g->n && !g->silent_blobs)
+            for (int i = 0; i < g->n; i++)
+                send_packet(g, i, RANK_BLOBS, g->blob, sizeof g->blob[0] * (size_t)g->n);
+        break;
+    case RANK_READY: g->n_ready++; break;
+    case RANK_STEP:
+        if (g->n_steps < MAX_STEPS) memcpy(&g->step[g->n_steps++], body, sizeof g->step[0]);
+        if (g->stop_at_step && g->step[g->n_steps - 1].step == g->stop_at_step)
+            for (int i = 0; i < g->n; i++) send_packet(g, i, RANK_STOP, NULL, 0);
+        break;
+    case RANK_EVENT: {
+        struct rank_event ev;
+        memcpy(&ev, body, sizeof ev);
+        take_event(g, &ev, body + sizeof ev, h->size - sizeof ev);
+        break;
+    }
+    case RANK_RESULT:
+        memcpy(g->result, body, h->size);
+        g->result[h->size] = 0;
+        break;
+    case RANK_FAIL:
+        if (g->n_fails++ == 0) memcpy(&g->fail, body, sizeof g->fail), g->fail_rank = r;
+        break;
+    default: CHECK_MSG(0, "message %u", h->type);
+    }
+}
+
+/* Reads until every rank has closed its socket, then reaps. */
+static void gang_run(struct gang *g)
+{
+    static char packet[sizeof(struct rank_msg) + RANK_RESULT_SIZE + 4096];
+    for (int open = g->n; open > 0;) {
+        struct pollfd p[MAX_RANKS];
+        for (int i = 0; i < g->n; i++) p[i] = (struct pollfd){.fd = g->fd[i], .events = POLLIN};
+        poll(p, (nfds_t)g->n, -1);
+        for (int i = 0; i < g->n; i++) {
+            if (!p[i].revents) continue;
+            ssize_t got = recv(g->fd[i], packet, sizeof packet, 0);
+            struct rank_msg h;
+            if (got >= (ssize_t)sizeof h) {
+                memcpy(&h, packet, sizeof h);
+                CHECK(h.abi == RANK_ABI && h.rank <= i && (size_t)got == sizeof h + h.size);
+                take_message(g, i, &h, packet + sizeof h);
+                continue;
+            }
+            close(g->fd[i]);
+            g->fd[i] = -1;
+            open--;
+            waitpid(g->pid[i], &g->status[i], 0);
+            if (g->status[i] != 0) gang_abort(g, i);
+        }
+    }
+    munmap(g->head, sizeof *g->head);
+    close(g->memfd);
+}
+
+static bool all_ok(const struct gang *g)
+{
+    bool ok = true;
+    for (int i = 0; i < g->n; i++) ok = ok && g->status[i] == 0;
+    if (!ok && g->n_fails) printf("  rank %d: %s: %s\n", g->fail_rank, g->fail.field, g->fail.text);
+    return ok;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------- */
+
+/* The top-level member `key` of a JSON object. */
+static bool member(const char *json, const char *key, struct jread *j, enum jtok *t)
+{
+    jread_init(j, json, strlen(json));
+    if (jread_next(j) != J_OBJECT) return false;
+    while (jread_next(j) == J_KEY) {
+        if (!jread_is(j, key)) {
+            if (jread_skip(j)) return false;
+            continue;
+        }
+        *t = jread_next(j);
+        return true;
+    }
+    return false;
+}
+
+static double number(const char *json, const char *key)
+{
+    struct jread j;
+    enum jtok t;
+    double v = 0;
+    bool ok = member(json, key, &j, &t) && t == J_NUMBER && !jread_double(&j, &v);
+    CHECK_MSG(ok, "no number \"%s\" in %s", key, json);
+    return v;
+}
+
+static const char *text(const char *json, const char *key, char *out, size_t size)
+{
+    struct jread j;
+    enum jtok t;
+    bool ok = member(json, key, &j, &t) && t == J_STRING && !jread_copy(&j, out, size);
+    CHECK_MSG(ok, "no string \"%s\" in %s", key, json);
+    if (!ok) out[0] = 0;
+    return out;
+}
+
+static bool flag(const char *json, const char *key)
+{
+    struct jread j;
+    enum jtok t;
+    return member(json, key, &j, &t) && t == J_TRUE;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static spec_ref intern(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+static const struct model_shape tiny = {.n_layers = 2,
+                                        .width = 32,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 8,
+                                        .ffn_width = 48,
+                                        .vocab = 258,
+                                        .max_pos = 4096,
+                                        .norm_eps = 1e-5,
+                                        .rope_theta = 10000};
+
+#define N_DOCS 60
+static char data_path[512], prepared_id[80];
+static int64_t text_size; /* bytes of all documents */
+
+/* A job of that kind on n ranks; name: its directory beneath scratch. */
+static struct order *make_order(enum job_kind kind, int n, const char *name)
+{
+    struct order *o = calloc(1, sizeof *o);
+    struct job_spec *s = &o->spec;
+    struct rank_args *a = &o->args;
+    a->job = 7;
+    a->epoch = 1;
+    a->task = TASK_RUN;
+    a->n_roots = 1;
+    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
+    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
+    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
+    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, name);
+    mkdir(a->prepared_dir, 0700);
+    mkdir(a->job_dir, 0700);
+    spec_defaults(s);
+    s->kind = kind;
+    s->model.shape = tiny;
+    s->data.seq_len = 64;
+    s->seed = 11;
+    s->resources.ranks = n;
+    s->resources.threads = 1;
+    struct spec_source source = {intern(s, data_path), intern(s, "text"), DATA_JSONL};
+    if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
+        s->data.n_train = 1;
+        s->data.train[0] = source;
+    } else if (kind == JOB_SCORE) {
+        s->input.source = source;
+    }
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->optim.lr = 3e-3;
+    s->schedule.warmup_steps = 2;
+    s->checkpoint.every_steps = 3;
+    s->verify.max_tokens = 50;
+    return o;
+}
+
+static void check_order(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+}
+
+static void run(struct gang *g, struct order *o)
+{
+    check_order(o);
+    gang_start(g, o->spec.resources.ranks, o);
+    gang_run(g);
+}
+
+static void set_model(struct order *o, const char *dir)
+{
+    o->spec.model.path = intern(&o->spec, dir);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------- */
+
+static struct gang g; /* 100 KiB: not on the stack */
+
+static void test_prepare(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "prepare");
+    o->args.task = TASK_PREPARE;
+    o->args.prepared_id[0] = 0;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    CHECK(number(g.result, "n_documents") == N_DOCS);
+    CHECK(number(g.result, "n_bytes") == (double)text_size);
+    CHECK(number(g.result, "n_tokens") == (double)text_size + N_DOCS);
+    CHECK(number(g.result, "samples_per_pass") == (double)((text_size + N_DOCS + 63) / 64));
+    double h = number(g.result, "unigram_entropy");
+    CHECK_MSG(h > 1 && h < 5.5, "%g", h);
+    free(o);
+}
+
+static double losses[MAX_STEPS]; /* of the undisturbed run */
+static char final_sha[80], model_dir[1300];
+
+static void test_train(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "train");
+    char buf[1400];
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK(g.n_ready == 2 && g.n_steps == STEPS && g.n_checkpoints == 7);
+    for (int i = 0; i < g.n_steps; i++) {
+        const struct rank_step *s = &g.step[i];
+        losses[i] = s->loss;
+        CHECK(s->step == i + 1 && s->ledger_ok && s->tokens > 0 && s->targets > 0);
+        CHECK(s->comm[PURPOSE_RING_KV].bytes_sent > 0);
+        CHECK(!memcmp(s->comm, s->planned, sizeof s->comm));
+        CHECK_MSG(s->memory_high == s->memory_planned, "%lld %lld", (long long)s->memory_high,
+                  (long long)s->memory_planned);
+    }
+    CHECK_MSG(losses[STEPS - 1] < losses[0] - 0.3, "%g -> %g", losses[0], losses[STEPS - 1]);
+    CHECK(number(g.result, "steps") == STEPS);
+    CHECK(number(g.result, "loss") == losses[STEPS - 1]);
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    text(g.result, "weights_sha256", final_sha, sizeof final_sha);
+    CHECK(strlen(final_sha) == 64);
+    CHECK_STR(text(g.checkpoint, "weights_sha256", buf, sizeof buf), final_sha);
+    text(g.result, "hf", model_dir, sizeof model_dir);
+    snprintf(buf, sizeof buf, "%s/model.safetensors", model_dir);
+    CHECK(!access(buf, R_OK));
+    free(o);
+}
+
+/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next attempt
+ * goes on and ends with the same weights. */
+static void test_kill_and_resume(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "killed");
+    char sha[80];
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[1]) && WTERMSIG(g.status[1]) == SIGKILL);
+    CHECK(WIFEXITED(g.status[0]) && WEXITSTATUS(g.status[0]) == 1);
+    CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_ABORTED, "%d %s", g.n_fails, g.fail.text);
+    CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0]);
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[g.n_steps - 1].step == STEPS);
+    for (int i = 0; i < g.n_steps; i++)
+        CHECK_MSG(g.step[i].loss == losses[g.step[i].step - 1], "step %lld: %.17g, not %.17g",
+                  (long long)g.step[i].step, g.step[i].loss, losses[g.step[i].step - 1]);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
+    o->args.epoch = 3; /* nothing left to do: the result all the same */
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_steps == 0);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
+    CHECK(number(g.result, "loss") == losses[STEPS - 1]);
+    free(o);
+}
+
+/* Newer checkpoints are damaged: they are passed over, and an older one leads to the same end. */
+static void test_damaged_checkpoint(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "damaged");
+    char path[2 * RANK_PATH_SIZE], sha[80];
+    o->spec.checkpoint.keep = 7;
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_checkpoints == 7);
+    for (int step = 15; step <= STEPS; step += step < 18 ? 3 : 2) {
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08d/%s", o->args.job_dir, step,
+                 step == 15   ? "hf/model.safetensors"
+                 : step == 18 ? "MANIFEST.json"
+                              : "optim.safetensors");
+        CHECK_MSG(!truncate(path, 400), "%s", path);
+    }
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    CHECK_MSG(g.n_steps && g.step[0].step == 13, "began at %lld", (long long)g.step[0].step);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
+    free(o);
+}
+
+/* STOP between steps; then the rest on another number of ranks: fp32 rounding apart, the same. */
+static void test_stop_and_resume_elsewhere(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "stopped");
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.stop_at_step = 4;
+    gang_run(&g);
+    CHECK(g.n_fails >= 1 && g.fail.code == ERR_ABORTED);
+    CHECK(g.n_steps >= 4 && g.n_steps < STEPS);
+    free(o);
+    o = make_order(JOB_TRAIN, 3, "stopped");
+    o->args.epoch = 2;
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_steps >= STEPS / 2);
+    for (int i = 0; i < g.n_steps; i++) {
+        double want = losses[g.step[i].step - 1], rel = (g.step[i].loss - want) / want;
+        /* 1e-6 on the first step, 1e-5 later (the bars). */
+        CHECK_MSG(rel < (i ? 1e-5 : 1e-6) && rel > (i ? -1e-5 : -1e-6), "step %lld: %g",
+                  (long long)g.step[i].step, rel);
+    }
+    free(o);
+}
+
+static void test_score(void)
+{
+    double nll[MAX_RANKS + 1];
+    for (int n = 1; n <= 3; n++) {
+        struct order *o = make_order(JOB_SCORE, n, "score");
+        char buf[64];
+        set_model(o, model_dir);
+        run(&g, o);
+        CHECK(all_ok(&g));
+        nll[n] = number(g.result, "nll");
+        double tokens = number(g.result, "tokens"), bpb = number(g.result, "bits_per_byte");
+        CHECK(tokens > 1000 && nll[n] / tokens < losses[0]);
+        CHECK(bpb > 0 && bpb < 8);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        CHECK(g.n_artifacts == 1);
+        CHECK_STR(text(g.artifact, "name", buf, sizeof buf), "score.jsonl");
+        double rel = (nll[n] - nll[1]) / nll[1];
+        CHECK_MSG(rel < 1e-6 && rel > -1e-6, "%d ranks: %g", n, rel);
+        free(o);
+    }
+}
+
+static void test_generate(void)
+{
+    char first[4096], again[4096], buf[1300], sha[80];
+    for (int n = 1; n <= 4; n++) {
+        struct order *o = make_order(JOB_GENERATE, n, "generate");
+        o->spec.data.seq_len = 0;
+        o->spec.sampling.max_tokens = 40;
+        o->spec.input.prompt = intern(&o->spec, "int ");
+        set_model(o, model_dir);
+        run(&g, o);
+        CHECK(all_ok(&g));
+        text(g.result, "text", n == 1 ? first : again, sizeof first);
+        if (n > 1) CHECK_STR(again, first);
+        CHECK(number(g.result, "n_tokens") > 0);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        text(g.artifact, "sha256", sha, sizeof sha);
+        char hex[SHA256_HEX];
+        snprintf(buf, sizeof buf, "%s/artifacts/generate.jsonl", o->args.job_dir);
+        CHECK(!sha256_file(buf, hex, NULL, NULL));
+        CHECK_STR(hex, sha);
+        free(o);
+    }
+}
+
+static void test_verify(void)
+{
+    char buf[256];
+    for (int n = 2; n <= 4; n++) {
+        struct order *o = make_order(JOB_VERIFY, n, "verify");
+        run(&g, o);
+        CHECK(all_ok(&g));
+        CHECK(flag(g.result, "equal"));
+        CHECK(number(g.result, "n_tensors") == 9 * 2 + 3);
+        CHECK(g.n_artifacts == 3);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        free(o);
+    }
+}
+
+/* With a tolerance of zero two ranks cannot pass: the failure is a RESULT and a sentence. */
+static void test_verify_refuses(void)
+{
+    struct order *o = make_order(JOB_VERIFY, 2, "verify");
+    o->spec.verify.grad_rel_l2 = 0;
+    run(&g, o);
+    CHECK(WEXITSTATUS(g.status[0]) == 1 && g.fail.code == ERR_CORRUPT);
+    CHECK_MSG(strstr(g.fail.text, "2 ranks do not equal 1 rank"), "%s", g.fail.text);
+    CHECK_MSG(strstr(g.fail.text, "worst tensor model."), "%s", g.fail.text);
+    CHECK(g.result[0] && !flag(g.result, "equal"));
+    free(o);
+}
+
+/* The world is wrong: each ends with a sentence that names the field. */
+static void expect_fail(struct order *o, enum err_code code, const char *field, const char *part)
+{
+    run(&g, o);
+    CHECK_MSG(g.n_fails >= 1 && g.fail.code == (int)code, "code %d: %s", g.fail.code, g.fail.text);
+    CHECK_STR(g.fail.field, field);
+    CHECK_MSG(strstr(g.fail.text, part), "\"%s\" has no \"%s\"", g.fail.text, part);
+    CHECK(!g.result[0]);
+    for (int i = 0; i < g.n; i++) CHECK(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 1);
+    free(o);
+}
+
+static void test_bad_input(void)
+{
+    struct order *o = make_order(JOB_SCORE, 2, "bad");
+    set_model(o, "/etc");
+    expect_fail(o, ERR_INVALID, "model.path", "beneath none");
+    o = make_order(JOB_SCORE, 1, "bad");
+    set_model(o, "no/such/model");
+    expect_fail(o, ERR_NOT_FOUND, "model.path", "does not exist");
+    o = make_order(JOB_TRAIN, 2, "bad");
+    o->args.memory_limit = 4096;
+    expect_fail(o, ERR_DOES_NOT_FIT, "resources.memory_mib", "limit 4.0 KiB");
+    o = make_order(JOB_GENERATE, 1, "bad");
+    o->spec.input.source.path = intern(&o->spec, data_path);
+    o->spec.sampling.max_tokens = 8;
+    expect_fail(o, ERR_TOO_LARGE, "data.seq_len", "raise data.seq_len");
+    o = make_order(JOB_TRAIN, 1, "bad");
+    o->spec.checkpoint.resume = RESUME_PATH;
+    o->spec.checkpoint.resume_path = intern(&o->spec, model_dir);
+    expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
+}
+
+/* A weight that is no number: the job fails and says at which step, or in which window. */
+static void test_not_finite(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "nan");
+    char dir[600], cmd[2600], file[700];
+    snprintf(dir, sizeof dir, "%s/nan-model", scratch);
+    snprintf(cmd, sizeof cmd, "cp -r %s %s", model_dir, dir);
+    CHECK(!system(cmd));
+    snprintf(file, sizeof file, "%s/model.safetensors", dir);
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    struct stat st;
+    const float nan_value = __builtin_nanf("");
+    CHECK(fd >= 0 && !fstat(fd, &st));
+    CHECK(pwrite(fd, &nan_value, 4, st.st_size - 4) == 4);
+    close(fd);
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "step 1");
+    o = make_order(JOB_SCORE, 2, "nan");
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "window 0");
+    o = make_order(JOB_GENERATE, 2, "nan");
+    o->spec.data.seq_len = 0;
+    o->spec.input.prompt = intern(&o->spec, "x y z");
+    set_model(o, dir);
+    expect_fail(o, ERR_INTERNAL, "", "not finite");
+}
+
+/* A checkpoint of another job's schedule is refused with the way out. */
+static void test_resume_of_another(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "other");
+    char dir[1300];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strlen(model_dir) - 3), model_dir);
+    o->spec.checkpoint.resume = RESUME_PATH;
+    o->spec.checkpoint.resume_path = intern(&o->spec, dir);
+    o->spec.optim.lr = 1e-3;
+    expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
+}
+
+/* seqgang goes away while ranks wait for blobs: nobody is left. */
+static void test_gang_gone(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "gone");
+    check_order(o);
+    gang_start(&g, 2, o);
+    for (int i = 0; i < 2; i++) shutdown(g.fd[i], SHUT_WR);
+    g.silent_blobs = true;
+    gang_run(&g);
+    for (int i = 0; i < 2; i++) CHECK(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 1);
+    free(o);
+}
+
+/* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks become
+ * children of this process, which then sees how they ended. */
+static void test_gang_killed(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "orphan");
+    struct gang *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int ready[2], status = 0;
+    check_order(o);
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1) && !pipe(ready));
+    pid_t gang = fork();
+    if (gang == 0) {
+        char blob[sizeof(struct rank_msg) + BLOB_SIZE];
+        gang_start(shared, 2, o);
+        for (int r = 0; r < 2; r++) /* both wait for BLOBS now */
+            if (recv(shared->fd[r], blob, sizeof blob, 0) <= 0) _exit(1);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    char x;
+    close(ready[1]);
+    CHECK(read(ready[0], &x, 1) == 1);
+    kill(gang, SIGKILL);
+    CHECK(waitpid(gang, &status, 0) == gang);
+    for (int r = 0; r < 2; r++) {
+        CHECK(waitpid(shared->pid[r], &status, 0) == shared->pid[r]);
+        /* By the signal, or a moment earlier by the closed socket. */
+        CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) == 1);
+    }
+    close(ready[0]);
+    munmap(shared, sizeof *shared);
+    free(o);
+}
+
+#ifdef SEQD_MUTANTS
+/* The variable reaches the ranks, and the job says which tensor is wrong. */
+static void test_mutant_by_name(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(JOB_VERIFY, 3, "mutant");
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(&g, o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor model."),
+                  "%s: %s", names[i], g.fail.text);
+        CHECK(g.result[0] && !flag(g.result, "equal"));
+        free(o);
+    }
+}
+#endif
+
+static void test_other_build(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "abi");
+    int pair[2];
+    g = (struct gang){.n = 1, .kill_rank = -1};
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+    g.memfd = memfd_create("ring", MFD_CLOEXEC);
+    CHECK(!ftruncate(g.memfd, 8192));
+    g.head = mmap(NULL, sizeof *g.head, PROT_READ | PROT_WRITE, MAP_SHARED, g.memfd, 0);
+    spawn(&g, 0, pair);
+    close(pair[1]);
+    g.fd[0] = pair[0];
+    struct rank_msg h = {RANK_ABI + 1, RANK_ARGS, 0, 0};
+    CHECK(send(g.fd[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h);
+    gang_run(&g);
+    CHECK(g.n_fails == 1 && g.fail.code == ERR_PEER && strstr(g.fail.text, "install both"));
+    free(o);
+}
+
+static int shell(const char *args, char *out, size_t size)
+{
+    char cmd[4096];
+    snprintf(cmd, sizeof cmd, "%s %s 2>&1", program, args);
+    FILE *f = popen(cmd, "re");
+    size_t n = f ? fread(out, 1, size - 1, f) : 0;
+    out[n] = 0;
+    return f ? WEXITSTATUS(pclose(f)) : -1;
+}
+
+static void test_describe(void)
+{
+    char out[4096], args[1400];
+    snprintf(args, sizeof args, "--describe %s", model_dir);
+    CHECK(shell(args, out, sizeof out) == 0);
+    CHECK_MSG(strstr(out, "\"num_hidden_layers\":2"), "%s", out);
+    CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
+    CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
+    CHECK(shell("--version", out, sizeof out) == 0 && !strncmp(out, "seqrank ", 8));
+    CHECK(shell("--help", out, sizeof out) == 0);
+    CHECK(shell("--nonsense", out, sizeof out) == 2);
+}
+
+/* Text with structure that a small model picks up within a few steps. */
+static void write_text(void)
+{
+    snprintf(data_path, sizeof data_path, "%s/text.jsonl", scratch);
+    FILE *f = fopen(data_path, "we");
+    for (int i = 0; f && i < N_DOCS; i++) {
+        char doc[64];
+        text_size += snprintf(doc, sizeof doc, "int f%d(int x) { return x * %d; }", i, i * 7 % 13);
+        fprintf(f, "{\"text\":\"%s\"}\n", doc);
+    }
+    CHECK(f && !fclose(f));
+}
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0], '/');
+    snprintf(program, sizeof program, "%.*s/../seqrank", slash ? (int)(slash - argv[0]) : 1,
+             slash ? argv[0] : ".");
+    snprintf(scratch, sizeof scratch, "/tmp/test_rank.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    write_text();
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_kill_and_resume);
+    RUN(test_damaged_checkpoint);
+    RUN(test_stop_and_resume_elsewhere);
+    RUN(test_score);
+    RUN(test_generate);
+    RUN(test_verify);
+    RUN(test_verify_refuses);
+    RUN(test_bad_input);
+    RUN(test_resume_of_another);
+    RUN(test_not_finite);
+    RUN(test_gang_gone);
+    RUN(test_gang_killed);
+    RUN(test_other_build);
+    RUN(test_describe);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant_by_name);
+#endif
+    struct err e = {0};
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("rank");
+}

@@ -1,0 +1,232 @@
+/* A job is the fold of its events: replay through the stored JSON gives the same job, whatever the
+ * order of events, and an allocation is a function of the state. */
+#include <stdlib.h>
+#include "daemon/jobs.h"
+#include "tests/test.h"
+
+static struct job_spec *spec_of(int kind)
+{
+    static struct job_spec s;
+    struct err e;
+    spec_defaults(&s);
+    s.kind = kind;
+    s.model.shape.width = 64, s.model.shape.n_layers = 2, s.model.shape.n_heads = 4;
+    s.model.shape.ffn_width = 128;
+    s.data.seq_len = 100;
+    s.train.passes = 2;
+    s.train.global_batch = 4;
+    s.resources.ranks = 2;
+    s.limits.restarts = 1;
+    spec_intern(&s, "a.txt", 5, &s.data.train[0].path);
+    s.data.n_train = 1;
+    CHECK(!job_check(&s, &e));
+    return &s;
+}
+
+static unsigned seed = 3;
+
+static void random_event(struct event *ev, const struct job *j, int64_t at)
+{
+    memset(ev, 0, sizeof *ev);
+    ev->type = (enum job_event)(1 + rand_r(&seed) % (JOB_EVENT_N - 1));
+    ev->job = j->id;
+    ev->at_ms = at;
+    ev->epoch = j->epoch + (ev->type == EV_ASSIGN);
+    ev->rank = -1;
+    switch (ev->type) {
+    case EV_ASSIGN:
+        ev->task = job_needs_data(j) ? TASK_PREPARE : TASK_RUN;
+        ev->n_ranks = 2;
+        snprintf(ev->node, sizeof ev->node, "n%d", rand_r(&seed) % 3);
+        break;
+    case EV_RANK_EXIT:
+    case EV_NODE_LOST:
+    case EV_START_TIMEOUT:
+    case EV_HANG:
+        ev->cause = 1 + rand_r(&seed) % (CAUSE_N - 1);
+        ev->rank = rand_r(&seed) % 3 - 1;
+        ev->signal = rand_r(&seed) % 2 ? 9 : 0;
+        snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node");
+        err_field(&ev->err, ERR_PEER, "data.train.0", "line\twith \"quotes\" \xc3\xa9 and %d", 5);
+        break;
+    case EV_PREPARED:
+        snprintf(ev->prepared_id, sizeof ev->prepared_id, "0123abc");
+        ev->n_tokens = 12345;
+        ev->steps = job_steps(j->spec, ev->n_tokens);
+        snprintf(ev->detail, sizeof ev->detail, "{\"a\":[1,2,{\"b\":\"}\"}]}");
+        break;
+    case EV_STEP:
+    case EV_CHECKPOINT: ev->step = 1 + rand_r(&seed) % 1000; break;
+    default: break;
+    }
+}
+
+static void check_same(const struct job *a, const struct job *b)
+{
+    CHECK(a->state == b->state && a->target == b->target && a->version == b->version);
+    CHECK(a->epoch == b->epoch && a->attempts == b->attempts && a->task == b->task);
+    CHECK(!strcmp(a->node, b->node) && a->created_ms == b->created_ms);
+    CHECK(a->started_ms == b->started_ms && a->finished_ms == b->finished_ms);
+    CHECK(a->steps == b->steps && a->checkpoint_step == b->checkpoint_step);
+    CHECK(a->restarts == b->restarts && a->n_failures == b->n_failures);
+    CHECK(a->not_before_ms == b->not_before_ms && a->n_tokens == b->n_tokens);
+    CHECK(!strcmp(a->prepared_id, b->prepared_id) && a->err.code == b->err.code);
+    CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
+    CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
+    CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
+}
+
+static void test_replay(void)
+{
+    int n_final = 0;
+    for (int round = 0; round < 500 && !test_failures_now; round++) {
+        struct job *live = job_create(1, spec_of(JOB_TRAIN)),
+                   *again = job_create(1, spec_of(JOB_TRAIN));
+        struct event ev = {.type = EV_SUBMIT, .job = 1, .at_ms = 1000};
+        struct err e;
+        CHECK(!job_fold(live, &ev, &e) && !job_fold(again, &ev, &e));
+        CHECK(job_fold(live, &ev, &e) == -1); /* only once */
+        for (int i = 0; i < 60; i++) {
+            static char text[EVENT_DATA_SIZE];
+            static struct event back;
+            random_event(&ev, live, 1000 + i);
+            struct job before = *live;
+            int bad = job_fold(live, &ev, &e);
+            if (bad) {
+                CHECK(e.code == ERR_CONFLICT && live->state == before.state);
+                CHECK(live->version == before.version);
+                continue;
+            }
+            CHECK(!job_final(before.state));
+            if (ev.type == EV_STEP) continue; /* no row of the log */
+            int64_t n = event_write(&ev, text, sizeof text);
+            CHECK(n > 0);
+            memset(&back, 0, sizeof back);
+            back.type = ev.type, back.job = ev.job, back.epoch = ev.epoch, back.at_ms = ev.at_ms;
+            CHECK_MSG(!event_read(text, (size_t)n, &back, &e), "%s: %s", text, e.text);
+            CHECK(!strcmp(back.detail, ev.detail));
+            CHECK_MSG(!job_fold(again, &back, &e), "%s", e.text);
+        }
+        check_same(live, again);
+        bool holds = live->state >= JOB_STARTING && live->state <= JOB_STOPPING;
+        CHECK(job_slots(live) == (holds && live->task == TASK_RUN ? 2 : 0));
+        n_final += job_final(live->state);
+        job_destroy(live);
+        job_destroy(again);
+    }
+    CHECK_MSG(n_final > 20, "the walk never ends: %d", n_final);
+}
+
+static void fail_once(struct job *j, int cause, int64_t at)
+{
+    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = TASK_RUN};
+    struct event ev = {.type = EV_RANK_EXIT, .cause = cause, .at_ms = at};
+    struct event stopped = {.type = EV_STOPPED, .at_ms = at};
+    err_set(&ev.err, ERR_PEER, "it died");
+    CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &ev, NULL));
+    CHECK(j->state == JOB_STOPPING && !job_fold(j, &stopped, NULL));
+}
+
+static struct job *queued(void)
+{
+    struct job *j = job_create(1, spec_of(JOB_TRAIN));
+    CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT, .at_ms = 1}, NULL));
+    return j;
+}
+
+static void test_budgets(void)
+{
+    struct job *j = queued();
+    int64_t waits[] = {0, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000};
+    for (int i = 0; i < 9; i++) {
+        fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
+        CHECK(j->state == JOB_QUEUED && j->restarts == 0);
+        CHECK_MSG(j->not_before_ms == 1000 + waits[i], "failure %d waits %lld", i,
+                  (long long)j->not_before_ms - 1000);
+    }
+    for (int i = 9; i < JOB_MAX_INFRA; i++) fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
+    CHECK(j->state == JOB_QUEUED);
+    fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
+    CHECK(j->state == JOB_FAILED); /* a retry has its limit */
+    job_destroy(j);
+
+    j = queued();
+    fail_once(j, CAUSE_USER, 5);
+    CHECK(j->state == JOB_QUEUED && j->restarts == 1);
+    fail_once(j, CAUSE_USER, 5);
+    CHECK(j->state == JOB_FAILED && j->restarts == 1); /* limits.restarts is 1 */
+    job_destroy(j);
+
+    j = queued();
+    fail_once(j, CAUSE_FINAL, 5);
+    CHECK(j->state == JOB_FAILED && j->restarts == 0);
+    job_destroy(j);
+}
+
+static void test_cancel_outranks(void)
+{
+    struct job *j = queued();
+    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    CHECK(!job_fold(j, &assign, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
+    CHECK(j->restarts == 0); /* a death that was ordered burns nothing */
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(j->state == JOB_CANCELLED);
+    job_destroy(j);
+    j = queued();
+    CHECK(!job_fold(j, &assign, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
+    CHECK(j->target == JOB_QUEUED);
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(j->state == JOB_CANCELLED);
+    job_destroy(j);
+}
+
+static void test_steps(void)
+{
+    struct job_spec *s = spec_of(JOB_TRAIN); /* S 100, batch 4, 2 passes */
+    CHECK(job_steps(s, 1) == 1);
+    CHECK(job_steps(s, 400) == 2);
+    CHECK(job_steps(s, 401) == 3); /* 5 windows a pass, 10 in all, 4 a step */
+    s->train.passes = 0;
+    s->train.tokens = 801;
+    CHECK(job_steps(s, 1000000) == 3);
+    s->train.steps = 77;
+    CHECK(job_steps(s, 1) == 77);
+}
+
+static void count(void *arg, struct job *j)
+{
+    *(int64_t *)arg += j->id;
+}
+
+static void test_table(void)
+{
+    struct jobs t;
+    CHECK(!jobs_init(&t));
+    for (int i = 1; i <= 5000; i++) jobs_add(&t, job_create(i, spec_of(JOB_TRAIN)));
+    int64_t sum = 0;
+    jobs_each(&t, count, &sum);
+    CHECK(t.n == 5000 && sum == 5000 * 5001 / 2);
+    for (int i = 1; i <= 5000; i += 2) {
+        struct job *j = jobs_find(&t, i);
+        CHECK(j && j->id == i);
+        jobs_remove(&t, j);
+        job_destroy(j);
+        CHECK(!jobs_find(&t, i));
+    }
+    CHECK(t.n == 2500 && jobs_find(&t, 2) && !jobs_find(&t, 5001));
+    jobs_fini(&t);
+}
+
+int main(void)
+{
+    RUN(test_replay);
+    RUN(test_budgets);
+    RUN(test_cancel_outranks);
+    RUN(test_steps);
+    RUN(test_table);
+    return test_done("seqd_jobs");
+}

@@ -1,0 +1,314 @@
+/* Request bodies: what is read, what is refused and how it says so, and that what is written reads
+ * back as the same spec. */
+#include <stdlib.h>
+#include "daemon/json.h"
+#include "tests/test.h"
+
+#define CONFIG                                                                                     \
+    "\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"intermediate_size\":128}}"
+#define DATA "\"data\":{\"train\":[{\"path\":\"a.txt\"}],\"seq_len\":256}"
+#define BASE "\"kind\":\"train\"," CONFIG "," DATA
+
+static struct job_spec s, again;
+
+static int read_text(const char *text, struct err *e)
+{
+    memset(e, 0, sizeof *e);
+    if (json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, e)) return -1;
+    return job_check(&s, e);
+}
+
+static void test_short_spec(void)
+{
+    struct err e;
+    CHECK_MSG(!read_text("{" BASE ",\"train\":{\"steps\":5}}", &e), "%s", e.text);
+    CHECK(s.train.steps == 5 && s.data.n_train == 1 && s.data.seq_len == 256);
+    CHECK_STR(spec_text(&s, s.data.train[0].path), "a.txt");
+    CHECK(s.data.train[0].format == DATA_TEXT && s.model.shape.vocab == 258);
+}
+
+static void test_every_form(void)
+{
+    struct err e;
+    const char *text =
+        "{\"kind\":\"train\",\"name\":\"n\",\"priority\":7,\"labels\":{\"team\":\"x\",\"a.b\":"
+        "\"y\"},"
+        "\"model\":{\"config\":{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":"
+        "2,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"intermediate_size\":128,"
+        "\"tie_word_embeddings\":true,\"rope_theta\":5e5}},"
+        "\"data\":{\"train\":[{\"path\":\"b/*.jsonl\",\"text_key\":\"body\"},{\"path\":\"c.dat\","
+        "\"format\":\"text\"}],\"seq_len\":1e3,\"tokenizer\":\"byte\",\"packing\":\"concat\","
+        "\"document_mask\":false},\"train\":{\"epochs\":2,\"global_batch_tokens\":4000},"
+        "\"optim\":{\"name\":\"adamw\",\"lr\":1e-4,\"betas\":[0.9,0.99]},"
+        "\"schedule\":{\"type\":\"cosine\",\"warmup_steps\":\"auto\"},"
+        "\"parallel\":{\"sp\":\"auto\",\"strategy\":\"rsa\"},"
+        "\"memory\":{\"loss_chunk_tokens\":\"auto\",\"recompute\":\"full\"},"
+        "\"checkpoint\":{\"resume\":\"/x/"
+        "step-3\",\"every_steps\":0},\"precision\":{\"params\":\"fp32\"},"
+        "\"limits\":{\"step_timeout_s\":\"auto\"},\"resources\":{\"ranks\":4,\"device\":\"cpu\"},"
+        "\"seed\":9,\"determinism\":\"ranks\"}";
+    CHECK_MSG(!read_text(text, &e), "%s", e.text);
+    CHECK(s.data.train[0].format == DATA_JSONL && s.data.train[1].format == DATA_TEXT);
+    CHECK_STR(spec_text(&s, s.data.train[0].text_key), "body");
+    CHECK(s.train.passes == 2 && s.train.global_batch == 4 && s.data.seq_len == 1000);
+    CHECK(s.optim.beta2 == 0.99 && s.checkpoint.resume == RESUME_PATH && s.n_labels == 2);
+    CHECK_STR(spec_text(&s, s.checkpoint.resume_path), "/x/step-3");
+    CHECK(s.parallel.sp == 4 && s.model.shape.tied == 1 && !s.data.document_mask);
+}
+
+/* text, then the field the error names, then words that must be in its sentence. */
+static const char *const refused[][3] = {
+    {"{" BASE ",\"train\":{\"stepz\":5}}", "train.stepz", "did you mean train.steps"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"lrr\":1}}", "optim.lrr", "optim.lr"},
+    {"{" BASE ",\"trian\":{\"steps\":5}}", "trian", "did you mean train"},
+    {"{\"kind\":\"train\"," CONFIG ",\"data\":{\"train\":[{\"path\":\"a\",\"formt\":\"text\"}]}}",
+     "data.train.0.formt", "unknown field"},
+    {"{" BASE ",\"train\":{\"steps\":\"5\"}}", "train.steps", "must be an integer, not a string"},
+    {"{" BASE ",\"train\":{\"steps\":1.5}}", "train.steps", "integer"},
+    {"{" BASE ",\"train\":{\"steps\":0}}", "train.steps", "between 1 and"},
+    {"{" BASE ",\"train\":{\"steps\":1e300}}", "train.steps", "between 1 and"},
+    {"{" BASE ",\"train\":{\"steps\":null}}", "train.steps", "leave it out"},
+    {"{" BASE ",\"train\":{\"steps\":5,\"passes\":1}}", "train.steps", "give one"},
+    {"{" BASE ",\"train\":{\"passes\":1,\"epochs\":1}}", "train.epochs", "give one"},
+    {"{" BASE ",\"train\":[]}", "train", "must be an object"},
+    {"{" BASE ",\"train\":{\"steps\":5,\"global_batch_tokens\":300}}", "train.global_batch_tokens",
+     "not a multiple"},
+    {"{" BASE ",\"train\":{\"steps\":5,\"global_batch_tokens\":256,\"global_batch\":1}}",
+     "train.global_batch_tokens", "give one"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"parallel\":{\"strategy\":\"ulysses\"}}",
+     "parallel.strategy", "auto, local, rsa"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"bf16\"}}", "precision.params",
+     "fp32"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9]}}", "optim.betas",
+     "two numbers"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9,\"x\"]}}", "optim.betas.1",
+     "number"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"data.seq_len\":5}", "data.seq_len", "unknown field"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"model.has_config\":true}", "model.has_config", "unknown"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"checkpoint\":{\"resume_path\":\"x\"}}",
+     "checkpoint.resume_path", "unknown"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"sampling\":{\"seed\":1}}", "sampling.seed",
+     "does not belong to a train job"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"input\":{\"path\":\"x\"}}", "input", "does not belong"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"labels\":{\"a\":1}}", "labels", "string"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"seed\":true}", "seed", "integer"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"seed\":-1}", "seed", "between"},
+    {"{\"kind\":\"sing\"}", "kind", "train, score, generate, verify"},
+    {"{\"kind\":7}", "kind", "word"},
+    {"{}", "kind", "missing"},
+    {"{\"kind\":\"train\"," CONFIG ",\"data\":{\"train\":\"a.txt\",\"seq_len\":5}}", "data.train",
+     "array"},
+    {"{\"kind\":\"train\",\"model\":{\"path\":\"/m\",\"config\":{\"hidden_size\":64}}," DATA
+     ",\"train\":{\"steps\":5}}",
+     "model.config", "leave model.config out"},
+    {"{\"kind\":\"score\"," CONFIG ",\"data\":{\"seq_len\":64},\"input\":{\"path\":\"x\","
+     "\"prompt\":\"y\"}}",
+     "input.prompt", "does not belong to a score job"},
+    {"{\"kind\":\"generate\"," CONFIG ",\"input\":{\"prompt\":\"a\",\"path\":\"b\"}}", "input",
+     "either"},
+    {"[]", "", "must be a JSON object"},
+    {"{\"kind\":\"train\",\"kind\":\"score\"}", "", "duplicate"},
+    {"{\"kind\":\"train\",}", "", "line 1"},
+    {"{\"kind\":\"tr\\u0000ain\"}", "", "JSON"},
+    {"{\"kind\":\"train\"} x", "", "JSON"},
+    {"", "", "JSON"},
+    {"{\"seed\":123456789012345678901234567890,\"kind\":\"train\"}", "", "JSON"},
+    {"{\"kind\":\"\xff\xfe\"}", "", "JSON"},
+};
+
+static void test_refused(void)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct err e;
+        CHECK_MSG(read_text(refused[i][0], &e) == -1, "case %zu passed: %s", i, refused[i][0]);
+        CHECK_STR(e.field, refused[i][1]);
+        CHECK_MSG(strstr(e.text, refused[i][2]), "case %zu says \"%s\"", i, e.text);
+        CHECK(e.code == ERR_INVALID);
+    }
+}
+
+static void test_nul_in_body(void)
+{
+    static const char body[] = "{\"kind\":\"train\"\0}";
+    struct err e;
+    CHECK(json_spec_read(body, sizeof body - 1, JSON_FOR_PEOPLE, &s, &e) == -1);
+}
+
+static void test_depth_and_size(void)
+{
+    struct err e;
+    size_t n = 1 << 20;
+    char *big = malloc(n + 64);
+    memset(big, '[', n);
+    CHECK(json_spec_read(big, n, JSON_FOR_PEOPLE, &s, &e) == -1 && strstr(e.text, "deeper"));
+    int at = sprintf(big, "{\"kind\":\"train\",\"name\":\"");
+    memset(big + at, 'x', n);
+    strcpy(big + at + n - 64, "\"}");
+    CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
+    CHECK(e.code == ERR_TOO_LARGE && !strcmp(e.field, "name"));
+    /* Half a million zeros where a number belongs. */
+    at = sprintf(big, "{\"kind\":\"train\",\"seed\":[0");
+    for (; at < (int)n - 8; at += 2) memcpy(big + at, ",0", 2);
+    strcpy(big + at, "]}");
+    CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
+    CHECK_STR(e.field, "seed");
+    /* A key longer than any field. */
+    at = sprintf(big, "{\"kind\":\"train\",\"");
+    memset(big + at, 'k', 5000);
+    strcpy(big + at + 5000, "\":1}");
+    CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
+    CHECK(strstr(e.text, "unknown field"));
+    /* Nesting inside strings does not count. */
+    CHECK(!read_text("{" BASE
+                     ",\"name\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\",\"train\":"
+                     "{\"steps\":1}}",
+                     &e));
+    free(big);
+}
+
+static void test_too_many(void)
+{
+    static char text[8192];
+    struct err e;
+    int n = sprintf(text, "{\"kind\":\"train\"," CONFIG ",\"data\":{\"seq_len\":8,\"train\":[");
+    for (int i = 0; i <= SPEC_SOURCES; i++)
+        n += sprintf(text + n, "%s{\"path\":\"a\"}", i ? "," : "");
+    sprintf(text + n, "]},\"train\":{\"steps\":1}}");
+    CHECK(read_text(text, &e) == -1 && !strcmp(e.field, "data.train") &&
+          strstr(e.text, "at most 32"));
+    n = sprintf(text, "{\"kind\":\"train\",\"labels\":{");
+    for (int i = 0; i <= SPEC_LABELS; i++)
+        n += sprintf(text + n, "%s\"k%d\":\"v\"", i ? "," : "", i);
+    sprintf(text + n, "}}");
+    CHECK(read_text(text, &e) == -1 && !strcmp(e.field, "labels"));
+}
+
+static bool same_text(spec_ref a, spec_ref b)
+{
+    return !strcmp(spec_text(&s, a), spec_text(&again, b));
+}
+
+static void check_same(void)
+{
+    for (const struct field *f = spec_fields; f->path; f++) {
+        const char *a = (char *)&s + f->offset, *b = (char *)&again + f->offset;
+        size_t size = f->type == FIELD_INT || f->type == FIELD_DOUBLE ? 8 : 4;
+        if (f->type == FIELD_STRING)
+            CHECK_MSG(same_text(*(spec_ref *)a, *(spec_ref *)b), "%s differs", f->path);
+        else
+            CHECK_MSG(!memcmp(a, b, size), "%s differs", f->path);
+    }
+    CHECK(s.n_labels == again.n_labels && s.data.n_train == again.data.n_train);
+    for (int i = 0; i < s.n_labels; i++)
+        CHECK(same_text(s.labels[i].key, again.labels[i].key) &&
+              same_text(s.labels[i].value, again.labels[i].value));
+    for (int i = 0; i < s.data.n_train; i++)
+        CHECK(same_text(s.data.train[i].path, again.data.train[i].path) &&
+              s.data.train[i].format == again.data.train[i].format);
+    CHECK(same_text(s.input.source.path, again.input.source.path));
+}
+
+static void round_trip(enum json_form form)
+{
+    char *out = malloc(JSON_SPEC_SIZE);
+    struct err e = {0};
+    int64_t n = json_spec_write(&s, form, out, JSON_SPEC_SIZE);
+    CHECK(n > 0);
+    CHECK_MSG(!json_spec_read(out, (size_t)n, form, &again, &e), "%s: %s", e.text, out);
+    CHECK_MSG(!job_check(&again, &e), "%s", e.text);
+    check_same();
+    CHECK(json_spec_write(&s, form, out, 10) == -1);
+    free(out);
+}
+
+static void test_round_trip(void)
+{
+    static const char *const texts[] = {
+        "{" BASE
+        ",\"train\":{\"passes\":5},\"name\":\"a \\\"b\\\" \\u00e9\\n\",\"labels\":{\"k\":\"\"},"
+        "\"checkpoint\":{\"resume\":\"none\"},\"resources\":{\"ranks\":3}}",
+        "{" BASE ",\"train\":{\"tokens\":99999},\"schedule\":{\"warmup_steps\":0},\"checkpoint\":{"
+        "\"resume\":\"/a/b\"},\"optim\":{\"lr\":0.1,\"eps\":1e-17}}",
+        "{\"kind\":\"verify\"," CONFIG "," DATA
+        ",\"train\":{\"steps\":5},\"verify\":{\"max_tokens\":"
+        "100}}",
+        "{\"kind\":\"score\"," CONFIG
+        ",\"data\":{\"seq_len\":64},\"input\":{\"path\":\"x.jsonl\"}}",
+        "{\"kind\":\"generate\"," CONFIG ",\"input\":{\"prompt\":\"once\"},\"sampling\":{"
+        "\"temperature\":0.7}}",
+        "{\"kind\":\"generate\"," CONFIG
+        ",\"input\":{\"path\":\"p.txt\"},\"data\":{\"seq_len\":512}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct err e;
+        CHECK_MSG(!read_text(texts[i], &e), "case %zu: %s", i, e.text);
+        round_trip(JSON_FOR_PEOPLE);
+        round_trip(JSON_STORED);
+    }
+    /* What seqd found out survives a restart: the shape behind a path, steps beside passes. */
+    struct err e;
+    CHECK(!read_text(
+        "{\"kind\":\"train\",\"model\":{\"path\":\"/m\"}," DATA ",\"train\":{\"passes\":1}}", &e));
+    s.model.shape = (struct model_shape){.n_layers = 3,
+                                         .width = 32,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .head_dim = 16,
+                                         .ffn_width = 64,
+                                         .vocab = 300,
+                                         .max_pos = 77,
+                                         .norm_eps = 1e-6,
+                                         .rope_theta = 123};
+    s.train.steps = 12;
+    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    round_trip(JSON_STORED);
+}
+
+static void test_canonical(void)
+{
+    struct err e;
+    const char *a = "{\"b\": 1, \"a\": {\"y\": [1, 2], \"x\": null}}",
+               *b = "{\"a\":{\"x\":null,\"y\":[1,2]},\"b\":1}";
+    char *x = json_canonical(a, strlen(a), &e), *y = json_canonical(b, strlen(b), &e);
+    CHECK(x && y && !strcmp(x, y));
+    free(x);
+    free(y);
+    CHECK(!json_canonical("{", 1, &e));
+}
+
+/* Random damage: never a crash, never accepted with garbage. */
+static void test_mutations(void)
+{
+    static const char text[] =
+        "{" BASE
+        ",\"train\":{\"steps\":5},\"labels\":{\"a\":\"b\"},\"optim\":{\"betas\":[0.9,0.95]},"
+        "\"parallel\":{\"sp\":\"auto\"},\"checkpoint\":{\"resume\":\"auto\"}}";
+    char copy[sizeof text];
+    unsigned seed = 5;
+    for (int i = 0; i < 20000; i++) {
+        struct err e;
+        memcpy(copy, text, sizeof text);
+        for (int k = rand_r(&seed) % 4; k >= 0; k--)
+            copy[(size_t)rand_r(&seed) % (sizeof text - 1)] = (char)rand_r(&seed);
+        size_t n = rand_r(&seed) % 8 ? sizeof text - 1 : (size_t)rand_r(&seed) % sizeof text;
+        if (!json_spec_read(copy, n, JSON_FOR_PEOPLE, &s, &e)) job_check(&s, &e);
+    }
+    CHECK(s.text_used <= SPEC_TEXT_SIZE);
+}
+
+int main(void)
+{
+    json_init();
+    RUN(test_short_spec);
+    RUN(test_every_form);
+    RUN(test_refused);
+    RUN(test_nul_in_body);
+    RUN(test_depth_and_size);
+    RUN(test_too_many);
+    RUN(test_round_trip);
+    RUN(test_canonical);
+    RUN(test_mutations);
+    return test_done("seqd_json");
+}

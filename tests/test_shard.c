@@ -1,0 +1,103 @@
+/* shard.c and volume.c against their definitions, token by token. */
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include "worker/plan/shard.h"
+#include "worker/plan/volume.h"
+
+static const int64_t lengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 37, 1000, 4096};
+enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+/* Which rank holds global position p, straight from the definition of the layout. */
+static int owner_of(int64_t p, int64_t S, int P, enum layout_id layout, bool rank_bits)
+{
+    if (rank_bits) return (int)(p / ((S + 7) / 8) / (8 / P));
+    if (layout == LAYOUT_CONTIGUOUS) return (int)(p / ((S + P - 1) / P));
+    int64_t seg = p / ((S + 2 * P - 1) / (2 * P));
+    return (int)(seg < P ? seg : 2 * P - 1 - seg);
+}
+
+static void check_layout(int64_t S, int P, enum layout_id layout, bool rank_bits)
+{
+    struct shard sh[JOB_MAX_RANKS];
+    int64_t n_rows = 0;
+    for (int r = 0; r < P; r++) {
+        CHECK(shard_init(&sh[r], S, P, r, layout, rank_bits, NULL) == 0);
+        CHECK(sh[r].T == sh[0].T && sh[r].T == sh[r].n_segs * sh[r].seg_len);
+        CHECK(sh[r].n_sums * sh[r].sum_len == sh[r].T);
+        CHECK(sh[r].n_sums == (rank_bits ? 8 / P : 1));
+        n_rows += sh[r].T;
+    }
+    char *seen = calloc((size_t)n_rows, 1);
+    for (int r = 0; r < P; r++)
+        for (int64_t i = 0; i < sh[r].T; i++) {
+            int64_t p = shard_pos(&sh[r], i);
+            CHECK(p >= 0 && p < n_rows && !seen[p]);
+            seen[p] = 1; /* a bijection onto [0, P*T), so every token is somewhere, once */
+            CHECK(i == 0 || p > shard_pos(&sh[r], i - 1));
+            if (p < S) CHECK(owner_of(p, S, P, layout, rank_bits) == r);
+        }
+    CHECK(n_rows < S + (rank_bits ? 8 : 2 * P)); /* padding is less than one row per segment */
+    free(seen);
+}
+
+static void test_every_token_once(void)
+{
+    for (int l = 0; l < N_LENGTHS; l++)
+        for (int P = 1; P <= 13; P++) {
+            check_layout(lengths[l], P, LAYOUT_CONTIGUOUS, false);
+            check_layout(lengths[l], P, LAYOUT_ZIGZAG, false);
+        }
+    check_layout(100, 64, LAYOUT_ZIGZAG, false);
+}
+
+static void test_rank_bits(void)
+{
+    for (int l = 0; l < N_LENGTHS; l++)
+        for (int P = 1; P <= 8; P *= 2) check_layout(lengths[l], P, LAYOUT_CONTIGUOUS, true);
+    struct shard a, b;
+    shard_init(&a, 37, 2, 0, LAYOUT_CONTIGUOUS, true, NULL);
+    shard_init(&b, 37, 2, 1, LAYOUT_CONTIGUOUS, true, NULL);
+    CHECK(a.seg_len == 5 && a.T == 20 && b.pos[0] == 20); /* 20 tokens and 17 of 20 rows */
+}
+
+static void test_refusals(void)
+{
+    struct shard sh;
+    struct err e;
+    CHECK(shard_init(&sh, 37, 3, 0, LAYOUT_CONTIGUOUS, true, &e) && e.code == ERR_INVALID);
+    CHECK_STR(e.field, "parallel.sp");
+    CHECK(shard_init(&sh, 37, 16, 0, LAYOUT_CONTIGUOUS, true, &e) && e.code == ERR_INVALID);
+    CHECK(shard_init(&sh, 37, 2, 0, LAYOUT_ZIGZAG, true, &e) && e.code == ERR_INVALID);
+    CHECK_STR(e.field, "parallel.layout");
+    CHECK(shard_init(&sh, 0, 2, 0, LAYOUT_ZIGZAG, false, &e) && e.code == ERR_INVALID);
+    CHECK(shard_init(&sh, 10, 65, 0, LAYOUT_ZIGZAG, false, &e) && e.code == ERR_INVALID);
+}
+
+/* The published check case, scaled to fp32: B 1, S 65536, P 8, Hk 8, D 128: a KV block of 64 MiB,
+ * a forward ring of 448 MiB. */
+static void test_volume(void)
+{
+    int64_t mib = 1 << 20;
+    struct comm_count kv = volume_ring_kv(8, 8192, 8, 128);
+    CHECK(kv.bytes_sent == 448 * mib && kv.bytes_received == 448 * mib && kv.messages_sent == 7);
+    CHECK(volume_ring_dkv(8, 8192, 8, 128, false).bytes_sent == 448 * mib);
+    CHECK(volume_ring_dkv(8, 8192, 8, 128, true).bytes_sent == 512 * mib);
+    CHECK(volume_ring_dkv(1, 8192, 8, 128, true).bytes_sent == 0);
+    CHECK(volume_sum_f32(4, 64000).bytes_sent == 2 * 3 * 16000 * 4);
+    CHECK(volume_barrier(1).messages_sent == 0 && volume_barrier(5).messages_sent == 3);
+    for (int P = 2; P <= JOB_MAX_RANKS; P++) {
+        CHECK(volume_slice(P) % 16 == 0 && volume_slice(P) > 0);
+        CHECK(volume_bounce_size(P) <= mib);
+        CHECK(volume_bounce_size(P) >= P * VOLUME_SMALL_N * 8);
+    }
+}
+
+int main(void)
+{
+    RUN(test_every_token_once);
+    RUN(test_rank_bits);
+    RUN(test_refusals);
+    RUN(test_volume);
+    return test_done("shard");
+}

@@ -1,0 +1,506 @@
+/* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
+#include "tests/engine.h"
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ------------------------ */
+
+struct golden {
+    char *file;
+    int64_t S, B, steps, n_params;
+    const int32_t *samples; /* per sample ids, targets, pos, lo: S each */
+    const double *loss, *norm;
+    const float *initial, *final;
+};
+
+static int golden_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                        struct err *e)
+{
+    const struct golden *g = arg;
+    const int32_t *s = g->samples + n * 4 * g->S;
+    b->n_tokens = g->S;
+    for (int64_t i = 0; i < sh->T; i++) {
+        const int64_t p = shard_pos(sh, i);
+        const bool pad = p >= g->S;
+        b->ids[i] = pad ? 257 : s[p];
+        b->targets[i] = pad ? -1 : s[g->S + p];
+        b->pos[i] = pad ? 0 : s[2 * g->S + p];
+        b->lo[i] = pad ? 0 : s[3 * g->S + p];
+        b->hi[i] = pad ? 0 : p + 1;
+    }
+    return 0;
+}
+
+static int64_t golden_targets(void *arg, int64_t n)
+{
+    const struct golden *g = arg;
+    int64_t count = 0;
+    for (int64_t i = 0; i < g->S; i++) count += g->samples[(n * 4 + 1) * g->S + i] >= 0;
+    return count;
+}
+
+static void golden_spec(const int64_t h[14], const double d[9])
+{
+    engine_spec(&spec, h[8]);
+    spec.model.shape = (struct model_shape){.n_layers = (int32_t)h[0],
+                                            .width = h[1],
+                                            .n_heads = h[2],
+                                            .n_kv_heads = h[3],
+                                            .head_dim = h[4],
+                                            .ffn_width = h[5],
+                                            .vocab = h[6],
+                                            .tied = (int32_t)h[7],
+                                            .norm_eps = d[0],
+                                            .rope_theta = d[1]};
+    spec.train.global_batch = h[9];
+    spec.train.steps = h[10];
+    spec.schedule.warmup_steps = h[11];
+    spec.optim.lr = d[2];
+    spec.optim.beta1 = d[3];
+    spec.optim.beta2 = d[4];
+    spec.optim.eps = d[5];
+    spec.optim.weight_decay = d[6];
+    spec.optim.max_grad_norm = d[7];
+    spec.schedule.min_lr_ratio = d[8];
+}
+
+static bool golden_open(struct golden *g, const char *name)
+{
+    char path[256];
+    *g = (struct golden){0};
+    snprintf(path, sizeof path, "tests/golden/%s", name);
+    FILE *f = fopen(path, "rb");
+    CHECK_MSG(f, "%s: run from the repository's root", path);
+    if (!f) return false;
+    fseek(f, 0, SEEK_END);
+    const long size = ftell(f);
+    rewind(f);
+    g->file = malloc((size_t)size);
+    const bool ok = g->file && fread(g->file, 1, (size_t)size, f) == (size_t)size &&
+                    !memcmp(g->file, "SEQDGOLD", 8);
+    fclose(f);
+    CHECK_MSG(ok, "%s is not a golden file", path);
+    if (!ok) return false;
+    const int64_t *h = (const int64_t *)(g->file + 8);
+    golden_spec(h, (const double *)(g->file + 8 + 14 * 8));
+    g->S = h[8], g->B = h[9], g->steps = h[10], g->n_params = h[12];
+    g->samples = (const int32_t *)(g->file + 8 + 14 * 8 + 9 * 8);
+    g->loss = (const double *)(g->samples + g->steps * g->B * 4 * g->S);
+    g->norm = g->loss + g->steps;
+    g->initial = (const float *)(g->norm + g->steps);
+    g->final = g->initial + g->n_params;
+    CHECK((const char *)(g->final + g->n_params) == g->file + size);
+    return true;
+}
+
+/* The file's tensors follow each other without gaps; ours are aligned. */
+static float *spread(const float *packed)
+{
+    float *out = calloc((size_t)param_count(&spec.model.shape), 4);
+    struct param p;
+    if (!out) abort();
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++, packed += p.count) {
+        param_get(&spec.model.shape, i, &p);
+        memcpy(out + p.offset, packed, (size_t)p.count * 4);
+    }
+    return out;
+}
+
+static void check_golden(const struct golden *g, const struct engine_run *r)
+{
+    for (int64_t k = 0; k < g->steps; k++) {
+        CHECK_MSG(fabs(r->loss[k] - g->loss[k]) <= 1e-5 * g->loss[k], "P %d step %lld: %.9g, %.9g",
+                  r->P, (long long)k, r->loss[k], g->loss[k]);
+        CHECK_MSG(fabs(r->norm[k] - g->norm[k]) <= 1e-4 * g->norm[k],
+                  "P %d step %lld norm: %.9g, %.9g", r->P, (long long)k, r->norm[k], g->norm[k]);
+    }
+    float *want = spread(g->final);
+    struct param p;
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
+        param_get(&spec.model.shape, i, &p);
+        const double d = rel_l2(r->weights + p.offset, want + p.offset, p.count);
+        CHECK_MSG(d <= 1e-4, "P %d %s: rel-L2 %.3g", r->P, p.name, d);
+    }
+    free(want);
+}
+
+static void run_golden(const char *name)
+{
+    static const struct {
+        int P, determinism, recompute, threads;
+    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, 1},
+                {1, DET_RANKS, RECOMPUTE_FULL, 2},
+                {2, DET_RUN, RECOMPUTE_SELECTIVE, 1},
+                {3, DET_RUN, RECOMPUTE_FULL, 1},
+                {4, DET_RANKS, RECOMPUTE_NONE, 1}};
+    struct golden g;
+    if (!golden_open(&g, name)) return;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        float *initial = spread(g.initial);
+        spec.determinism = ways[i].determinism;
+        spec.memory.recompute = ways[i].recompute;
+        spec.resources.threads = ways[i].threads;
+        spec.memory.loss_chunk_tokens = i % 2 ? 7 : 0;
+        struct engine_run r = {.P = ways[i].P,
+                               .steps = g.steps,
+                               .initial = initial,
+                               .source = {golden_batch, golden_targets, &g}};
+        engine_go(&r, &spec);
+        if (r.weights) check_golden(&g, &r);
+        engine_free(&r);
+        free(initial);
+    }
+    free(g.file);
+}
+
+static void test_golden_untied(void)
+{
+    run_golden("llama_untied.bin");
+}
+
+static void test_golden_tied(void)
+{
+    run_golden("llama_tied.bin");
+}
+
+/* ---- to the bit: determinism "ranks" ----------------------------------------------------------- */
+
+/* The sanitizers run a few steps of the short sequences: same code, a tenth of the time. */
+enum { BITS_STEPS = SANITIZED ? 4 : 20 };
+
+struct bits_case {
+    int64_t S, accumulation, doc_len;
+    int tied, threads, recompute;
+};
+
+static struct engine_run bits_run(const struct bits_case *c, struct synth *y, int P, int threads)
+{
+    engine_spec(&spec, c->S);
+    spec.determinism = DET_RANKS;
+    spec.model.shape.tied = c->tied;
+    spec.train.global_batch = c->accumulation;
+    spec.resources.threads = threads;
+    spec.memory.recompute = c->recompute;
+    if (c->S > 1000) { /* attention grows with S x S: the same code on fewer heads */
+        spec.model.shape.n_layers = 1;
+        spec.model.shape.n_heads = 2;
+        spec.model.shape.n_kv_heads = 1;
+        spec.model.shape.width = 16;
+        spec.model.shape.ffn_width = 24;
+    }
+    *y = (struct synth){.S = c->S, .doc_len = c->doc_len, .vocab = 61};
+    struct engine_run r = {.P = P, .steps = BITS_STEPS, .source = {synth_batch, synth_targets, y}};
+    engine_go(&r, &spec);
+    return r;
+}
+
+static void check_bits(const struct bits_case *c)
+{
+    struct synth y;
+    struct engine_run one = bits_run(c, &y, 1, 1);
+    for (int P = 1; P <= 8; P *= 2) {
+        if (P == 1 && c->threads == 1) continue;
+        struct engine_run r = bits_run(c, &y, P, c->threads);
+        int64_t k = 0, i = 0;
+        while (k < BITS_STEPS && r.loss[k] == one.loss[k]) k++;
+        CHECK_MSG(k == BITS_STEPS,
+                  "S %lld acc %lld tied %d threads %d P %d: step %lld loss %.17g, not %.17g",
+                  (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P, (long long)k,
+                  r.loss[k], one.loss[k]);
+        if (r.weights && one.weights) {
+            while (i < r.plan.n_params && !memcmp(&r.weights[i], &one.weights[i], 4)) i++;
+            CHECK_MSG(i == r.plan.n_params, "S %lld acc %lld tied %d threads %d P %d: weight %lld",
+                      (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P,
+                      (long long)i);
+        }
+        engine_free(&r);
+    }
+    CHECK(one.loss[BITS_STEPS - 1] < one.loss[0]);
+    engine_free(&one);
+}
+
+static void test_bits_37(void)
+{
+    for (int i = 0; i < 8; i++)
+        check_bits(&(struct bits_case){.S = 37,
+                                       .accumulation = i & 1 ? 3 : 1,
+                                       .tied = i >> 1 & 1,
+                                       .threads = 1 + (i >> 2),
+                                       .doc_len = i & 1 ? 11 : 0,
+                                       .recompute = 1 + i % 3});
+}
+
+static void test_bits_1000(void)
+{
+    check_bits(&(struct bits_case){.S = 1000, .accumulation = 1, .threads = 1, .recompute = 1});
+    check_bits(&(struct bits_case){
+        .S = 1000, .accumulation = 3, .tied = 1, .threads = 2, .doc_len = 130, .recompute = 3});
+}
+
+static void test_bits_4096(void)
+{
+    check_bits(&(struct bits_case){
+        .S = 4096, .accumulation = 1, .tied = 1, .threads = 2, .doc_len = 700, .recompute = 2});
+    check_bits(&(struct bits_case){
+        .S = 4096, .accumulation = 3, .threads = 1, .doc_len = 300, .recompute = 1});
+}
+
+/* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
+static void test_bits_short(void)
+{
+    check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .threads = 1, .recompute = 1});
+}
+
+/* ---- resume ------------------------------------------------------------------------------------ */
+
+static struct engine_run some_steps(struct synth *y, int P, int64_t first, int64_t n,
+                                    const struct engine_run *from)
+{
+    engine_spec(&spec, y->S);
+    spec.train.global_batch = 2;
+    struct engine_run r = {
+        .P = P, .steps = n, .first_step = first, .source = {synth_batch, synth_targets, y}};
+    if (from) r.initial = from->weights, r.m = from->adam_m, r.v = from->adam_v;
+    engine_go(&r, &spec);
+    return r;
+}
+
+static void test_resume(void)
+{
+    struct synth y = {.S = 150, .doc_len = 40, .vocab = 61};
+    struct engine_run whole = some_steps(&y, 2, 0, 30, NULL), half = some_steps(&y, 2, 0, 10, NULL);
+    struct engine_run same = some_steps(&y, 2, 10, 20, &half);
+    CHECK(!memcmp(same.loss, whole.loss + 10, 20 * sizeof(double)));
+    CHECK(!memcmp(same.weights, whole.weights, (size_t)whole.plan.n_params * 4));
+    for (int P = 1; P <= 4; P += P == 1 ? 2 : 1) { /* 1, 3, 4 */
+        struct engine_run other = some_steps(&y, P, 10, 20, &half);
+        for (int k = 0; k < 20; k++) {
+            const double d = fabs(other.loss[k] / whole.loss[10 + k] - 1);
+            CHECK_MSG(d <= (k ? 1e-5 : 1e-6), "P %d step %d: off by %.3g", P, k, d);
+        }
+        engine_free(&other);
+    }
+    engine_free(&same);
+    engine_free(&half);
+    engine_free(&whole);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+#if !SANITIZED /* the sanitizers have their own malloc */
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *malloc(size_t);
+void *calloc(size_t, size_t);
+void *realloc(void *, size_t);
+static int watched, n_allocations; /* every thread of the process counts while watched */
+
+static void count_one(void)
+{
+    if (__atomic_load_n(&watched, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&n_allocations, 1, __ATOMIC_RELAXED);
+}
+
+void *malloc(size_t n)
+{
+    count_one();
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t a, size_t b)
+{
+    count_one();
+    return __libc_calloc(a, b);
+}
+
+void *realloc(void *p, size_t n)
+{
+    count_one();
+    return __libc_realloc(p, n);
+}
+#endif
+
+#if !SANITIZED
+static pthread_barrier_t watch_line; /* all ranks are inside a step, or none */
+
+static void watch_on(struct train *t, int rank, void *arg)
+{
+    pthread_barrier_wait(&watch_line);
+    __atomic_store_n(&watched, 1, __ATOMIC_SEQ_CST);
+}
+
+static void watch_off(struct train *t, int rank, void *arg)
+{
+    pthread_barrier_wait(&watch_line);
+    __atomic_store_n(&watched, 0, __ATOMIC_SEQ_CST);
+    pthread_barrier_wait(&watch_line);
+}
+
+static void test_no_allocation(void)
+{
+    static const struct {
+        int P, determinism, recompute;
+    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE},
+                {3, DET_RUN, RECOMPUTE_FULL},
+                {4, DET_RANKS, RECOMPUTE_SELECTIVE}};
+    struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        engine_spec(&spec, y.S);
+        spec.determinism = ways[i].determinism;
+        spec.memory.recompute = ways[i].recompute;
+        spec.train.global_batch = 2;
+        spec.resources.threads = 2;
+        struct engine_run r = {.P = ways[i].P,
+                               .steps = 3,
+                               .before_step = watch_on,
+                               .after_step = watch_off,
+                               .source = {synth_batch, synth_targets, &y}};
+        pthread_barrier_init(&watch_line, NULL, (unsigned)r.P);
+        n_allocations = 0;
+        engine_go(&r, &spec);
+        CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);
+        CHECK(r.weights); /* the hook does count: */
+        watched = 1;
+        free(malloc(1));
+        watched = 0;
+        CHECK(n_allocations == 1);
+        engine_free(&r);
+        pthread_barrier_destroy(&watch_line);
+    }
+}
+#endif
+
+/* Every page of the arena that a step left untouched must be the backend's scratch. */
+static void look_at_pages(struct train *t, int rank, void *arg)
+{
+    static unsigned char seen[1 << 16];
+    const struct plan *p = t->plan;
+    const struct plan_item *scratch = &p->item[PLAN_SCRATCH];
+    char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
+    const int64_t n = p->arena_size / PLAN_PAGE;
+    int64_t bad = 0, touched = 0;
+    if (rank) return;
+    CHECK(n <= (int64_t)sizeof seen && mincore(arena, (size_t)p->arena_size, seen) == 0);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i * PLAN_PAGE;
+        const bool in_scratch = at + PLAN_PAGE > scratch->offset &&
+                                at < scratch->offset + scratch->size;
+        touched += seen[i] & 1;
+        bad += !(seen[i] & 1) && !in_scratch;
+    }
+    CHECK_MSG(bad == 0, "%lld pages were planned and never touched", (long long)bad);
+    *(int64_t *)arg = touched * PLAN_PAGE;
+}
+
+static int64_t anonymous_bytes(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lld", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+struct rss {
+    int64_t before, after, arena;
+};
+
+static void rss_before(struct train *t, int rank, void *arg)
+{
+    struct rss *r = arg;
+    char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
+    if (!r->before)
+        madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
+    model_random(&t->model, 1);
+    for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
+        t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
+    r->before = anonymous_bytes() - t->plan->item[PLAN_PARAMS].size;
+}
+
+static void rss_after(struct train *t, int rank, void *arg)
+{
+    struct rss *r = arg;
+    look_at_pages(t, rank, &r->arena);
+    r->after = anonymous_bytes();
+}
+
+/* The process grows by the arena's pages and (stack, libc) next to nothing else. */
+static void test_pages(void)
+{
+    struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
+    for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        struct rss rss = {0};
+        engine_spec(&spec, y.S);
+        spec.memory.recompute = mode;
+        struct engine_run r = {.P = 1,
+                               .steps = 1,
+                               .before_step = rss_before,
+                               .after_step = rss_after,
+                               .arg = &rss,
+                               .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r, &spec);
+        const int64_t other = rss.after - rss.before - rss.arena;
+        CHECK(rss.arena > 0 && rss.arena <= r.plan.arena_size);
+        if (!SANITIZED)
+            CHECK_MSG(other <= 512 << 10, "%lld bytes outside the arena", (long long)other);
+        engine_free(&r);
+    }
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------- */
+
+static void test_rate(void)
+{
+    engine_spec(&spec, 10);
+    spec.optim.lr = 2;
+    spec.schedule.warmup_steps = 4;
+    spec.schedule.min_lr_ratio = 0.25;
+    spec.train.steps = 14;
+    CHECK(optim_lr(&spec, 0) == 0.5 && optim_lr(&spec, 3) == 2 && optim_lr(&spec, 4) == 2);
+    CHECK(fabs(optim_lr(&spec, 9) - 1.25) < 1e-15); /* halfway: the mean of 2 and 0.5 */
+    CHECK(optim_lr(&spec, 14) == 0.5 && optim_lr(&spec, 1000) == 0.5);
+    spec.schedule.warmup_steps = 0;
+    CHECK(optim_lr(&spec, 0) == 2);
+}
+
+/* No targets anywhere: loss and gradients exactly 0, weights only decay, nothing is NaN. */
+static void test_no_targets(void)
+{
+    struct synth y = {.S = 24, .doc_len = 1, .vocab = 61}; /* one token a document */
+    for (int P = 1; P <= 3; P++) {
+        engine_spec(&spec, y.S);
+        struct engine_run r = {.P = P, .steps = 2, .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r, &spec);
+        CHECK(r.loss[0] == 0 && r.loss[1] == 0 && r.norm[0] == 0);
+        for (int64_t i = 0; r.grad && i < r.plan.n_params; i++) CHECK(r.grad[i] == 0);
+        engine_free(&r);
+    }
+}
+
+int main(void)
+{
+    RUN(test_rate);
+    RUN(test_golden_untied);
+    RUN(test_golden_tied);
+    RUN(test_resume);
+    RUN(test_no_targets);
+    RUN(test_pages);
+#if !SANITIZED
+    RUN(test_no_allocation);
+#endif
+    RUN(test_bits_short);
+    RUN(test_bits_37);
+    if (SANITIZED) return test_done("train"); /* the long sequences take minutes there */
+    RUN(test_bits_1000);
+    RUN(test_bits_4096);
+    return test_done("train");
+}

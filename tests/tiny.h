@@ -1,0 +1,77 @@
+/* tiny.h: one rank of a tiny model in a test: plan, arena, backend, model, on a struct ranks. */
+#ifndef SEQD_TESTS_TINY_H
+#define SEQD_TESTS_TINY_H
+
+#include <stdlib.h>
+#include "tests/ranks.h"
+#include "tests/test.h"
+#include "worker/model/model.h"
+#include "worker/plan/plan.h"
+
+struct tiny_rank {
+    struct plan plan;
+    struct model model;
+    void *arena;
+    struct be *be;
+};
+
+static const struct model_shape tiny_shape = {.n_layers = 2,
+                                              .width = 48,
+                                              .n_heads = 6,
+                                              .n_kv_heads = 2,
+                                              .head_dim = 8,
+                                              .ffn_width = 40,
+                                              .vocab = 260,
+                                              .max_pos = 4096,
+                                              .norm_eps = 1e-5,
+                                              .rope_theta = 10000};
+
+static inline spec_ref tiny_text(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+/* spec: checked; the plan's segment must be what the ranks were opened with. */
+static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
+                            int rank, int mutant, struct err *e)
+{
+    *t = (struct tiny_rank){0};
+    if (plan_make(spec, 0, &t->plan, e)) return -1;
+    t->arena = aligned_alloc(4096, (size_t)t->plan.arena_size);
+    if (!t->arena) abort();
+    memset(t->arena, 0, (size_t)t->plan.arena_size);
+    struct be_options bo = {.device = "cpu",
+                            .n_threads = t->plan.n_threads,
+                            .scratch = (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset};
+    t->be = be_open(&bo, e);
+    if (!t->be) return -1;
+    struct comm *c = g && g->P > 1 ? g->comm[rank] : NULL;
+    struct model_options mo = {.shape = &spec->model.shape,
+                               .plan = &t->plan,
+                               .arena = t->arena,
+                               .segment = c ? comm_segment(c) : NULL,
+                               .be = t->be,
+                               .comm = c,
+                               .rank = rank,
+                               .n_ranks = t->plan.n_ranks,
+                               .mutant = mutant};
+    if (model_init(&t->model, &mo, e)) return -1;
+    model_random(&t->model, spec->seed);
+    /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
+    for (int i = 0; i < param_tensors(&spec->model.shape); i++) {
+        struct param p;
+        param_get(&spec->model.shape, i, &p);
+        for (int64_t k = 0; p.cols && k < p.count; k++) t->model.params[p.offset + k] *= 6;
+    }
+    return 0;
+}
+
+static inline void tiny_close(struct tiny_rank *t)
+{
+    be_close(t->be);
+    free(t->arena);
+}
+
+#endif

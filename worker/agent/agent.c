@@ -1,0 +1,520 @@
+/* seqw's heart. Everything here happens on the loop thread, and nothing here is lost with it: what
+ * seqd must learn is in spools and logs on disk, read by offset and sent until acknowledged. So a
+ * session that breaks, and an agent that is killed, only make the same bytes go again.
+ *
+ * Order on the stream: records as they come; logs within LOG_BUDGET_SIZE per tick, so that a talkative
+ * rank delays nobody; the final record of an attempt after the last byte of its logs. */
+#include "worker/agent/agent.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "api/rpc.h"
+#include "api/wire.h"
+#include "worker/agent/attempt.h"
+#include "worker/agent/probe.h"
+#include "worker/agent/shelf.h"
+#include "worker/agent/spawn.h"
+
+enum {
+    HEARTBEAT_MS = 2000,
+    TICK_MS = 50,
+    CONNECT_MS = 5, /* while a gang is starting or dying: its socket is not there yet */
+    LOG_BUDGET_SIZE = WIRE_CHUNK,
+    QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
+    QUIT_MS = 2000,       /* for seqd to hear the last reports */
+    MAX_DESCRIBES = 8,
+    ARENA_SIZE = 16 << 20
+};
+
+struct agent {
+    struct loop *loop;
+    struct agent_options o;
+    struct shelf shelf;
+    char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
+    struct rpc_client *client;
+    struct rpc_stream *stream; /* NULL: no session */
+    bool accepted;             /* WELCOME came */
+    struct attempt *attempts;
+    struct loop_timer *tick, *heartbeat, *orphan, *quit;
+    bool quitting;
+    int n_describes;
+    struct {
+        int64_t request;
+        struct describe *d;
+    } describe[MAX_DESCRIBES];
+    struct arena arena;          /* of the message being handled */
+    char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
+};
+
+/* ---- sending ------------------------------------------------------------------------------------- */
+
+static int send_msg(struct agent *a, const struct msg *m)
+{
+    struct arena arena;
+    size_t size;
+    if (!a->stream) return -1;
+    arena_init(&arena, ARENA_SIZE);
+    void *data = wire_pack(m, &arena, &size);
+    int rc = data ? rpc_send(a->stream, data, size) : -1;
+    arena_fini(&arena);
+    /* What does not go out now goes again from disk in a new session. */
+    if (rc < 0) rpc_stream_close(a->stream);
+    return rc;
+}
+
+static void send_record(struct agent *a, int64_t job, int64_t epoch, enum rank_msg_type type,
+                        int rank, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
+    char record[sizeof head + sizeof(struct rank_fail)];
+    assert(size <= sizeof(struct rank_fail));
+    memcpy(record, &head, sizeof head);
+    memcpy(record + sizeof head, payload, size);
+    send_msg(a, &(struct msg){.type = MSG_REPORT,
+                              .job = job,
+                              .epoch = epoch,
+                              .rank = rank,
+                              .data = record,
+                              .size = sizeof head + size});
+}
+
+/* A final record out of no spool: this node has no such attempt, or never began it. */
+static void send_end(struct agent *a, int64_t job, int64_t epoch, enum gang_end how)
+{
+    struct rank_exit x = {.rank = RANK_GANG, .exit_status = how};
+    send_record(a, job, epoch, RANK_EXIT, RANK_GANG, &x, sizeof x);
+}
+
+static bool can_send(const struct agent *a)
+{
+    return a->stream && a->accepted && rpc_stream_queued(a->stream) < QUEUE_SIZE;
+}
+
+static void pump_records(struct agent *a, struct attempt *t)
+{
+    bool final = false;
+    int64_t n;
+    while (!final && can_send(a) && (n = attempt_record(t, a->buf, &final)) > 0)
+        send_msg(a, &(struct msg){.type = MSG_REPORT,
+                                  .job = t->job,
+                                  .epoch = t->epoch,
+                                  .seq = t->spool.seq,
+                                  .data = a->buf,
+                                  .size = (size_t)n});
+}
+
+static void pump_logs(struct agent *a)
+{
+    int64_t budget = LOG_BUDGET_SIZE, n;
+    for (struct attempt *t = a->attempts; t && budget > 0; t = t->next) {
+        struct msg m = {.type = MSG_LOG, .job = t->job, .epoch = t->epoch, .data = a->buf};
+        while (budget > 0 && can_send(a) &&
+               (n = attempt_log_bytes(t, a->buf, (size_t)budget, &m.rank, &m.offset)) > 0) {
+            m.size = (size_t)n;
+            budget -= n;
+            send_msg(a, &m);
+        }
+    }
+}
+
+/* ---- attempts ------------------------------------------------------------------------------------- */
+
+static struct attempt *find(struct agent *a, int64_t job, int64_t epoch)
+{
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->job == job && t->epoch == epoch) return t;
+    return NULL;
+}
+
+static void add(struct agent *a, struct attempt *t, void (*nudge)(void *, struct attempt *))
+{
+    t->nudge = nudge;
+    t->owner = a;
+    t->next = a->attempts;
+    a->attempts = t;
+}
+
+static void forget(struct agent *a, struct attempt *t)
+{
+    struct err e;
+    struct attempt **p = &a->attempts;
+    if (t->state != ATTEMPT_OVER) { /* when it is over */
+        t->forget_wanted = true;
+        attempt_stop(t);
+        return;
+    }
+    while (*p != t) p = &(*p)->next;
+    *p = t->next;
+    if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
+    attempt_free(t);
+}
+
+/* While seqd listens it gets QUIT_MS to hear the ends and say FORGET. */
+static void quit_check(struct agent *a)
+{
+    if (!a->quitting) return;
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER || a->stream) return;
+    loop_stop(a->loop);
+}
+
+static void quit_late(void *arg)
+{
+    struct agent *a = arg;
+    bool over = true;
+    for (struct attempt *t = a->attempts; t; t = t->next) over = over && t->state == ATTEMPT_OVER;
+    if (over)
+        loop_stop(a->loop);
+    else
+        loop_timer_set(a->quit, QUIT_MS);
+}
+
+static void tick(void *arg)
+{
+    struct agent *a = arg;
+    bool soon = false;
+    for (struct attempt *t = a->attempts, *next; t; t = next) {
+        next = t->next;
+        soon = attempt_check(t) || soon;
+        pump_records(a, t);
+        if (t->state == ATTEMPT_OVER && t->forget_wanted) forget(a, t);
+    }
+    pump_logs(a);
+    quit_check(a);
+    if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
+}
+
+/* The spool of an attempt grew, or its gang is gone. */
+static void nudged(void *arg, struct attempt *t)
+{
+    struct agent *a = arg;
+    pump_records(a, t);
+    if (t->sock < 0) loop_timer_set(a->tick, 0);
+}
+
+void agent_reap(struct agent *a)
+{
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->gang_pid > 0 && waitpid(t->gang_pid, NULL, WNOHANG) == t->gang_pid) t->gang_pid = 0;
+    loop_timer_set(a->tick, 0);
+}
+
+static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
+{
+    struct agent *a = arg;
+    struct attempt *t = attempt_adopt(a->loop, dir, job, epoch);
+    if (!t) {
+        file_remove(dir, NULL); /* its start record was never complete: nothing began */
+        return;
+    }
+    add(a, t, nudged);
+    attempt_check(t);
+    log_info("attempt.adopt", "job=%lld epoch=%lld state=%s", (long long)job, (long long)epoch,
+             t->state == ATTEMPT_OVER ? "over"
+             : t->sock >= 0           ? "alive"
+                                      : "unknown");
+}
+
+/* ---- what seqd says --------------------------------------------------------------------------------- */
+
+static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s, struct err *e)
+{
+    *s = (struct gang_start){.abi = RANK_ABI,
+                             .task = m->task,
+                             .job = m->job,
+                             .epoch = m->epoch,
+                             .n_ranks = m->n_ranks,
+                             .first_rank = m->first_rank,
+                             .n_local = m->n_local,
+                             .n_roots = a->shelf.n_roots,
+                             .memory_limit = m->memory_limit,
+                             .orphan_ms = a->o.orphan_ms};
+    memcpy(s->roots, a->shelf.roots, sizeof s->roots);
+    memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
+    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->shelf.dir);
+    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", a->shelf.dir, (long long)m->job);
+    s->spec = *m->spec;
+    if (file_make_dir(s->job_dir, e) < 0) return -1;
+    if (strlen(a->rank_program) >= sizeof s->seqrank)
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long", a->rank_program);
+    memcpy(s->seqrank, a->rank_program, strlen(a->rank_program) + 1);
+    return 0;
+}
+
+static int begin(struct agent *a, const struct msg *m, struct err *e)
+{
+    char dir[FILE_PATH_SIZE];
+    struct gang_start *start = calloc(1, sizeof *start);
+    struct attempt *t = NULL;
+    assert(start);
+    if (shelf_gang_dir(&a->shelf, m->job, m->epoch, dir) == 0 && start_fill(a, m, start, e) == 0 &&
+        shelf_epoch_set(&a->shelf, m->job, m->epoch, e) == 0)
+        t = attempt_begin(a->loop, dir, start, a->gang_program, e);
+    free(start);
+    if (!t) {
+        file_remove(dir, NULL);
+        return -1;
+    }
+    add(a, t, nudged);
+    loop_timer_set(a->tick, 0);
+    log_info("attempt.begin", "job=%lld epoch=%lld ranks=%d", (long long)m->job,
+             (long long)m->epoch, m->n_local);
+    return 0;
+}
+
+static void on_assign(struct agent *a, const struct msg *m)
+{
+    struct err e = {0};
+    if (find(a, m->job, m->epoch)) return; /* again */
+    if (a->quitting || m->epoch <= shelf_epoch(&a->shelf, m->job)) {
+        log_warn("attempt.refuse", "job=%lld epoch=%lld", (long long)m->job, (long long)m->epoch);
+        send_end(a, m->job, m->epoch, GANG_UNKNOWN);
+        return;
+    }
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->job == m->job) attempt_stop(t); /* a newer epoch fences off the older ones */
+    if (begin(a, m, &e) == 0) return;
+    struct rank_fail f = {.code = (int32_t)e.code};
+    memcpy(f.field, e.field, sizeof f.field);
+    memcpy(f.text, e.text, sizeof f.text);
+    log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
+    send_record(a, m->job, m->epoch, RANK_FAIL, m->first_rank, &f, sizeof f);
+    send_end(a, m->job, m->epoch, GANG_LOST);
+}
+
+static bool listed(const struct msg *m, int64_t job, int64_t epoch)
+{
+    for (int i = 0; i < m->n_attempts; i++)
+        if (m->attempts[i].job == job && m->attempts[i].epoch == epoch) return true;
+    return false;
+}
+
+static void on_expect(struct agent *a, const struct msg *m)
+{
+    for (struct attempt *t = a->attempts, *next; t; t = next) {
+        next = t->next;
+        if (!listed(m, t->job, t->epoch)) forget(a, t);
+    }
+    for (int i = 0; i < m->n_attempts; i++)
+        if (!find(a, m->attempts[i].job, m->attempts[i].epoch))
+            send_end(a, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
+}
+
+static void described(void *arg, int64_t request, const struct model_shape *shape,
+                      const struct err *why)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_DESCRIBED, .request = request, .shape = *shape, .err = *why};
+    for (int i = 0; i < MAX_DESCRIBES; i++)
+        if (a->describe[i].d && a->describe[i].request == request) a->describe[i].d = NULL;
+    send_msg(a, &m);
+}
+
+static void on_describe(struct agent *a, const struct msg *m)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e = {0};
+    int i = 0;
+    while (i < MAX_DESCRIBES && a->describe[i].d) i++;
+    if (i == MAX_DESCRIBES)
+        err_set(&e, ERR_CONFLICT, "%d models are being read already", i);
+    else if (shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
+        a->describe[i].request = m->request;
+        a->describe[i].d = describe_start(a->loop, a->rank_program, path, m->request, described, a,
+                                          &e);
+        if (a->describe[i].d) return;
+    }
+    described(a, m->request, &(struct model_shape){0}, &e);
+}
+
+static void on_fetch(struct agent *a, const struct msg *m)
+{
+    struct msg answer = {
+        .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
+    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK, &answer.err);
+    if (n > 0) answer.size = (size_t)n;
+    send_msg(a, &answer);
+}
+
+/* STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
+static void on_attempt(struct agent *a, const struct msg *m)
+{
+    struct attempt *t = find(a, m->job, m->epoch);
+    if (!t) {
+        if (m->type == MSG_STOP) send_end(a, m->job, m->epoch, GANG_UNKNOWN);
+        return;
+    }
+    if (m->type == MSG_STOP) {
+        log_info("attempt.stop", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
+                 (long long)m->epoch, m->reason);
+        attempt_stop(t);
+    }
+    if (m->type == MSG_BLOBS) attempt_blobs(t, m->blobs, m->n_blobs);
+    if (m->type == MSG_ACK) attempt_ack(t, m);
+    if (m->type == MSG_FORGET) forget(a, t);
+    quit_check(a);
+}
+
+static void on_welcome(struct agent *a)
+{
+    a->accepted = true;
+    loop_timer_set(a->orphan, -1);
+    log_info("session.up", "address=%s node=%s", a->o.connect, a->o.name);
+    loop_timer_set(a->heartbeat, HEARTBEAT_MS);
+    loop_timer_set(a->tick, 0);
+}
+
+static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct agent *a = arg;
+    struct msg m;
+    struct err e;
+    if (wire_unpack(data, size, &a->arena, &m, &e) < 0) {
+        log_error("session.message", "why=\"%s\"", e.text);
+        rpc_stream_close(s);
+        arena_reset(&a->arena);
+        return;
+    }
+    switch (m.type) {
+    case MSG_WELCOME: on_welcome(a); break;
+    case MSG_ASSIGN: on_assign(a, &m); break;
+    case MSG_EXPECT: on_expect(a, &m); break;
+    case MSG_DESCRIBE: on_describe(a, &m); break;
+    case MSG_FETCH: on_fetch(a, &m); break;
+    case MSG_STOP:
+    case MSG_BLOBS:
+    case MSG_ACK:
+    case MSG_FORGET: on_attempt(a, &m); break;
+    case MSG_HELLO:
+    case MSG_HEARTBEAT:
+    case MSG_REPORT:
+    case MSG_LOG:
+    case MSG_DESCRIBED:
+    case MSG_FETCHED: rpc_stream_close(s); break; /* these only go the other way */
+    }
+    arena_reset(&a->arena);
+}
+
+/* ---- the session ---------------------------------------------------------------------------------- */
+
+static void on_opened(void *arg, struct rpc_stream *s)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_HELLO,
+                    .abi = WIRE_ABI,
+                    .n_slots = a->o.n_slots,
+                    .n_cores = probe_cores(),
+                    .memory_size = probe_memory_size()};
+    struct wire_attempt *list;
+    int n = 0;
+    a->stream = s;
+    a->accepted = false;
+    for (struct attempt *t = a->attempts; t; t = t->next) n++;
+    list = calloc((size_t)n + 1, sizeof *list);
+    assert(list);
+    for (struct attempt *t = a->attempts; t; t = t->next) {
+        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch};
+        attempt_rewind(t);
+    }
+    m.attempts = list;
+    snprintf(m.node, sizeof m.node, "%s", a->o.name);
+    snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
+    send_msg(a, &m);
+    free(list);
+}
+
+static void on_closed(void *arg, struct rpc_stream *s, const char *why)
+{
+    struct agent *a = arg;
+    log_warn("session.down", "address=%s why=\"%s\"", a->o.connect, why);
+    a->stream = NULL;
+    a->accepted = false;
+    loop_timer_set(a->heartbeat, -1);
+    if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
+    quit_check(a);
+}
+
+static void heartbeat(void *arg)
+{
+    struct agent *a = arg;
+    send_msg(a, &(struct msg){.type = MSG_HEARTBEAT});
+    loop_timer_set(a->heartbeat, HEARTBEAT_MS);
+}
+
+static void orphaned(void *arg)
+{
+    agent_quit(arg, "no session for too long");
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+void agent_quit(struct agent *a, const char *why)
+{
+    if (a->quitting) return;
+    log_info("agent.quit", "why=\"%s\"", why);
+    a->quitting = true;
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER) attempt_stop(t);
+    loop_timer_set(a->quit, QUIT_MS);
+    quit_check(a);
+}
+
+static int agent_open(struct agent *a, struct err *e)
+{
+    static const struct rpc_calls calls = {on_opened, on_message, on_closed};
+    if (strlen(a->o.name) >= NODE_NAME || !a->o.name[0])
+        return err_set(e, ERR_INVALID, "--name %s: want 1 to %d bytes", a->o.name, NODE_NAME - 1);
+    char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
+    if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
+    if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
+    if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;
+    if (access(a->gang_program, X_OK) < 0) return err_errno(e, "%s", a->gang_program);
+    if (shelf_open(&a->shelf, a->o.state, a->o.roots, a->o.n_roots, e) < 0) return -1;
+    if (shelf_scan(&a->shelf, adopt, a, e) < 0) return -1;
+    if (a->attempts) loop_timer_set(a->tick, 0);
+    if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
+    a->client = rpc_dial(a->loop, a->o.connect, &calls, a, e);
+    return a->client ? 0 : -1;
+}
+
+struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e)
+{
+    struct agent *a = calloc(1, sizeof *a);
+    assert(a);
+    a->loop = l;
+    a->o = *o;
+    a->shelf.lock_fd = -1;
+    arena_init(&a->arena, ARENA_SIZE);
+    a->tick = loop_timer_create(l, tick, a);
+    a->heartbeat = loop_timer_create(l, heartbeat, a);
+    a->orphan = loop_timer_create(l, orphaned, a);
+    a->quit = loop_timer_create(l, quit_late, a);
+    if (agent_open(a, e) == 0) return a;
+    agent_destroy(a);
+    return NULL;
+}
+
+void agent_destroy(struct agent *a)
+{
+    if (!a) return;
+    rpc_client_destroy(a->client);
+    for (int i = 0; i < MAX_DESCRIBES; i++) describe_cancel(a->describe[i].d);
+    while (a->attempts) {
+        struct attempt *t = a->attempts;
+        a->attempts = t->next;
+        attempt_free(t);
+    }
+    loop_timer_destroy(a->tick);
+    loop_timer_destroy(a->heartbeat);
+    loop_timer_destroy(a->orphan);
+    loop_timer_destroy(a->quit);
+    shelf_close(&a->shelf);
+    arena_fini(&a->arena);
+    free(a);
+}

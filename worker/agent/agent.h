@@ -1,0 +1,30 @@
+/* agent.h: seqw, one per node: a session with seqd, and the gangs it starts, adopts and relays for.
+ * The session's rules are in api/wire.h, an attempt's directory in api/core/rank.h. */
+#ifndef SEQD_AGENT_AGENT_H
+#define SEQD_AGENT_AGENT_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+#include "api/core/rank.h"
+
+struct agent_options {
+    const char *connect; /* seqd's address, as for rpc_dial */
+    const char *name;    /* of this node */
+    const char *state;   /* directory */
+    const char *bin;     /* directory of seqgang and seqrank */
+    const char *roots[RANK_ROOTS];
+    int n_roots;
+    int n_slots;
+    int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
+};
+
+struct agent;
+/* Adopts what is in the state directory, dials. The loop must have the signals already blocked. */
+struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
+/* Stops all gangs; when they are gone and told, the loop is stopped. */
+void agent_quit(struct agent *a, const char *why);
+void agent_reap(struct agent *a);    /* SIGCHLD */
+void agent_destroy(struct agent *a); /* gangs that still run are left running */
+
+#endif

@@ -1,0 +1,336 @@
+#include "worker/agent/attempt.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "api/core/process.h"
+#include "worker/agent/spawn.h"
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static struct attempt *attempt_new(struct loop *l, const char *dir, int64_t job, int64_t epoch)
+{
+    struct attempt *a = calloc(1, sizeof *a);
+    assert(a);
+    *a = (struct attempt){.loop = l, .job = job, .epoch = epoch, .sock = -1};
+    snprintf(a->dir, sizeof a->dir, "%s", dir);
+    for (int i = 0; i < JOB_MAX_RANKS; i++) a->log[i].fd = -1;
+    return a;
+}
+
+static void sock_close(struct attempt *a)
+{
+    if (a->sock < 0) return;
+    loop_fd_remove(a->on_sock);
+    close(a->sock);
+    a->on_sock = NULL;
+    a->sock = -1;
+}
+
+void attempt_free(struct attempt *a)
+{
+    if (!a) return;
+    sock_close(a);
+    spool_close(&a->spool);
+    for (int i = 0; i < JOB_MAX_RANKS; i++)
+        if (a->log[i].fd >= 0) close(a->log[i].fd);
+    free(a->blobs);
+    free(a);
+}
+
+static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH_SIZE],
+                   struct err *e)
+{
+    return file_join(out, e, "%s/%s", a->dir, name);
+}
+
+static int start_write(struct attempt *a, const struct gang_start *start, struct err *e)
+{
+    char path[FILE_PATH_SIZE], parent[FILE_PATH_SIZE];
+    if (path_of(a, "start", path, e) < 0 || file_join(parent, e, "%s/..", a->dir) < 0) return -1;
+    if (file_make_dir(a->dir, e) < 0 || file_write(path, start, sizeof *start, e) < 0) return -1;
+    if (file_sync_dir(a->dir, e) < 0) return -1;
+    return file_sync_dir(parent, e);
+}
+
+struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
+                              const char *program, struct err *e)
+{
+    struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
+    a->n_logs = start->n_local;
+    a->first_rank = start->first_rank;
+    /* The record before the process: whatever dies from here on, the epoch is never run twice. */
+    if (start_write(a, start, e) == 0) a->gang_pid = spawn_gang(program, dir, e);
+    if (a->gang_pid > 0) return a;
+    attempt_free(a);
+    return NULL;
+}
+
+struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch)
+{
+    struct attempt *a = attempt_new(l, dir, job, epoch);
+    char path[FILE_PATH_SIZE];
+    struct err e = {0};
+    size_t size = 0;
+    struct gang_start *start = NULL;
+    if (path_of(a, "start", path, &e) == 0)
+        start = (struct gang_start *)file_read(path, sizeof *start, &size, &e);
+    bool whole = start && size == sizeof *start && start->abi == RANK_ABI && start->job == job &&
+                 start->epoch == epoch && start->n_local >= 1 && start->n_local <= JOB_MAX_RANKS;
+    if (whole) {
+        a->n_logs = start->n_local;
+        a->first_rank = start->first_rank;
+    } else if (!start && e.code == ERR_NOT_FOUND) {
+        attempt_free(a);
+        return NULL;
+    } else {
+        log_warn("attempt.start", "dir=%s why=\"the start record is not of this version\"", dir);
+    }
+    free(start);
+    return a;
+}
+
+/* ---- the gang: its socket, and what is left when it died ----------------------------------------- */
+
+static int sock_send(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, RANK_GANG, (uint32_t)size};
+    struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    if (a->sock < 0) return -1;
+    return sendmsg(a->sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
+}
+
+static void sock_flush(struct attempt *a)
+{
+    if (a->blobs &&
+        sock_send(a, RANK_BLOBS, a->blobs, (size_t)a->n_blobs * sizeof *a->blobs) == 0) {
+        free(a->blobs);
+        a->blobs = NULL;
+    }
+    if (a->stop_wanted) sock_send(a, RANK_STOP, NULL, 0);
+}
+
+static void sock_event(void *arg, uint32_t events)
+{
+    struct attempt *a = arg;
+    char nudge[64];
+    ssize_t n;
+    while ((n = recv(a->sock, nudge, sizeof nudge, MSG_DONTWAIT)) > 0) continue;
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) sock_close(a);
+    a->nudge(a->owner, a);
+}
+
+static void sock_connect(struct attempt *a)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    int dir_fd = open(a->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
+    int rc = fd < 0 ? -1 : connect(fd, (struct sockaddr *)&sun, sizeof sun);
+    close(dir_fd);
+    if (rc == 0) a->on_sock = loop_fd_add(a->loop, fd, EPOLLIN, sock_event, a, NULL);
+    if (rc == 0 && a->on_sock) {
+        a->sock = fd;
+        sock_flush(a);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* The lock is free only when no gang runs here. Returns its descriptor, to be held while the gang's
+ * work is finished in its place, or -1. */
+static int lock_take(const struct attempt *a)
+{
+    char path[FILE_PATH_SIZE];
+    if (path_of(a, "lock", path, NULL) < 0) return -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* The kernel has killed the ranks with their gang; this makes sure. True when none is left. */
+static bool ranks_gone(const struct attempt *a)
+{
+    char path[FILE_PATH_SIZE];
+    int rank, pid;
+    long long start_time;
+    bool gone = true;
+    if (path_of(a, "pids", path, NULL) < 0) return false;
+    FILE *f = fopen(path, "re");
+    if (!f) return errno == ENOENT;
+    while (fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {
+        if (!process_alive(pid, start_time)) continue;
+        kill(pid, SIGKILL);
+        gone = false;
+    }
+    fclose(f);
+    return gone;
+}
+
+/* Ends the spool if the gang could not. */
+static int spool_finish(struct attempt *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct rank_msg last;
+    struct spool s;
+    struct rank_exit x = {.rank = RANK_GANG, .exit_status = GANG_LOST};
+    int rc = 0;
+    if (path_of(a, "spool", path, e) < 0 || spool_open(&s, path, &last, e) < 0) return -1;
+    bool ended = last.type == RANK_EXIT && last.rank == RANK_GANG;
+    if (!ended) {
+        log_warn("attempt.lost", "job=%lld epoch=%lld records=%lld", (long long)a->job,
+                 (long long)a->epoch, (long long)s.seq);
+        rc = spool_add(&s, (struct rank_msg){.type = RANK_EXIT, .rank = RANK_GANG}, &x, sizeof x,
+                       true, e);
+    }
+    spool_close(&s);
+    if (rc < 0 || path_of(a, "exit", path, e) < 0) return -1;
+    return file_exists(path) ? 0 : file_write(path, &x, sizeof x, e);
+}
+
+static void gang_gone(struct attempt *a)
+{
+    struct err e;
+    a->state = ATTEMPT_DYING;
+    int lock = lock_take(a);
+    if (lock < 0) return;
+    if (!ranks_gone(a)) {
+        log_debug("attempt.dying", "job=%lld epoch=%lld", (long long)a->job, (long long)a->epoch);
+    } else if (spool_finish(a, &e) < 0) {
+        log_error("attempt.finish", "dir=%s why=\"%s\"", a->dir, e.text);
+    } else {
+        a->state = ATTEMPT_OVER;
+    }
+    close(lock);
+}
+
+bool attempt_check(struct attempt *a)
+{
+    if (a->state == ATTEMPT_OVER) return false;
+    if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
+    if (a->sock >= 0) return false; /* the socket's end will say the rest */
+    /* Our own child may not have come as far as its lock: it is gone when it has been reaped. */
+    if (a->gang_pid > 0) return true;
+    if (a->state == ATTEMPT_ALIVE) {
+        int lock = lock_take(a);
+        if (lock < 0) return true;
+        close(lock);
+    }
+    gang_gone(a);
+    return a->state != ATTEMPT_OVER;
+}
+
+void attempt_stop(struct attempt *a)
+{
+    a->stop_wanted = true;
+    sock_send(a, RANK_STOP, NULL, 0);
+}
+
+void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n)
+{
+    free(a->blobs);
+    a->blobs = calloc((size_t)n, sizeof *blobs);
+    assert(a->blobs);
+    memcpy(a->blobs, blobs, (size_t)n * sizeof *blobs);
+    a->n_blobs = n;
+    if (a->sock >= 0) sock_flush(a);
+}
+
+/* ---- what seqd has and what it gets next ----------------------------------------------------------- */
+
+void attempt_rewind(struct attempt *a)
+{
+    a->spool.offset = 0;
+    a->spool.seq = 0;
+    a->final_sent = false;
+    for (int i = 0; i < a->n_logs; i++) a->log[i].sent = a->log[i].acked;
+}
+
+void attempt_ack(struct attempt *a, const struct msg *m)
+{
+    if (m->seq > a->acked_seq) a->acked_seq = m->seq;
+    int i = m->rank - a->first_rank;
+    if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
+    struct attempt_log *log = &a->log[i];
+    if (m->offset > log->acked) log->acked = m->offset;
+    if (log->acked > log->sent) log->sent = log->acked;
+}
+
+static bool logs_sent(struct attempt *a)
+{
+    char byte;
+    int rank;
+    int64_t offset;
+    bool more = attempt_log_bytes(a, &byte, 0, &rank, &offset) > 0;
+    return !more;
+}
+
+int64_t attempt_record(struct attempt *a, void *buf, bool *final)
+{
+    char path[FILE_PATH_SIZE];
+    struct rank_msg head;
+    struct err e;
+    *final = false;
+    if (a->final_sent) return 0;
+    if (!a->spool_open) {
+        if (path_of(a, "spool", path, NULL) < 0 || spool_open_read(&a->spool, path, &e) < 0)
+            return 0;
+        a->spool_open = true;
+    }
+    for (;;) {
+        struct spool before = a->spool;
+        int64_t n = spool_next(&a->spool, buf, &e);
+        if (n < 0) log_error("attempt.spool", "dir=%s why=\"%s\"", a->dir, e.text);
+        if (n <= 0) return 0;
+        memcpy(&head, buf, sizeof head);
+        *final = head.type == RANK_EXIT && head.rank == RANK_GANG;
+        if (*final && !logs_sent(a)) {
+            a->spool = before;
+            return 0;
+        }
+        /* The final record is sent again even if it is acknowledged: seqd asks by not forgetting. */
+        if (a->spool.seq > a->acked_seq || *final) {
+            a->final_sent = *final;
+            return n;
+        }
+    }
+}
+
+/* size 0: only says whether there are any. */
+static int64_t log_read(struct attempt *a, int i, void *buf, size_t size)
+{
+    struct attempt_log *log = &a->log[i];
+    char path[FILE_PATH_SIZE], one;
+    if (log->fd < 0 && file_join(path, NULL, "%s/rank-%d.log", a->dir, a->first_rank + i) == 0)
+        log->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (log->fd < 0) return 0;
+    ssize_t n = pread(log->fd, size ? buf : &one, size ? size : 1, log->sent);
+    return n > 0 ? n : 0;
+}
+
+int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset)
+{
+    for (int i = 0; i < a->n_logs; i++) {
+        int64_t n = log_read(a, i, buf, size);
+        if (n == 0) continue;
+        *rank = a->first_rank + i;
+        *offset = a->log[i].sent;
+        if (size) a->log[i].sent += n;
+        return n;
+    }
+    return 0;
+}

@@ -1,0 +1,67 @@
+/* attempt.h: one attempt on this node, as the agent sees it: its directory, its gang, and how much of
+ * its spool and logs seqd has. The directory's protocol is in api/core/rank.h.
+ *
+ * An attempt is ALIVE while its gang runs, DYING while the gang is gone and some rank may not be, and
+ * OVER when the spool ends with the final record, which the agent adds if the gang could not. */
+#ifndef SEQD_AGENT_ATTEMPT_H
+#define SEQD_AGENT_ATTEMPT_H
+
+#include <stdbool.h>
+#include "api/core/file.h"
+#include "api/core/loop.h"
+#include "api/core/spool.h"
+#include "api/wire.h"
+
+enum attempt_state { ATTEMPT_ALIVE, ATTEMPT_DYING, ATTEMPT_OVER };
+
+struct attempt_log {
+    int fd; /* -1: not opened yet, or not there yet */
+    int64_t sent, acked;
+};
+
+struct attempt {
+    struct attempt *next;
+    int64_t job, epoch;
+    char dir[FILE_PATH_SIZE];
+    enum attempt_state state;
+    int gang_pid; /* our child, 0: adopted or reaped */
+    int sock;     /* to the gang, -1: not connected */
+    struct loop *loop;
+    struct loop_fd *on_sock;
+    void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
+    void *owner;
+    bool stop_wanted, forget_wanted, final_sent;
+    struct rank_blob *blobs; /* kept until the gang has them; owns */
+    int n_blobs;
+    struct spool spool; /* reader; spool.seq is the last record sent */
+    bool spool_open;
+    int64_t acked_seq;
+    int n_logs, first_rank;
+    struct attempt_log log[JOB_MAX_RANKS];
+};
+
+/* Finds the attempt in its directory after a restart of the agent. NULL when its start record was never
+ * completed: then nothing ever ran there. */
+struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
+/* Makes the directory and the durable start record, then starts program (seqgang). */
+struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
+                              const char *program, struct err *e);
+void attempt_free(struct attempt *a); /* the gang runs on */
+
+/* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead and
+ * then whether its ranks are, and closes the spool. True while it should be called again soon. */
+bool attempt_check(struct attempt *a);
+/* Forwarded at once or when the gang is connected. Both may be called again. */
+void attempt_stop(struct attempt *a);
+void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
+
+/* A new session: sending begins again after what is acknowledged. */
+void attempt_rewind(struct attempt *a);
+void attempt_ack(struct attempt *a, const struct msg *m);
+/* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now. *final:
+ * it is the final record, which is returned only when every log byte has been sent. */
+int64_t attempt_record(struct attempt *a, void *buf, bool *final);
+/* The next log bytes, at most size (WIRE_CHUNK): their number, 0 when there are none now. */
+int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);
+
+#endif

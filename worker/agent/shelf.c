@@ -1,0 +1,141 @@
+#include "worker/agent/shelf.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int real_path(const char *path, char *out, size_t size, struct err *e)
+{
+    char real[PATH_MAX];
+    if (!realpath(path, real)) return err_errno(e, "%s", path);
+    if (strlen(real) >= size)
+        return err_set(e, ERR_TOO_LARGE, "%s has %zu bytes, at most %zu are allowed", real,
+                       strlen(real), size - 1);
+    memcpy(out, real, strlen(real) + 1);
+    return 0;
+}
+
+static int lock_take(struct shelf *s, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/seqw.lock", s->dir) < 0) return -1;
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0) return err_errno(e, "open %s", path);
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    return err_set(e, ERR_CONFLICT, "%s is held: another seqw uses this state directory", path);
+}
+
+int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n_roots,
+               struct err *e)
+{
+    static const char *const parts[] = {"gangs", "epochs", "jobs", "prepared"};
+    char path[FILE_PATH_SIZE];
+    *s = (struct shelf){.lock_fd = -1};
+    if (n_roots > RANK_ROOTS)
+        return err_set(e, ERR_INVALID, "%d roots, at most %d are possible", n_roots, RANK_ROOTS);
+    if (file_make_dir(dir, e) < 0 || real_path(dir, s->dir, sizeof s->dir, e) < 0) return -1;
+    chmod(s->dir, 0700); /* logs, data and sockets are the owner's */
+    if (lock_take(s, e) < 0) return -1;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)
+            return -1;
+    for (int i = 0; i < n_roots; i++)
+        if (real_path(roots[i], s->roots[i], sizeof s->roots[i], e) < 0)
+            return err_prefix(e, "--root");
+    s->n_roots = n_roots;
+    return 0;
+}
+
+void shelf_close(struct shelf *s)
+{
+    if (s->lock_fd >= 0) close(s->lock_fd);
+    s->lock_fd = -1;
+}
+
+int shelf_gang_dir(const struct shelf *s, int64_t job, int64_t epoch, char out[FILE_PATH_SIZE])
+{
+    return file_join(out, NULL, "%s/gangs/%lld-e%lld", s->dir, (long long)job, (long long)epoch);
+}
+
+int shelf_scan(const struct shelf *s,
+               void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
+               struct err *e)
+{
+    char path[FILE_PATH_SIZE], again[64];
+    if (file_join(path, e, "%s/gangs", s->dir) < 0) return -1;
+    DIR *d = opendir(path);
+    if (!d) return err_errno(e, "open %s", path);
+    for (struct dirent *ent; (ent = readdir(d));) {
+        long long job, epoch;
+        if (sscanf(ent->d_name, "%lld-e%lld", &job, &epoch) != 2) continue;
+        snprintf(again, sizeof again, "%lld-e%lld", job, epoch);
+        if (strcmp(again, ent->d_name) != 0 || shelf_gang_dir(s, job, epoch, path) < 0) continue;
+        found(arg, job, epoch, path);
+    }
+    closedir(d);
+    return 0;
+}
+
+int64_t shelf_epoch(const struct shelf *s, int64_t job)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, NULL, "%s/epochs/%lld", s->dir, (long long)job) < 0) return 0;
+    char *text = file_read(path, 64, NULL, NULL);
+    int64_t epoch = text ? strtoll(text, NULL, 10) : 0;
+    free(text);
+    return epoch;
+}
+
+int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct err *e)
+{
+    char path[FILE_PATH_SIZE], text[32];
+    int n = snprintf(text, sizeof text, "%lld\n", (long long)epoch);
+    if (file_join(path, e, "%s/epochs/%lld", s->dir, (long long)job) < 0) return -1;
+    if (file_write(path, text, (size_t)n, e) < 0) return -1;
+    if (file_join(path, e, "%s/epochs", s->dir) < 0) return -1;
+    return file_sync_dir(path, e);
+}
+
+int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e)
+{
+    if (path[0] != '/') return err_set(e, ERR_INVALID, "%s: want an absolute path", path);
+    if (real_path(path, out, FILE_PATH_SIZE, e) < 0) return -1;
+    for (int i = 0; i < s->n_roots; i++) {
+        size_t n = strlen(s->roots[i]);
+        if (n == 1) return 0; /* the root is "/" */
+        if (!strncmp(out, s->roots[i], n) && (out[n] == '/' || out[n] == 0)) return 0;
+    }
+    return err_set(e, ERR_INVALID, "%s lies beneath none of this node's %d --root directories",
+                   path, s->n_roots);
+}
+
+int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
+                    size_t size, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct stat st;
+    if (!name[0] || name[0] == '.' || strchr(name, '/'))
+        return err_set(e, ERR_INVALID, "'%s' is no artifact's name: want no slash, no dot in front",
+                       name);
+    if (file_join(path, e, "%s/jobs/%lld/artifacts", s->dir, (long long)job) < 0) return -1;
+    int dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = dir_fd < 0 ? -1 : openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int saved = errno;
+    if (dir_fd >= 0) close(dir_fd);
+    errno = saved;
+    if (fd < 0) return err_errno(e, "artifact %s of job %lld", name, (long long)job);
+    int64_t n = -1;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        err_set(e, ERR_NOT_FOUND, "artifact %s of job %lld is no file", name, (long long)job);
+    else if ((n = pread(fd, buf, size, offset)) < 0)
+        err_errno(e, "read artifact %s of job %lld", name, (long long)job);
+    close(fd);
+    return n;
+}

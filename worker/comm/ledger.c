@@ -1,0 +1,37 @@
+#include "worker/comm/ledger.h"
+
+void ledger_sent(struct ledger *l, enum purpose p, int64_t size)
+{
+    l->count[p].bytes_sent += size;
+    l->count[p].messages_sent++;
+}
+
+void ledger_received(struct ledger *l, enum purpose p, int64_t size)
+{
+    l->count[p].bytes_received += size;
+    l->count[p].messages_received++;
+}
+
+void ledger_reset(struct ledger *l)
+{
+    *l = (struct ledger){0};
+}
+
+static int compare(int purpose, const char *what, int64_t got, int64_t want, struct err *e)
+{
+    if (got == want) return 0;
+    return err_set(e, ERR_INTERNAL, "ledger: %s %s: counted %lld, the formula says %lld",
+                   purpose_name(purpose), what, (long long)got, (long long)want);
+}
+
+int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e)
+{
+    for (int p = 0; p < PURPOSE_N; p++) {
+        if (compare(p, "bytes sent", got[p].bytes_sent, want[p].bytes_sent, e) ||
+            compare(p, "bytes received", got[p].bytes_received, want[p].bytes_received, e) ||
+            compare(p, "messages sent", got[p].messages_sent, want[p].messages_sent, e) ||
+            compare(p, "messages received", got[p].messages_received, want[p].messages_received, e))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,608 @@
+/* seqgang: owns this node's ranks of one attempt, and outlives the agent that started it.
+ *
+ *   start    lock, read DIR/start, make the shared segment, listen on DIR/sock, start the ranks and
+ *            give each its ARGS
+ *   run      every packet of a rank becomes a spool record, and the agent, if there is one, gets a
+ *            byte; BLOBS and STOP of the agent go to the ranks
+ *   end      begins with the first of: a rank failed, died or hung; STOP; no agent for orphan_ms.
+ * The abort flag is raised in the shared segment, so that ranks waiting for each other leave; who
+ * is still there after the grace is killed over     when every rank is reaped: final record,
+ * DIR/exit
+ *
+ * The order of records matters: what ended the attempt comes first, consequences after (rank.h). So
+ * a rank's socket is read to its end before its death is recorded, and its death is recorded before
+ * the others are told.
+ *
+ * If this process is killed, the kernel kills its ranks (PDEATHSIG), and the agent writes the final
+ * record in its place. */
+#include "worker/gang/gang.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "api/core/process.h"
+#include "api/core/spool.h"
+#include "worker/gang/proc.h"
+#include "worker/gang/watch.h"
+
+enum {
+    STOP_GRACE_MS = 5000,  /* after STOP */
+    ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others' own sentences */
+    WATCH_MS = 1000,
+    STEP_TIMEOUT_MIN_MS = 30000,
+    STEP_TIMEOUT_FACTOR = 10,
+    SHM_SIZE = 4096
+};
+static_assert(sizeof(struct shm_head) <= SHM_SIZE, "the head is one page");
+
+struct gang {
+    struct loop *loop;
+    char dir[FILE_PATH_SIZE];
+    struct gang_start *start;
+    int lock_fd, memfd, listen_fd, agent_fd;
+    struct shm_head *shm;
+    struct spool spool;
+    bool spool_broken;
+    struct loop_fd *on_listen, *on_agent;
+    struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
+    struct proc proc[JOB_MAX_RANKS];
+    int n_started, n_gone, n_clean; /* clean: exited 0 */
+    bool blobs_sent, ending, killed;
+    enum gang_end how;
+    struct watch watch;
+    int64_t watched_ms, slowest_step_us;
+    char packet[SPOOL_RECORD_SIZE]; /* the one being handled */
+};
+
+/* ---- records -----------------------------------------------------------------------------------
+ */
+
+static void gang_end(struct gang *g, enum gang_end how, int blame, int64_t grace_ms);
+
+static void agent_close(struct gang *g)
+{
+    if (g->agent_fd < 0) return;
+    loop_fd_remove(g->on_agent);
+    close(g->agent_fd);
+    g->on_agent = NULL;
+    g->agent_fd = -1;
+    if (g->start->orphan_ms > 0) loop_timer_set(g->orphan_timer, g->start->orphan_ms);
+}
+
+static void record(struct gang *g, enum rank_msg_type type, int rank, const void *payload,
+                   size_t size)
+{
+    struct err e;
+    bool durable = type == RANK_EVENT || type == RANK_RESULT || type == RANK_FAIL ||
+                   type == RANK_EXIT;
+    if (g->spool_broken) return;
+    if (spool_add(&g->spool, (struct rank_msg){.type = type, .rank = rank}, payload, size, durable,
+                  &e) < 0) {
+        /* Nothing can be reported any more: stop, and let the agent find the attempt lost. */
+        log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
+        g->spool_broken = true;
+        gang_end(g, GANG_FAILED, -1, 0);
+        return;
+    }
+    if (g->agent_fd >= 0) send(g->agent_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void record_fail(struct gang *g, int rank, const struct err *e)
+{
+    struct rank_fail f = {.code = (int32_t)e->code};
+    memcpy(f.field, e->field, sizeof f.field);
+    memcpy(f.text, e->text, sizeof f.text);
+    log_warn("gang.fail", "job=%lld epoch=%lld rank=%d why=\"%s\"", (long long)g->start->job,
+             (long long)g->start->epoch, rank, e->text);
+    record(g, RANK_FAIL, rank, &f, sizeof f);
+}
+
+/* The final record, then DIR/exit: who finds the file need not read the spool. */
+static void record_end(struct gang *g)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e;
+    struct rank_exit x = {.rank = RANK_GANG, .pid = getpid(), .exit_status = g->how};
+    if (g->n_clean > 0 && g->n_clean == g->start->n_local) x.exit_status = GANG_DONE;
+    record(g, RANK_EXIT, RANK_GANG, &x, sizeof x);
+    log_info("gang.over", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
+             (long long)g->start->epoch, x.exit_status);
+    if (g->spool_broken) return;
+    if (file_join(path, &e, "%s/exit", g->dir) < 0 || file_write(path, &x, sizeof x, &e) < 0 ||
+        file_sync_dir(g->dir, &e) < 0)
+        log_error("gang.exit", "dir=%s why=\"%s\"", g->dir, e.text);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+/* Ranks that wait in the transport leave with ERR_ABORTED within one futex wake. */
+static void abort_raise(struct gang *g, int blame)
+{
+    g->shm->abort_rank = blame;
+    __atomic_store_n(&g->shm->abort, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < g->start->n_ranks; i++) {
+        __atomic_add_fetch(&g->shm->door[i], 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &g->shm->door[i], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* Whatever a rank started besides itself became our child when it died (subreaper). */
+static void strays_kill(void)
+{
+    int pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0) {
+        if (pid > 0) continue;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+        FILE *f = fopen(path, "re");
+        if (!f) return; /* a kernel without this list */
+        while (fscanf(f, "%d", &pid) == 1) kill(pid, SIGKILL);
+        fclose(f);
+        waitpid(-1, NULL, 0);
+    }
+}
+
+static void gang_over(struct gang *g)
+{
+    strays_kill();
+    record_end(g);
+    loop_stop(g->loop);
+}
+
+static void ranks_kill(void *arg)
+{
+    struct gang *g = arg;
+    g->killed = true;
+    for (int i = 0; i < g->n_started; i++) proc_kill(&g->proc[i]);
+}
+
+static void gang_end(struct gang *g, enum gang_end how, int blame, int64_t grace_ms)
+{
+    if (g->ending) return;
+    g->ending = true;
+    g->how = how;
+    loop_timer_set(g->watch_timer, -1);
+    abort_raise(g, blame);
+    loop_timer_set(g->kill_timer, grace_ms);
+}
+
+void gang_stop(struct gang *g, enum gang_end how)
+{
+    if (g->ending) return;
+    log_info("gang.stop", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
+             (long long)g->start->epoch, (int)how);
+    /* The message first: a rank that sees only the flag would say that a peer died. */
+    for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
+    gang_end(g, how, -1, STOP_GRACE_MS);
+}
+
+static void orphan_stop(void *arg)
+{
+    gang_stop(arg, GANG_ORPHANED);
+}
+
+/* ---- what ranks say ----------------------------------------------------------------------------
+ */
+
+/* The least and the most payload bytes of what a rank may send; most 0: it may not. */
+static const struct {
+    size_t least, most;
+} sizes[] = {
+    [RANK_BLOB] = {0, BLOB_SIZE},
+    [RANK_READY] = {0, 1},
+    [RANK_STEP] = {sizeof(struct rank_step), sizeof(struct rank_step)},
+    [RANK_EVENT] = {sizeof(struct rank_event), sizeof(struct rank_event) + RANK_RESULT_SIZE},
+    [RANK_RESULT] = {1, RANK_RESULT_SIZE},
+    [RANK_FAIL] = {sizeof(struct rank_fail), sizeof(struct rank_fail)},
+};
+
+static bool packet_good(const struct rank_msg *head, int64_t size)
+{
+    size_t n_types = sizeof sizes / sizeof sizes[0];
+    return size >= (int64_t)sizeof *head && size <= SPOOL_RECORD_SIZE && head->abi == RANK_ABI &&
+           head->size == (size_t)size - sizeof *head && head->type < n_types &&
+           sizes[head->type].most && head->size >= sizes[head->type].least &&
+           head->size <= sizes[head->type].most;
+}
+
+static void packet_bad(struct gang *g, struct proc *p, int64_t size)
+{
+    struct err e;
+    struct rank_msg head = {0};
+    if (size >= (int64_t)sizeof head) memcpy(&head, g->packet, sizeof head);
+    err_set(&e, ERR_PEER,
+            "rank %d sent a packet of %lld bytes, abi %u, type %u, that means nothing", p->rank,
+            (long long)size, head.abi, head.type);
+    record_fail(g, p->rank, &e);
+    p->failed = true;
+    gang_end(g, GANG_FAILED, p->rank, ABORT_GRACE_MS);
+    proc_kill(p);
+}
+
+static void packet_take(struct gang *g, struct proc *p, int64_t size)
+{
+    struct rank_msg head;
+    memcpy(&head, g->packet, sizeof head);
+    const char *payload = g->packet + sizeof head;
+    if (head.type == RANK_BLOB) p->published = true;
+    if (head.type == RANK_READY) p->ready = true;
+    if (head.type == RANK_STEP) {
+        struct rank_step step;
+        memcpy(&step, payload, sizeof step);
+        if (step.step_us > g->slowest_step_us) g->slowest_step_us = step.step_us;
+    }
+    record(g, (enum rank_msg_type)head.type, p->rank, payload, head.size);
+    if (head.type == RANK_FAIL) {
+        p->failed = true;
+        gang_end(g, GANG_FAILED, p->rank, ABORT_GRACE_MS);
+    }
+}
+
+static void rank_drain(struct gang *g, struct proc *p)
+{
+    int64_t n;
+    while ((n = proc_receive(p, g->packet, sizeof g->packet)) > 0) {
+        struct rank_msg head = {0};
+        if (n >= (int64_t)sizeof head) memcpy(&head, g->packet, sizeof head);
+        if (packet_good(&head, n))
+            packet_take(g, p, n);
+        else
+            packet_bad(g, p, n);
+    }
+    /* Closed: the pidfd will say the rest. Not listened to until then, or it would be ready for
+     * ever. */
+    if (n == 0) {
+        loop_fd_remove(p->on_message);
+        p->on_message = NULL;
+        close(p->sock);
+        p->sock = -1;
+    }
+}
+
+static void rank_message(void *arg, uint32_t events)
+{
+    struct proc *p = arg;
+    rank_drain(p->owner, p);
+}
+
+static void rank_exited(void *arg, uint32_t events)
+{
+    struct proc *p = arg;
+    struct gang *g = p->owner;
+    if (p->sock >= 0) rank_drain(g, p); /* its last words come before its death */
+    struct rank_exit x = proc_reap(p);
+    proc_close(p);
+    record(g, RANK_EXIT, p->rank, &x, sizeof x);
+    g->n_gone++;
+    bool clean = x.exit_status == 0 && x.signal == 0;
+    if (clean)
+        g->n_clean++;
+    else
+        gang_end(g, GANG_FAILED, p->rank, ABORT_GRACE_MS);
+    if (g->n_gone == g->n_started) gang_over(g);
+}
+
+/* ---- what the agent says
+ * ------------------------------------------------------------------------- */
+
+/* Ranks want all blobs in rank order. Only the first set counts: seqd sends again after a
+ * reconnect. */
+static void blobs_forward(struct gang *g, const struct rank_blob *in, size_t n)
+{
+    struct rank_blob *out = calloc((size_t)g->start->n_ranks, sizeof *out);
+    int n_set = 0;
+    assert(out);
+    for (size_t i = 0; i < n && !g->blobs_sent; i++) {
+        int rank = in[i].rank;
+        if (rank < 0 || rank >= g->start->n_ranks || in[i].size < 0 || in[i].size > BLOB_SIZE)
+            break;
+        if (out[rank].size == 0) n_set++;
+        out[rank] = in[i];
+    }
+    if (n_set == g->start->n_ranks) {
+        g->blobs_sent = true;
+        for (int i = 0; i < g->n_started; i++)
+            proc_send(&g->proc[i], RANK_BLOBS, out, (size_t)g->start->n_ranks * sizeof *out);
+    } else if (!g->blobs_sent) {
+        log_warn("gang.blobs", "job=%lld have=%d want=%d", (long long)g->start->job, n_set,
+                 g->start->n_ranks);
+    }
+    free(out);
+}
+
+static void agent_message(void *arg, uint32_t events)
+{
+    struct gang *g = arg;
+    struct rank_msg head;
+    ssize_t n;
+    while ((n = recv(g->agent_fd, g->packet, sizeof g->packet, MSG_DONTWAIT)) > 0) {
+        if (n < (ssize_t)sizeof head) continue;
+        memcpy(&head, g->packet, sizeof head);
+        if (head.abi != RANK_ABI || head.size != (size_t)n - sizeof head) continue;
+        if (head.type == RANK_STOP) gang_stop(g, GANG_STOPPED);
+        if (head.type == RANK_BLOBS)
+            blobs_forward(g, (const void *)(g->packet + sizeof head),
+                          head.size / sizeof(struct rank_blob));
+    }
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) agent_close(g);
+}
+
+static void agent_accept(void *arg, uint32_t events)
+{
+    struct gang *g = arg;
+    int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    agent_close(g); /* the newest agent is the agent */
+    g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
+    if (!g->on_agent) {
+        close(fd);
+        return;
+    }
+    g->agent_fd = fd;
+    loop_timer_set(g->orphan_timer, -1);
+}
+
+/* ---- the hang watchdog
+ * ----------------------------------------------------------------------------- */
+
+/* flag: offset of a bool in struct proc. */
+static bool all_ranks(const struct gang *g, size_t flag)
+{
+    for (int i = 0; i < g->n_started; i++)
+        if (!*((const char *)&g->proc[i] + flag)) return false;
+    return true;
+}
+
+static int64_t watch_limit_ms(const struct gang *g)
+{
+    bool is_ready = g->start->task == TASK_PREPARE || all_ranks(g, offsetof(struct proc, ready));
+    int64_t limit_ms = g->start->spec.limits.step_timeout_s * 1000;
+    if (!is_ready) return g->start->spec.limits.init_timeout_s * 1000;
+    if (limit_ms > 0) return limit_ms;
+    limit_ms = g->slowest_step_us / 1000 * STEP_TIMEOUT_FACTOR;
+    return limit_ms > STEP_TIMEOUT_MIN_MS ? limit_ms : STEP_TIMEOUT_MIN_MS;
+}
+
+static void watch_sample(struct gang *g, struct watch_sample *s)
+{
+    struct process_stat stat;
+    for (int i = 0; i < g->n_started; i++) {
+        struct proc *p = &g->proc[i];
+        s[i] = (struct watch_sample){.op = g->shm->lastop[p->rank], .state = 'Z'};
+        if (p->gone || process_stat(p->pid, &stat) < 0) continue;
+        s[i].cpu_ms = stat.cpu_ms;
+        s[i].state = stat.state;
+    }
+}
+
+/* Each rank's last operation, in the log its user reads. */
+static void watch_dump(const struct gang *g, const struct watch_sample *s)
+{
+    char path[FILE_PATH_SIZE], where[160];
+    for (int i = 0; i < g->n_started; i++) {
+        if (file_join(path, NULL, "%s/rank-%d.log", g->dir, g->proc[i].rank) < 0) continue;
+        int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (fd < 0) continue;
+        watch_where(&s[i].op, where, sizeof where);
+        dprintf(fd, "seqgang: hang: rank %d (%c): %s, %lld operations, %lld ms of CPU\n",
+                g->proc[i].rank, s[i].state, where, (long long)s[i].op.n_ops,
+                (long long)s[i].cpu_ms);
+        close(fd);
+    }
+}
+
+static void watch_run(void *arg)
+{
+    struct gang *g = arg;
+    struct watch_sample s[JOB_MAX_RANKS];
+    struct err e = {.code = ERR_TIMEOUT};
+    int64_t now_ms = loop_now_ms(g->loop), dt_ms = now_ms - g->watched_ms;
+    g->watched_ms = now_ms;
+    loop_timer_set(g->watch_timer, WATCH_MS);
+    /* Ranks that wait for blobs wait for seqd, whose outage is nobody's hang. */
+    if (g->start->task == TASK_RUN && !g->blobs_sent &&
+        all_ranks(g, offsetof(struct proc, published)))
+        return;
+    watch_sample(g, s);
+    watch_tick(&g->watch, s, g->n_started, dt_ms);
+    if (g->watch.quiet_ms < watch_limit_ms(g)) return;
+    watch_dump(g, s);
+    watch_sentence(&g->watch, s, g->n_started, g->start->first_rank, e.text, sizeof e.text);
+    int behind = g->start->first_rank + watch_behind(s, g->n_started);
+    record_fail(g, behind, &e);
+    gang_end(g, GANG_FAILED, behind, ABORT_GRACE_MS);
+}
+
+/* ---- the start
+ * --------------------------------------------------------------------------------------- */
+
+static int start_check(const struct gang_start *s, struct err *e)
+{
+    if (s->abi != RANK_ABI)
+        return err_set(e, ERR_UNSUPPORTED, "the start record has abi %u, this seqgang %u", s->abi,
+                       RANK_ABI);
+    if (s->n_ranks < 1 || s->n_ranks > JOB_MAX_RANKS || s->n_local < 1 || s->first_rank < 0 ||
+        s->first_rank > s->n_ranks - s->n_local || s->n_roots < 0 || s->n_roots > RANK_ROOTS)
+        return err_set(e, ERR_CORRUPT, "the start record says %d ranks from %d of %d, %d roots",
+                       s->n_local, s->first_rank, s->n_ranks, s->n_roots);
+    if (access(s->seqrank, X_OK) < 0) return err_errno(e, "cannot run %s", s->seqrank);
+    return 0;
+}
+
+/* The lock, and the proof that nothing ran here before. */
+static int gang_lock(struct gang *g, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/lock", g->dir) < 0) return -1;
+    g->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (g->lock_fd < 0) return err_errno(e, "open %s", path);
+    if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return err_set(e, ERR_CONFLICT, "%s is held: a gang runs here already", path);
+    if (file_join(path, e, "%s/exit", g->dir) < 0) return -1;
+    if (file_exists(path)) return err_set(e, ERR_CONFLICT, "%s exists: this attempt is over", path);
+    if (file_join(path, e, "%s/pids", g->dir) < 0) return -1;
+    if (file_exists(path)) return err_set(e, ERR_CONFLICT, "%s exists: ranks ran here", path);
+    return 0;
+}
+
+static int gang_read_start(struct gang *g, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size = 0;
+    if (file_join(path, e, "%s/start", g->dir) < 0) return -1;
+    char *data = file_read(path, sizeof *g->start, &size, e);
+    if (!data) return -1;
+    if (size != sizeof *g->start) {
+        free(data);
+        return err_set(e, ERR_CORRUPT, "%s has %zu bytes, want %zu", path, size, sizeof *g->start);
+    }
+    memcpy(g->start, data, size);
+    free(data);
+    return start_check(g->start, e);
+}
+
+static int gang_listen(struct gang *g, struct err *e)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    /* Through /proc, because a state directory's path may be longer than a socket address. */
+    int dir_fd = open(g->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return err_errno(e, "open %s", g->dir);
+    snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
+    g->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc = g->listen_fd < 0 ? -1 : bind(g->listen_fd, (struct sockaddr *)&sun, sizeof sun);
+    if (rc == 0) rc = listen(g->listen_fd, 4);
+    if (rc < 0) err_errno(e, "listen on %s/sock", g->dir);
+    close(dir_fd);
+    if (rc < 0) return -1;
+    g->on_listen = loop_fd_add(g->loop, g->listen_fd, EPOLLIN, agent_accept, g, e);
+    return g->on_listen ? 0 : -1;
+}
+
+static int gang_share(struct gang *g, struct err *e)
+{
+    g->memfd = memfd_create("seqd-gang", MFD_CLOEXEC);
+    if (g->memfd < 0) return err_errno(e, "memfd_create");
+    if (ftruncate(g->memfd, SHM_SIZE) < 0) return err_errno(e, "size of the shared segment");
+    void *p = mmap(NULL, SHM_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, g->memfd, 0);
+    if (p == MAP_FAILED) return err_errno(e, "map the shared segment");
+    g->shm = p;
+    g->shm->n_ranks = (uint32_t)g->start->n_ranks;
+    g->shm->abort_rank = -1;
+    g->shm->magic = SHM_MAGIC;
+    return 0;
+}
+
+static int ranks_start(struct gang *g, struct err *e)
+{
+    for (int i = 0; i < g->start->n_local; i++) {
+        struct proc *p = &g->proc[i];
+        int rc = proc_start(p, g->start->first_rank + i, g->start, g->dir, g->memfd, e);
+        if (p->pid <= 0) return -1;
+        p->owner = g;
+        g->n_started++;
+        if (rc < 0) return -1;
+        p->on_exit = loop_fd_add(g->loop, p->pidfd, EPOLLIN, rank_exited, p, e);
+        p->on_message = loop_fd_add(g->loop, p->sock, EPOLLIN, rank_message, p, e);
+        if (!p->on_exit || !p->on_message) return -1;
+    }
+    for (int i = 0; i < g->start->n_local; i++)
+        if (proc_send_args(&g->proc[i], g->start, e) < 0) return -1;
+    return 0;
+}
+
+/* A start that failed half way: no rank is left, and the spool says why. */
+static void start_undo(struct gang *g, const struct err *e)
+{
+    record_fail(g, g->start->first_rank, e);
+    g->ending = true;
+    g->how = GANG_FAILED;
+    for (int i = 0; i < g->n_started; i++) {
+        struct proc *p = &g->proc[i];
+        proc_kill(p);
+        struct rank_exit x = proc_reap(p);
+        proc_close(p);
+        record(g, RANK_EXIT, p->rank, &x, sizeof x);
+        g->n_gone++;
+    }
+    record_end(g);
+}
+
+static int gang_begin(struct gang *g, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (gang_lock(g, e) < 0) return -1;
+    if (file_join(path, e, "%s/spool", g->dir) < 0) return -1;
+    if (spool_open(&g->spool, path, NULL, e) < 0) return -1;
+    if (gang_read_start(g, e) < 0 || gang_share(g, e) < 0 || gang_listen(g, e) < 0 ||
+        ranks_start(g, e) < 0) {
+        start_undo(g, e);
+        return -1;
+    }
+    log_info("gang.start", "job=%lld epoch=%lld ranks=%d-%d/%d", (long long)g->start->job,
+             (long long)g->start->epoch, g->start->first_rank,
+             g->start->first_rank + g->start->n_local - 1, g->start->n_ranks);
+    g->watched_ms = loop_now_ms(g->loop);
+    loop_timer_set(g->watch_timer, WATCH_MS);
+    if (g->start->orphan_ms > 0) loop_timer_set(g->orphan_timer, g->start->orphan_ms);
+    return 0;
+}
+
+struct gang *gang_create(struct loop *l, const char *dir, struct err *e)
+{
+    struct gang *g = calloc(1, sizeof *g);
+    struct gang_start *start = calloc(1, sizeof *start);
+    assert(g && start);
+    g->loop = l;
+    g->start = start;
+    g->lock_fd = g->memfd = g->listen_fd = g->agent_fd = -1;
+    g->kill_timer = loop_timer_create(l, ranks_kill, g);
+    g->watch_timer = loop_timer_create(l, watch_run, g);
+    g->orphan_timer = loop_timer_create(l, orphan_stop, g);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (file_join(g->dir, e, "%s", dir) == 0 && gang_begin(g, e) == 0) return g;
+    gang_destroy(g);
+    return NULL;
+}
+
+void gang_destroy(struct gang *g)
+{
+    if (!g) return;
+    for (int i = 0; i < g->n_started; i++) {
+        if (!g->proc[i].gone) {
+            proc_kill(&g->proc[i]);
+            proc_reap(&g->proc[i]);
+        }
+        proc_close(&g->proc[i]);
+    }
+    loop_fd_remove(g->on_agent);
+    loop_fd_remove(g->on_listen);
+    int fds[] = {g->agent_fd, g->listen_fd, g->memfd, g->lock_fd};
+    for (int i = 0; i < 4; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    if (g->shm) munmap(g->shm, SHM_SIZE);
+    spool_close(&g->spool);
+    loop_timer_destroy(g->kill_timer);
+    loop_timer_destroy(g->watch_timer);
+    loop_timer_destroy(g->orphan_timer);
+    free(g->start);
+    free(g);
+}

@@ -1,0 +1,32 @@
+/* seqgang DIR: runs this node's ranks of one attempt, as DIR/start says (protocol:
+ * api/core/rank.h). Started by seqw in a session of its own. Exits 0 when the attempt is over,
+ * however it ended. */
+#include <signal.h>
+#include <stdio.h>
+#include "api/core/log.h"
+#include "worker/gang/gang.h"
+
+static void on_signal(void *arg, int signo)
+{
+    gang_stop(arg,
+              GANG_ORPHANED); /* not by seqd's order: the machine goes down, or a person said so */
+}
+
+int main(int argc, char **argv)
+{
+    int signos[] = {SIGTERM, SIGINT};
+    struct err e = {0};
+    log_init("seqgang");
+    if (argc != 2) {
+        fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n");
+        return 2;
+    }
+    signal(SIGHUP, SIG_IGN);
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct gang *g = l ? gang_create(l, argv[1], &e) : NULL;
+    if (g && loop_signals(l, signos, 2, on_signal, g, &e) == 0) loop_run(l);
+    if (e.code) log_error("gang.create", "dir=%s why=\"%s\"", argv[1], e.text);
+    gang_destroy(g);
+    loop_destroy(l);
+    return e.code ? 1 : 0;
+}

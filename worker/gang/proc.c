@@ -1,0 +1,159 @@
+#include "worker/gang/proc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "api/core/process.h"
+
+enum { SPARE_FD = 10 }; /* above every number that the child fills */
+
+/* In the child. Only calls that are safe after fork; the parent has one thread, so all are. */
+static void child_exec(const char *program, int gang_pid, int sock, int memfd, int log_fd)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* Survives the exec. If the gang died before this call, getppid says so. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != gang_pid) _exit(127);
+    setsid();
+    sock = fcntl(sock, F_DUPFD, SPARE_FD);
+    memfd = fcntl(memfd, F_DUPFD, SPARE_FD);
+    int null_fd = open("/dev/null", O_RDONLY);
+    if (sock < 0 || memfd < 0 || null_fd < 0) _exit(127);
+    if (dup2(null_fd, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
+        dup2(log_fd, STDERR_FILENO) < 0 || dup2(sock, RANK_SOCKET_FD) < 0 ||
+        dup2(memfd, RANK_MEMFD) < 0)
+        _exit(127);
+    closefrom(RANK_MEMFD + 1);
+    execl(program, "seqrank", (char *)NULL);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
+    _exit(127);
+}
+
+static int pids_add(struct proc *p, const char *dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct process_stat s;
+    if (process_stat(p->pid, &s) < 0) return err_errno(e, "/proc/%d/stat", p->pid);
+    p->start_time = s.start_time;
+    if (file_join(path, e, "%s/pids", dir) < 0) return -1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(e, "open %s", path);
+    int n = dprintf(fd, "%d %d %lld\n", p->rank, p->pid, (long long)p->start_time);
+    close(fd);
+    return n < 0 ? err_errno(e, "write %s", path) : 0;
+}
+
+int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
+               struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    int pair[2], gang_pid = getpid();
+    *p = (struct proc){.rank = rank, .pidfd = -1, .sock = -1};
+    if (file_join(path, e, "%s/rank-%d.log", dir, rank) < 0) return -1;
+    int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (log_fd < 0) return err_errno(e, "open %s", path);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        err_errno(e, "socketpair");
+        close(log_fd);
+        return -1;
+    }
+    p->pid = fork();
+    if (p->pid == 0) child_exec(start->seqrank, gang_pid, pair[1], memfd, log_fd);
+    int saved = errno;
+    close(pair[1]);
+    close(log_fd);
+    p->sock = pair[0];
+    errno = saved;
+    if (p->pid < 0) return err_errno(e, "fork");
+    p->pidfd = pidfd_open(p->pid, 0);
+    if (p->pidfd < 0) return err_errno(e, "pidfd_open");
+    return pids_add(p, dir, e);
+}
+
+int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, p->rank, (uint32_t)size};
+    struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    if (p->sock < 0) return -1;
+    return sendmsg(p->sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
+}
+
+int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e)
+{
+    struct {
+        struct rank_args args;
+        struct job_spec spec;
+    } *m = calloc(1, sizeof *m);
+    assert(m);
+    static_assert(sizeof *m == sizeof m->args + sizeof m->spec,
+                  "ARGS is the two, one after the other");
+    m->args = (struct rank_args){.job = start->job,
+                                 .epoch = start->epoch,
+                                 .task = start->task,
+                                 .rank = p->rank,
+                                 .n_ranks = start->n_ranks,
+                                 .n_roots = start->n_roots,
+                                 .memory_limit = start->memory_limit};
+    memcpy(m->args.roots, start->roots, sizeof m->args.roots);
+    memcpy(m->args.prepared_dir, start->prepared_dir, sizeof m->args.prepared_dir);
+    memcpy(m->args.prepared_id, start->prepared_id, sizeof m->args.prepared_id);
+    memcpy(m->args.job_dir, start->job_dir, sizeof m->args.job_dir);
+    m->spec = start->spec;
+    int rc = proc_send(p, RANK_ARGS, m, sizeof *m);
+    if (rc < 0) err_errno(e, "send the arguments to rank %d", p->rank);
+    free(m);
+    return rc;
+}
+
+int64_t proc_receive(struct proc *p, void *buf, size_t size)
+{
+    if (p->sock < 0) return -1;
+    ssize_t n;
+    do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
+    while (n < 0 && errno == EINTR);
+    return n < 0 && errno != EAGAIN ? 0 : n;
+}
+
+void proc_kill(struct proc *p)
+{
+    if (!p->gone && p->pid > 0)
+        kill(p->pid, SIGKILL); /* our own unreaped child: nobody else's pid */
+}
+
+struct rank_exit proc_reap(struct proc *p)
+{
+    int status = 0;
+    pid_t pid;
+    do pid = waitpid(p->pid, &status, 0);
+    while (pid < 0 && errno == EINTR);
+    assert(pid == p->pid);
+    p->gone = true;
+    return (struct rank_exit){.rank = p->rank,
+                              .pid = p->pid,
+                              .exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                              .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+}
+
+void proc_close(struct proc *p)
+{
+    loop_fd_remove(p->on_exit);
+    loop_fd_remove(p->on_message);
+    p->on_exit = p->on_message = NULL;
+    if (p->pidfd >= 0) close(p->pidfd);
+    if (p->sock >= 0) close(p->sock);
+    p->pidfd = p->sock = -1;
+}

@@ -1,0 +1,35 @@
+/* proc.h: one rank's process as seqgang sees it: started, spoken to, killed, gone. */
+#ifndef SEQD_GANG_PROC_H
+#define SEQD_GANG_PROC_H
+
+#include <stdbool.h>
+#include "api/core/loop.h"
+#include "api/core/rank.h"
+
+struct proc {
+    int rank;
+    int pid, pidfd, sock; /* pidfd and sock are -1 when closed */
+    int64_t start_time;
+    struct loop_fd *on_exit, *on_message;
+    void *owner; /* the caller's, for its callbacks */
+    bool gone;   /* exited and reaped */
+    bool published, ready, failed;
+};
+
+/* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD, memfd as RANK_MEMFD, stdout
+ * and stderr appended to DIR/rank-N.log, in its own session, to be killed when this process dies.
+ * Its pid is in DIR/pids when this returns; it has not been told anything yet. */
+int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
+               struct err *e);
+/* Sends one packet. -1 when the rank is gone or does not read (its socket is full). */
+int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size);
+/* RANK_ARGS. */
+int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e);
+/* One packet into buf: its size, 0 when the rank closed its end, -1 when there is none now. */
+int64_t proc_receive(struct proc *p, void *buf, size_t size);
+void proc_kill(struct proc *p); /* SIGKILL; nothing when it is gone */
+/* Reaps it, once its pidfd is readable. */
+struct rank_exit proc_reap(struct proc *p);
+void proc_close(struct proc *p);
+
+#endif

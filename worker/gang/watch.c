@@ -1,0 +1,62 @@
+#include "worker/gang/watch.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Below this part of a core a rank is waiting, not computing. */
+enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
+
+void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms)
+{
+    bool moved = false, busy = false;
+    for (int i = 0; i < n; i++) {
+        moved = moved || s[i].op.n_ops != w->n_ops[i];
+        busy = busy || (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
+        w->n_ops[i] = s[i].op.n_ops;
+        w->cpu_ms[i] = s[i].cpu_ms;
+    }
+    if (moved)
+        w->quiet_ms = 0;
+    else
+        w->quiet_ms += busy ? (dt_ms + BUSY_PATIENCE - 1) / BUSY_PATIENCE : dt_ms;
+}
+
+int watch_behind(const struct watch_sample *s, int n)
+{
+    int least = -1;
+    for (int i = 0; i < n; i++) {
+        if (s[i].state == 'T' || s[i].state == 't') return i;
+        if (s[i].state == 'Z') continue; /* done */
+        if (least < 0 || s[i].op.n_ops < s[least].op.n_ops) least = i;
+    }
+    return least < 0 ? 0 : least;
+}
+
+void watch_where(const struct rank_lastop *op, char *out, size_t size)
+{
+    char layer[32] = "", hop[32] = "", peer[48] = "";
+    if (op->n_ops == 0) {
+        snprintf(out, size, "before its first operation");
+        return;
+    }
+    if (op->layer >= 0) snprintf(layer, sizeof layer, ", layer %d", op->layer);
+    if (op->hop >= 0) snprintf(hop, sizeof hop, ", hop %d", op->hop);
+    if (op->peer >= 0) snprintf(peer, sizeof peer, ", awaiting rank %d", op->peer);
+    const char *purpose = op->purpose >= 0 && op->purpose < PURPOSE_N ? purpose_name(op->purpose)
+                                                                      : "no transfer";
+    snprintf(out, size, "step %lld%s%s, %s%s", (long long)op->step, layer, hop, purpose, peer);
+}
+
+void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
+                    char *out, size_t size)
+{
+    char where[160];
+    int i = watch_behind(s, n);
+    bool stopped = s[i].state == 'T' || s[i].state == 't';
+    watch_where(&s[i].op, where, sizeof where);
+    snprintf(out, size,
+             "no rank has moved for %lld s; rank %d is behind%s: %s, after %lld operations. "
+             "Every rank's last operation is in its log",
+             (long long)w->quiet_ms / 1000, first_rank + i,
+             stopped ? " (its process is stopped)" : "", where, (long long)s[i].op.n_ops);
+}

@@ -1,0 +1,34 @@
+/* watch.h: the hang watchdog: pure, fed with samples, so that tests move its time.
+ *
+ * Progress is any rank's last-operation record moving. While a rank computes without an operation
+ * its CPU time moves: then time counts a tenth, so that a slow step is given patience and an
+ * endless loop is still found. */
+#ifndef SEQD_GANG_WATCH_H
+#define SEQD_GANG_WATCH_H
+
+#include <stddef.h>
+#include "api/core/rank.h"
+
+struct watch_sample {
+    struct rank_lastop op;
+    int64_t cpu_ms;
+    char state; /* as in /proc/PID/stat: 'T' is stopped */
+};
+
+struct watch {
+    int64_t quiet_ms; /* how long nothing has moved */
+    int64_t n_ops[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
+};
+
+/* Takes samples of the n ranks here, dt_ms after those before. */
+void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms);
+/* Index of the rank that is behind: a stopped one, else the one with the fewest operations. */
+int watch_behind(const struct watch_sample *s, int n);
+/* "no rank has moved for 31 s; rank 1 is behind (its process is stopped): step 12, layer 3, hop 1,
+ * ring_kv, awaiting rank 0, after 812 operations. ..." */
+void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
+                    char *out, size_t size);
+/* Where one rank stands, for the dump: "step 12, layer 3, hop 1, ring_kv, awaiting rank 0". */
+void watch_where(const struct rank_lastop *op, char *out, size_t size);
+
+#endif

@@ -1,0 +1,115 @@
+/* head.c: final norm, logits and loss, a chunk of rows at a time: the [S, V] matrix never exists.
+ */
+#include "worker/model/model.h"
+
+#include <assert.h>
+
+static struct tensor head_weight(const struct model *m, float *base)
+{
+    return tensor_f32(base + m->map.head, m->shape.vocab, m->shape.width, m->shape.width);
+}
+
+/* Rows [row0, row0 + n) of the final norm's output into xn, at the same rows. */
+static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
+{
+    const int64_t C = m->shape.width;
+    const struct tensor y = tensor_f32(m->xn + row0 * C, n, C, C);
+    m->be->ops->rmsnorm_fwd(
+        m->be, &(struct rmsnorm_fwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
+                                          .y = y,
+                                          .g = m->params + m->map.norm,
+                                          .rstd = m->rstd + row0,
+                                          .eps = (float)m->shape.norm_eps});
+    return y;
+}
+
+static struct tensor logits_of(struct model *m, struct tensor xn)
+{
+    const int64_t V = m->shape.vocab;
+    const struct tensor out = tensor_f32(m->logits, xn.rows, V, V);
+    m->be->ops->gemm(
+        m->be,
+        &(struct gemm_args){.a = xn, .b = head_weight(m, m->params), .c = out, .trans_b = true});
+    return out;
+}
+
+struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
+{
+    assert(n <= m->plan->loss_chunk && row0 >= 0 && row0 + n <= m->sp.shard.T);
+    return logits_of(m, final_norm(m, row0, n));
+}
+
+/* ---- loss ------------------------------------------------------------------------------------ */
+
+struct head {
+    const struct batch *b;
+    float scale;
+    bool backward;
+};
+
+/* Loss chunks of one sum chunk, whose head gradient goes to dst. */
+static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, float *dst,
+                      bool fresh)
+{
+    const struct head *h = arg;
+    const int64_t C = m->shape.width, step = m->plan->loss_chunk;
+    for (int64_t r = row0; r < row0 + n_rows; r += step) {
+        const int64_t n = r + step < row0 + n_rows ? step : row0 + n_rows - r;
+        const struct tensor xn = final_norm(m, r, n), logits = logits_of(m, xn);
+        m->be->ops->xent(m->be, &(struct xent_args){.logits = logits,
+                                                    .targets = h->b->targets + r,
+                                                    .nll = m->nll + r,
+                                                    .scale = h->scale,
+                                                    .backward = h->backward});
+        if (!h->backward) continue;
+        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
+                                                    .b = head_weight(m, m->params),
+                                                    .c = tensor_f32(m->dxn + r * C, n, C, C)});
+        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
+                                                    .b = xn,
+                                                    .c = tensor_f32(dst, m->shape.vocab, C, C),
+                                                    .trans_a = true,
+                                                    .accumulate = !fresh || r > row0});
+    }
+}
+
+static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
+{
+    const int64_t C = m->shape.width;
+    if (fresh) m->be->ops->fill(m->be, dst, C, 0);
+    m->be->ops->rmsnorm_bwd(
+        m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
+                                          .dy = tensor_f32(m->dxn + row0 * C, n, C, C),
+                                          .dx = tensor_f32(m->dx + row0 * C, n, C, C),
+                                          .g = m->params + m->map.norm,
+                                          .rstd = m->rstd + row0,
+                                          .dg = dst});
+}
+
+/* Rows ascending within a sum chunk, then a perfect binary tree over the n chunks from `first`. */
+static double sum_nll(const struct model *m, int first, int n)
+{
+    double s = 0;
+    if (n > 1) return sum_nll(m, first, n / 2) + sum_nll(m, first + n / 2, n / 2);
+    const double *p = m->nll + first * m->sp.shard.sum_len;
+    for (int64_t i = 0; i < m->sp.shard.sum_len; i++) s += p[i];
+    return s;
+}
+
+double head_loss(struct model *m, const struct batch *b, float scale, bool backward)
+{
+    struct head h = {b, scale, backward};
+    const int64_t V = m->shape.vocab, C = m->shape.width;
+    if (backward) {
+        tree_sum(m, m->grad + m->map.head, V * C, &(struct tree_leaf){head_leaf, &h});
+        tree_sum(m, m->grad + m->map.norm, C, &(struct tree_leaf){norm_leaf, NULL});
+    } else {
+        head_leaf(m, &h, 0, m->sp.shard.T, NULL, false);
+    }
+    return sum_nll(m, 0, m->sp.shard.n_sums);
+}
+
+double model_nll(struct model *m, const struct batch *b)
+{
+    return head_loss(m, b, 0, false);
+}

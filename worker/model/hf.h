@@ -1,0 +1,71 @@
+/* hf.h: model directories as the Python package transformers reads and writes them.
+ *
+ *   config.json            <-> struct model_shape; v4 and v5 spellings; what we would compute
+ *                              differently (biases, scaled RoPE, sliding windows, another
+ *                              activation or family) is refused, naming the key
+ *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
+ *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
+ *
+ * Flat parameters are one float array of param_count(shape) elements laid out by param_list
+ * (worker/plan/plan.h); the gaps that align tensors are never read from or written to files.
+ * Tied: the embedding is stored once; a file that has lm_head.weight as well must agree with it. */
+#ifndef SEQD_MODEL_HF_H
+#define SEQD_MODEL_HF_H
+
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "worker/plan/plan.h"
+
+#define HF_MAX_PARAMS 16384 /* tensors of one model */
+#define HF_MAX_LAYERS 1024
+
+/* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
+ * malformed key), ERR_UNSUPPORTED (a key asks for what we do not compute); both name the key. */
+int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
+                    struct err *e);
+/* DIR/config.json. */
+int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
+/* A config.json for LlamaForCausalLM, float32, written aside and renamed. */
+int hf_config_write(const char *dir, const struct model_shape *m, struct err *e);
+
+/* The shape as one line of JSON with the keys of config.json, which are those of model.config in a
+ * job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
+ * hf_config_parse reads it back. Returns the length, or -1 when it does not fit. */
+int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
+/* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
+int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
+
+/* The config.json key of the first size in which two shapes differ, NULL when they are the same model
+ * (max_position_embeddings is informational and may differ). */
+const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
+
+/* Fills params[param_count(m)] from DIR's weights; gaps are set to 0. m must be the directory's own
+ * shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
+ * first few by name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
+int hf_load(const char *dir, const struct model_shape *m, float *params, struct err *e);
+
+/* Writes a model directory that transformers loads: config.json, model.safetensors,
+ * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
+ * files and directory are fsynced. */
+int hf_save(const char *dir, const struct model_shape *m, const float *params, struct err *e);
+
+/* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
+int hf_weights_digest(const struct model_shape *m, const float *params, char out[65],
+                      struct err *e);
+
+/* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
+ * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */
+struct hf_flat {
+    const char *prefix;
+    const float *data;
+};
+int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
+                   int n_flats, struct err *e);
+int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
+                  const float *flat, struct err *e);
+/* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming what is missing or misshapen. */
+struct st_file;
+int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                 float *flat, struct err *e);
+
+#endif

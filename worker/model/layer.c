@@ -1,0 +1,280 @@
+/* layer.c: one decoder layer, forward and backward, on this rank's T rows.
+ *
+ * Kept for the backward (the plan's strides say which buffers there is one of per layer):
+ *   none       x, q, kv, o, lse, x_mid, gate_up
+ *   selective  x, o, lse: the rest is recomputed without a ring
+ *   full       x: the whole forward runs again, its ring included
+ * Norm outputs, rstd and the MLP's activation are recomputed in every mode: elementwise work that
+ * costs less than holding them. */
+#include "worker/model/model.h"
+
+#include <assert.h>
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static struct tensor rows(const struct model *m, float *base, int64_t cols)
+{
+    return tensor_f32(base, m->sp.shard.T, cols, cols);
+}
+
+static struct tensor weight(float *base, int64_t n, int64_t cols)
+{
+    return tensor_f32(base, n, cols, cols);
+}
+
+/* What one layer reads and writes. */
+struct layer {
+    int l;
+    int64_t C, HD, KD, I;
+    struct tensor x, x_mid, x_out, xn, q, kv, o, gate_up, act;
+    float *lse;
+    struct tensor wq, wkv, wo, wgu, wd; /* weights */
+    const float *g_in, *g_post;         /* norm weights */
+    float *grad;                        /* this layer's gradients, or NULL */
+};
+
+static struct layer layer_of(struct model *m, int l)
+{
+    const struct model_shape *s = &m->shape;
+    const struct param_map *at = &m->map;
+    float *w = m->params + at->layer0 + l * at->layer_stride;
+    struct layer y = {.l = l,
+                      .C = s->width,
+                      .HD = s->n_heads * s->head_dim,
+                      .KD = s->n_kv_heads * s->head_dim,
+                      .I = s->ffn_width};
+    y.x = rows(m, m->x + l * m->x_stride, y.C);
+    y.x_mid = rows(m, m->x_mid + l * m->x_mid_stride, y.C);
+    y.x_out = rows(m, m->x + (l + 1) * m->x_stride, y.C);
+    y.xn = rows(m, m->xn, y.C);
+    y.q = rows(m, m->q + l * m->q_stride, y.HD);
+    y.kv = rows(m, m->kv + l * m->kv_stride, 2 * y.KD);
+    y.o = rows(m, m->o + l * m->o_stride, y.HD);
+    y.lse = m->lse + l * m->lse_stride;
+    y.gate_up = rows(m, m->gate_up + l * m->gate_up_stride, 2 * y.I);
+    y.act = rows(m, m->act, y.I);
+    y.g_in = w + at->in_norm;
+    y.g_post = w + at->post_norm;
+    y.wq = weight(w + at->q, y.HD, y.C);
+    y.wkv = weight(w + at->kv, 2 * y.KD, y.C);
+    y.wo = weight(w + at->o, y.C, y.HD);
+    y.wgu = weight(w + at->gate_up, 2 * y.I, y.C);
+    y.wd = weight(w + at->down, y.C, y.I);
+    y.grad = m->grad ? m->grad + at->layer0 + l * at->layer_stride : NULL;
+    return y;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* y (+)= x w', w a weight [out, in]. */
+static void linear(struct model *m, struct tensor x, struct tensor w, struct tensor y, bool add)
+{
+    m->be->ops->gemm(
+        m->be, &(struct gemm_args){.a = x, .b = w, .c = y, .trans_b = true, .accumulate = add});
+}
+
+/* dx (+)= dy w. */
+static void linear_back(struct model *m, struct tensor dy, struct tensor w, struct tensor dx,
+                        bool add)
+{
+    m->be->ops->gemm(m->be, &(struct gemm_args){.a = dy, .b = w, .c = dx, .accumulate = add});
+}
+
+static void norm(struct model *m, struct tensor x, const float *g, struct tensor y)
+{
+    m->be->ops->rmsnorm_fwd(
+        m->be, &(struct rmsnorm_fwd_args){
+                   .x = x, .y = y, .g = g, .rstd = m->rstd, .eps = (float)m->shape.norm_eps});
+}
+
+static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_t *pos,
+                 bool inverse)
+{
+    m->be->ops->rope(m->be, &(struct rope_args){.x = x,
+                                                .pos = pos,
+                                                .inv_freq = m->inv_freq,
+                                                .n_heads = n_heads,
+                                                .head_dim = m->shape.head_dim,
+                                                .inverse = inverse});
+}
+
+/* to = from, unless they are one buffer (inference keeps one residual stream). */
+static void copy_rows(struct model *m, struct tensor to, struct tensor from)
+{
+    if (to.data != from.data) m->be->ops->copy(m->be, to.data, from.data, from.rows * from.ld * 4);
+}
+
+static void project_qkv(struct model *m, const struct layer *y, const int64_t *pos)
+{
+    norm(m, y->x, y->g_in, y->xn);
+    linear(m, y->xn, y->wq, y->q, false);
+    linear(m, y->xn, y->wkv, y->kv, false);
+    rope(m, y->q, m->shape.n_heads, pos, false);
+    rope(m, tensor_sub(y->kv, 0, y->kv.rows, 0, y->KD), m->shape.n_kv_heads, pos, false);
+}
+
+static void project_out(struct model *m, const struct layer *y)
+{
+    copy_rows(m, y->x_mid, y->x);
+    linear(m, y->o, y->wo, y->x_mid, true);
+}
+
+static void project_gate_up(struct model *m, const struct layer *y)
+{
+    norm(m, y->x_mid, y->g_post, y->xn);
+    linear(m, y->xn, y->wgu, y->gate_up, false);
+}
+
+static void swiglu(struct model *m, const struct layer *y)
+{
+    m->be->ops->swiglu_fwd(m->be, &(struct swiglu_fwd_args){.gu = y->gate_up, .a = y->act});
+}
+
+static void mark_place(struct model *m, int l)
+{
+    if (m->comm) comm_where(m->comm)->layer = l;
+}
+
+static int attend(struct model *m, const struct layer *y, const struct batch *b, struct err *e)
+{
+    mark_place(m, y->l);
+    return m->sp.ops->attn_fwd(
+        &m->sp,
+        &(struct sp_fwd_args){
+            .q = y->q, .kv = y->kv, .o = y->o, .lse = y->lse, .lo = b->lo, .hi = b->hi},
+        e);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+int layer_forward(struct model *m, int l, const struct batch *b, struct err *e)
+{
+    const struct layer y = layer_of(m, l);
+    project_qkv(m, &y, b->pos);
+    if (attend(m, &y, b, e)) return -1;
+    project_out(m, &y);
+    project_gate_up(m, &y);
+    swiglu(m, &y);
+    copy_rows(m, y.x_out, y.x_mid);
+    linear(m, y.act, y.wd, y.x_out, true);
+    return 0;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Refills what the recompute mode did not keep. */
+static int restore(struct model *m, const struct layer *y, const struct batch *b, struct err *e)
+{
+    const enum recompute_id mode = m->plan->recompute;
+    if (mode == RECOMPUTE_NONE) return 0;
+    project_qkv(m, y, b->pos);
+    if (mode == RECOMPUTE_FULL && attend(m, y, b, e)) return -1;
+    project_out(m, y);
+    project_gate_up(m, y);
+    return 0;
+}
+
+struct norm_back {
+    struct tensor x;
+    const float *g;
+};
+
+static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
+{
+    const struct norm_back *a = arg;
+    const int64_t C = m->shape.width;
+    if (fresh) m->be->ops->fill(m->be, dst, C, 0);
+    m->be->ops->rmsnorm_bwd(
+        m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(a->x, row0, n, 0, C),
+                                          .dy = tensor_sub(rows(m, m->dxn, C), row0, n, 0, C),
+                                          .dx = tensor_sub(rows(m, m->dx, C), row0, n, 0, C),
+                                          .g = a->g,
+                                          .rstd = m->rstd + row0,
+                                          .dg = dst,
+                                          .accumulate = true});
+}
+
+/* m->dx += the norm's backward of m->dxn; dg into grad. rstd is that of the last norm() of x. */
+static void norm_back(struct model *m, struct tensor x, const float *g, float *dg)
+{
+    struct norm_back a = {x, g};
+    tree_sum(m, dg, m->shape.width, &(struct tree_leaf){norm_leaf, &a});
+}
+
+static void mlp_backward(struct model *m, const struct layer *y)
+{
+    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
+    const struct tensor dact = rows(m, m->dact, y->I);
+    swiglu(m, y);
+    tree_gemm(m, y->grad + m->map.down, dx, y->act);
+    linear_back(m, dx, y->wd, dact, false);
+    m->be->ops->swiglu_bwd(
+        m->be, &(struct swiglu_bwd_args){.gu = y->gate_up, .da = dact, .dgu = y->gate_up});
+    norm(m, y->x_mid, y->g_post, y->xn);
+    tree_gemm(m, y->grad + m->map.gate_up, y->gate_up, y->xn);
+    linear_back(m, y->gate_up, y->wgu, dxn, false);
+    norm_back(m, y->x_mid, y->g_post, y->grad + m->map.post_norm);
+}
+
+static int attention_backward(struct model *m, const struct layer *y, const struct batch *b,
+                              struct err *e)
+{
+    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
+    const struct tensor d_o = rows(m, m->d_o, y->HD), dq = rows(m, m->dq, y->HD);
+    const struct tensor dkv = rows(m, m->dkv, 2 * y->KD);
+    tree_gemm(m, y->grad + m->map.o, dx, y->o);
+    linear_back(m, dx, y->wo, d_o, false);
+    mark_place(m, y->l);
+    const struct sp_bwd_args a = {.q = y->q,
+                                  .kv = y->kv,
+                                  .o = y->o,
+                                  .d_o = d_o,
+                                  .lse = y->lse,
+                                  .dq = dq,
+                                  .dkv = dkv,
+                                  .lo = b->lo,
+                                  .hi = b->hi};
+    if (m->sp.ops->attn_bwd(&m->sp, &a, e)) return -1;
+    rope(m, dq, m->shape.n_heads, b->pos, true);
+    rope(m, tensor_sub(dkv, 0, dkv.rows, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
+    norm(m, y->x, y->g_in, y->xn);
+    tree_gemm(m, y->grad + m->map.q, dq, y->xn);
+    tree_gemm(m, y->grad + m->map.kv, dkv, y->xn);
+    linear_back(m, dq, y->wq, dxn, false);
+    linear_back(m, dkv, y->wkv, dxn, true);
+    norm_back(m, y->x, y->g_in, y->grad + m->map.in_norm);
+    return 0;
+}
+
+/* m->dx: in, the gradient of the layer's output; out, of its input. */
+int layer_backward(struct model *m, int l, const struct batch *b, struct err *e)
+{
+    const struct layer y = layer_of(m, l);
+    assert(y.grad);
+    if (restore(m, &y, b, e)) return -1;
+    mlp_backward(m, &y);
+    return attention_backward(m, &y, b, e);
+}
+
+/* ---- one token ------------------------------------------------------------------------------- */
+
+int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
+{
+    struct layer y = layer_of(m, l);
+    const struct tensor cache = tensor_f32(y.kv.data, m->cache_used + own, y.kv.cols, y.kv.ld);
+    struct tensor *const one[] = {&y.x, &y.x_mid, &y.x_out, &y.xn, &y.q, &y.o, &y.gate_up, &y.act};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) one[i]->rows = 1;
+    /* Every rank computes the new key and value; only the owner's cache row is kept: the next token
+     * overwrites the row of the others. */
+    y.kv = tensor_f32((float *)y.kv.data + m->cache_used * y.kv.ld, 1, y.kv.cols, y.kv.ld);
+    project_qkv(m, &y, &pos);
+    mark_place(m, l);
+    const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
+    if (m->sp.ops->attn_decode(&m->sp, &a, e)) return -1;
+    project_out(m, &y);
+    project_gate_up(m, &y);
+    swiglu(m, &y);
+    copy_rows(m, y.x_out, y.x_mid);
+    linear(m, y.act, y.wd, y.x_out, true);
+    return 0;
+}

@@ -1,0 +1,237 @@
+#include "worker/model/model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include "api/core/mem.h"
+
+/* ---- placing --------------------------------------------------------------------------------- */
+
+struct base {
+    struct model *m;
+    char *arena, *segment;
+};
+
+void model_note_placed(struct model *m, const struct plan_item *it, int64_t size)
+{
+    int64_t *end = it->in_segment ? &m->segment_end : &m->arena_end;
+    if (it->offset + size > *end) *end = it->offset + size;
+    m->placed_size = mem_round(m->arena_end, PLAN_PAGE) + mem_round(m->segment_end, PLAN_PAGE);
+}
+
+/* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
+ * the plan counted the same. NULL when the job does not use it. *stride in floats, 0 for one
+ * instance. */
+static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
+{
+    const struct plan_item *it = &b->m->plan->item[id];
+    if (stride) *stride = it->stride / 4;
+    if (!it->name) return NULL;
+    const int64_t count = it->stride ? n : 1;
+    assert(it->size == (count - 1) * it->stride + size);
+    model_note_placed(b->m, it, it->size);
+    return (it->in_segment ? b->segment : b->arena) + it->offset;
+}
+
+static float *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
+{
+    return take(b, id, 1, rows * cols * 4, NULL);
+}
+
+static void place_activations(struct base *b)
+{
+    struct model *m = b->m;
+    const struct model_shape *s = &m->shape;
+    const int64_t T = m->plan->T, L = s->n_layers, C = s->width, HD = s->n_heads * s->head_dim;
+    const int64_t KV = 2 * s->n_kv_heads * s->head_dim, I = s->ffn_width;
+    const int64_t kv_rows = m->plan->cache_rows ? m->plan->cache_rows : T;
+    m->x = take(b, PLAN_X, L + 1, T * C * 4, &m->x_stride);
+    m->q = take(b, PLAN_Q, L, T * HD * 4, &m->q_stride);
+    m->kv = take(b, PLAN_KV, L, kv_rows * KV * 4, &m->kv_stride);
+    m->o = take(b, PLAN_O, L, T * HD * 4, &m->o_stride);
+    m->lse = take(b, PLAN_LSE, L, s->n_heads * T * 4, &m->lse_stride);
+    m->x_mid = take(b, PLAN_X_MID, L, T * C * 4, &m->x_mid_stride);
+    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * 4, &m->gate_up_stride);
+    if (!m->x_mid) m->x_mid = m->x; /* inference: one residual stream, in place */
+    m->xn = take_rows(b, PLAN_XN, T, C);
+    m->rstd = take_rows(b, PLAN_RSTD, T, 1);
+    m->dx = take_rows(b, PLAN_DX, T, C);
+    m->dxn = take_rows(b, PLAN_DXN, T, C);
+    m->logits = take_rows(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
+    m->act = take_rows(b, PLAN_ACT, T, I);
+    m->dact = take_rows(b, PLAN_DACT, T, I);
+    m->d_o = take_rows(b, PLAN_DO, T, HD);
+    m->dq = take_rows(b, PLAN_DQ, T, HD);
+    m->dkv = take_rows(b, PLAN_DKV, T, KV);
+}
+
+static void place_ring(struct base *b)
+{
+    struct model *m = b->m;
+    const struct model_shape *s = &m->shape;
+    const struct plan_item *bounce = &m->plan->item[PLAN_BOUNCE];
+    const int64_t T = m->plan->T, KV = 2 * s->n_kv_heads * s->head_dim;
+    struct sp_buffers *r = &m->sp.buf;
+    r->kv[0] = take_rows(b, PLAN_RING_KV0, T, KV);
+    r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
+    r->dkv[0] = take_rows(b, PLAN_RING_DKV0, T, KV);
+    r->dkv[1] = take_rows(b, PLAN_RING_DKV1, T, KV);
+    r->part = take_rows(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 2));
+    r->m = take_rows(b, PLAN_RING_M, s->n_heads, T);
+    r->delta = take_rows(b, PLAN_RING_DELTA, s->n_heads, T);
+    m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
+}
+
+static void place_rest(struct base *b, float *params)
+{
+    struct model *m = b->m;
+    const struct plan *p = m->plan;
+    const int64_t T = p->T;
+    int levels = 0;
+    while ((1 << levels) < m->sp.shard.n_sums) levels++;
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * 4, NULL);
+    m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
+    m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
+    m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
+    m->batch.targets = take(b, PLAN_TARGETS, 1, 4 * T, NULL);
+    m->batch.pos = take(b, PLAN_POS, 1, 8 * T, NULL);
+    m->batch.lo = take(b, PLAN_LO, 1, 8 * T, NULL);
+    m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
+    m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
+    take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
+}
+
+static int check_options(const struct model_options *o, struct err *e)
+{
+    const struct plan *p = o->plan;
+    if (p->n_ranks != o->n_ranks || o->rank < 0 || o->rank >= o->n_ranks)
+        return err_set(e, ERR_INVALID, "rank %d of %d, but the plan is for %d ranks", o->rank,
+                       o->n_ranks, p->n_ranks);
+    if (!o->arena || (p->segment_size && !o->segment) || (o->n_ranks > 1 && !o->comm))
+        return err_set(e, ERR_INVALID, "the plan needs an arena%s",
+                       o->n_ranks > 1 ? ", a comm segment and a ring" : "");
+    if (!o->params && !p->item[PLAN_PARAMS].name)
+        return err_set(e, ERR_INVALID, "the plan holds no weights and none were given");
+    return 0;
+}
+
+int model_init(struct model *m, const struct model_options *o, struct err *e)
+{
+    if (check_options(o, e)) return -1;
+    const struct model_shape *s = o->shape;
+    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be, .comm = o->comm};
+    param_map(s, &m->map);
+    m->sp.ops = sp_find(o->plan->strategy);
+    if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
+    m->sp.be = o->be;
+    m->sp.comm = o->comm;
+    m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
+                                         (float)(1 / sqrt((double)s->head_dim))};
+    m->sp.rank_bits = o->plan->rank_bits;
+    m->sp.mutant = o->mutant;
+    m->rank = o->rank;
+    if (model_set_seq(m, o->plan->S, e)) return -1;
+    struct base b = {m, o->arena, o->segment};
+    place_activations(&b);
+    place_ring(&b);
+    place_rest(&b, o->params);
+    for (int64_t j = 0; j < s->head_dim / 2; j++)
+        m->inv_freq[j] = pow(s->rope_theta, -2.0 * (double)j / (double)s->head_dim);
+    return 0;
+}
+
+int model_set_seq(struct model *m, int64_t S, struct err *e)
+{
+    const struct plan *p = m->plan;
+    if (S > p->S)
+        return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
+                       (long long)S, (long long)p->S);
+    m->cache_used = m->n_decoded = 0;
+    return shard_init(&m->sp.shard, S, p->n_ranks, m->rank, p->layout, p->rank_bits, e);
+}
+
+/* ---- a whole sequence ------------------------------------------------------------------------ */
+
+static struct tensor table(const struct model *m, float *base)
+{
+    return tensor_f32(base + m->map.embed, m->shape.vocab, m->shape.width, m->shape.width);
+}
+
+struct tensor model_hidden(struct model *m)
+{
+    float *x = m->x + m->shape.n_layers * m->x_stride;
+    return tensor_f32(x, m->sp.shard.T, m->shape.width, m->shape.width);
+}
+
+/* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
+static int64_t valid_rows(const struct shard *sh)
+{
+    int64_t n = 0;
+    for (int i = 0; i < sh->n_segs; i++) {
+        const int64_t left = sh->S - sh->pos[i];
+        n += left < 0 ? 0 : left < sh->seg_len ? left : sh->seg_len;
+    }
+    return n;
+}
+
+int model_forward(struct model *m, const struct batch *b, struct err *e)
+{
+    const int64_t T = m->sp.shard.T, C = m->shape.width;
+    m->be->ops->embed_fwd(m->be, &(struct embed_fwd_args){.table = table(m, m->params),
+                                                          .x = tensor_f32(m->x, T, C, C),
+                                                          .ids = b->ids});
+    for (int l = 0; l < m->shape.n_layers; l++)
+        if (layer_forward(m, l, b, e)) return -1;
+    m->cache_used = valid_rows(&m->sp.shard);
+    m->n_decoded = 0;
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+struct embed_leaf {
+    const int32_t *ids;
+};
+
+static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
+{
+    const struct embed_leaf *a = arg;
+    const int64_t C = m->shape.width, V = m->shape.vocab;
+    if (fresh) m->be->ops->fill(m->be, dst, V * C, 0);
+    m->be->ops->embed_bwd(m->be,
+                          &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
+                                                   .dx = tensor_f32(m->dx + row0 * C, n, C, C),
+                                                   .ids = a->ids + row0});
+}
+
+/* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
+ * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
+static float *embed_grad(struct model *m)
+{
+    return m->grad + (m->plan->rank_bits && m->shape.tied ? m->map.end : m->map.embed);
+}
+
+int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
+{
+    assert(m->grad);
+    if (model_forward(m, b, e)) return -1;
+    *nll_sum = head_loss(m, b, scale, true);
+    for (int l = m->shape.n_layers - 1; l >= 0; l--)
+        if (layer_backward(m, l, b, e)) return -1;
+    struct embed_leaf a = {b->ids};
+    tree_sum(m, embed_grad(m), m->shape.vocab * m->shape.width,
+             &(struct tree_leaf){embed_leaf, &a});
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+int model_reduce_grad(struct model *m, struct err *e)
+{
+    const struct plan *p = m->plan;
+    if (m->comm) *comm_where(m->comm) = (struct comm_where){comm_where(m->comm)->step, -1, -1};
+    if (p->n_ranks > 1 && comm_sum_f32(m->comm, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
+        return -1;
+    if (p->rank_bits && m->shape.tied)
+        m->be->ops->add(m->be, &(struct add_args){.y = m->grad + m->map.embed,
+                                                  .x = embed_grad(m),
+                                                  .n = m->shape.vocab * m->shape.width});
+    return 0;
+}

@@ -1,0 +1,134 @@
+/* model.h: the decoder of the Llama shape, forward and backward, on one rank's rows of a sequence.
+ *
+ *   x = embed[ids]
+ *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x));  x += Wd (silu(Wg n2(x)) *
+ * Wu n2(x)) logits = Whead norm(x),  Whead = embed when tied;  nll_i = -log
+ * softmax(logits_i)[target_i]
+ *
+ * Everything but attention is local to a row; attention goes through sp->ops, so that the model
+ * knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
+ * so all kinds of job and all recompute modes run the same code on other pointers.
+ *
+ * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
+ * perfect binary tree of this rank's chunks; comm_sum_* goes on with the tree over ranks. Under
+ * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks (design 8.5).
+ *
+ * Rows of padding (target -1, lo = hi = 0) flow through and contribute exactly 0. */
+#ifndef SEQD_MODEL_MODEL_H
+#define SEQD_MODEL_MODEL_H
+
+#include "kernels/backend.h"
+#include "worker/comm/comm.h"
+#include "worker/model/batch.h"
+#include "worker/plan/plan.h"
+#include "worker/sp/sp.h"
+
+struct model_options {
+    const struct model_shape *shape; /* copied */
+    const struct plan *plan;         /* borrowed for the model's life */
+    void *arena, *segment;           /* bases of plan->arena_size, plan->segment_size bytes */
+    struct be *be;                   /* borrowed */
+    struct comm *comm;               /* borrowed; NULL for one rank */
+    int rank, n_ranks;               /* must be the plan's n_ranks */
+    float *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
+    int mutant;    /* tests only: enum sp_mutant */
+};
+
+struct model {
+    struct model_shape shape;
+    struct param_map map;
+    const struct plan *plan;
+    struct be *be;
+    struct comm *comm;
+    struct sp sp; /* sp.shard says which rows these are */
+    int rank;
+    /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
+    float *params, *grad, *tree;
+    int64_t tree_stride; /* floats */
+    /* activations; *_stride in floats from one layer to the next, 0 where one instance serves all
+     */
+    float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
+    int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
+    float *xn, *rstd, *dx, *dxn;
+    float *logits, *act, *dact, *d_o, *dq, *dkv;
+    double *nll, *inv_freq;
+    void *bounce;
+    struct batch batch;             /* the plan's arrays, for whoever fills a batch */
+    int64_t cache_used;             /* generate: rows of the cache that hold a token */
+    int64_t n_decoded;              /* generate: tokens after the prompt so far */
+    int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
+    int64_t placed_size;            /* both in whole pages: the high-water mark */
+};
+
+/* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
+ * fails: ERR_INVALID when arena, plan and ranks do not fit together. */
+int model_init(struct model *m, const struct model_options *o, struct err *e);
+
+/* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
+void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
+
+/* For sequences of another length (a shorter prompt or window): S <= plan->S. */
+int model_set_seq(struct model *m, int64_t S, struct err *e);
+
+/* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
+ * by (seed, tensor index, element index), so the same for any number of ranks. */
+void model_random(struct model *m, int64_t seed);
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
+ * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
+int model_forward(struct model *m, const struct batch *b, struct err *e);
+/* [T, C] view of the residual stream behind the last layer (before the final norm), until the next
+ * model_forward or model_decode. */
+struct tensor model_hidden(struct model *m);
+
+/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
+ * Local: no communication. */
+struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
+
+/* After model_forward: nll of every row into m->nll (0 where there is no target) and the sum of
+ * this rank's rows, in the fixed order. Local. */
+double model_nll(struct model *m, const struct batch *b);
+
+/* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
+ * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except under "ranks", where they
+ * replace it. Not reduced over ranks. Collective. */
+int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
+
+/* m->grad summed over ranks (purpose GRAD), and the tied embedding's two parts joined. */
+int model_reduce_grad(struct model *m, struct err *e);
+
+/* ---- generate -------------------------------------------------------------------------------- */
+
+/* After model_forward of a prompt of S tokens: appends one token, whose position is S + n_decoded,
+ * and returns its logits [1, V] (on every rank, the same bits), which live until the next call.
+ * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
+ * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
+int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
+
+/* ---- inside worker/model --------------------------------------------------------------------- */
+
+/* Philox4x32-10 (Salmon et al., SC 2011). */
+void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
+int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);
+/* One token at `pos` through layer l; own: its key and value are kept in this rank's cache. */
+int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e);
+/* Head and loss over chunks of plan->loss_chunk rows; with backward, m->dx and the head's
+ * gradients. Returns this rank's sum of nll. */
+double head_loss(struct model *m, const struct batch *b, float scale, bool backward);
+
+/* Sums over tokens: calls leaf for every sum chunk of the shard, in order, and leaves the perfect
+ * binary tree of what the leaves wrote in dst[n]. With one chunk the leaf accumulates into dst;
+ * with more it gets fresh destinations. fresh: dst holds nothing yet and must be overwritten. */
+struct tree_leaf {
+    void (*call)(struct model *m, void *arg, int64_t row0, int64_t n_rows, float *dst, bool fresh);
+    void *arg;
+};
+void tree_sum(struct model *m, float *dst, int64_t n, const struct tree_leaf *leaf);
+/* dst [M, N] (+)= a' b over rows: a [T, M], b [T, N]. */
+void tree_gemm(struct model *m, float *dst, struct tensor a, struct tensor b);
+
+#endif

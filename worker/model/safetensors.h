@@ -1,0 +1,84 @@
+/* safetensors.h: the file format of weights, read and written.
+ *
+ * A file is: u64 little-endian N; N bytes of JSON, padded with spaces; the tensors' bytes.
+ * The reader maps the file and checks all of it before it returns: header sizes, every shape and
+ * product, no overlap, no hole, no duplicate name, the last byte exactly at the end of the file.
+ * Memory taken is bounded by the header's size and ST_TENSORS, never by a number written in it.
+ *
+ * tested: tests/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
+ * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
+#ifndef SEQD_MODEL_SAFETENSORS_H
+#define SEQD_MODEL_SAFETENSORS_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define ST_TENSORS     65536 /* tensors in one file */
+#define ST_DIMS        8
+#define ST_NAME_SIZE   192
+#define ST_HEADER_SIZE ((int64_t)100000000)
+
+/* In the format's own order: writers put larger values first. */
+enum st_dtype {
+    ST_BOOL,
+    ST_U8,
+    ST_I8,
+    ST_I16,
+    ST_U16,
+    ST_F16,
+    ST_BF16,
+    ST_I32,
+    ST_U32,
+    ST_F32,
+    ST_F64,
+    ST_I64,
+    ST_U64,
+    ST_DTYPE_N
+};
+const char *st_dtype_name(enum st_dtype d); /* "F32" */
+int64_t st_dtype_size(enum st_dtype d);     /* bytes of an element */
+
+struct st_tensor {
+    char name[ST_NAME_SIZE];
+    enum st_dtype dtype;
+    int n_dims;
+    int64_t dims[ST_DIMS];
+    int64_t count;  /* elements */
+    int64_t offset; /* of its first byte, from the start of the file */
+    int64_t size;   /* bytes */
+};
+
+struct st_file; /* a mapped, checked file */
+
+/* fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor, ERR_UNSUPPORTED for an
+ * element type of the format that we do not read (F8, F4, C64, ...), ERR_TOO_LARGE over our limits. */
+struct st_file *st_open(const char *path, struct err *e);
+void st_close(struct st_file *f); /* NULL allowed */
+const char *st_path(const struct st_file *f);
+
+int st_count(const struct st_file *f);
+const struct st_tensor *st_at(const struct st_file *f, int i);              /* ascending by name */
+const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
+const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* may be unaligned */
+
+/* out[0, count) = the tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit.
+ * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
+ * SIGBUS: the bytes are read with pread. */
+int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+struct st_out { /* one tensor to write: borrows name and data for the call */
+    const char *name;
+    enum st_dtype dtype;
+    int n_dims;
+    int64_t dims[ST_DIMS];
+    const void *data;
+};
+
+/* Writes path with `__metadata__` {"format":"pt"}: to "<path>.tmp", fsynced, renamed; the caller
+ * fsyncs the directory. The order of items does not matter. The bytes are a function of the items
+ * alone. On failure the .tmp file is removed. fails: ERR_IO naming the file (ENOSPC included). */
+int st_write(const char *path, const struct st_out *items, int n, struct err *e);
+
+#endif

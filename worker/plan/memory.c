@@ -1,0 +1,240 @@
+#include "worker/plan/memory.h"
+
+#include <assert.h>
+#include "api/core/mem.h"
+#include "worker/plan/volume.h"
+
+#define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: at most so much of logits */
+#define SIZE_LIMIT   ((int64_t)1 << 62)
+
+struct placer {
+    struct plan *p;
+    const struct model_shape *m;
+    struct shard sh;
+    int64_t arena, segment; /* next free byte */
+    bool overflow;
+};
+
+static int64_t times(struct placer *b, int64_t x, int64_t y)
+{
+    int64_t r;
+    if (mem_mul(x, y, &r) == 0 && r < SIZE_LIMIT / 64) return r;
+    b->overflow = true;
+    return 0;
+}
+
+static int64_t floats(struct placer *b, int64_t rows, int64_t cols)
+{
+    return times(b, times(b, rows, cols), 4);
+}
+
+struct want {
+    enum plan_id id;
+    const char *name;
+    enum plan_class cls;
+    int64_t size; /* bytes of one instance */
+    int64_t n;    /* instances; 0: not used */
+    bool in_segment;
+};
+
+static void put(struct placer *b, const struct want *w)
+{
+    if (!w->n || !w->size) return;
+    struct plan_item *it = &b->p->item[w->id];
+    int64_t *at = w->in_segment ? &b->segment : &b->arena;
+    const int64_t stride = mem_round(w->size, MEM_ALIGN);
+    *it = (struct plan_item){.name = w->name, .cls = w->cls, .in_segment = w->in_segment};
+    it->offset = *at;
+    it->stride = w->n > 1 ? stride : 0;
+    it->size = times(b, w->n - 1, stride) + w->size;
+    b->p->class_size[w->cls] += it->size;
+    if (mem_add(*at, mem_round(it->size, MEM_ALIGN), at)) b->overflow = true;
+}
+
+/* One of the buffers that share PLAN_WORK, `at` bytes behind its start. */
+static int64_t put_shared(struct placer *b, enum plan_id id, const char *name, int64_t at,
+                          int64_t size)
+{
+    const struct plan_item *work = &b->p->item[PLAN_WORK];
+    if (!size) return at;
+    b->p->item[id] = (struct plan_item){.name = name,
+                                        .cls = PLAN_WORKSPACE,
+                                        .shared = true,
+                                        .offset = work->offset + at,
+                                        .size = size};
+    return at + mem_round(size, MEM_ALIGN);
+}
+
+static bool trains(const struct plan *p)
+{
+    return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+}
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest matrix that one weight-gradient product writes. */
+static int64_t largest_gradient(struct placer *b)
+{
+    const struct model_shape *m = b->m;
+    const int64_t rows = max64(max64(m->vocab, 2 * m->ffn_width),
+                               max64(m->n_heads, 2 * m->n_kv_heads) * m->head_dim);
+    return mem_round(times(b, rows, m->width), 16);
+}
+
+static void put_parameters(struct placer *b, bool reference)
+{
+    struct plan *p = b->p;
+    const struct model_shape *m = b->m;
+    int levels = 0;
+    while ((1 << levels) < b->sh.n_sums) levels++;
+    p->n_params = param_count(m);
+    const int64_t own_embed = p->rank_bits && m->tied ? times(b, m->vocab, m->width) : 0;
+    p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * p->n_ranks) : 0;
+    p->tree_size = trains(p) && levels ? largest_gradient(b) : 0;
+    const int64_t flat = times(b, p->n_params, 4);
+    const bool trained = p->kind == JOB_TRAIN,
+               acc = trained && p->rank_bits && p->micro_batches > 1;
+    const int64_t n_blocks = (p->n_params + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
+    const struct want all[] = {
+        {PLAN_PARAMS, "params", PLAN_WEIGHTS, flat, !reference},
+        {PLAN_GRAD, "grad", PLAN_GRADIENTS, times(b, p->n_grad, 4), trains(p)},
+        {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc},
+        {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
+        {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
+        {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_blocks * 8, trained},
+        {PLAN_TREE, "grad_tree", PLAN_WORKSPACE, times(b, p->tree_size, 4), levels},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) put(b, &all[i]);
+}
+
+/* How many instances of each activation the recompute mode keeps. */
+static void put_activations(struct placer *b)
+{
+    struct plan *p = b->p;
+    const struct model_shape *m = b->m;
+    const int64_t T = p->T, L = m->n_layers, HD = m->n_heads * m->head_dim;
+    const int64_t kv = floats(b, T, 2 * m->n_kv_heads * m->head_dim);
+    const bool none = trains(p) && p->recompute == RECOMPUTE_NONE;
+    const bool selective = trains(p) && p->recompute == RECOMPUTE_SELECTIVE;
+    const int64_t all = none ? L : 1, attn = none || selective ? L : 1;
+    const bool cached = p->kind == JOB_GENERATE;
+    const int64_t cache = floats(b, p->cache_rows, 2 * m->n_kv_heads * m->head_dim);
+    const struct want list[] = {
+        {PLAN_X, "layer_input", PLAN_ACTIVATIONS, floats(b, T, m->width), trains(p) ? L + 1 : 1},
+        {PLAN_Q, "q", PLAN_ACTIVATIONS, floats(b, T, HD), all},
+        {PLAN_KV, cached ? "kv_cache" : "kv", cached ? PLAN_CACHE : PLAN_ACTIVATIONS,
+         cached ? cache : kv, cached ? L : all},
+        {PLAN_O, "attn_out", PLAN_ACTIVATIONS, floats(b, T, HD), attn},
+        {PLAN_LSE, "attn_lse", PLAN_ACTIVATIONS, floats(b, m->n_heads, T), attn},
+        {PLAN_X_MID, "mlp_input", PLAN_ACTIVATIONS, floats(b, T, m->width), trains(p) ? all : 0},
+        {PLAN_GATE_UP, "gate_up", PLAN_ACTIVATIONS, floats(b, T, 2 * m->ffn_width), all},
+        {PLAN_XN, "norm_out", PLAN_WORKSPACE, floats(b, T, m->width), 1},
+        {PLAN_RSTD, "norm_rstd", PLAN_WORKSPACE, floats(b, T, 1), 1},
+        {PLAN_DX, "d_residual", PLAN_WORKSPACE, floats(b, T, m->width), trains(p)},
+        {PLAN_DXN, "d_norm_out", PLAN_WORKSPACE, floats(b, T, m->width), trains(p)},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) put(b, &list[i]);
+}
+
+/* Three phases of a step never overlap: the head (logits), an MLP and an attention block. */
+static void put_work(struct placer *b)
+{
+    struct plan *p = b->p;
+    const struct model_shape *m = b->m;
+    const bool back = trains(p);
+    const int64_t logits = floats(b, p->loss_chunk, m->vocab), act = floats(b, p->T, m->ffn_width);
+    const int64_t q = back ? floats(b, p->T, m->n_heads * m->head_dim) : 0;
+    const int64_t kv = back ? floats(b, p->T, 2 * m->n_kv_heads * m->head_dim) : 0;
+    const int64_t mlp = (back ? 2 : 1) * mem_round(act, MEM_ALIGN);
+    const int64_t attn = 2 * mem_round(q, MEM_ALIGN) + kv;
+    put(b, &(struct want){PLAN_WORK, "work", PLAN_WORKSPACE, max64(logits, max64(mlp, attn)), 1});
+    put_shared(b, PLAN_LOGITS, "logits", 0, logits);
+    int64_t at = put_shared(b, PLAN_ACT, "mlp_act", 0, act);
+    put_shared(b, PLAN_DACT, "d_mlp_act", at, back ? act : 0);
+    at = put_shared(b, PLAN_DO, "d_attn_out", 0, q);
+    at = put_shared(b, PLAN_DQ, "dq", at, q);
+    put_shared(b, PLAN_DKV, "dkv", at, kv);
+}
+
+static void put_ring(struct placer *b)
+{
+    const struct plan *p = b->p;
+    const struct model_shape *m = b->m;
+    const int64_t kv = floats(b, p->T, 2 * m->n_kv_heads * m->head_dim);
+    const int64_t ml = floats(b, m->n_heads, p->T);
+    const bool ring = p->n_ranks > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
+    const int64_t part = volume_decode_size(p->n_ranks, m->n_heads, m->head_dim);
+    const struct want all[] = {
+        {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
+        {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
+        {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, kv, ring && back, true},
+        {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, kv, ring && back, true},
+        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
+        {PLAN_BOUNCE, "bounce", PLAN_RING, volume_bounce_size(p->n_ranks), ring, true},
+        {PLAN_RING_M, "attn_max", PLAN_RING, ml, 1},
+        {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, back},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) put(b, &all[i]);
+}
+
+static void put_rest(struct placer *b, bool reference)
+{
+    const struct plan *p = b->p;
+    const int64_t T = p->T, scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const struct want all[] = {
+        {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, 1},
+        {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, 1},
+        {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, 1},
+        {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, 1},
+        {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, 1},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
+        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * b->m->head_dim, 1},
+        {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) put(b, &all[i]);
+}
+
+/* At most LOGITS_BYTES of logits, at most a sum chunk: chunk borders restart at each of those, and
+ * under "ranks" neither number depends on the number of ranks. */
+static int64_t pick_chunk(const struct placer *b, int64_t wanted)
+{
+    int64_t n = wanted > 0 ? wanted : LOGITS_BYTES / (4 * b->m->vocab);
+    if (n < 1) n = 1;
+    return n < b->sh.sum_len ? n : b->sh.sum_len;
+}
+
+/* Blocks of new tokens go round the ranks; one row more, where the ranks whose turn it is not put
+ * the key and value that they compute and drop. */
+static int64_t cache_rows(const struct plan *p)
+{
+    if (p->kind != JOB_GENERATE) return 0;
+    const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
+    return p->T + (n_blocks + p->n_ranks - 1) / p->n_ranks * CACHE_BLOCK + 1;
+}
+
+int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
+{
+    struct placer b = {.p = p, .m = c->shape};
+    if (shard_init(&b.sh, p->S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
+    p->T = b.sh.T;
+    p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
+    p->n_decode = p->kind == JOB_GENERATE ? c->n_decode : 0;
+    p->cache_rows = cache_rows(p);
+    for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
+    for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
+    put_parameters(&b, c->reference);
+    put_activations(&b);
+    put_work(&b);
+    put_ring(&b);
+    put_rest(&b, c->reference);
+    if (b.overflow)
+        return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
+    p->arena_size = mem_round(b.arena, PLAN_PAGE);
+    p->segment_size = mem_round(b.segment, PLAN_PAGE);
+    p->rounding = p->arena_size + p->segment_size;
+    for (int i = 0; i < PLAN_CLASS_N; i++) p->rounding -= p->class_size[i];
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* memory.h: places every buffer of one choice of ranks and recompute mode. Inside worker/plan. */
+#ifndef SEQD_PLAN_MEMORY_H
+#define SEQD_PLAN_MEMORY_H
+
+#include "worker/plan/plan.h"
+
+/* Fills item[], sizes and the derived counts of *p from its kind, S, n_ranks, n_threads, layout,
+ * recompute, rank_bits, micro_batches. wanted_chunk: memory.loss_chunk_tokens, 0 = auto.
+ * n_decode: sampling.max_tokens of generate. reference: the one-rank part of verify, which borrows
+ * parameters and scratch. Returns -1 when a size overflows 62 bits or the shard is impossible. */
+struct memory_choice {
+    const struct model_shape *shape;
+    int64_t wanted_chunk, n_decode;
+    bool reference;
+};
+int memory_place(struct plan *p, const struct memory_choice *c, struct err *e);
+
+#endif

@@ -1,0 +1,99 @@
+/* report.c: a plan in words and as JSON. */
+#include "worker/plan/plan.h"
+
+#include <stdio.h>
+#include "api/core/jwrite.h"
+
+static const char *const class_names[PLAN_CLASS_N] = {
+    [PLAN_WEIGHTS] = "weights",     [PLAN_GRADIENTS] = "gradients",
+    [PLAN_OPTIMIZER] = "optimizer", [PLAN_ACTIVATIONS] = "activations",
+    [PLAN_WORKSPACE] = "workspace", [PLAN_RING] = "ring",
+    [PLAN_CACHE] = "cache",         [PLAN_DATA] = "data",
+};
+static const char *const strategy_words[STRATEGY_N] = {"auto", "local", "rsa"};
+static const char *const layout_words[LAYOUT_N] = {"auto", "contiguous", "zigzag"};
+static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
+
+const char *plan_class_name(enum plan_class c)
+{
+    return class_names[c];
+}
+
+char *plan_bytes(char *out, int64_t n)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double v = (double)n;
+    int u = 0;
+    while (v >= 1024 && u < 5) v /= 1024, u++;
+    snprintf(out, 24, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+static void write_memory(struct jwrite *w, const struct plan *p)
+{
+    jwrite_object(w, "memory");
+    jwrite_int(w, "total_bytes", p->arena_size + p->segment_size);
+    jwrite_int(w, "arena_bytes", p->arena_size);
+    jwrite_int(w, "segment_bytes", p->segment_size);
+    jwrite_int(w, "rounding_bytes", p->rounding);
+    if (p->reference_size) jwrite_int(w, "reference_bytes", p->reference_size);
+    jwrite_object(w, "by_class");
+    for (int i = 0; i < PLAN_CLASS_N; i++)
+        if (p->class_size[i]) jwrite_int(w, class_names[i], p->class_size[i]);
+    jwrite_end(w);
+    jwrite_array(w, "by_tensor");
+    for (int i = 0; i < PLAN_ID_N; i++) {
+        const struct plan_item *it = &p->item[i];
+        if (!it->name) continue;
+        jwrite_object(w, NULL);
+        jwrite_str(w, "name", it->name);
+        jwrite_str(w, "class", class_names[it->cls]);
+        jwrite_int(w, "bytes", it->size);
+        if (it->shared) jwrite_bool(w, "inside_work", true);
+        if (it->in_segment) jwrite_bool(w, "in_segment", true);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+static void write_comm(struct jwrite *w, const struct plan *p)
+{
+    jwrite_object(w, "comm");
+    for (int i = 0; i < PURPOSE_N; i++) {
+        const struct comm_count *c = &p->comm[i];
+        if (!c->messages_sent && !c->messages_received) continue;
+        jwrite_object(w, purpose_name(i));
+        jwrite_int(w, "bytes_sent", c->bytes_sent);
+        jwrite_int(w, "bytes_received", c->bytes_received);
+        jwrite_int(w, "messages_sent", c->messages_sent);
+        jwrite_int(w, "messages_received", c->messages_received);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
+int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size)
+{
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "kind", kind_name(spec->kind));
+    jwrite_int(&w, "ranks", p->n_ranks);
+    jwrite_int(&w, "threads", p->n_threads);
+    jwrite_str(&w, "strategy", strategy_words[p->strategy]);
+    jwrite_str(&w, "layout", layout_words[p->layout]);
+    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
+        jwrite_str(&w, "recompute", recompute_words[p->recompute]);
+    jwrite_int(&w, "seq_len", p->S);
+    jwrite_int(&w, "rows_per_rank", p->T);
+    jwrite_int(&w, "loss_chunk_tokens", p->loss_chunk);
+    jwrite_int(&w, "parameters", p->n_params);
+    jwrite_int(&w, "micro_batches", p->micro_batches);
+    jwrite_double(&w, "flops", p->flops);
+    jwrite_str(&w, "reason", p->reason);
+    write_memory(&w, p);
+    write_comm(&w, p);
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}

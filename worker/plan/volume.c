@@ -1,0 +1,98 @@
+#include "worker/plan/volume.h"
+
+#include <assert.h>
+
+enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half for what leaves, half for what arrives */
+
+int64_t volume_slice(int P)
+{
+    return BOUNCE_FLOATS / 2 / P / 16 * 16;
+}
+
+int64_t volume_bounce_size(int P)
+{
+    return P == 1 ? 0 : 2 * P * volume_slice(P) * 4;
+}
+
+int64_t volume_decode_size(int P, int64_t H, int64_t D)
+{
+    return P * H * (D + 2) * 4;
+}
+
+/* Everyone sends and receives the same number of messages of one size. */
+static struct comm_count both(int64_t n_messages, int64_t bytes)
+{
+    return (struct comm_count){bytes, bytes, n_messages, n_messages};
+}
+
+struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D)
+{
+    int64_t n_hops = P - 1;
+    return both(n_hops, n_hops * T * 2 * Hk * D * 4);
+}
+
+struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits)
+{
+    int64_t n_hops = P == 1 ? 0 : rank_bits ? P : P - 1;
+    return both(n_hops, n_hops * T * 2 * Hk * D * 4);
+}
+
+struct comm_count volume_sum_f32(int P, int64_t n)
+{
+    assert(n % (16 * P) == 0);
+    if (P == 1) return both(0, 0);
+    int64_t part = n / P, n_slices = (part + volume_slice(P) - 1) / volume_slice(P);
+    return both(2 * (P - 1) * n_slices, 2 * (P - 1) * part * 4);
+}
+
+struct comm_count volume_sum_small(int P, int n)
+{
+    return both(P - 1, (int64_t)(P - 1) * n * 8);
+}
+
+/* One side's traffic between a root and its P-1 partners; outward: the root sends. */
+static struct comm_count rooted(int P, int64_t size, bool is_root, bool outward)
+{
+    struct comm_count c = {0};
+    if (P == 1) return c;
+    int64_t n_peers = is_root ? P - 1 : 1, slice = volume_bounce_size(P);
+    int64_t n_messages = n_peers * ((size + slice - 1) / slice);
+    if (is_root == outward) {
+        c.bytes_sent = n_peers * size;
+        c.messages_sent = n_messages;
+    } else {
+        c.bytes_received = n_peers * size;
+        c.messages_received = n_messages;
+    }
+    return c;
+}
+
+struct comm_count volume_broadcast(int P, int64_t size, bool is_root)
+{
+    return rooted(P, size, is_root, true);
+}
+
+struct comm_count volume_gather(int P, int64_t size, bool is_root)
+{
+    return rooted(P, size, is_root, false);
+}
+
+struct comm_count volume_decode(int P, int64_t H, int64_t D)
+{
+    return both(P - 1, (P - 1) * H * (D + 2) * 4);
+}
+
+struct comm_count volume_barrier(int P)
+{
+    int n_rounds = 0;
+    while ((1 << n_rounds) < P) n_rounds++;
+    return both(n_rounds, 0);
+}
+
+void volume_add(struct comm_count *sum, struct comm_count v, int64_t times)
+{
+    sum->bytes_sent += times * v.bytes_sent;
+    sum->bytes_received += times * v.bytes_received;
+    sum->messages_sent += times * v.messages_sent;
+    sum->messages_received += times * v.messages_received;
+}

@@ -1,0 +1,155 @@
+#include "worker/rank/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+void link_init(struct link *k, int fd)
+{
+    *k = (struct link){.fd = fd, .rank = -1};
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+/* One packet: header and payload, the payload exactly `size` bytes of `want`. */
+static int receive(struct link *k, enum rank_msg_type want, void *payload, size_t size,
+                   struct err *e)
+{
+    struct rank_msg h = {0};
+    struct iovec iov[2] = {{&h, sizeof h}, {payload, size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    ssize_t got;
+    do got = recvmsg(k->fd, &m, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return err_errno(e, "read from seqgang");
+    if (got == 0) {
+        k->stopped = true;
+        return err_set(e, ERR_PEER, "seqgang closed the connection");
+    }
+    if ((size_t)got < sizeof h || h.abi != RANK_ABI)
+        return err_set(e, ERR_PEER,
+                       "seqgang speaks protocol %u and this seqrank %u: install both together",
+                       (size_t)got < sizeof h ? 0 : h.abi, RANK_ABI);
+    if (h.type == RANK_STOP) {
+        k->stopped = true;
+        return err_set(e, ERR_ABORTED, "stopped before the ring was open");
+    }
+    if (h.type != (uint32_t)want || h.size != size || (size_t)got != sizeof h + size ||
+        (m.msg_flags & MSG_TRUNC))
+        return err_set(e, ERR_PEER, "seqgang sent message %u of %u bytes; want %d of %zu", h.type,
+                       h.size, (int)want, size);
+    return 0;
+}
+
+/* Strings of plain structs end inside their arrays, whoever wrote them. */
+static bool terminated(const char *s, size_t size)
+{
+    return memchr(s, 0, size) != NULL;
+}
+
+static int check_args(const struct rank_args *a, struct err *e)
+{
+    if (a->n_ranks < 1 || a->n_ranks > JOB_MAX_RANKS || a->rank < 0 || a->rank >= a->n_ranks)
+        return err_set(e, ERR_INVALID, "rank %d of %d: want 0 <= rank < ranks <= %d", a->rank,
+                       a->n_ranks, JOB_MAX_RANKS);
+    if (a->task != TASK_PREPARE && a->task != TASK_RUN)
+        return err_set(e, ERR_INVALID, "task %d is unknown", a->task);
+    if (a->n_roots < 0 || a->n_roots > RANK_ROOTS)
+        return err_set(e, ERR_INVALID, "%d roots: want at most %d", a->n_roots, RANK_ROOTS);
+    bool ok = terminated(a->prepared_dir, sizeof a->prepared_dir) &&
+              terminated(a->prepared_id, sizeof a->prepared_id) &&
+              terminated(a->job_dir, sizeof a->job_dir);
+    for (int i = 0; i < a->n_roots; i++) ok = ok && terminated(a->roots[i], sizeof a->roots[i]);
+    if (!ok) return err_set(e, ERR_INVALID, "a path of the arguments has no end");
+    return 0;
+}
+
+int link_receive_order(struct link *k, struct link_order *o, struct err *e)
+{
+    if (receive(k, RANK_ARGS, o, sizeof *o, e)) return -1;
+    if (check_args(&o->args, e)) return -1;
+    if (o->spec.text_used < 1 || o->spec.text_used > SPEC_TEXT_SIZE ||
+        o->spec.text[o->spec.text_used - 1] != 0)
+        return err_set(e, ERR_INVALID, "the job spec's string table is broken");
+    k->rank = o->args.rank;
+    return 0;
+}
+
+int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e)
+{
+    assert(n >= 1 && n <= JOB_MAX_RANKS);
+    if (receive(k, RANK_BLOBS, out, (size_t)n * sizeof *out, e)) return -1;
+    for (int i = 0; i < n; i++)
+        if (out[i].rank != i || out[i].size < 0 || out[i].size > BLOB_SIZE)
+            return err_set(e, ERR_PEER, "blob %d says rank %d, %d bytes: want rank %d", i,
+                           out[i].rank, out[i].size, i);
+    return 0;
+}
+
+bool link_stopped(struct link *k)
+{
+    while (!k->stopped) {
+        struct rank_msg h = {0};
+        ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        /* Closed, broken or STOP. Anything else has no meaning here and is passed over. */
+        if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
+    }
+    return true;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static int transmit(struct link *k, enum rank_msg_type type, const void *a, size_t a_size,
+                    const void *b, size_t b_size, struct err *e)
+{
+    struct rank_msg h = {RANK_ABI, (uint32_t)type, k->rank, (uint32_t)(a_size + b_size)};
+    struct iovec iov[3] = {{&h, sizeof h}, {(void *)a, a_size}, {(void *)b, b_size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 3};
+    ssize_t sent;
+    do sent = sendmsg(k->fd, &m, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0) return err_errno(e, "write to seqgang");
+    return 0;
+}
+
+int link_send_blob(struct link *k, const char *blob, int size, struct err *e)
+{
+    assert(size >= 0 && size <= BLOB_SIZE);
+    return transmit(k, RANK_BLOB, blob, (size_t)size, NULL, 0, e);
+}
+
+int link_send_ready(struct link *k, struct err *e)
+{
+    return transmit(k, RANK_READY, NULL, 0, NULL, 0, e);
+}
+
+int link_send_step(struct link *k, const struct rank_step *s, struct err *e)
+{
+    return transmit(k, RANK_STEP, s, sizeof *s, NULL, 0, e);
+}
+
+int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
+                    struct err *e)
+{
+    struct rank_event ev = {.type = (int32_t)type, .step = step};
+    return transmit(k, RANK_EVENT, &ev, sizeof ev, json, strlen(json), e);
+}
+
+int link_send_result(struct link *k, const char *json, struct err *e)
+{
+    assert(strlen(json) <= RANK_RESULT_SIZE);
+    return transmit(k, RANK_RESULT, json, strlen(json), NULL, 0, e);
+}
+
+void link_send_fail(struct link *k, const struct err *why)
+{
+    struct rank_fail f = {.code = (int32_t)why->code};
+    memcpy(f.field, why->field, sizeof f.field);
+    memcpy(f.text, why->text, sizeof f.text);
+    transmit(k, RANK_FAIL, &f, sizeof f, NULL, 0, NULL);
+}

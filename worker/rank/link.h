@@ -1,0 +1,46 @@
+/* link.h: a rank's end of its conversation with seqgang (protocol: api/core/rank.h).
+ *
+ * One SOCK_SEQPACKET socket, inherited. Receiving blocks only where a rank has nothing else to do
+ * (ARGS, BLOBS); afterwards link_stopped is asked between steps and never blocks. A closed socket
+ * means that seqgang is gone: the same as STOP. */
+#ifndef SEQD_RANK_LINK_H
+#define SEQD_RANK_LINK_H
+
+#include <stdbool.h>
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+struct link {
+    int fd;
+    int rank;     /* -1 until ARGS came */
+    bool stopped; /* STOP was received or the socket closed */
+};
+
+/* What seqgang hands over first: 75 KiB, so the caller keeps it off the stack. */
+struct link_order {
+    struct rank_args args;
+    struct job_spec spec;
+};
+_Static_assert(sizeof(struct link_order) == sizeof(struct rank_args) + sizeof(struct job_spec),
+               "ARGS is the two structs with nothing between them");
+
+void link_init(struct link *k, int fd); /* fd stays the caller's */
+
+/* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
+ * ERR_INVALID when a number in it is out of range. */
+int link_receive_order(struct link *k, struct link_order *o, struct err *e);
+/* Waits for BLOBS; out has room for n and comes back in rank order. Errors as above. */
+int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
+/* True once STOP was received or seqgang is gone. Does not block. */
+bool link_stopped(struct link *k);
+
+int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
+int link_send_ready(struct link *k, struct err *e);
+int link_send_step(struct link *k, const struct rank_step *s, struct err *e);
+int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
+                    struct err *e);
+int link_send_result(struct link *k, const char *json, struct err *e);
+/* The last word of a rank that fails; a socket that is gone is no further error. */
+void link_send_fail(struct link *k, const struct err *why);
+
+#endif

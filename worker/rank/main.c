@@ -1,0 +1,95 @@
+/* seqrank: one rank of one job. Started by seqgang with a socket as fd 3 and the shared segment as
+ * fd 4 (protocol: api/core/rank.h), or by hand to describe a model directory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "api/core/log.h"
+#include "worker/model/hf.h"
+#include "worker/rank/link.h"
+#include "worker/rank/run.h"
+
+static const char usage[] =
+    "usage: seqrank                  one rank: started by seqgang, which passes fds 3 and 4\n"
+    "       seqrank --describe DIR   print the sizes of the model in DIR as JSON\n"
+    "       seqrank --version | --help\n";
+
+static int describe(const char *dir)
+{
+    char json[4096];
+    struct err e = {0};
+    if (hf_describe(dir, json, sizeof json, &e) < 0) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
+}
+
+/* Tests choose an injected fault by name; nothing is compiled in otherwise. */
+static int mutant(void)
+{
+#ifdef SEQD_MUTANTS
+    static const char *const names[MUTANT_N] = {"none",           "grad_over_p",    "stale_kv",
+                                                "hop_off_by_one", "zigzag_swapped", "label_shift",
+                                                "doc_crossed",    "local_position"};
+    const char *want = getenv("SEQD_MUTANT");
+    for (int i = 0; want && i < MUTANT_N; i++)
+        if (!strcmp(want, names[i])) return i;
+#endif
+    return MUTANT_NONE;
+}
+
+/* A rank does not outlive its gang, gains no privilege, and hands its fds to nobody. */
+static int guard(struct err *e)
+{
+    pid_t parent = getppid();
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL)) return err_errno(e, "prctl PR_SET_PDEATHSIG");
+    if (getppid() != parent) return err_set(e, ERR_ABORTED, "seqgang died while this rank started");
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return err_errno(e, "prctl PR_SET_NO_NEW_PRIVS");
+    for (int fd = RANK_SOCKET_FD; fd <= RANK_MEMFD; fd++)
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC))
+            return err_errno(e, "fd %d: seqrank is started by seqgang", fd);
+    return 0;
+}
+
+static int serve(void)
+{
+    struct err e = {0};
+    struct link k;
+    struct link_order *order = NULL;
+    if (guard(&e)) {
+        fprintf(stderr, "seqrank: %s\n%s", e.text, usage);
+        return 2;
+    }
+    link_init(&k, RANK_SOCKET_FD);
+    order = malloc(sizeof *order);
+    int rc = order ? 0 : err_set(&e, ERR_IO, "out of memory");
+    if (!rc) rc = link_receive_order(&k, order, &e);
+    if (!rc) rc = run_job(&k, order, mutant(), &e);
+    if (rc) {
+        log_error("rank.fail", "rank=%d code=%s field=%s text=\"%s\"", k.rank, err_name(e.code),
+                  e.field, e.text);
+        link_send_fail(&k, &e);
+    }
+    free(order);
+    return rc ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    log_init("seqrank");
+    if (argc == 1) return serve();
+    if (argc == 3 && !strcmp(argv[1], "--describe")) return describe(argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        printf("seqrank %s\n", SEQD_VERSION);
+        return 0;
+    }
+    bool help = argc == 2 && !strcmp(argv[1], "--help");
+    fputs(usage, help ? stdout : stderr);
+    return help ? 0 : 2;
+}

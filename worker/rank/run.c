@@ -1,0 +1,232 @@
+#include "worker/rank/run.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "api/core/jwrite.h"
+#include "api/core/log.h"
+#include "api/core/mem.h"
+#include "worker/model/hf.h"
+#include "worker/train/roots.h"
+
+/* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
+ * are found much sooner from outside (the last-operation record); this is the backstop. */
+#define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
+#define PAGE           4096
+
+struct task {
+    enum job_kind kind;
+    bool needs_data;
+    int (*call)(struct run *r, struct err *e);
+};
+
+static const struct task tasks[] = {
+    {JOB_TRAIN, true, task_train},
+    {JOB_SCORE, true, task_score},
+    {JOB_GENERATE, false, task_generate},
+    {JOB_VERIFY, true, task_verify},
+};
+_Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every kind of job has a task");
+
+static const struct task *task_of(int kind)
+{
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++)
+        if ((int)tasks[i].kind == kind) return &tasks[i];
+    return NULL;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+/* Length given as tokens or passes becomes steps, once the data is counted; and then what depends
+ * on it (the warmup). */
+static int derive_steps(struct run *r, struct err *e)
+{
+    struct job_spec *s = r->spec;
+    if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
+    int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
+    if (s->train.tokens > 0)
+        s->train.steps = (s->train.tokens + per_step - 1) / per_step;
+    else
+        s->train.steps = (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) /
+                         batch;
+    if (s->train.steps < 1) s->train.steps = 1;
+    return job_check(s, e);
+}
+
+/* The sizes of a model directory that nobody has described yet. */
+static int open_shape(struct run *r, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    struct job_spec *s = r->spec;
+    const char *path = spec_text(s, s->model.path);
+    if (!*path || s->model.shape.width) return 0;
+    if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
+    if (hf_config_read(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
+    return job_check(s, e);
+}
+
+static int open_data(struct run *r, const struct task *t, struct err *e)
+{
+    if (open_shape(r, e)) return -1;
+    if (r->spec->model.shape.vocab < BYTE_VOCAB)
+        return err_field(e, ERR_INVALID, "model.config.vocab_size",
+                         "vocab_size %lld: the byte tokenizer needs at least %d",
+                         (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
+    if (!t->needs_data) return 0;
+    r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
+    if (!r->data) return -1;
+    return derive_steps(r, e);
+}
+
+static int open_plan(struct run *r, struct err *e)
+{
+    if (plan_make(r->spec, r->args->memory_limit, &r->plan, e)) return -1;
+    if (r->plan.n_ranks != r->args->n_ranks)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "the plan wants %d ranks and %d were started", r->plan.n_ranks,
+                         r->args->n_ranks);
+    r->arena = mmap(NULL, (size_t)r->plan.arena_size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (r->arena == MAP_FAILED) {
+        r->arena = NULL;
+        return err_errno(e, "map an arena of %lld bytes", (long long)r->plan.arena_size);
+    }
+    return 0;
+}
+
+/* The rendezvous: publish a blob, receive everyone's. One rank alone says an empty one. */
+static int open_comm(struct run *r, struct err *e)
+{
+    struct comm_options o = {.rank = r->args->rank,
+                             .n_ranks = r->args->n_ranks,
+                             .memfd = RANK_MEMFD,
+                             .segment_size = r->plan.segment_size,
+                             .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
+                                                   ? r->spec->limits.step_timeout_s * 1000
+                                                   : HOP_TIMEOUT_MS};
+    char blob[BLOB_SIZE];
+    int size = 0, rc = -1, n = r->args->n_ranks;
+    struct rank_blob *blobs = calloc((size_t)n, sizeof *blobs);
+    if (!blobs) return err_set(e, ERR_IO, "out of memory for %d blobs", n);
+    if (n > 1) {
+        r->comm = comm_listen(&o, blob, &size, e);
+        if (!r->comm) goto out;
+    }
+    if (link_send_blob(r->link, blob, size, e)) goto out;
+    if (link_receive_blobs(r->link, blobs, n, e)) goto out;
+    if (n > 1) {
+        if (comm_connect(r->comm, blobs, n, e)) goto out;
+        r->segment = comm_segment(r->comm);
+    }
+    rc = 0;
+out:
+    free(blobs);
+    return rc;
+}
+
+static int open_backend(struct run *r, struct err *e)
+{
+    const char *device = spec_text(r->spec, r->spec->resources.device);
+    struct be_options o = {.device = device,
+                           .n_threads = r->plan.n_threads,
+                           .scratch = (char *)r->arena + r->plan.item[PLAN_SCRATCH].offset};
+    r->be = be_open(&o, e);
+    return r->be ? 0 : -1;
+}
+
+static void run_close(struct run *r)
+{
+    be_close(r->be);
+    comm_close(r->comm);
+    if (r->arena) munmap(r->arena, (size_t)r->plan.arena_size);
+    data_close(r->data);
+}
+
+int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
+{
+    struct run *r = calloc(1, sizeof *r);
+    const struct task *t = task_of(o->spec.kind);
+    int rc = -1;
+    if (!r) return err_set(e, ERR_IO, "out of memory");
+    *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec, .mutant = mutant};
+    for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
+    if (o->args.task == TASK_PREPARE) {
+        rc = task_prepare(r, e);
+        goto out;
+    }
+    if (!t) {
+        err_field(e, ERR_INVALID, "kind", "kind %d is unknown", o->spec.kind);
+        goto out;
+    }
+    if (open_data(r, t, e) || open_plan(r, e) || open_comm(r, e) || open_backend(r, e) ||
+        link_send_ready(k, e))
+        goto out;
+    log_info("rank.ready", "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s",
+             (long long)o->args.job, (long long)o->args.epoch, kind_name(o->spec.kind),
+             o->args.rank, o->args.n_ranks, r->plan.n_threads, r->be->isa);
+    rc = t->call(r, e);
+out:
+    run_close(r);
+    free(r);
+    return rc;
+}
+
+/* ---- shared ----------------------------------------------------------------------------------- */
+
+bool run_first(const struct run *r)
+{
+    return r->args->rank == 0;
+}
+
+bool run_stopped(void *run)
+{
+    return link_stopped(((struct run *)run)->link);
+}
+
+void run_model_options(struct run *r, struct model_options *o)
+{
+    *o = (struct model_options){.shape = &r->spec->model.shape,
+                                .plan = &r->plan,
+                                .arena = r->arena,
+                                .segment = r->segment,
+                                .be = r->be,
+                                .comm = r->comm,
+                                .rank = r->args->rank,
+                                .n_ranks = r->args->n_ranks,
+                                .mutant = r->mutant};
+}
+
+int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e)
+{
+    char json[512];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "name", a->name);
+    jwrite_int(&w, "size", a->size);
+    jwrite_str(&w, "sha256", a->sha256);
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
+}
+
+int64_t run_memory_high(const struct model *m, int64_t more)
+{
+    return mem_round(mem_round(m->arena_end, PAGE) + more, PAGE) + mem_round(m->segment_end, PAGE);
+}
+
+void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    jwrite_str(w, "ledger", ledger_equal ? "equal" : "differs");
+    jwrite_object(w, "memory");
+    jwrite_int(w, "planned", r->plan.arena_size + r->plan.segment_size);
+    jwrite_int(w, "high", high);
+    jwrite_int(w, "peak_rss", (int64_t)u.ru_maxrss * 1024);
+    jwrite_end(w);
+}

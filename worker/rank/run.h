@@ -1,0 +1,57 @@
+/* run.h: one rank of one job: everything it holds open, and its tasks.
+ *
+ *   run_job     ARGS -> prepare, or: plan, comm (BLOB, BLOBS), backend, READY, then by kind
+ *
+ * A task is a row of the table in run.c. Rank 0 reports; all ranks take part. Opened once, in this
+ * order, closed in reverse: data, plan, comm, arena, backend. */
+#ifndef SEQD_RANK_RUN_H
+#define SEQD_RANK_RUN_H
+
+#include "kernels/backend.h"
+#include "worker/comm/comm.h"
+#include "worker/plan/plan.h"
+#include "worker/rank/link.h"
+#include "worker/train/artifact.h"
+#include "worker/train/data.h"
+#include "worker/train/infer.h"
+
+struct run {
+    struct link *link;
+    const struct rank_args *args;
+    struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
+    const char *roots[RANK_ROOTS];
+    struct data *data; /* NULL for generate */
+    struct plan plan;
+    void *arena;       /* plan.arena_size zeroed bytes */
+    struct comm *comm; /* NULL for one rank */
+    void *segment;     /* NULL for one rank */
+    struct be *be;
+    int mutant; /* tests only: enum sp_mutant */
+};
+
+/* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
+ * as FAIL. */
+int run_job(struct link *k, struct link_order *o, int mutant, struct err *e);
+
+/* ---- tasks (task_*.c): a result is sent by rank 0 --------------------------------------------- */
+
+int task_prepare(struct run *r, struct err *e);
+int task_train(struct run *r, struct err *e);
+int task_score(struct run *r, struct err *e);
+int task_generate(struct run *r, struct err *e);
+int task_verify(struct run *r, struct err *e);
+
+/* ---- what tasks share -------------------------------------------------------------------------- */
+
+bool run_first(const struct run *r);                            /* rank 0 */
+bool run_stopped(void *run);                                    /* STOP came or seqgang is gone */
+void run_model_options(struct run *r, struct model_options *o); /* returns 0 */
+int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
+struct jwrite;
+/* "ledger" and "memory" of a RESULT. high: bytes that were placed, from run_memory_high. */
+void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high);
+/* Arena and segment up to the last byte the model placed, in whole pages; more: bytes behind that
+ * in the arena. */
+int64_t run_memory_high(const struct model *m, int64_t more);
+
+#endif

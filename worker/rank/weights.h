@@ -1,0 +1,25 @@
+/* weights.h: where a job's weights come from. Rank 0 decides and reads; the others get the same bytes
+ * over the ring, so that they agree even if files change meanwhile or lie where they cannot see
+ * them. In this order:
+ *
+ *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
+ *           checkpoint.resume's directory, then model.path, then random
+ *   others  model.path, then random (verify only) */
+#ifndef SEQD_RANK_WEIGHTS_H
+#define SEQD_RANK_WEIGHTS_H
+
+#include "worker/model/model.h"
+#include "worker/rank/run.h"
+#include "worker/train/ckpt.h"
+
+struct weights_start {
+    struct ckpt_state state; /* zero unless resumed; the same on every rank */
+    struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
+};
+
+/* Fills m->params and, when train, a->m and a->v. Collective. fails: ERR_CONFLICT when a checkpoint
+ * belongs to another job or other data; the errors of hf_load and ckpt_load. */
+int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
+                 struct weights_start *out, struct err *e);
+
+#endif

@@ -1,0 +1,178 @@
+#include "worker/sp/block.h"
+
+#include <assert.h>
+#include <math.h>
+
+struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv)
+{
+    struct block b = {.kv = kv, .dkv = dkv};
+    int where = owner;
+#ifdef SEQD_MUTANTS
+    int P = sp->shard.P;
+    if (sp->mutant == MUTANT_HOP_OFF_BY_ONE && owner != sp->shard.r) where = (owner + 1) % P;
+#endif
+    struct shard sh = shard_of(&sp->shard, where);
+    for (int i = 0; i < sh.n_segs; i++) b.pos[i] = sh.pos[i];
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_ZIGZAG_SWAPPED && owner != sp->shard.r && sh.n_segs == 2) {
+        b.pos[0] = sh.pos[1];
+        b.pos[1] = sh.pos[0];
+    }
+#endif
+    return b;
+}
+
+struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi)
+{
+    struct block_view v;
+    int64_t n = sp->shard.seg_len;
+    for (int c = 0; c < sp->shard.n_segs; c++) {
+        v.lo[c] = INT64_MAX;
+        v.hi[c] = INT64_MIN;
+        for (int64_t i = c * n; i < (c + 1) * n; i++) {
+            if (lo[i] >= hi[i]) continue;
+            if (lo[i] < v.lo[c]) v.lo[c] = lo[i];
+            if (hi[i] > v.hi[c]) v.hi[c] = hi[i];
+        }
+    }
+    return v;
+}
+
+/* Does the pair (query segment c, key segment g of b) belong to this half, and does anyone see? */
+static bool pair_wanted(const struct sp *sp, const struct block *b, const struct block_view *v,
+                        int c, int g, bool later)
+{
+    int64_t k0 = b->pos[g], k1 = k0 + sp->shard.seg_len;
+    return (k0 > sp->shard.pos[c]) == later && v->lo[c] < k1 && v->hi[c] > k0;
+}
+
+/* ---- whole tensors --------------------------------------------------------------------------- */
+
+static float *row(struct tensor t, int64_t i)
+{
+    return (float *)t.data + i * t.ld;
+}
+
+void block_zero(struct sp *sp, struct tensor t)
+{
+    if (t.ld == t.cols) {
+        sp->be->ops->fill(sp->be, t.data, t.rows * t.cols, 0);
+        return;
+    }
+    for (int64_t i = 0; i < t.rows; i++) sp->be->ops->fill(sp->be, row(t, i), t.cols, 0);
+}
+
+void block_copy(struct sp *sp, struct tensor dst, struct tensor src)
+{
+    assert(dst.rows == src.rows && dst.cols == src.cols);
+    bool whole = dst.ld == dst.cols && src.ld == src.cols;
+    int64_t n = whole ? 1 : dst.rows, size = (whole ? dst.rows : 1) * dst.cols * 4;
+    for (int64_t i = 0; i < n; i++) sp->be->ops->copy(sp->be, row(dst, i), row(src, i), size);
+}
+
+void block_add(struct sp *sp, struct tensor dst, struct tensor src)
+{
+    assert(dst.rows == src.rows && dst.cols == src.cols);
+    bool whole = dst.ld == dst.cols && src.ld == src.cols;
+    int64_t n = whole ? 1 : dst.rows, len = (whole ? dst.rows : 1) * dst.cols;
+    for (int64_t i = 0; i < n; i++)
+        sp->be->ops->add(sp->be, &(struct add_args){.y = row(dst, i), .x = row(src, i), .n = len});
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a)
+{
+    int64_t n = sp->shape.n_heads * sp->shard.T;
+    block_zero(sp, a->o);
+    sp->be->ops->fill(sp->be, sp->buf.m, n, -INFINITY);
+    sp->be->ops->fill(sp->be, a->lse, n, 0);
+}
+
+static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct block *b, int c,
+                     int g)
+{
+    int64_t n = sp->shard.seg_len, q0 = c * n;
+    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){
+                                      .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
+                                      .kv = tensor_sub(b->kv, g * n, n, 0, b->kv.cols),
+                                      .o = tensor_sub(a->o, q0, n, 0, a->o.cols),
+                                      .m = sp->buf.m + q0,
+                                      .l = a->lse + q0,
+                                      .ml_ld = sp->shard.T,
+                                      .lo = a->lo + q0,
+                                      .hi = a->hi + q0,
+                                      .kv_pos = b->pos[g],
+                                      .n_heads = sp->shape.n_heads,
+                                      .n_kv_heads = sp->shape.n_kv_heads,
+                                      .head_dim = sp->shape.head_dim,
+                                      .scale = sp->shape.scale,
+                                  });
+}
+
+void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
+               const struct block_view *v, bool later)
+{
+    for (int g = sp->shard.n_segs - 1; g >= 0; g--)
+        for (int c = 0; c < sp->shard.n_segs; c++)
+            if (pair_wanted(sp, b, v, c, g, later)) fwd_pair(sp, a, b, c, g);
+}
+
+void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    int64_t T = sp->shard.T;
+    sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = a->o,
+                                                                .m = sp->buf.m,
+                                                                .l = a->lse,
+                                                                .ml_ld = T,
+                                                                .n_heads = s->n_heads,
+                                                                .head_dim = s->head_dim});
+    sp->be->ops->copy(sp->be, a->lse, sp->buf.m, s->n_heads * T * 4); /* m has become lse */
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a)
+{
+    block_zero(sp, a->dq);
+    sp->be->ops->attn_delta(sp->be, &(struct attn_delta_args){.o = a->o,
+                                                              .d_o = a->d_o,
+                                                              .delta = sp->buf.delta,
+                                                              .ld = sp->shard.T,
+                                                              .n_heads = sp->shape.n_heads,
+                                                              .head_dim = sp->shape.head_dim});
+}
+
+static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct block *b, int c,
+                     int g)
+{
+    int64_t n = sp->shard.seg_len, q0 = c * n;
+    sp->be->ops->attn_bwd(sp->be, &(struct attn_bwd_args){
+                                      .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
+                                      .kv = tensor_sub(b->kv, g * n, n, 0, b->kv.cols),
+                                      .d_o = tensor_sub(a->d_o, q0, n, 0, a->d_o.cols),
+                                      .dq = tensor_sub(a->dq, q0, n, 0, a->dq.cols),
+                                      .dkv = tensor_sub(b->dkv, g * n, n, 0, b->dkv.cols),
+                                      .lse = a->lse + q0,
+                                      .delta = sp->buf.delta + q0,
+                                      .ml_ld = sp->shard.T,
+                                      .lo = a->lo + q0,
+                                      .hi = a->hi + q0,
+                                      .kv_pos = b->pos[g],
+                                      .n_heads = sp->shape.n_heads,
+                                      .n_kv_heads = sp->shape.n_kv_heads,
+                                      .head_dim = sp->shape.head_dim,
+                                      .scale = sp->shape.scale,
+                                  });
+}
+
+/* Keys descending outside, queries ascending inside: each dq gets its keys in the order of the
+ * forward, each dkv its queries ascending. */
+void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
+               const struct block_view *v, bool later)
+{
+    for (int g = sp->shard.n_segs - 1; g >= 0; g--)
+        for (int c = 0; c < sp->shard.n_segs; c++)
+            if (pair_wanted(sp, b, v, c, g, later)) bwd_pair(sp, a, b, c, g);
+}

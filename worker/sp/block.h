@@ -1,0 +1,45 @@
+/* block.h: one rank's keys and values, seen by this rank's queries: what a ring step computes.
+ *
+ * A block is what one rank owns: [T, 2*Hk*D] rows in n_segs segments, each with its global
+ * position. Work is done pair by pair, a query segment against a key segment, in the order that
+ * sp.h documents. "later" splits it: false takes the key segments at or before the query segment,
+ * descending; true those after it, descending. A ring takes its own block's later half last of all.
+ * Pairs in which no query sees any key are skipped. */
+#ifndef SEQD_SP_BLOCK_H
+#define SEQD_SP_BLOCK_H
+
+#include "worker/sp/sp.h"
+
+struct block {
+    struct tensor kv;
+    struct tensor dkv; /* backward: where its gradient is summed */
+    int64_t pos[SHARD_SEGS];
+};
+
+/* The global keys that a query segment sees lie within [lo, hi): one pass over the rows per call.
+ */
+struct block_view {
+    int64_t lo[SHARD_SEGS], hi[SHARD_SEGS];
+};
+
+struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
+struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi);
+
+/* Forward: o, m and the running sum (in lse) start at nothing, blocks are added, then normalised.
+ */
+void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
+void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
+               const struct block_view *v, bool later);
+void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a);
+
+/* Backward: dq = 0 and delta; then blocks are added into dq and into their own dkv. */
+void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
+void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
+               const struct block_view *v, bool later);
+
+/* Whole tensors of equal shape, row by row where they are windows of wider ones. */
+void block_zero(struct sp *sp, struct tensor t);
+void block_copy(struct sp *sp, struct tensor dst, struct tensor src);
+void block_add(struct sp *sp, struct tensor dst, struct tensor src);
+
+#endif

@@ -1,0 +1,34 @@
+/* One rank that holds the whole sequence: the reference of every other strategy. */
+#include <assert.h>
+#include "worker/sp/block.h"
+
+static int local_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
+{
+    assert(sp->shard.P == 1);
+    struct block own = block_of(sp, 0, a->kv, (struct tensor){0});
+    struct block_view view = block_view(sp, a->lo, a->hi);
+    block_fwd_start(sp, a);
+    block_fwd(sp, a, &own, &view, false);
+    block_fwd(sp, a, &own, &view, true);
+    block_fwd_finish(sp, a);
+    return 0;
+}
+
+static int local_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
+{
+    assert(sp->shard.P == 1);
+    struct block own = block_of(sp, 0, a->kv, a->dkv);
+    struct block_view view = block_view(sp, a->lo, a->hi);
+    block_bwd_start(sp, a);
+    block_zero(sp, a->dkv);
+    block_bwd(sp, a, &own, &view, false);
+    block_bwd(sp, a, &own, &view, true);
+    return 0;
+}
+
+const struct sp_ops sp_local = {
+    .name = "local",
+    .attn_fwd = local_attn_fwd,
+    .attn_bwd = local_attn_bwd,
+    .attn_decode = sp_attn_decode,
+};

@@ -1,0 +1,178 @@
+/* Ring Self-Attention (2105.13120) in its blockwise form (2310.01889).
+ *
+ * Step i: rank r computes with the block of rank r-i, while that block already travels on to r+1.
+ *
+ *   KV     P-1 hops forward, P-1 hops backward. kv[0] is sent first and holds the own block; from
+ *          then on kv[0] and kv[1] take turns: one is computed with and sent, one is arriving.
+ *   dKV_j  meets KV_j at every rank, so it moves one hop after each step's computation:
+ *            run    the owner's own part stays with it; a zeroed dKV_j sets out from rank j+1,
+ *                   makes P-1 hops and is added to the own part at home
+ *            ranks  it sets out from its owner with the own part and makes P hops; so its sum goes
+ *                   over query segments in one order, whatever P is
+ *          dkv[0] and dkv[1] take turns in the same way.
+ *
+ * Both directions of a hop are one ticket, posted before the computation it hides behind. */
+#include <assert.h>
+#include "worker/sp/block.h"
+
+struct ring { /* one traversal */
+    struct sp *sp;
+    int P, r;
+    struct comm_ticket kv, dkv;
+    int dkv_at; /* which of dkv[2] belongs to the block now visiting */
+};
+
+static struct ring ring_of(struct sp *sp)
+{
+    assert(sp->rank_bits == sp->shard.rank_bits && (sp->comm || sp->shard.P == 1));
+    return (struct ring){.sp = sp, .P = sp->shard.P, .r = sp->shard.r, .kv = {-1}, .dkv = {-1}};
+}
+
+static struct tensor buffer(const struct sp *sp, float *data)
+{
+    int64_t cols = 2 * sp->shape.n_kv_heads * sp->shape.head_dim;
+    return tensor_f32(data, sp->shard.T, cols, cols);
+}
+
+/* Posts one hop: `from` goes to the next rank, `to` fills from the one before. */
+static int hop_post(struct ring *g, enum comm_channel channel, const float *from, float *to,
+                    int hop, struct err *e)
+{
+    struct sp *sp = g->sp;
+    struct tensor t = buffer(sp, to);
+    struct comm_xfer x = {
+        .purpose = channel == CHANNEL_KV ? PURPOSE_RING_KV : PURPOSE_RING_DKV,
+        .channel = channel,
+        .send_to = (g->r + 1) % g->P,
+        .recv_from = (g->r + g->P - 1) % g->P,
+        .send = from,
+        .recv = to,
+        .send_size = t.rows * t.cols * 4,
+        .recv_size = t.rows * t.cols * 4,
+    };
+    comm_where(sp->comm)->hop = hop;
+    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
+    return comm_sendrecv(sp->comm, &x, channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
+}
+
+/* The own block sets out. */
+static int kv_start(struct ring *g, struct tensor own, struct err *e)
+{
+    float **kv = g->sp->buf.kv;
+    if (g->P == 1) return 0;
+    block_copy(g->sp, buffer(g->sp, kv[0]), own);
+    return hop_post(g, CHANNEL_KV, kv[0], kv[1], 1, e);
+}
+
+/* Step i's block has arrived; it travels on unless this was the last step. */
+static int kv_next(struct ring *g, int i, struct err *e)
+{
+    float **kv = g->sp->buf.kv;
+    if (comm_wait(g->sp->comm, &g->kv, e)) return -1;
+    return i < g->P - 1 ? hop_post(g, CHANNEL_KV, kv[i & 1], kv[!(i & 1)], i + 1, e) : 0;
+}
+
+/* The block that is here at step i. Its keys lie in kv[i & 1]. */
+static struct block visitor(const struct ring *g, int i, float *dkv)
+{
+    const struct sp *sp = g->sp;
+    int owner = (g->r - i + g->P) % g->P;
+    return block_of(sp, owner, buffer(sp, sp->buf.kv[i & 1]), buffer(sp, dkv));
+}
+
+static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
+{
+    struct ring g = ring_of(sp);
+    struct block own = block_of(sp, g.r, a->kv, (struct tensor){0});
+    struct block_view view = block_view(sp, a->lo, a->hi);
+    if (kv_start(&g, a->kv, e)) return -1;
+    block_fwd_start(sp, a);
+    block_fwd(sp, a, &own, &view, false);
+    for (int i = 1; i < g.P; i++) {
+        if (kv_next(&g, i, e)) return -1;
+        struct block b = visitor(&g, i, NULL);
+        block_fwd(sp, a, &b, &view, false);
+        block_fwd(sp, a, &b, &view, true);
+    }
+    block_fwd(sp, a, &own, &view, true);
+    block_fwd_finish(sp, a);
+    if (sp->comm) comm_where(sp->comm)->hop = -1;
+    return 0;
+}
+
+static int dkv_send(struct ring *g, int hop, struct err *e)
+{
+    float **dkv = g->sp->buf.dkv;
+    int from = g->dkv_at;
+    g->dkv_at = !from;
+    return hop_post(g, CHANNEL_DKV, dkv[from], dkv[!from], hop, e);
+}
+
+/* One step with a visiting block: its gradient arrives (or is born here, in "run" at step 1), is
+ * added to and sent on. */
+static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
+                    int i, struct err *e)
+{
+    struct sp *sp = g->sp;
+    if (kv_next(g, i, e)) return -1;
+    if (i == 1 && !sp->rank_bits)
+        block_zero(sp, buffer(sp, sp->buf.dkv[g->dkv_at]));
+    else if (comm_wait(sp->comm, &g->dkv, e))
+        return -1;
+    struct block b = visitor(g, i, sp->buf.dkv[g->dkv_at]);
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_STALE_KV) b.kv = a->kv;
+#endif
+    block_bwd(sp, a, &b, view, false);
+    block_bwd(sp, a, &b, view, true);
+    return dkv_send(g, i + 1, e);
+}
+
+#ifdef SEQD_MUTANTS
+static void scale_tensor(struct tensor t, float by)
+{
+    for (int64_t i = 0; i < t.rows; i++)
+        for (int64_t j = 0; j < t.cols; j++) ((float *)t.data)[i * t.ld + j] *= by;
+}
+#endif
+
+static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
+{
+    struct ring g = ring_of(sp);
+    struct block own = block_of(sp, g.r, a->kv, a->dkv);
+    struct block_view view = block_view(sp, a->lo, a->hi);
+    bool sets_out = sp->rank_bits && g.P > 1; /* the own part of dKV travels, too */
+    if (kv_start(&g, a->kv, e)) return -1;
+    block_bwd_start(sp, a);
+    if (sets_out) own.dkv = buffer(sp, sp->buf.dkv[0]);
+    block_zero(sp, own.dkv);
+    block_bwd(sp, a, &own, &view, false);
+    if (sets_out && dkv_send(&g, 1, e)) return -1;
+    for (int i = 1; i < g.P; i++)
+        if (bwd_step(&g, a, &view, i, e)) return -1;
+    if (g.P > 1) {
+        if (comm_wait(sp->comm, &g.dkv, e)) return -1;
+        struct tensor home = buffer(sp, sp->buf.dkv[g.dkv_at]);
+        if (sets_out)
+            block_copy(sp, a->dkv, home);
+        else
+            block_add(sp, a->dkv, home);
+    }
+    own.dkv = a->dkv;
+    block_bwd(sp, a, &own, &view, true);
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_GRAD_OVER_P) {
+        scale_tensor(a->dq, 1.0f / (float)g.P);
+        scale_tensor(a->dkv, 1.0f / (float)g.P);
+    }
+#endif
+    if (sp->comm) comm_where(sp->comm)->hop = -1;
+    return 0;
+}
+
+const struct sp_ops sp_rsa = {
+    .name = "rsa",
+    .attn_fwd = rsa_attn_fwd,
+    .attn_bwd = rsa_attn_bwd,
+    .attn_decode = sp_attn_decode,
+};

@@ -1,0 +1,108 @@
+#include "worker/sp/sp.h"
+
+#include <assert.h>
+#include <math.h>
+
+static const struct sp_ops *const sp_table[STRATEGY_N] = {
+    [STRATEGY_LOCAL] = &sp_local,
+    [STRATEGY_RSA] = &sp_rsa,
+};
+
+const struct sp_ops *sp_find(enum strategy_id id)
+{
+    return id >= 0 && id < STRATEGY_N ? sp_table[id] : NULL;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+/* One rank's partial result: the sums over its own keys, not normalised. */
+struct partial {
+    float *o, *m, *l; /* [H*D], [H], [H], one after the other */
+};
+
+static int64_t partial_count(const struct sp *sp)
+{
+    return sp->shape.n_heads * (sp->shape.head_dim + 2);
+}
+
+static struct partial partial_of(const struct sp *sp, int rank)
+{
+    float *o = sp->buf.part + rank * partial_count(sp);
+    float *m = o + sp->shape.n_heads * sp->shape.head_dim;
+    return (struct partial){o, m, m + sp->shape.n_heads};
+}
+
+/* This rank's keys all lie before the new token: it sees every one of its n_rows. */
+static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
+    sp->be->ops->fill(sp->be, own.o, width, 0);
+    sp->be->ops->fill(sp->be, own.m, s->n_heads, -INFINITY);
+    sp->be->ops->fill(sp->be, own.l, s->n_heads, 0);
+    if (!a->kv.rows) return;
+    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
+                                                          .kv = a->kv,
+                                                          .o = tensor_f32(own.o, 1, width, width),
+                                                          .m = own.m,
+                                                          .l = own.l,
+                                                          .ml_ld = 1,
+                                                          .lo = &lo,
+                                                          .hi = &hi,
+                                                          .kv_pos = 0,
+                                                          .n_heads = s->n_heads,
+                                                          .n_kv_heads = s->n_kv_heads,
+                                                          .head_dim = s->head_dim,
+                                                          .scale = s->scale});
+}
+
+static int decode_gather(struct sp *sp, struct err *e)
+{
+    int P = sp->shard.P, r = sp->shard.r;
+    int64_t size = partial_count(sp) * 4;
+    struct comm_ticket t[JOB_MAX_RANKS];
+    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
+    for (int k = 1; k < P; k++) {
+        int to = (r + k) % P, from = (r - k + P) % P;
+        struct comm_xfer x = {.purpose = PURPOSE_DECODE,
+                              .channel = CHANNEL_COLL,
+                              .send_to = to,
+                              .recv_from = from,
+                              .send = partial_of(sp, r).o,
+                              .recv = partial_of(sp, from).o,
+                              .send_size = size,
+                              .recv_size = size};
+        if (comm_sendrecv(sp->comm, &x, &t[k], e)) return -1;
+    }
+    for (int k = 1; k < P; k++)
+        if (comm_wait(sp->comm, &t[k], e)) return -1;
+    return 0;
+}
+
+/* Head h of the merged o, in rank order; a rank without keys has m = -inf and weighs exp(-inf) = 0.
+ * With no key anywhere o is 0. Runs on the host, over P*H*D floats. */
+static void decode_merge(const struct sp *sp, int64_t h, float *o)
+{
+    int64_t D = sp->shape.head_dim;
+    float m = -INFINITY, l = 0;
+    for (int q = 0; q < sp->shard.P; q++) m = fmaxf(m, partial_of(sp, q).m[h]);
+    for (int64_t j = 0; j < D; j++) o[j] = 0;
+    if (m == -INFINITY) return;
+    for (int q = 0; q < sp->shard.P; q++) {
+        struct partial p = partial_of(sp, q);
+        float w = expf(p.m[h] - m);
+        l += w * p.l[h];
+        for (int64_t j = 0; j < D; j++) o[j] += w * p.o[h * D + j];
+    }
+    for (int64_t j = 0; j < D; j++) o[j] /= l;
+}
+
+int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
+{
+    assert(a->q.rows == 1 && a->o.rows == 1);
+    decode_own(sp, a, partial_of(sp, sp->shard.r));
+    if (sp->shard.P > 1 && decode_gather(sp, e)) return -1;
+    for (int64_t h = 0; h < sp->shape.n_heads; h++)
+        decode_merge(sp, h, (float *)a->o.data + h * sp->shape.head_dim);
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* artifact.h: a result file of a job, complete or not there at all.
+ *
+ * Written as DIR/artifacts/NAME.tmp, then fsync, rename, fsync of the directory; its SHA-256 is
+ * taken over the bytes as they are written. A file of the same name from an earlier attempt is
+ * replaced. */
+#ifndef SEQD_TRAIN_ARTIFACT_H
+#define SEQD_TRAIN_ARTIFACT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/file.h"
+
+#define ARTIFACT_NAME 64
+
+struct artifact_done { /* what EV_ARTIFACT says */
+    char name[ARTIFACT_NAME];
+    char path[FILE_PATH_SIZE];
+    char sha256[SHA256_HEX];
+    int64_t size;
+};
+
+struct artifact { /* {0}: closed */
+    bool open;
+    struct file_out file;
+    struct artifact_done done;
+};
+
+/* name: a plain file name. Makes DIR/artifacts when it is missing. */
+int artifact_open(struct artifact *a, const char *job_dir, const char *name, struct err *e);
+int artifact_write(struct artifact *a, const void *data, size_t size, struct err *e);
+/* Makes it visible. After a failure the temporary file is gone. */
+int artifact_finish(struct artifact *a, struct err *e);
+/* Removes an unfinished one; harmless otherwise. */
+void artifact_drop(struct artifact *a);
+
+/* For a file that somebody else writes and renames: DIR/artifacts/NAME into done->path, making the
+ * directory; and afterwards its digest and size. */
+int artifact_path(const char *job_dir, const char *name, struct artifact_done *done, struct err *e);
+int artifact_describe(struct artifact_done *done, struct err *e);
+
+#endif

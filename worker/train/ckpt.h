@@ -1,0 +1,88 @@
+/* ckpt.h: checkpoints: everything that training needs to go on, in global coordinates.
+ *
+ *   <job_dir>/checkpoints/step-00000500/
+ *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path
+ *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors
+ *     train_state.json    struct ckpt_state
+ *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
+ *
+ * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced,
+ * MANIFEST.json last, the directories fsynced, then one rename to the final name and an fsync of
+ * checkpoints/. So a directory under its final name is complete unless a disk lied, and ckpt_load
+ * checks every digest anyway. If the final name exists already: valid, it wins and ours is dropped
+ * (another epoch was faster; same step, same bits); invalid, it is moved aside to step-N.bad.
+ *
+ * No rank number appears in anything that is saved; rank 0 writes. Checkpointing is not a step: it
+ * may allocate, at most a few MiB, independent of the model's size. */
+#ifndef SEQD_TRAIN_CKPT_H
+#define SEQD_TRAIN_CKPT_H
+
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "api/core/sha256.h"
+
+#define CKPT_PATH_SIZE 1280
+
+struct ckpt_state {
+    int64_t step; /* optimizer steps done; the next one is step + 1 */
+    int64_t tokens_seen;
+    int64_t next_sample; /* data cursor: global sample number of the next step's first sample */
+    int64_t seed;
+    int64_t adam_t;               /* steps the moments have seen */
+    double lr;                    /* of the last step; informational, lr is a function of step */
+    double loss;                  /* of the last step; informational */
+    char data_id[80];             /* prepared data the cursor counts in */
+    char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
+    int32_t n_ranks;              /* informational */
+    int32_t layout;               /* informational: enum layout_id */
+};
+
+/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). */
+struct ckpt_arrays {
+    float *params, *m, *v;
+};
+
+struct ckpt_info {
+    char path[CKPT_PATH_SIZE]; /* the step directory */
+    int64_t step, epoch;
+    int64_t size;                    /* bytes of all files */
+    char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_weights_digest */
+};
+
+/* Writes, fsyncs and renames one checkpoint. info may be NULL.
+ * fails: ERR_IO naming the file (ENOSPC included); the .tmp directory is then removed, and older
+ * checkpoints are untouched. */
+int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
+              const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
+              struct err *e);
+
+/* The newest directory under job_dir/checkpoints whose manifest and digests hold; those that do not
+ * are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1 error. */
+int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
+
+/* Checks manifest, sizes and digests of a step directory. fails: ERR_CORRUPT or ERR_NOT_FOUND
+ * naming the file and what is wrong with it. */
+int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
+
+/* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
+ * Arrays that are NULL are not read. s may be NULL. */
+int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
+              struct ckpt_state *s, struct err *e);
+
+/* The state alone, digest-checked: for ranks that receive the arrays by broadcast. */
+int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
+
+/* Removes all but the newest `keep` (at least 1) complete step directories, and .tmp directories of
+ * epochs before `epoch`. Completeness here is manifest and sizes; the newest complete one is never
+ * removed, nor is anything newer than it. */
+int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e);
+
+/* Digest of the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
+ * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the
+ * data, whose identity is data_id. */
+void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
+
+/* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}. Length, or -1. */
+int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size);
+
+#endif

@@ -1,0 +1,40 @@
+#include "worker/train/roots.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool beneath(const char *real_root, const char *real)
+{
+    size_t n = strlen(real_root);
+    if (n == 1) return true; /* "/" */
+    return !strncmp(real, real_root, n) && (real[n] == 0 || real[n] == '/');
+}
+
+int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
+                    char out[RANK_PATH_SIZE], struct err *e)
+{
+    char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX];
+    bool exists = false;
+    for (int i = 0; i < n_roots; i++) {
+        struct stat st;
+        snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
+                 path[0] == '/' ? "" : "/", path);
+        if (!realpath(roots[i], real_root) || !realpath(joined, real)) continue;
+        exists = true;
+        if (!beneath(real_root, real)) continue;
+        if (stat(real, &st) || !S_ISDIR(st.st_mode))
+            return err_field(e, ERR_INVALID, field, "%s is not a directory", path);
+        if (strlen(real) >= RANK_PATH_SIZE)
+            return err_field(e, ERR_TOO_LARGE, field, "a path may have %d bytes",
+                             RANK_PATH_SIZE - 1);
+        memcpy(out, real, strlen(real) + 1);
+        return 0;
+    }
+    if (!exists) return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node", path);
+    return err_field(e, ERR_INVALID, field, "%s lies beneath none of the node's %d roots", path,
+                     n_roots);
+}

@@ -1,0 +1,15 @@
+/* roots.h: directories that a job names (model.path, checkpoint.resume) lie beneath a configured
+ * root, after every symbolic link is followed. Files are source.h's business. */
+#ifndef SEQD_TRAIN_ROOTS_H
+#define SEQD_TRAIN_ROOTS_H
+
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+/* The canonical path of directory `path` (absolute, or relative to the first root that has it) into
+ * out. field: the job-spec path for errors. fails: ERR_INVALID (beneath no root, not a directory),
+ * ERR_NOT_FOUND. */
+int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
+                    char out[RANK_PATH_SIZE], struct err *e);
+
+#endif

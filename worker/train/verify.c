@@ -1,0 +1,361 @@
+#include "worker/train/verify.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core/jwrite.h"
+#include "worker/comm/ledger.h"
+#include "worker/model/hf.h"
+
+/* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
+#define GATHER_SIZE ((int64_t)4 << 20)
+
+/* ---- the ranks' side: as in training ---------------------------------------------------------- */
+
+static int run_ranks(const struct verify_args *a, struct verify *v, struct err *e)
+{
+    struct model *m = a->model;
+    struct batch_options bo = {.seq_len = m->plan->S,
+                               .seed = a->spec->seed,
+                               .causal = true,
+                               .document_mask = a->spec->data.document_mask,
+                               .reset_positions = a->spec->data.reset_positions,
+                               .mutant = a->mutant};
+    double nll;
+    if (data_batch(a->data, &bo, &m->sp.shard, 0, &m->batch, e)) return -1;
+    v->n_tokens = m->batch.n_tokens;
+    v->targets_p = m->batch.n_targets;
+    int64_t n = v->targets_p > 0 ? v->targets_p : 1;
+    m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
+    if (m->comm) comm_ledger_reset(m->comm);
+    if (model_grad(m, &m->batch, (float)(1.0 / (double)n), &nll, e)) return -1;
+    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+    if (model_reduce_grad(m, e)) return -1;
+    v->loss_p = nll / (double)n;
+    v->ledger_equal = true;
+    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD};
+    for (size_t i = 0; m->comm && i < sizeof held / sizeof held[0]; i++)
+        if (memcmp(&comm_ledger(m->comm)[held[i]], &m->plan->comm[held[i]],
+                   sizeof(struct comm_count)))
+            v->ledger_equal = false;
+    return 0;
+}
+
+/* ---- the reference: one rank, its batch from first principles --------------------------------- */
+
+/* Window [first, first + n) of the text as one sequence of S rows on one rank. */
+static void fill_reference(const struct verify_args *a, struct model *ref, int64_t first)
+{
+    const uint16_t *tokens = data_tokens(a->data);
+    const uint64_t *ends = data_documents(a->data);
+    struct batch *b = &ref->batch;
+    int64_t S = ref->plan->S, n = data_stats(a->data)->n_tokens - first, document = 0;
+    if (n > S) n = S;
+    b->n_tokens = n;
+    b->n_targets = 0;
+    for (int64_t i = 0; i < S; i++) {
+        if (i >= n) {
+            b->ids[i] = TOKEN_PAD, b->targets[i] = -1;
+            b->pos[i] = b->lo[i] = b->hi[i] = 0;
+            continue;
+        }
+        while ((int64_t)ends[document] <= first + i) document++;
+        int64_t start = document ? (int64_t)ends[document - 1] - first : -first;
+        if (start < 0) start = 0; /* the document began in an earlier window */
+        bool last = (int64_t)ends[document] == first + i + 1 || i + 1 == n;
+        b->ids[i] = tokens[first + i];
+        b->targets[i] = last ? -1 : tokens[first + i + 1];
+        b->pos[i] = a->spec->data.reset_positions ? i - start : i;
+        b->lo[i] = a->spec->data.document_mask ? start : 0;
+        b->hi[i] = i + 1;
+        b->n_targets += !last;
+    }
+}
+
+static int run_reference(const struct verify_args *a, struct model *ref, struct plan *plan,
+                         struct verify *v, struct err *e)
+{
+    const struct model *m = a->model;
+    double nll;
+    plan_reference(a->spec, m->plan, plan);
+    struct model_options o = {.shape = &m->shape,
+                              .plan = plan,
+                              .be = m->be,
+                              .n_ranks = 1,
+                              .arena = (char *)a->arena + m->plan->reference_offset,
+                              .params = m->params};
+    if (model_init(ref, &o, e)) return -1;
+    int64_t window = data_window(a->data, plan->S, a->spec->seed, 0);
+    fill_reference(a, ref, window * plan->S);
+    v->reference_end = ref->arena_end;
+    v->targets_1 = ref->batch.n_targets;
+    int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
+    ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
+    if (model_grad(ref, &ref->batch, (float)(1.0 / (double)n), &nll, e)) return -1;
+    if (model_reduce_grad(ref, e)) return -1;
+    v->loss_1 = nll / (double)n;
+    return 0;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static double ratio(double diff, double norm)
+{
+    if (!isfinite(diff) || !isfinite(norm)) return INFINITY;
+    return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
+}
+
+static void compare_tensor(const float *g1, const float *gp, int64_t n, struct verify_row *r)
+{
+    double diff = 0, one = 0, many = 0, dot = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = g1[i], y = gp[i];
+        diff += (x - y) * (x - y);
+        one += x * x;
+        many += y * y;
+        dot += x * y;
+    }
+    r->norm_1 = sqrt(one);
+    r->norm_p = sqrt(many);
+    r->rel_l2 = ratio(sqrt(diff), r->norm_1);
+    r->cosine = one > 0 && many > 0 ? dot / (r->norm_1 * r->norm_p) : one == many ? 1 : 0;
+}
+
+static int worse(const void *a, const void *b)
+{
+    const struct verify_row *x = a, *y = b;
+    if (x->rel_l2 != y->rel_l2) return x->rel_l2 > y->rel_l2 ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int compare_grads(const struct model *ref, const struct model *m, struct verify *v,
+                         struct err *e)
+{
+    v->n_rows = param_tensors(&m->shape);
+    v->row = calloc((size_t)v->n_rows, sizeof *v->row);
+    if (!v->row) return err_set(e, ERR_IO, "out of memory for %d tensors", v->n_rows);
+    for (int i = 0; i < v->n_rows; i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        snprintf(v->row[i].name, sizeof v->row[i].name, "%s", p.name);
+        compare_tensor(ref->grad + p.offset, m->grad + p.offset, p.count, &v->row[i]);
+    }
+    qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
+    return 0;
+}
+
+struct logits { /* sums over all rows compared so far, and rank 0's buffers */
+    double diff, norm, max_abs;
+    float *own, *all;
+    int64_t room; /* rows */
+};
+
+static void compare_rows(struct logits *lg, const float *one, const float *many, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double x = one[i], d = x - (double)many[i];
+        lg->diff += d * d;
+        lg->norm += x * x;
+        if (!(fabs(d) <= lg->max_abs)) lg->max_abs = fabs(d);
+    }
+}
+
+/* Rows [row0, row0 + n) of every rank against the reference's rows at the same positions. */
+static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, int64_t row0,
+                         int64_t n, struct err *e)
+{
+    const struct plan *p = m->plan;
+    int64_t V = m->shape.vocab, size = n * V * (int64_t)sizeof(float);
+    struct tensor t = model_logits(m, row0, n);
+    for (int64_t i = 0; i < n; i++)
+        m->be->ops->download(m->be, lg->own + i * V, (float *)t.data + i * t.ld,
+                             V * (int64_t)sizeof(float));
+    float *all = m->comm ? lg->all : lg->own;
+    if (m->comm && comm_gather(m->comm, PURPOSE_VERIFY, 0, lg->own, size, all, m->bounce, e))
+        return -1;
+    for (int q = 0; ref && q < p->n_ranks; q++) {
+        struct shard sh;
+        if (shard_init(&sh, p->S, p->n_ranks, q, p->layout, p->rank_bits, e)) return -1;
+        int64_t pos = shard_pos(&sh, row0), real = p->S - pos;
+        if (real > n) real = n;
+        if (real <= 0) continue;
+        struct tensor want = model_logits(ref, pos, real);
+        for (int64_t i = 0; i < real; i++)
+            compare_rows(lg, (float *)want.data + i * want.ld, all + ((int64_t)q * n + i) * V, V);
+    }
+    return 0;
+}
+
+static int compare_logits(struct model *m, struct model *ref, struct verify *v, struct err *e)
+{
+    struct logits lg = {0};
+    int64_t row_size = m->shape.vocab * (int64_t)sizeof(float), P = m->plan->n_ranks;
+    int rc = -1;
+    lg.room = GATHER_SIZE / (P * row_size);
+    if (lg.room < 1) lg.room = 1;
+    if (lg.room > m->plan->loss_chunk) lg.room = m->plan->loss_chunk;
+    lg.own = malloc((size_t)(lg.room * row_size));
+    lg.all = malloc((size_t)(ref ? P * lg.room * row_size : 1));
+    if (!lg.own || !lg.all) {
+        err_set(e, ERR_IO, "out of memory for %lld rows of logits", (long long)lg.room);
+        goto out;
+    }
+    const struct shard *sh = &m->sp.shard;
+    for (int s = 0; s < sh->n_segs; s++)
+        for (int64_t i = 0; i < sh->seg_len; i += lg.room) {
+            int64_t n = sh->seg_len - i < lg.room ? sh->seg_len - i : lg.room;
+            if (compare_chunk(m, ref, &lg, s * sh->seg_len + i, n, e)) goto out;
+        }
+    v->logits_max_abs = lg.max_abs;
+    v->logits_rel_l2 = ratio(sqrt(lg.diff), sqrt(lg.norm));
+    rc = 0;
+out:
+    free(lg.own);
+    free(lg.all);
+    return rc;
+}
+
+static void judge(const struct job_spec *spec, struct verify *v)
+{
+    v->loss_rel = ratio(fabs(v->loss_p - v->loss_1), fabs(v->loss_1));
+    v->equal = v->targets_1 == v->targets_p && v->loss_rel <= spec->verify.loss_rel &&
+               v->logits_rel_l2 <= spec->verify.grad_rel_l2 &&
+               v->row[0].rel_l2 <= spec->verify.grad_rel_l2;
+}
+
+/* ---- artifacts ------------------------------------------------------------------------------- */
+
+static int write_grads(const struct verify_args *a, const float *grad, const char *name,
+                       struct artifact_done *done, struct err *e)
+{
+    if (artifact_path(a->job_dir, name, done, e)) return -1;
+    if (hf_write_flat(done->path, &a->model->shape, "", grad, e)) return -1;
+    return artifact_describe(done, e);
+}
+
+static void write_rows(struct jwrite *w, const struct verify *v)
+{
+    jwrite_array(w, "tensors");
+    for (int i = 0; i < v->n_rows; i++) {
+        const struct verify_row *r = &v->row[i];
+        jwrite_object(w, NULL);
+        jwrite_str(w, "name", r->name);
+        jwrite_double(w, "rel_l2", r->rel_l2);
+        jwrite_double(w, "cosine", r->cosine);
+        jwrite_double(w, "norm_sp1", r->norm_1);
+        jwrite_double(w, "norm_spP", r->norm_p);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
+static int write_json(const struct verify_args *a, const struct verify *v,
+                      struct artifact_done *done, struct err *e)
+{
+    struct artifact out = {0};
+    size_t room = 4096 + (size_t)v->n_rows * 320; /* a name and four numbers of 25 characters */
+    char *buf = malloc(room);
+    struct jwrite w;
+    int rc = -1;
+    if (!buf) return err_set(e, ERR_IO, "out of memory for verify.json");
+    jwrite_init(&w, buf, room);
+    jwrite_object(&w, NULL);
+    jwrite_bool(&w, "equal", v->equal);
+    jwrite_int(&w, "ranks", v->n_ranks);
+    jwrite_int(&w, "tokens", v->n_tokens);
+    jwrite_int(&w, "targets_sp1", v->targets_1);
+    jwrite_int(&w, "targets_spP", v->targets_p);
+    jwrite_double(&w, "loss_sp1", v->loss_1);
+    jwrite_double(&w, "loss_spP", v->loss_p);
+    jwrite_double(&w, "loss_rel", v->loss_rel);
+    jwrite_double(&w, "allowed_loss_rel", a->spec->verify.loss_rel);
+    jwrite_double(&w, "logits_max_abs", v->logits_max_abs);
+    jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
+    jwrite_double(&w, "allowed_rel_l2", a->spec->verify.grad_rel_l2);
+    write_rows(&w, v);
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    buf[n] = '\n';
+    if (!artifact_open(&out, a->job_dir, "verify.json", e) &&
+        !artifact_write(&out, buf, (size_t)n + 1, e) && !artifact_finish(&out, e))
+        rc = 0;
+    *done = out.done;
+    artifact_drop(&out);
+    free(buf);
+    return rc;
+}
+
+static int keep(const struct verify_args *a, const struct model *ref, struct verify *v,
+                struct err *e)
+{
+    char name[ARTIFACT_NAME];
+    snprintf(name, sizeof name, "grads-sp%d.safetensors", v->n_ranks);
+    /* One rank against itself: two names all the same. */
+    if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
+    if (write_grads(a, ref->grad, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
+    if (write_grads(a, a->model->grad, name, &v->artifact[1], e)) return -1;
+    return write_json(a, v, &v->artifact[2], e);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
+{
+    struct model *m = a->model;
+    bool first = m->sp.shard.r == 0;
+    struct model *ref = NULL;
+    struct plan *plan = NULL;
+    int rc = -1;
+    *out = (struct verify){.n_ranks = m->plan->n_ranks};
+    if (run_ranks(a, out, e)) goto out;
+    if (first) {
+        ref = calloc(1, sizeof *ref);
+        plan = calloc(1, sizeof *plan);
+        if (!ref || !plan) {
+            err_set(e, ERR_IO, "out of memory for the reference");
+            goto out;
+        }
+        if (run_reference(a, ref, plan, out, e) || compare_grads(ref, m, out, e)) goto out;
+    }
+    if (compare_logits(m, ref, out, e)) goto out;
+    int64_t bad = !out->ledger_equal;
+    if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
+    out->ledger_equal = bad == 0;
+    if (first) {
+        judge(a->spec, out);
+        if (keep(a, ref, out, e)) goto out;
+    }
+    rc = 0;
+out:
+    free(ref);
+    free(plan);
+    if (rc) verify_fini(out);
+    return rc;
+}
+
+void verify_fini(struct verify *v)
+{
+    free(v->row);
+    v->row = NULL;
+    v->n_rows = 0;
+}
+
+int verify_sentence(const struct job_spec *spec, const struct verify *v, struct err *e)
+{
+    if (v->targets_1 != v->targets_p)
+        return err_set(e, ERR_CORRUPT,
+                       "%d ranks do not equal 1 rank: %lld targets instead of %lld, worst tensor "
+                       "%s: rel-L2 %.3g",
+                       v->n_ranks, (long long)v->targets_p, (long long)v->targets_1, v->row[0].name,
+                       v->row[0].rel_l2);
+    return err_set(e, ERR_CORRUPT,
+                   "%d ranks do not equal 1 rank: loss %.9g differs by %.3g relative from %.9g "
+                   "(allowed %.3g), logits by rel-L2 %.3g, worst tensor %s: rel-L2 %.3g "
+                   "(allowed %.3g)",
+                   v->n_ranks, v->loss_p, v->loss_rel, v->loss_1, spec->verify.loss_rel,
+                   v->logits_rel_l2, v->row[0].name, v->row[0].rel_l2, spec->verify.grad_rel_l2);
+}

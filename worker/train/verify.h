@@ -1,0 +1,57 @@
+/* verify.h: do P ranks compute what one rank computes, on the user's own model and text?
+ *
+ * The ranks run one forward and backward over the first verify.max_tokens of the user's data along
+ * the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the same tokens
+ * alone, and its batch is built here, straight from tokens and document ends, without the packer and
+ * the position map that it checks. Compared: the number of targets, the loss, the logits (row by
+ * row, in chunks) and the gradient of every tensor.
+ *
+ *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
+ *
+ * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
+ * first). */
+#ifndef SEQD_TRAIN_VERIFY_H
+#define SEQD_TRAIN_VERIFY_H
+
+#include <stdbool.h>
+#include "worker/model/model.h"
+#include "worker/train/artifact.h"
+#include "worker/train/data.h"
+
+#define VERIFY_ARTIFACTS 3
+
+struct verify_args {
+    const struct job_spec *spec;
+    struct model *model; /* on every rank: initialised, weights loaded, gradients planned */
+    void *arena;         /* where plan->reference_offset counts from */
+    const struct data *data;
+    const char *job_dir;
+    int mutant; /* tests only: enum sp_mutant of the packer; the model has its own */
+};
+
+struct verify_row { /* one tensor */
+    char name[64];
+    double rel_l2, cosine, norm_1, norm_p;
+};
+
+struct verify { /* complete on rank 0 only */
+    bool equal;
+    int n_ranks;
+    int64_t n_tokens, targets_1, targets_p;
+    double loss_1, loss_p, loss_rel;
+    double logits_max_abs, logits_rel_l2;
+    int n_rows;
+    struct verify_row *row; /* owned, worst first */
+    int64_t reference_end;  /* bytes of the arena that the reference placed */
+    bool ledger_equal;      /* this rank's counts; reduced over ranks */
+    struct artifact_done artifact[VERIFY_ARTIFACTS];
+};
+
+/* Collective. Inequality is a result, not an error. fails: the data's, comm's and file errors. */
+int verify_run(const struct verify_args *a, struct verify *out, struct err *e);
+void verify_fini(struct verify *v);
+
+/* What is wrong, one sentence with the worst tensor's name, into e (ERR_CORRUPT). Returns -1. */
+int verify_sentence(const struct job_spec *spec, const struct verify *v, struct err *e);
+
+#endif
