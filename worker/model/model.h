@@ -1,9 +1,9 @@
 /* model.h: the decoder of the Llama shape, forward and backward, on one rank's rows of a sequence.
  *
  *   x = embed[ids]
- *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x));  x += Wd (silu(Wg n2(x)) *
- * Wu n2(x)) logits = Whead norm(x),  Whead = embed when tied;  nll_i = -log
- * softmax(logits_i)[target_i]
+ *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))
+ *               x += Wd (silu(Wg n2(x)) * Wu n2(x))
+ *   logits = Whead norm(x), Whead = embed when tied;  nll_i = -log softmax(logits_i)[target_i]
  *
  * Everything but attention is local to a row; attention goes through sp->ops, so that the model
  * knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
