@@ -11,7 +11,7 @@
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
  * perfect binary tree of this rank's chunks; comm_sum_* goes on with the tree over ranks. Under
- * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks (design 8.5).
+ * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks.
  *
  * Rows of padding (target -1, lo = hi = 0) flow through and contribute exactly 0. */
 #ifndef SEQD_MODEL_MODEL_H
