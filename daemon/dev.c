@@ -100,6 +100,7 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--name", argv[n++] = "local";
     argv[n++] = "--state", argv[n++] = d->node_dir;
     argv[n++] = "--slots", argv[n++] = d->slots;
+    argv[n++] = "--orphan-ms", argv[n++] = "60000"; /* outlives a kill -9 of seqd, not for ever */
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
     argv[n] = NULL;
     posix_spawnattr_t attr;

@@ -34,7 +34,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/log.h"
@@ -87,6 +86,11 @@ static void agent_close(struct gang *g)
     if (g->start->orphan_ms > 0) loop_timer_set(g->orphan_timer, g->start->orphan_ms);
 }
 
+static void agent_nudge(struct gang *g)
+{
+    if (g->agent_fd >= 0) send(g->agent_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void record(struct gang *g, enum rank_msg_type type, int rank, const void *payload,
                    size_t size)
 {
@@ -102,7 +106,7 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
         gang_end(g, GANG_FAILED, -1, 0);
         return;
     }
-    if (g->agent_fd >= 0) send(g->agent_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    agent_nudge(g);
 }
 
 static void record_fail(struct gang *g, int rank, const struct err *e)
@@ -145,25 +149,9 @@ static void abort_raise(struct gang *g, int blame)
     }
 }
 
-/* Whatever a rank started besides itself became our child when it died (subreaper). */
-static void strays_kill(void)
-{
-    int pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0) {
-        if (pid > 0) continue;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
-        FILE *f = fopen(path, "re");
-        if (!f) return; /* a kernel without this list */
-        while (fscanf(f, "%d", &pid) == 1) kill(pid, SIGKILL);
-        fclose(f);
-        waitpid(-1, NULL, 0);
-    }
-}
-
 static void gang_over(struct gang *g)
 {
-    strays_kill();
+    proc_kill_strays();
     record_end(g);
     loop_stop(g->loop);
 }
@@ -359,6 +347,7 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
+    agent_nudge(g); /* for what was recorded between its connect and this */
 }
 
 /* ---- the hang watchdog
@@ -417,6 +406,8 @@ static void watch_run(void *arg)
     struct err e = {.code = ERR_TIMEOUT};
     int64_t now_ms = loop_now_ms(g->loop), dt_ms = now_ms - g->watched_ms;
     g->watched_ms = now_ms;
+    /* A machine that slept, or a gang that was stopped, says nothing about the ranks. */
+    if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
     /* Ranks that wait for blobs wait for seqd, whose outage is nobody's hang. */
     if (g->start->task == TASK_RUN && !g->blobs_sent &&

@@ -157,3 +157,18 @@ void proc_close(struct proc *p)
     if (p->sock >= 0) close(p->sock);
     p->pidfd = p->sock = -1;
 }
+
+void proc_kill_strays(void)
+{
+    int pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0) {
+        if (pid > 0) continue;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+        FILE *f = fopen(path, "re");
+        if (!f) return; /* a kernel without this list */
+        while (fscanf(f, "%d", &pid) == 1) kill(pid, SIGKILL);
+        fclose(f);
+        waitpid(-1, NULL, 0);
+    }
+}

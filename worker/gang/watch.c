@@ -11,7 +11,8 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
     bool moved = false, busy = false;
     for (int i = 0; i < n; i++) {
         moved = moved || s[i].op.n_ops != w->n_ops[i];
-        busy = busy || (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
+        busy = busy || s[i].state == 'D' ||
+               (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
         w->n_ops[i] = s[i].op.n_ops;
         w->cpu_ms[i] = s[i].cpu_ms;
     }
