@@ -349,7 +349,10 @@ void control_cancel(struct control *c, int64_t id, control_done *done, void *arg
         return;
     }
     if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
-        done(arg, j, NULL);
+        struct commit *k = commit_for(c, j); /* answered behind the commit of the first one */
+        k->done = done;
+        k->arg = arg;
+        store_commit(c->o.store, store_begin(), committed, k);
         return;
     }
     if (apply(c, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
@@ -375,11 +378,17 @@ static void enqueue(void *arg, struct job *j)
         c->queue = realloc(c->queue, (size_t)c->queue_room * sizeof *c->queue);
         if (!c->queue) abort();
     }
+    int only = -1;
+    for (int i = 0; i < c->nodes.n; i++)
+        if (c->nodes.node[i].up && !strcmp(c->nodes.node[i].name, j->prepared_node)) only = i;
+    /* Data lies on the node that prepared it; when that one is away, another prepares it again. */
     c->queue[p->n++] = (struct sched_job){.id = j->id,
                                           .priority = j->spec->priority,
                                           .n_ranks = j->spec->resources.ranks,
-                                          .prepare = job_needs_data(j),
-                                          .not_before_ms = j->not_before_ms};
+                                          .prepare = job_needs_data(j) ||
+                                                     (*j->prepared_node && only < 0),
+                                          .not_before_ms = j->not_before_ms,
+                                          .only = only};
 }
 
 static void list_nodes(struct control *c, struct sched_node *out)
