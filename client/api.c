@@ -24,35 +24,50 @@ static int exit_of_status(int status)
     return status == 404 ? CLI_NOT_FOUND : status == 409 ? CLI_CONFLICT : CLI_ERROR;
 }
 
-/* The numbers of a plan that does not fit, when the problem brings them. */
-static void print_plan_hint(const struct jv *problem)
+/* "/data/seq_len" -> "data.seq_len", as job specs write it. */
+static char *field_of(const char *pointer, char *out, size_t size)
 {
-    char need[TEXT_SHORT];
-    int64_t bytes = jv_int(problem, "plan.memory.total", -1);
-    if (bytes >= 0) cli_fail(0, "  the plan asks for %s per rank", text_bytes(need, bytes));
+    snprintf(out, size, "%s", *pointer == '/' ? pointer + 1 : pointer);
+    for (char *p = out; *p; p++)
+        if (*p == '/') *p = '.';
+    return out;
+}
+
+/* One line for each error that the headline does not say already. */
+static void add_errors(const struct jv *errors, const char *detail, char *out, size_t size)
+{
+    for (size_t i = 0; i < jv_len(errors); i++) {
+        char field[128];
+        const struct jv *one = jv_at(errors, i, NULL);
+        const char *text = jv_str(one, "detail", "");
+        size_t n = strlen(out);
+        field_of(jv_str(one, "pointer", ""), field, sizeof field);
+        if (strcmp(text, detail))
+            snprintf(out + n, size - n, "\n  %s%s%s", field, *field ? ": " : "", text);
+        else if (*field && !strstr(detail, field))
+            snprintf(out + n, size - n, "\n  field: %s", field);
+    }
 }
 
 int api_refused(const struct http_reply *r, const char *path)
 {
     struct err e = {0};
+    char more[2048] = "", need[TEXT_SHORT];
     struct jv *p = jv_parse(r->body ? r->body : "", r->size, &e);
     int rc = exit_of_status(r->status);
     if (!jv_is_object(p)) {
         jv_free(p);
         return cli_fail(rc, "%s: status %d without an explanation. Is this seqd?", path, r->status);
     }
-    const char *detail = jv_str(p, "detail", NULL), *code = jv_str(p, "code", "error");
-    cli_fail(rc, "%s (%d %s)", detail ? detail : jv_str(p, "title", "refused"), r->status, code);
-    const struct jv *errors = jv_get(p, "errors");
-    for (size_t i = 0; i < jv_len(errors); i++) {
-        const struct jv *one = jv_at(errors, i, NULL);
-        const char *text = jv_str(one, "detail", "");
-        const char *pointer = jv_str(one, "pointer", "");
-        if (detail && !strcmp(text, detail) && !*pointer) continue;
-        cli_fail(rc, "  %s: %s", *pointer ? pointer : "body", text);
-    }
-    print_plan_hint(p);
-    if (r->status >= 500) cli_fail(rc, "  request %s", jv_str(p, "request_id", "unknown"));
+    const char *detail = jv_str(p, "detail", jv_str(p, "title", "refused"));
+    int64_t bytes = jv_int(p, "plan.memory.total_bytes", -1);
+    add_errors(jv_get(p, "errors"), detail, more, sizeof more);
+    size_t n = strlen(more);
+    if (bytes >= 0)
+        snprintf(more + n, sizeof more - n, "\n  planned: %s per rank", text_bytes(need, bytes));
+    if (r->status >= 500)
+        snprintf(more + n, sizeof more - n, "\n  request %s", jv_str(p, "request_id", "unknown"));
+    cli_fail(rc, "%s (%d %s)%s", detail, r->status, jv_str(p, "code", "error"), more);
     jv_free(p);
     return rc;
 }

@@ -9,15 +9,16 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Appends what the data of an event says, member by member, nested objects as name.member. */
-static void append_members(const struct jv *v, char *out, size_t size, int depth)
+/* Appends what the data of an event says, member by member; `detail` is what a rank said, less what
+ * seqd repeats outside (said). */
+static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
         const char *key = "";
         const struct jv *m = jv_at(v, i, &key);
         size_t n = strlen(out);
         if (jv_is_object(m)) {
-            if (depth < 1) append_members(m, out, size, depth + 1);
+            if (!said) append_members(m, v, out, size);
             continue;
         }
         if (strstr(key, "sha256"))
@@ -34,7 +35,7 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     char line[1024], members[768] = "";
     const char *at = jv_str(ev, "at", "");
     const char *clock = strchr(at, 'T');
-    append_members(jv_get(ev, "data"), members, sizeof members, 0);
+    append_members(jv_get(ev, "data"), NULL, members, sizeof members);
     snprintf(line, sizeof line, "%.8s  epoch %lld  %-10s%s", clock ? clock + 1 : at,
              (long long)jv_int(ev, "epoch", 0), jv_str(ev, "type", "?"), members);
     return text_safe(out, size, line);

@@ -69,7 +69,7 @@ void job_say_end(const struct cli *c, const struct jv *job)
     } else if (!strcmp(state, "succeeded")) {
         const char *hf = jv_str(job, "result.hf", NULL);
         if (hf) cli_say(c, "  model directory %s", hf);
-        cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "show", id);
+        cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "checkpoints", id);
     }
 }
 
@@ -141,7 +141,8 @@ static void print_jobs(const struct cli *c, const struct jv *list)
     }
     if (!names) table_print(&t, stdout);
     if (!jv_len(data)) cli_say(c, "no jobs%s", c->opt.state ? " in that state" : " yet");
-    if (jv_bool(list, "has_more", false)) cli_say(c, "there are more: --limit N shows up to 1000");
+    if (!names && jv_bool(list, "has_more", false))
+        cli_say(c, "there are more: --limit N shows up to 1000");
 }
 
 static int ls_run(struct cli *c)

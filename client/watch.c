@@ -134,6 +134,7 @@ static void add_head(struct watch *w)
     char state[128], name[96], reason[256];
     const char *why = jv_str(w->job, "reason.text", NULL);
     const char *phase = jv_str(w->job, "phase", "");
+    if (!strcmp(phase, jv_str(w->job, "state", ""))) phase = "";
     screen_add(&w->screen, "job %lld  %s  %s  epoch %lld  %s%s%.20s",
                (long long)jv_int(w->job, "id", 0), jv_str(w->job, "kind", ""),
                text_safe(name, sizeof name > 40 ? 40 : sizeof name, jv_str(w->job, "name", "")),

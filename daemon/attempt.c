@@ -194,9 +194,11 @@ static void blame_gang(struct control *c, struct job *j, int end)
         [GANG_UNKNOWN] = "the node knows no such attempt",
     };
     struct event ev = {.type = EV_RANK_EXIT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
-    if (end == GANG_DONE || end == GANG_FAILED) ev.cause = CAUSE_USER;
+    bool own = end == GANG_DONE || end == GANG_FAILED;
+    if (own) ev.cause = CAUSE_USER;
     err_set(&ev.err, ERR_PEER, "%s", said[end]);
-    if (j->attempt->has_suspect) ev = j->attempt->suspect;
+    /* Ranks of a gang that was stopped or lost say that they were aborted: no cause of anything. */
+    if (own && j->attempt->has_suspect) ev = j->attempt->suspect;
     fail(c, j, &ev);
 }
 

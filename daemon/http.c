@@ -417,7 +417,9 @@ static void sweep(void *arg)
     pthread_mutex_lock(&h->mutex);
     for (struct conn *c = h->conns; c; c = c->next) {
         if (!c->deadline_ms || now < c->deadline_ms) continue;
-        shutdown(c->fd, SHUT_RD);
+        /* Both ways: with SHUT_RD alone Linux still takes in what drips, and libmicrohttpd, which
+         * reads once per edge, may never come to see the end behind it. */
+        shutdown(c->fd, SHUT_RDWR);
         c->deadline_ms = 0;
     }
     pthread_mutex_unlock(&h->mutex);

@@ -79,9 +79,9 @@ static int create(struct seqd *d, struct err *e)
 static void destroy(struct seqd *d)
 {
     dev_destroy(d->dev);
+    store_close(d->store); /* first: what is committed now is still answered */
     http_destroy(d->http);
     link_destroy(d->link);
-    store_close(d->store); /* commits what is queued; nobody listens any more */
     control_destroy(d->control);
     follows_destroy(d->routes.follows);
     logs_close(d->logs);

@@ -36,6 +36,8 @@ struct routes {
 
 void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struct routes */
 
+const char *routes_document(void); /* api/openapi.yaml, as compiled in */
+
 /* ---- for the route files --------------------------------------------------------------------- */
 
 int route_status(enum err_code code);

@@ -56,22 +56,29 @@ struct op {
     char *text[3];
 };
 
+/* An answer on its way to the loop thread: first member of requests and questions. */
+struct answer {
+    struct answer *next;
+    void (*give)(struct answer *a); /* calls back and frees */
+};
+
 struct store_txn {
+    struct answer answer;
     struct store_txn *next;
     struct op *first, **last;
     store_done *done;
     void *arg;
-    struct loop *loop;
     struct err err;
 };
 
 struct ask {
+    struct answer answer;
     struct ask *next;
     enum store_ask what;
     int64_t n[4];
     char *text;
     struct store_rows rows;
-    store_answer *answer;
+    store_answer *call;
     void *arg;
 };
 
@@ -90,6 +97,7 @@ struct store {
     int n_queued;
     struct store_txn *txn_first, **txn_last;
     struct ask *ask_first, **ask_last;
+    struct answer *out_first, **out_last; /* in the order they were found */
 };
 
 static void *must(void *p)
@@ -188,17 +196,49 @@ static void free_txn(struct store_txn *t)
     free(t);
 }
 
-static void txn_answer(void *arg)
+static void give_txn(struct answer *a)
 {
-    struct store_txn *t = arg;
+    struct store_txn *t = (struct store_txn *)a;
     if (t->done) t->done(t->arg, t->err.code ? &t->err : NULL);
     free_txn(t);
+}
+
+/* Loop thread. */
+static void give_all(void *arg)
+{
+    struct store *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    struct answer *a = s->out_first;
+    s->out_first = NULL;
+    s->out_last = &s->out_first;
+    pthread_mutex_unlock(&s->mutex);
+    for (struct answer *next; a; a = next) {
+        next = a->next;
+        a->give(a);
+    }
+}
+
+/* Writer and reader. */
+static void send_out(struct store *s, struct answer *a, void (*give)(struct answer *a))
+{
+    a->give = give;
+    a->next = NULL;
+    pthread_mutex_lock(&s->mutex);
+    bool first = !s->out_first;
+    *s->out_last = a;
+    s->out_last = &a->next;
+    pthread_mutex_unlock(&s->mutex);
+    if (first) loop_post(s->loop, give_all, s);
 }
 
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg)
 {
     t->done = done;
     t->arg = arg;
+    if (s->stop) { /* closing: nobody was promised anything */
+        free_txn(t);
+        return;
+    }
     pthread_mutex_lock(&s->mutex);
     *s->txn_last = t;
     s->txn_last = &t->next;
@@ -295,7 +335,7 @@ static void *writer_main(void *arg)
         exec(s, "COMMIT");
         for (struct store_txn *t = group, *next; t; t = next) {
             next = t->next;
-            loop_post(s->loop, txn_answer, t);
+            send_out(s, &t->answer, give_txn);
         }
         /* A checkpoint costs a sync of the database: rarely, and when nobody waits if possible. */
         since_checkpoint++;
@@ -399,10 +439,10 @@ static void free_ask(struct ask *a)
     free(a);
 }
 
-static void ask_answer(void *arg)
+static void give_ask(struct answer *out)
 {
-    struct ask *a = arg;
-    a->answer(a->arg, &a->rows);
+    struct ask *a = (struct ask *)out;
+    a->call(a->arg, &a->rows);
     free_ask(a);
 }
 
@@ -418,7 +458,7 @@ static void *reader_main(void *arg)
         if (!s->ask_first) s->ask_last = &s->ask_first;
         pthread_mutex_unlock(&s->mutex);
         run_ask(s, a);
-        loop_post(s->loop, ask_answer, a);
+        send_out(s, &a->answer, give_ask);
         pthread_mutex_lock(&s->mutex);
     }
     pthread_mutex_unlock(&s->mutex);
@@ -432,8 +472,12 @@ void store_read(struct store *s, enum store_ask what, const int64_t n[4], const 
     a->what = what;
     if (n) memcpy(a->n, n, sizeof a->n);
     a->text = copy(text);
-    a->answer = answer;
+    a->call = answer;
     a->arg = arg;
+    if (s->stop) {
+        free_ask(a);
+        return;
+    }
     pthread_mutex_lock(&s->mutex);
     *s->ask_last = a;
     s->ask_last = &a->next;
@@ -618,6 +662,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     s->lock_fd = -1;
     s->txn_last = &s->txn_first;
     s->ask_last = &s->ask_first;
+    s->out_last = &s->out_first;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->write_wake, NULL);
     pthread_cond_init(&s->read_wake, NULL);
@@ -647,6 +692,7 @@ void store_close(struct store *s)
         pthread_mutex_unlock(&s->mutex);
         pthread_join(s->writer, NULL);
         pthread_join(s->reader, NULL);
+        while (s->out_first) give_all(s);
     }
     for (int i = 0; i < OP_N; i++) sqlite3_finalize(s->op[i]);
     sqlite3_close(s->read_db);

@@ -501,6 +501,11 @@ void route_version(struct routes *R, struct http_req *r, const struct route_args
     route_json(r, 200, out);
 }
 
+const char *routes_document(void)
+{
+    return openapi_yaml;
+}
+
 void route_openapi(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     http_reply(r, 200, "application/yaml", openapi_yaml, sizeof openapi_yaml - 1);

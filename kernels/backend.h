@@ -61,6 +61,7 @@ struct gemm_args {
  *   kv      [Tk, 2*Hk*D]: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
  *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0)
+ *           between calls in units of the device's own: only attn_finish makes them mean something
  * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;

@@ -676,11 +676,13 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const struct problem *p = d->p;
     int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e;
+    float sums[64];
     struct sp sp = {.ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA),
                     .be = device(rank, 1),
                     .comm = g->comm[rank],
                     .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
-                    .buf = {.part = comm_segment(g->comm[rank])}};
+                    .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
+    if (p->H > 64) abort();
     memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
     struct sp_decode_args a = {

@@ -206,7 +206,7 @@ static void test_submit_refused(void)
     CHECK_MSG(rc == CLI_ERROR, "rc %d", rc);
     CHECK_STR(out, "");
     CHECK_MSG(strstr(err, "data.seq_len is missing?[2J (400 invalid)"), "%s", err);
-    CHECK_MSG(strstr(err, "/data/seq_len: give the tokens of one sequence"), "%s", err);
+    CHECK_MSG(strstr(err, "\n  data.seq_len: give the tokens of one sequence"), "%s", err);
     CHECK(!strchr(err, '\033'));
 }
 

@@ -571,6 +571,23 @@ static void test_unknown_attempt(void)
     finish();
 }
 
+/* Ctrl-C of seqd --dev: seqw stops its gangs. The job goes on later and has not failed. */
+static void test_stopped_by_agent(void)
+{
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    rec_fail(a, 0, ERR_ABORTED, "rank 0 stopped, as told");
+    rec_exit(a, 0, 1, 0);
+    rec_exit(a, 1, 1, 0);
+    rec_exit(a, RANK_GANG, GANG_STOPPED, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "starting");
+    CHECK(control_job(w.control, 1)->restarts == 0);
+    CHECK(control_job(w.control, 1)->err_cause == CAUSE_INFRASTRUCTURE);
+    finish();
+}
+
 static void test_start_timeout(void)
 {
     begin();
@@ -717,6 +734,7 @@ int main(void)
     RUN(test_node_lost);
     RUN(test_short_outage);
     RUN(test_unknown_attempt);
+    RUN(test_stopped_by_agent);
     RUN(test_start_timeout);
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);

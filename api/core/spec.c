@@ -94,7 +94,7 @@ const struct field spec_fields[] = {
     TEXT("resources.device", resources.device, "cpu", ALL, "Device of every rank: cpu."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
     INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
-    INT("resources.memory_mib", resources.memory_mib, 0, BIG / 1048576, 0, ALL, "Memory a rank may plan, in MiB; 0: no limit."),
+    INT("resources.memory_mib", resources.memory_mib, 0, BIG / 1048576, 0, ALL, "Memory a rank may plan, in MiB; default: its share of the largest node."),
     INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),

@@ -76,7 +76,7 @@ static void place_ring(struct base *b)
     r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
     r->dkv[0] = take_rows(b, PLAN_RING_DKV0, T, KV);
     r->dkv[1] = take_rows(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_rows(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 2));
+    r->part = take_rows(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 1));
     r->m = take_rows(b, PLAN_RING_M, s->n_heads, T);
     r->delta = take_rows(b, PLAN_RING_DELTA, s->n_heads, T);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */

@@ -98,7 +98,7 @@ enum plan_id {
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
     PLAN_RING_DKV1,
-    PLAN_RING_PART,  /* segment: decode's partial (o, m, l) */
+    PLAN_RING_PART,  /* segment: decode's partial (o, lse) */
     PLAN_BOUNCE,     /* segment: collectives */
     PLAN_RING_M,     /* [H, T] */
     PLAN_RING_DELTA, /* [H, T] */

@@ -16,7 +16,7 @@ int64_t volume_bounce_size(int P)
 
 int64_t volume_decode_size(int P, int64_t H, int64_t D)
 {
-    return P * H * (D + 2) * 4;
+    return P * H * (D + 1) * 4;
 }
 
 /* Everyone sends and receives the same number of messages of one size. */
@@ -79,7 +79,7 @@ struct comm_count volume_gather(int P, int64_t size, bool is_root)
 
 struct comm_count volume_decode(int P, int64_t H, int64_t D)
 {
-    return both(P - 1, (P - 1) * H * (D + 2) * 4);
+    return both(P - 1, (P - 1) * H * (D + 1) * 4);
 }
 
 struct comm_count volume_barrier(int P)

@@ -11,7 +11,7 @@
  * direct exchange, then all-gather: 2 (P-1)/P n * 4 bytes, in slices of volume_slice(P) floats per
  * part small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
- *   decode, one token       all-gather of the partial (o, m, l): (P-1) H (D+2) 4 bytes
+ *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
  *   barrier                 dissemination: ceil(log2 P) empty messages */
 #ifndef SEQD_PLAN_VOLUME_H
 #define SEQD_PLAN_VOLUME_H

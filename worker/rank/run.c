@@ -137,8 +137,21 @@ static int open_backend(struct run *r, struct err *e)
     return r->be ? 0 : -1;
 }
 
+static int open_head(struct run *r, struct err *e)
+{
+    void *p = mmap(NULL, sizeof *r->head, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMFD, 0);
+    if (p == MAP_FAILED) return err_errno(e, "map the gang's page");
+    r->head = p;
+    if (r->head->magic != SHM_MAGIC)
+        return err_set(e, ERR_PEER, "fd %d is not the gang's shared segment", RANK_MEMFD);
+    struct rank_lastop *l = &r->head->lastop[r->args->rank];
+    l->layer = l->hop = l->purpose = l->peer = -1;
+    return 0;
+}
+
 static void run_close(struct run *r)
 {
+    if (r->head) munmap(r->head, sizeof *r->head);
     be_close(r->be);
     comm_close(r->comm);
     if (r->arena) munmap(r->arena, (size_t)r->plan.arena_size);
@@ -153,6 +166,7 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     if (!r) return err_set(e, ERR_IO, "out of memory");
     *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec, .mutant = mutant};
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
+    if (open_head(r, e)) goto out;
     if (o->args.task == TASK_PREPARE) {
         rc = task_prepare(r, e);
         goto out;
@@ -183,7 +197,9 @@ bool run_first(const struct run *r)
 
 bool run_stopped(void *run)
 {
-    return link_stopped(((struct run *)run)->link);
+    struct run *r = run;
+    __atomic_fetch_add(&r->head->lastop[r->args->rank].n_ops, 1, __ATOMIC_RELEASE);
+    return link_stopped(r->link);
 }
 
 void run_model_options(struct run *r, struct model_options *o)

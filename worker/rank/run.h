@@ -26,7 +26,8 @@ struct run {
     struct comm *comm; /* NULL for one rank */
     void *segment;     /* NULL for one rank */
     struct be *be;
-    int mutant; /* tests only: enum sp_mutant */
+    struct shm_head *head; /* the gang's page: where this rank shows that it moves */
+    int mutant;            /* tests only: enum sp_mutant */
 };
 
 /* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
@@ -43,9 +44,11 @@ int task_verify(struct run *r, struct err *e);
 
 /* ---- what tasks share -------------------------------------------------------------------------- */
 
-bool run_first(const struct run *r);                            /* rank 0 */
-bool run_stopped(void *run);                                    /* STOP came or seqgang is gone */
-void run_model_options(struct run *r, struct model_options *o); /* returns 0 */
+bool run_first(const struct run *r); /* rank 0 */
+/* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place where
+ * the rank shows the gang's watchdog that it moves: one rank alone has no transfers to show. */
+bool run_stopped(void *run);
+void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
 /* "ledger" and "memory" of a RESULT. high: bytes that were placed, from run_memory_high. */

@@ -15,21 +15,20 @@ const struct sp_ops *sp_find(enum strategy_id id)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* One rank's partial result: the sums over its own keys, not normalised. */
+/* One rank's partial result: attention over its own keys, and their log-sum-exp. */
 struct partial {
-    float *o, *m, *l; /* [H*D], [H], [H], one after the other */
+    float *o, *lse; /* [H*D], [H], one after the other */
 };
 
 static int64_t partial_count(const struct sp *sp)
 {
-    return sp->shape.n_heads * (sp->shape.head_dim + 2);
+    return sp->shape.n_heads * (sp->shape.head_dim + 1);
 }
 
 static struct partial partial_of(const struct sp *sp, int rank)
 {
     float *o = sp->buf.part + rank * partial_count(sp);
-    float *m = o + sp->shape.n_heads * sp->shape.head_dim;
-    return (struct partial){o, m, m + sp->shape.n_heads};
+    return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
 /* This rank's keys all lie before the new token: it sees every one of its n_rows. */
@@ -37,15 +36,16 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct par
 {
     const struct sp_attn_shape *s = &sp->shape;
     int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
+    float *l = sp->buf.m; /* [H, T] and idle here */
     sp->be->ops->fill(sp->be, own.o, width, 0);
-    sp->be->ops->fill(sp->be, own.m, s->n_heads, -INFINITY);
-    sp->be->ops->fill(sp->be, own.l, s->n_heads, 0);
+    sp->be->ops->fill(sp->be, own.lse, s->n_heads, -INFINITY);
+    sp->be->ops->fill(sp->be, l, s->n_heads, 0);
     if (!a->kv.rows) return;
     sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
                                                           .kv = a->kv,
                                                           .o = tensor_f32(own.o, 1, width, width),
-                                                          .m = own.m,
-                                                          .l = own.l,
+                                                          .m = own.lse,
+                                                          .l = l,
                                                           .ml_ld = 1,
                                                           .lo = &lo,
                                                           .hi = &hi,
@@ -54,6 +54,13 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct par
                                                           .n_kv_heads = s->n_kv_heads,
                                                           .head_dim = s->head_dim,
                                                           .scale = s->scale});
+    sp->be->ops->attn_finish(sp->be,
+                             &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
+                                                        .m = own.lse,
+                                                        .l = l,
+                                                        .ml_ld = 1,
+                                                        .n_heads = s->n_heads,
+                                                        .head_dim = s->head_dim});
 }
 
 static int decode_gather(struct sp *sp, struct err *e)
@@ -79,22 +86,22 @@ static int decode_gather(struct sp *sp, struct err *e)
     return 0;
 }
 
-/* Head h of the merged o, in rank order; a rank without keys has m = -inf and weighs exp(-inf) = 0.
+/* Head h of the merged o, in rank order; a rank without keys has lse = -inf and weighs exp(-inf) = 0.
  * With no key anywhere o is 0. Runs on the host, over P*H*D floats. */
 static void decode_merge(const struct sp *sp, int64_t h, float *o)
 {
     int64_t D = sp->shape.head_dim;
-    float m = -INFINITY, l = 0;
-    for (int q = 0; q < sp->shard.P; q++) m = fmaxf(m, partial_of(sp, q).m[h]);
+    float top = -INFINITY, sum = 0;
+    for (int q = 0; q < sp->shard.P; q++) top = fmaxf(top, partial_of(sp, q).lse[h]);
     for (int64_t j = 0; j < D; j++) o[j] = 0;
-    if (m == -INFINITY) return;
+    if (top == -INFINITY) return;
     for (int q = 0; q < sp->shard.P; q++) {
         struct partial p = partial_of(sp, q);
-        float w = expf(p.m[h] - m);
-        l += w * p.l[h];
+        float w = expf(p.lse[h] - top);
+        sum += w;
         for (int64_t j = 0; j < D; j++) o[j] += w * p.o[h * D + j];
     }
-    for (int64_t j = 0; j < D; j++) o[j] /= l;
+    for (int64_t j = 0; j < D; j++) o[j] /= sum;
 }
 
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)

@@ -24,9 +24,9 @@ struct sp_attn_shape {
 /* Ring workspace: offsets are the plan's. One set serves all layers.
  *   kv[2]     in the comm segment: [T, 2*Hk*D] each: own copy and arrivals, alternating
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
- *   m         [H, T] running maximum (the running sum lives in lse)
+ *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
  *   delta     [H, T]; NULL when only inferring
- *   part      [P, H*(D+2)] in the comm segment (anywhere when P = 1): the partial (o, m, l) of
+ *   part      [P, H*(D+1)] in the comm segment (anywhere when P = 1): the partial (o, lse) of
  *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
@@ -76,7 +76,7 @@ struct sp_bwd_args {
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
- * same q and returns the same o: partial (m, l, o) are gathered and merged in rank order.
+ * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
  *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out */
 struct sp_decode_args {
     struct tensor q, kv, o;

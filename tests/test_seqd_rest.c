@@ -1,0 +1,821 @@
+/* The REST surface over raw sockets: what a request may look like, the guards that libmicrohttpd
+ * lacks, every route, problems, paging, streams and their resumption. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "daemon/json.h"
+#include "daemon/routes.h"
+#include "tests/test.h"
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+static struct {
+    char dir[64];
+    struct loop *loop;
+    struct store *store;
+    struct logs *logs;
+    struct control *control;
+    struct routes routes;
+    struct http *http;
+    int port;
+    struct msg fetch; /* the last question to a node */
+} w;
+
+static int on_send(void *arg, const char *node, const struct msg *m)
+{
+    if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
+    return 0;
+}
+
+static void begin_in(bool fresh, int64_t deadline_ms)
+{
+    struct err e = {0};
+    if (fresh) {
+        memset(&w, 0, sizeof w);
+        snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
+        CHECK(mkdtemp(w.dir) != NULL);
+    }
+    w.loop = loop_create(NULL, NULL, &e);
+    w.store = store_open(w.loop, w.dir, &e);
+    w.logs = logs_open(w.dir, &e);
+    w.routes = (struct routes){.version = "test"};
+    w.routes.follows = follows_create(w.loop);
+    struct control_options o = {.loop = w.loop,
+                                .store = w.store,
+                                .logs = w.logs,
+                                .send = on_send,
+                                .changed = follows_changed,
+                                .changed_arg = w.routes.follows};
+    w.control = control_create(&o, &e);
+    w.routes.control = w.control;
+    struct http_options h = {"127.0.0.1:0", true, deadline_ms, deadline_ms};
+    w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
+    CHECK_MSG(w.http != NULL, "%s", e.text);
+    w.port = atoi(strrchr(http_url(w.http), ':') + 1);
+}
+
+static void begin(void)
+{
+    begin_in(true, 0);
+}
+
+static void close_server(void)
+{
+    store_close(w.store);
+    http_destroy(w.http);
+    control_destroy(w.control);
+    follows_destroy(w.routes.follows);
+    logs_close(w.logs);
+    loop_destroy(w.loop);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    return remove(path);
+}
+
+static void finish(void)
+{
+    close_server();
+    nftw(w.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- the client ------------------------------------------------------------------------------ */
+
+static char reply[1 << 20];
+static size_t reply_len;
+
+static int dial(void)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)w.port)};
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(!connect(fd, (struct sockaddr *)&sa, sizeof sa));
+    return fd;
+}
+
+static void send_all(int fd, const char *bytes, size_t n)
+{
+    while (n) {
+        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        loop_turn(w.loop, sent > 0 ? 0 : 5);
+        if (sent <= 0) {
+            if (errno != EAGAIN) return; /* the server has closed: the reply says why */
+            continue;
+        }
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+}
+
+/* Reads on until `until` has come, or the peer closes. Returns false on close. */
+static bool receive(int fd, const char *until)
+{
+    for (;;) {
+        if (until && strstr(reply, until)) return true;
+        loop_turn(w.loop, 2);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 1) <= 0) continue;
+        ssize_t n = recv(fd, reply + reply_len, sizeof reply - 1 - reply_len, 0);
+        if (n <= 0) return false;
+        reply_len += (size_t)n;
+        reply[reply_len] = 0;
+    }
+}
+
+static int status_of(void)
+{
+    return reply_len > 12 ? atoi(reply + 9) : 0;
+}
+
+static void clear(void)
+{
+    reply_len = 0;
+    reply[0] = 0;
+}
+
+/* One request on a connection of its own; "Connection: close" must be among its headers, or the
+ * server's. Returns the status, 0 when the server closed without a word. */
+static int talk_n(const char *bytes, size_t n)
+{
+    int fd = dial();
+    clear();
+    send_all(fd, bytes, n);
+    receive(fd, NULL);
+    close(fd);
+    return status_of();
+}
+
+static int talk(const char *bytes)
+{
+    return talk_n(bytes, strlen(bytes));
+}
+
+#define HEAD "Host: localhost\r\nConnection: close\r\n"
+
+static int get(const char *path)
+{
+    static char out[8192];
+    snprintf(out, sizeof out, "GET %s HTTP/1.1\r\n" HEAD "\r\n", path);
+    return talk(out);
+}
+
+static int post_with(const char *path, const char *headers, const char *body)
+{
+    static char out[16384];
+    snprintf(out, sizeof out,
+             "POST %s HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\nContent-Length: "
+             "%zu\r\n%s\r\n%s",
+             path, strlen(body), headers, body);
+    return talk(out);
+}
+
+static int post(const char *path, const char *body)
+{
+    return post_with(path, "", body);
+}
+
+static const char job_json[] =
+    "{\"kind\":\"train\",\"name\":\"t\",\"model\":{\"config\":{\"hidden_size\":64,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{"
+    "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5},\"labels\":{\"node\":"
+    "\"evil\",\"state\":\"fake\"}}";
+
+/* ---- guards ---------------------------------------------------------------------------------- */
+
+#define SMUGGLED "GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+static const struct {
+    const char *name, *bytes;
+    int status; /* of the first answer */
+} hostile[] = {
+    {"chunked and length",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+     "application/json\r\nContent-Length: "
+     "5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+     400},
+    {"length and chunked",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+     "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" SMUGGLED,
+     400},
+    {"two lengths",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+     "application/json\r\nContent-Length: "
+     "0\r\nContent-Length: 44\r\n\r\n" SMUGGLED,
+     400},
+    {"two equal lengths",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+     "application/json\r\nContent-Length: "
+     "2\r\nContent-Length: 2\r\n\r\n{}" SMUGGLED,
+     400},
+    {"two encodings",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+     "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" SMUGGLED,
+     400},
+    {"encoding list",
+     "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+     "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+     400},
+    {"no host", "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", 400},
+    {"two hosts", "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n", 400},
+    {"rebound name", "GET /livez HTTP/1.1\r\nHost: evil.example:7433\r\n\r\n", 403},
+    {"almost loopback", "GET /livez HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", 403},
+    {"foreign page",
+     "POST /v1/jobs/1:cancel HTTP/1.1\r\n" HEAD "Origin: http://evil.example\r\n\r\n", 403},
+    {"page without origin", "POST /v1/jobs/1:cancel HTTP/1.1\r\n" HEAD "Origin: null\r\n\r\n", 403},
+    {"form post",
+     "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+     415},
+    {"no type", "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Length: 2\r\n\r\n{}", 415},
+    {"prefix of the type",
+     "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/jsonx\r\nContent-Length: "
+     "2\r\n\r\n{}",
+     415},
+    {"too long",
+     "POST /v1/jobs HTTP/1.1\r\n" HEAD
+     "Content-Type: application/json\r\nContent-Length: 1048577\r\n\r\n{}",
+     413},
+    {"nul in path", "GET /v1/jobs/1%00 HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"control byte", "GET /v1/%0ajobs HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"bad escape", "GET /v1/jobs/%zz HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"cut escape", "GET /v1/jobs/%4 HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"dots", "GET /v1/jobs/1/artifacts/../../x HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"coded dots", "GET /v1/jobs/1/artifacts/%2e%2e/x HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"no slash", "GET livez HTTP/1.1\r\n" HEAD "\r\n", 400},
+    {"other method", "BREW /livez HTTP/1.1\r\n" HEAD "\r\n", 405},
+};
+
+static void test_hostile_requests(void)
+{
+    begin();
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        int got = talk(hostile[i].bytes);
+        /* libmicrohttpd may refuse some itself, by closing; what may not happen is any other answer. */
+        CHECK_MSG(got == hostile[i].status || got == 0 || (got == 400 && hostile[i].status == 405),
+                  "%s: %d", hostile[i].name, got);
+        CHECK_MSG(!strstr(reply, "slots"), "%s: the smuggled request was answered",
+                  hostile[i].name);
+        /* libmicrohttpd's own answer to a missing Host has its head twice, and no second body. */
+        const char *second = reply_len > 12 && strcmp(hostile[i].name, "no host")
+                                 ? strstr(reply + 12, "HTTP/1.1 ")
+                                 : NULL;
+        CHECK_MSG(!second, "%s: answered twice: %s", hostile[i].name, reply);
+    }
+    CHECK(get("/livez") == 200); /* still there */
+    finish();
+}
+
+static void test_large_requests(void)
+{
+    begin();
+    char *big = malloc(2 << 20);
+    int n = sprintf(big, "GET /%0*d HTTP/1.1\r\n" HEAD "\r\n", 3000, 0);
+    CHECK(talk_n(big, (size_t)n) == 414);
+    n = sprintf(big, "GET /livez HTTP/1.1\r\n" HEAD "X: %0*d\r\n\r\n", 100000, 0);
+    int got = talk_n(big, (size_t)n);
+    CHECK_MSG(got == 431 || got == 413 || got == 0, "%d", got);
+    n = sprintf(big,
+                "GET /livez?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9&j=1&k=1&l=1&m=1&n=1&o=1&p=1&q=1"
+                " HTTP/1.1\r\n" HEAD "\r\n");
+    CHECK(talk_n(big, (size_t)n) == 400);
+    /* Chunked and endless: swallowed up to the limit, then refused. */
+    n = sprintf(big, "POST /v1/jobs HTTP/1.1\r\n" HEAD
+                     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 20; i++) {
+        n += sprintf(big + n, "10000\r\n");
+        memset(big + n, ' ', 0x10000);
+        n += 0x10000;
+        n += sprintf(big + n, "\r\n");
+    }
+    n += sprintf(big + n, "0\r\n\r\n");
+    CHECK(talk_n(big, (size_t)n) == 413);
+    /* A whole MiB of nothing but brackets is read and refused as JSON. */
+    n = sprintf(big, "POST /v1/plan HTTP/1.1\r\n" HEAD
+                     "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n");
+    memset(big + n, '[', 1 << 20);
+    CHECK(talk_n(big, (size_t)n + (1 << 20)) == 400 && strstr(reply, "deeper"));
+    free(big);
+    finish();
+}
+
+/* A client that drips is cut off, whether in its first or its second request, in headers or body. */
+static void drip(const char *first, const char *slow)
+{
+    int fd = dial();
+    clear();
+    if (first) {
+        send_all(fd, first, strlen(first));
+        CHECK(receive(fd, "\"ok\"}"));
+        clear();
+    }
+    size_t sent = 0, n = strlen(slow);
+    for (bool open = true; open && sent < n;) {
+        open = send(fd, slow + sent, 1, MSG_NOSIGNAL) == 1;
+        sent += open;
+        loop_turn(w.loop, 10);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 0) == 1) open = recv(fd, reply, sizeof reply - 1, 0) > 0;
+    }
+    CHECK_MSG(sent < n, "dripped %zu bytes to the end", sent);
+    close(fd);
+}
+
+static void test_slow_clients(void)
+{
+    static char slow[4096];
+    begin_in(true, 150);
+    int n = snprintf(slow, sizeof slow, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ");
+    memset(slow + n, 'a', 3000);
+    drip(NULL, slow);
+    n = snprintf(slow, sizeof slow,
+                 "POST /v1/plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                 "application/json\r\nContent-Length: 3000\r\n\r\n");
+    CHECK(n > 0);
+    int fd = dial(); /* headers at once, then the body by drips */
+    clear();
+    send_all(fd, slow, (size_t)n);
+    size_t sent = 0;
+    for (bool open = true; open && sent < 3000;) {
+        open = send(fd, " ", 1, MSG_NOSIGNAL) == 1;
+        sent += open;
+        loop_turn(w.loop, 10);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 0) == 1) open = recv(fd, reply, sizeof reply - 1, 0) > 0;
+    }
+    CHECK_MSG(sent < 3000, "dripped a whole body");
+    close(fd);
+    CHECK(get("/livez") == 200);
+    finish();
+}
+
+static void test_keep_alive(void)
+{
+    begin();
+    int fd = dial();
+    for (int i = 0; i < 20; i++) {
+        static const char r[] = "GET /livez HTTP/1.1\r\nHost: 127.0.0.1:99\r\n\r\n";
+        clear();
+        send_all(fd, r, sizeof r - 1);
+        CHECK(receive(fd, "\"ok\"}") && status_of() == 200);
+    }
+    close(fd);
+    finish();
+}
+
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+/* The paths and methods of the document are those of the table, both ways. */
+static void test_openapi_matches(void)
+{
+    int n_doc = 0, n_table = 0;
+    char path[128] = "";
+    bool in_paths = false;
+    for (const char *p = routes_document(), *end; *p; p = end) {
+        char line[256];
+        end = strchr(p, '\n');
+        end = end ? end + 1 : p + strlen(p);
+        snprintf(line, sizeof line, "%.*s", (int)(end - p), p);
+        line[strcspn(line, "\r\n")] = 0;
+        size_t n = strlen(line);
+        if (line[0] != ' ') in_paths = !strcmp(line, "paths:");
+        if (!in_paths || n < 6 || line[n - 1] != ':') continue;
+        line[n - 1] = 0;
+        if (!strncmp(line, "  /", 3)) snprintf(path, sizeof path, "%.120s", line + 2);
+        bool method = !strcmp(line, "    get") || !strcmp(line, "    post");
+        if (!method) continue;
+        n_doc++;
+        bool found = false;
+        for (const struct route *t = route_table; t->method; t++)
+            found |= !strcmp(t->path, path) && !strcasecmp(t->method, line + 4);
+        CHECK_MSG(found, "%s %s is documented and not served", line + 4, path);
+    }
+    for (const struct route *t = route_table; t->method; t++) n_table++;
+    CHECK_MSG(n_doc == n_table, "%d documented, %d served", n_doc, n_table);
+}
+
+/* Every field of the spec is in the document's schema, and no other. */
+static void test_openapi_fields(void)
+{
+    static char have[128][96];
+    char key[16][64] = {""};
+    int n = 0, n_fields = 0;
+    const char *p = strstr(strstr(routes_document(), "\n  schemas:\n"), "\n    Spec:\n");
+    CHECK(p != NULL);
+    if (!p) return;
+    p = strstr(p, "\n      properties:\n") + 19;
+    for (const char *end; *p; p = end) {
+        end = strchr(p, '\n');
+        end = end ? end + 1 : p + strlen(p);
+        int indent = (int)strspn(p, " ");
+        size_t len = strcspn(p + indent, ":");
+        int depth = (indent - 8) / 4;
+        if (indent < 8) break;
+        if (indent % 4 || depth > 8) continue; /* type:, properties: and the like */
+        snprintf(key[depth], sizeof key[0], "%.*s", (int)len, p + indent);
+        if (p[indent + len + 1] == '\n' || n == 128) continue;
+        have[n][0] = 0;
+        for (int d = 0; d <= depth; d++) {
+            size_t at = strlen(have[n]);
+            snprintf(have[n] + at, sizeof have[n] - at, "%s%s", d ? "." : "", key[d]);
+        }
+        n++;
+    }
+    const struct field *tables[] = {spec_fields, spec_constants};
+    for (int t = 0; t < 2; t++)
+        for (const struct field *f = tables[t]; f->path; f++) {
+            char want[96];
+            bool found = false;
+            if (!f->kinds || !strcmp(f->path, "optim.betas.1")) continue;
+            snprintf(want, sizeof want, "%s", f->path);
+            if (!strcmp(want, "optim.betas.0")) want[11] = 0;
+            for (int i = 0; i < n; i++) found |= !strcmp(have[i], want);
+            CHECK_MSG(found, "%s is not in openapi.yaml", want);
+            n_fields++;
+        }
+    /* and labels, data.train, three of input, two aliases of train */
+    CHECK_MSG(n == n_fields + 7, "%d in the document, %d in the table and 7 more", n, n_fields);
+}
+
+static void test_plain_routes(void)
+{
+    begin();
+    CHECK(get("/livez") == 200 && strstr(reply, "nosniff"));
+    CHECK(get("/readyz") == 200);
+    CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"nodes_up\":0"));
+    CHECK(get("/version") == 200 && strstr(reply, "\"version\":\"test\""));
+    CHECK(get("/openapi.yaml") == 200 && strstr(reply, "openapi: 3.1.0"));
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/nope") == 404 && strstr(reply, "application/problem+json"));
+    CHECK(get("/v1/jobs/0x1") == 404);
+    CHECK(get("/v1/jobs/9999999999999999999999") == 404);
+    CHECK(get("/v1/jobs/7") == 404);
+    CHECK(get("/v1/jobs/7/events") == 404);
+    CHECK(get("/v1/jobs/7/logs") == 404);
+    CHECK(get("/v1/jobs/7/artifacts/x") == 404);
+    CHECK(get("/v1/jobs?limt=1") == 400 && strstr(reply, "limt"));
+    CHECK(get("/v1/jobs?limit=0") == 400 && get("/v1/jobs?limit=1001") == 400);
+    CHECK(get("/v1/jobs?limit=1x") == 400 && get("/v1/jobs?cursor=-1") == 400);
+    CHECK(get("/v1/jobs?state=sleeping") == 400 && strstr(reply, "queued, starting"));
+    CHECK(post("/livez", "") == 405 && strstr(reply, "Allow: GET"));
+    CHECK(talk("HEAD /livez HTTP/1.1\r\n" HEAD "\r\n") == 200);
+    finish();
+}
+
+static void test_submit(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(strstr(reply, "Location: /v1/jobs/1\r\n") && strstr(reply, "\"state\":\"queued\""));
+    CHECK(strstr(reply, "\"spec_effective\":{") && strstr(reply, "\"plan\":{"));
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "ETag: \"1\""));
+    CHECK(post("/v1/jobs?dry_run=true", job_json) == 200 && strstr(reply, "\"dry_run\":true"));
+    CHECK(post("/v1/jobs?dry_run=maybe", job_json) == 400);
+    CHECK(get("/v1/jobs/2") == 404); /* nothing was stored */
+    CHECK(post("/v1/plan", job_json) == 200 && strstr(reply, "\"memory\""));
+    CHECK(post("/v1/jobs", "{\"kind\":\"train\",\"dta\":{}}") == 400);
+    CHECK(strstr(reply, "\"pointer\":\"/dta\"") && strstr(reply, "did you mean data?"));
+    CHECK(post("/v1/jobs", "") == 400);
+    CHECK(post("/v1/plan",
+               "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":4096,"
+               "\"num_hidden_layers\":64,\"num_attention_heads\":32,"
+               "\"intermediate_size\":16384}},\"data\":{\"train\":[{\"path\":\"/x\"}],"
+               "\"seq_len\":1000000},\"train\":{\"steps\":5},\"resources\":{\"memory_mib\":"
+               "1000}}") == 400);
+    CHECK(strstr(reply, "\"code\":\"does_not_fit\"") && strstr(reply, "\"plan\":{"));
+    /* A model on a node, and no node. */
+    CHECK(post("/v1/plan",
+               "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":"
+               "\"x\"}}") == 503);
+    CHECK(strstr(reply, "Retry-After"));
+    finish();
+}
+
+static void test_idempotency(void)
+{
+    begin();
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n", job_json) == 201);
+    CHECK(!strstr(reply, "Idempotency-Replayed"));
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n", job_json) == 201);
+    CHECK(strstr(reply, "Idempotency-Replayed: true") && strstr(reply, "Location: /v1/jobs/1\r\n"));
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n",
+                    "{\"kind\":\"generate\",\"model\":{\"config\":{\"hidden_size\":64,"
+                    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+                    "\"input\":{\"prompt\":\"x\"}}") == 422);
+    close_server();
+    begin_in(false, 0); /* remembered across a restart */
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n", job_json) == 201);
+    CHECK(strstr(reply, "Idempotency-Replayed: true"));
+    CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"id\":1,") && !strstr(reply, "\"id\":2,"));
+    finish();
+}
+
+static void test_pages(void)
+{
+    bool seen[8] = {false};
+    char cursor[32] = "";
+    begin();
+    for (int i = 0; i < 7; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(post("/v1/jobs/3:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post("/v1/jobs/3:cancel", "") == 200); /* again: as it is */
+    for (int page = 0; page < 4; page++) {
+        char path[96];
+        snprintf(path, sizeof path, "/v1/jobs?limit=2%s%s", *cursor ? "&cursor=" : "", cursor);
+        CHECK(get(path) == 200);
+        for (int id = 1; id <= 7; id++) {
+            char what[32];
+            snprintf(what, sizeof what, "{\"id\":%d,", id);
+            if (!strstr(reply, what)) continue;
+            CHECK_MSG(!seen[id], "job %d came twice", id);
+            seen[id] = true;
+        }
+        const char *next = strstr(reply, "\"next_cursor\":\"");
+        CHECK((next != NULL) == (page < 3));
+        if (next) sscanf(next + 15, "%31[0-9]", cursor);
+    }
+    for (int id = 1; id <= 7; id++) CHECK(seen[id]);
+    CHECK(get("/v1/jobs?state=cancelled") == 200 && strstr(reply, "{\"id\":3,") &&
+          !strstr(reply, "{\"id\":4,"));
+    CHECK(get("/v1/jobs?state=cancelled,queued&limit=7") == 200 && strstr(reply, "{\"id\":3,") &&
+          strstr(reply, "{\"id\":4,"));
+    CHECK(get("/v1/jobs/3/events") == 200 && strstr(reply, "\"type\":\"cancel\""));
+    CHECK(get("/v1/jobs/3/events?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
+    CHECK(get("/v1/jobs/3/artifacts") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/v1/jobs/3/metrics") == 200 && strstr(reply, "\"data\":[]"));
+    finish();
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static int open_stream(const char *path, const char *last)
+{
+    char out[512];
+    int fd = dial();
+    clear();
+    snprintf(out, sizeof out,
+             "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s%s%s\r\n", path,
+             last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static void test_event_stream(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    int fd = open_stream("/v1/jobs/1/events", NULL);
+    CHECK(receive(fd, "\"type\":\"submit\"") && status_of() == 200);
+    CHECK(strstr(reply, "text/event-stream") && strstr(reply, "retry: 3000"));
+    static char kept[sizeof reply];
+    memcpy(kept, reply, reply_len + 1);
+    size_t kept_len = reply_len;
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    memcpy(reply, kept, kept_len + 1);
+    reply_len = kept_len;
+    receive(fd, "0\r\n\r\n"); /* the end of the chunked body */
+    CHECK(strstr(reply, "\"type\":\"cancel\""));
+    CHECK(strstr(reply, "event: end\ndata: {\"id\":1,\"state\":\"cancelled\"}"));
+    close(fd);
+    /* Resumed: behind the first event, and of a job that has ended. */
+    fd = open_stream("/v1/jobs/1/events", "1");
+    receive(fd, "0\r\n\r\n");
+    CHECK(!strstr(reply, "\"type\":\"submit\"") && strstr(reply, "\"type\":\"cancel\""));
+    CHECK(strstr(reply, "event: end"));
+    close(fd);
+    fd = open_stream("/v1/jobs/9/events", NULL);
+    CHECK(receive(fd, "there is no job 9") && status_of() == 404);
+    close(fd);
+    /* One that leaves, and one that stays while seqd stops. */
+    CHECK(post("/v1/jobs", job_json) == 201);
+    fd = open_stream("/v1/jobs/2/events", NULL);
+    CHECK(receive(fd, "submit"));
+    close(fd);
+    fd = open_stream("/v1/jobs/2/events", NULL);
+    CHECK(receive(fd, "submit"));
+    finish();
+    close(fd);
+}
+
+static void add_metrics(int64_t job, int from, int n)
+{
+    char data[8192] = "[";
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(data);
+        snprintf(data + at, sizeof data - at, "%s{\"step\":%d,\"loss\":1.5}", i ? "," : "",
+                 from + i);
+    }
+    strcat(data, "]");
+    struct store_txn *t = store_begin();
+    store_metrics_add(t, job, data);
+    store_commit(w.store, t, NULL, NULL);
+}
+
+static void test_metric_stream(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    add_metrics(1, 1, 5);
+    add_metrics(1, 6, 5);
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    int fd = open_stream("/v1/jobs/1/metrics", NULL);
+    receive(fd, "0\r\n\r\n");
+    close(fd);
+    int n = 0;
+    for (const char *p = reply; (p = strstr(p, "data: {\"step\":")); p++)
+        n += atoi(p + 14) == n + 1;
+    CHECK_MSG(n == 10, "%d steps", n);
+    CHECK(strstr(reply, "id: 1.3\ndata: {\"step\":4,") && strstr(reply, "event: end"));
+    fd = open_stream("/v1/jobs/1/metrics", "1.3"); /* in the middle of a row */
+    receive(fd, "0\r\n\r\n");
+    close(fd);
+    CHECK(!strstr(reply, "\"step\":4,") && strstr(reply, "\"step\":5,") &&
+          strstr(reply, "\"step\":10,"));
+    CHECK(get("/v1/jobs/1/metrics?limit=1") == 200 && strstr(reply, "\"step\":5,") &&
+          !strstr(reply, "\"step\":6,") && strstr(reply, "\"has_more\":true"));
+    finish();
+}
+
+/* A reader that does not read costs a bounded buffer, and gets everything when it reads again. */
+static void test_stalled_reader(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    for (int i = 0; i < 400; i++) add_metrics(1, 1 + 200 * i, 200); /* 400 rows, 2 MB of messages */
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    int fd = open_stream("/v1/jobs/1/metrics", NULL);
+    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* it fills what it may */
+    long long n = 0, want = 1;
+    static char text[1 << 16];
+    size_t held = 0;
+    for (bool end = false; !end;) {
+        loop_turn(w.loop, 1);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 1) <= 0) continue;
+        ssize_t got = recv(fd, text + held, sizeof text - 1 - held, 0);
+        if (got <= 0) break;
+        held += (size_t)got;
+        text[held] = 0;
+        char *line = text, *nl;
+        for (; (nl = strchr(line, '\n')); line = nl + 1) {
+            long long step;
+            if (sscanf(line, "data: {\"step\":%lld,", &step) == 1) n++, want += step == want;
+            end |= !strncmp(line, "event: end", 10);
+        }
+        held = strlen(line);
+        memmove(text, line, held + 1);
+    }
+    close(fd);
+    /* A chunk border may cut a line in two: at most a few are not counted, none is out of order. */
+    CHECK_MSG(n >= 79000 && want >= 2, "%lld steps", n);
+    finish();
+}
+
+/* ---- things that live on a node ------------------------------------------------------------------ */
+
+static void node_joins(void)
+{
+    struct msg m = {.type = MSG_HELLO, .n_slots = 0, .memory_size = (int64_t)1 << 33};
+    snprintf(m.node, sizeof m.node, "n1");
+    control_link_calls.up(w.control, "n1", &m);
+}
+
+static void wait_question(void)
+{
+    while (!w.fetch.type) loop_turn(w.loop, 5);
+}
+
+static void test_described_model(void)
+{
+    static const char r[] =
+        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
+    char out[512];
+    begin();
+    node_joins();
+    for (int bad = 0; bad < 2; bad++) {
+        int fd = dial();
+        clear();
+        w.fetch.type = 0;
+        snprintf(out, sizeof out,
+                 "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json"
+                 "\r\nContent-Length: %zu\r\n\r\n%s",
+                 sizeof r - 1, r);
+        send_all(fd, out, strlen(out));
+        wait_question();
+        CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
+        struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+        m.shape = (struct model_shape){.n_layers = 2,
+                                       .width = 64,
+                                       .n_heads = 4,
+                                       .n_kv_heads = 2,
+                                       .head_dim = 16,
+                                       .ffn_width = 128,
+                                       .vocab = 258,
+                                       .max_pos = 99,
+                                       .norm_eps = 1e-5,
+                                       .rope_theta = 1e4};
+        if (bad) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
+        control_link_calls.message(w.control, "n1", &m);
+        receive(fd, NULL);
+        close(fd);
+        CHECK(status_of() == (bad ? 400 : 201));
+        CHECK(strstr(reply, bad ? "\"pointer\":\"/model/path\"" : "\"model\":{\"path\":\"/m\"}"));
+    }
+    close_server();
+    begin_in(false, 0); /* the shape survives */
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"model\":{\"path\":\"/m\"}"));
+    CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
+    finish();
+}
+
+static void test_download(void)
+{
+    begin();
+    node_joins();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    for (int i = 0; i < 50 && !*control_job(w.control, 1)->node; i++) loop_turn(w.loop, 10);
+    CHECK_STR(control_job(w.control, 1)->node, "n1"); /* preparing needs no slot */
+    static char chunk[WIRE_CHUNK];
+    for (int bad = 0; bad < 3; bad++) {
+        const char *r = "GET /v1/jobs/1/artifacts/a/b%20c HTTP/1.1\r\n" HEAD "\r\n";
+        int fd = dial();
+        clear();
+        w.fetch.type = 0;
+        send_all(fd, r, strlen(r));
+        for (int i = 0; i < 4; i++) {
+            wait_question();
+            CHECK_STR(w.fetch.path, "a/b c");
+            CHECK(w.fetch.offset == (int64_t)i * WIRE_CHUNK);
+            memset(chunk, 'a' + i, sizeof chunk);
+            struct msg m = {.type = MSG_FETCHED, .request = w.fetch.request, .data = chunk};
+            m.size = i < 3 ? sizeof chunk : 0;
+            bool fail = (bad == 1 && i == 0) || (bad == 2 && i == 2);
+            if (fail) err_set(&m.err, ERR_NOT_FOUND, "no such artifact");
+            w.fetch.type = 0;
+            control_link_calls.message(w.control, "n1", &m);
+            if (fail) break;
+            for (int k = 0; k < 300 && !w.fetch.type && i < 3; k++) {
+                struct pollfd p = {fd, POLLIN, 0};
+                loop_turn(w.loop, 1);
+                if (poll(&p, 1, 0) <= 0) continue;
+                ssize_t n = recv(fd, reply + reply_len, sizeof reply - 1 - reply_len, 0);
+                if (n > 0) reply_len += (size_t)n;
+            }
+        }
+        reply[reply_len] = 0;
+        receive(fd, NULL);
+        close(fd);
+        bool whole = reply_len > 5 && !memcmp(reply + reply_len - 5, "0\r\n\r\n", 5);
+        if (bad == 0) CHECK(status_of() == 200 && whole && reply_len > 3 * WIRE_CHUNK);
+        if (bad == 1) CHECK(status_of() == 404);
+        if (bad == 2) CHECK(status_of() == 200 && !whole); /* cut, and it shows */
+    }
+    CHECK(get("/v1/jobs/1/artifacts//etc/passwd") == 400);
+    finish();
+}
+
+static void test_logs_route(void)
+{
+    struct err e;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(get("/v1/jobs/1/logs?rank=0") == 200 && strstr(reply, "Seqd-Next-Offset: 0\r\n"));
+    CHECK(!strstr(reply, "Seqd-Log-End"));
+    logs_append(w.logs, 1, 1, 0, 0, "line one\nline two\n", 18, &e);
+    CHECK(get("/v1/jobs/1/logs?limit=4&offset=5") == 200 && strstr(reply, "\r\n\r\none\n"));
+    CHECK(strstr(reply, "Seqd-Next-Offset: 9\r\n"));
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    CHECK(get("/v1/jobs/1/logs?offset=9") == 200 && strstr(reply, "line two\n"));
+    CHECK(strstr(reply, "Seqd-Log-End: true"));
+    CHECK(get("/v1/jobs/1/logs?rank=3") == 404);
+    CHECK(get("/v1/jobs/1/logs?rank=64") == 400);
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    RUN(test_openapi_matches);
+    RUN(test_openapi_fields);
+    RUN(test_hostile_requests);
+    RUN(test_large_requests);
+    RUN(test_slow_clients);
+    RUN(test_keep_alive);
+    RUN(test_plain_routes);
+    RUN(test_submit);
+    RUN(test_idempotency);
+    RUN(test_pages);
+    RUN(test_event_stream);
+    RUN(test_metric_stream);
+    RUN(test_stalled_reader);
+    RUN(test_described_model);
+    RUN(test_download);
+    RUN(test_logs_route);
+    return test_done("seqd_rest");
+}

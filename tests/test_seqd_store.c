@@ -1,0 +1,269 @@
+/* The store: what it answers is what was written, one refused request sinks no other, and a process
+ * killed in mid-load has on disk everything it had acknowledged. */
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/log.h"
+#include "daemon/store.h"
+#include "tests/test.h"
+
+static char dir[64];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    return remove(path);
+}
+
+static void make_dir(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-store-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+}
+
+static void remove_dir(void)
+{
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void add_job(struct store_txn *t, int64_t id)
+{
+    store_job_new(t, id, 1000 + id, "{}", NULL, "\"state\":\"queued\"");
+    store_event_add(t, &(struct store_event){.seq = id * 10, .job = id, .type = 0, .data = "{}"});
+}
+
+static int n_done, n_refused;
+
+static void on_done(void *arg, const struct err *e)
+{
+    n_done++;
+    if (e) n_refused += e->code == ERR_CONFLICT;
+}
+
+static struct {
+    int n;
+    struct store_row row[64];
+    char text[64][256];
+    bool here;
+} got;
+
+static void on_answer(void *arg, const struct store_rows *rows)
+{
+    got.n = rows->n_rows;
+    for (int i = 0; i < rows->n_rows && i < 64; i++) {
+        got.row[i] = rows->row[i];
+        snprintf(got.text[i], sizeof got.text[i], "%s",
+                 rows->row[i].text[0] ? rows->row[i].text[0] : "NULL");
+    }
+    got.here = true;
+}
+
+static void ask(struct loop *l, struct store *s, enum store_ask what, int64_t a, int64_t b,
+                int64_t c, int64_t d, const char *text)
+{
+    got.here = false;
+    store_read(s, what, (const int64_t[4]){a, b, c, d}, text, on_answer, NULL);
+    while (!got.here) loop_turn(l, 20);
+}
+
+static void wait_done(struct loop *l, int n)
+{
+    while (n_done < n) loop_turn(l, 20);
+}
+
+static void test_write_and_read(void)
+{
+    struct err e;
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    n_done = n_refused = 0;
+    for (int i = 1; i <= 20; i++) {
+        struct store_txn *t = store_begin();
+        add_job(t, i);
+        if (i % 2) store_job_set(t, i, JOB_SUCCEEDED, "\"state\":\"succeeded\"");
+        if (i == 3) {
+            store_result_set(t, 3, "{\"r\":1}");
+            store_metrics_add(t, 3, "[{\"step\":1}]");
+            store_metrics_add(t, 3, "[{\"step\":2}]");
+            store_mark_set(t, 3, 1, 5);
+            store_mark_set(t, 3, 1, 9);
+            store_key_add(t, "key", "print", 3, 0);
+        }
+        store_commit(s, t, on_done, NULL);
+    }
+    wait_done(l, 20);
+    ask(l, s, ASK_JOBS, 0, 5, 0, 0, NULL);
+    CHECK(got.n == 5 && got.row[0].n[0] == 20 && got.row[4].n[0] == 16);
+    ask(l, s, ASK_JOBS, 16, 5, 0, 0, NULL);
+    CHECK(got.n == 5 && got.row[0].n[0] == 15);
+    ask(l, s, ASK_JOBS, 0, 3, 1 << JOB_SUCCEEDED, 0, NULL);
+    CHECK(got.n == 3 && got.row[0].n[0] == 19 && got.row[2].n[0] == 15);
+    ask(l, s, ASK_JOBS, 8, 3, 1 << JOB_SUCCEEDED | 1 << JOB_QUEUED, 0, NULL);
+    CHECK(got.n >= 3 && got.row[0].n[0] == 7 && got.row[1].n[0] == 6 && got.row[2].n[0] == 5);
+    ask(l, s, ASK_EVENTS, 3, 0, 10, -1, NULL);
+    CHECK(got.n == 1 && got.row[0].n[0] == 30);
+    ask(l, s, ASK_EVENTS, 3, 30, 10, -1, NULL);
+    CHECK(got.n == 0);
+    ask(l, s, ASK_METRICS, 3, 0, 10, 0, NULL);
+    CHECK(got.n == 2 && !strcmp(got.text[1], "[{\"step\":2}]"));
+    ask(l, s, ASK_METRICS, 3, got.row[0].n[0], 10, 0, NULL);
+    CHECK(got.n == 1);
+    ask(l, s, ASK_KEY, 0, 0, 0, 0, "key");
+    CHECK(got.n == 1 && got.row[0].n[0] == 3 && !strcmp(got.text[0], "print"));
+    ask(l, s, ASK_KEY, 0, 0, 0, 0, "k' OR 1=1 --");
+    CHECK(got.n == 0);
+    store_close(s);
+    loop_destroy(l);
+    remove_dir();
+}
+
+/* A request that contradicts what is there leaves no trace and takes nobody with it. */
+static void test_refused_request(void)
+{
+    struct err e;
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    n_done = n_refused = 0;
+    for (int i = 1; i <= 30; i++) {
+        struct store_txn *t = store_begin();
+        add_job(t, i);
+        store_key_add(t, i % 3 ? "same" : "other", "f", i, 0);
+        store_commit(s, t, on_done, NULL);
+    }
+    wait_done(l, 30);
+    CHECK(n_refused == 28);
+    ask(l, s, ASK_JOBS, 0, 100, 0, 0, NULL);
+    CHECK(got.n == 2);
+    ask(l, s, ASK_EVENTS, 2, 0, 10, -1, NULL);
+    CHECK(got.n == 0); /* the whole request is gone, not only its last part */
+    store_close(s);
+    loop_destroy(l);
+    remove_dir();
+}
+
+static int64_t loaded_jobs, loaded_events, loaded_mark;
+
+static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
+                    struct err *e)
+{
+    loaded_jobs++;
+    return 0;
+}
+
+static int load_event(void *arg, const struct store_event *ev, struct err *e)
+{
+    loaded_events++;
+    return 0;
+}
+
+static int load_mark(void *arg, int64_t job, int64_t epoch, int64_t seq)
+{
+    loaded_mark = seq;
+    return 0;
+}
+
+static int load_steps(void *arg, int64_t job, const char *data)
+{
+    return 0;
+}
+
+static const struct store_load loads = {NULL, load_job, load_event, load_mark, load_steps};
+
+/* The child tells each acknowledged id through a pipe and is killed in mid-load. */
+static void child(int fd)
+{
+    struct err e;
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    if (!s) _exit(3);
+    int64_t id = store_last_job(s);
+    for (;;) {
+        n_done = 0;
+        for (int i = 0; i < 8; i++) {
+            struct store_txn *t = store_begin();
+            add_job(t, ++id);
+            store_mark_set(t, id, 1, id);
+            store_commit(s, t, on_done, NULL);
+        }
+        wait_done(l, 8);
+        if (write(fd, &id, sizeof id) != sizeof id) _exit(4);
+    }
+}
+
+static void test_killed_in_mid_load(void)
+{
+    int64_t acknowledged = 0, at_least = 0;
+    make_dir();
+    for (int round = 0; round < 5; round++) {
+        int fd[2];
+        CHECK(!pipe(fd));
+        pid_t pid = fork();
+        if (!pid) {
+            close(fd[0]);
+            child(fd[1]);
+        }
+        close(fd[1]);
+        /* Killed right after the n-th acknowledgement: by event, not by time. */
+        for (int n = 0; n < 5 + 7 * round; n++)
+            CHECK(read(fd[0], &acknowledged, sizeof acknowledged) == sizeof acknowledged);
+        kill(pid, SIGKILL);
+        while (read(fd[0], &acknowledged, sizeof acknowledged) == sizeof acknowledged) continue;
+        close(fd[0]);
+        waitpid(pid, NULL, 0);
+        struct err e = {0};
+        struct loop *l = loop_create(NULL, NULL, &e);
+        struct store *s = store_open(l, dir, &e);
+        CHECK_MSG(s != NULL, "%s", e.text);
+        if (!s) break;
+        loaded_jobs = loaded_events = 0;
+        CHECK_MSG(!store_load(s, &loads, &e), "%s", e.text);
+        CHECK_MSG(store_last_job(s) >= acknowledged, "%lld < %lld", (long long)store_last_job(s),
+                  (long long)acknowledged);
+        CHECK(loaded_jobs == store_last_job(s) &&
+              loaded_events == loaded_jobs); /* no holes, no halves */
+        CHECK(acknowledged > at_least);
+        at_least = acknowledged;
+        store_close(s);
+        loop_destroy(l);
+    }
+    remove_dir();
+}
+
+static void test_refused_places(void)
+{
+    struct err e;
+    char path[128];
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    CHECK(s != NULL);
+    CHECK(!store_open(l, dir, &e) && e.code == ERR_CONFLICT && strstr(e.text, dir));
+    store_close(s);
+    snprintf(path, sizeof path, "%s/seqd.db", dir);
+    FILE *f = fopen(path, "w");
+    fputs(
+        "this was never a database, but it is long enough to look like one to a careless reader\n",
+        f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/seqd.db-wal", dir);
+    unlink(path);
+    CHECK(!store_open(l, dir, &e) && e.code == ERR_CORRUPT && strstr(e.text, "seqd.db"));
+    CHECK(!store_open(l, "/nonexistent/x", &e) && e.code == ERR_NOT_FOUND);
+    loop_destroy(l);
+    remove_dir();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    RUN(test_killed_in_mid_load); /* first: it forks, and no thread has started yet */
+    RUN(test_write_and_read);
+    RUN(test_refused_request);
+    RUN(test_refused_places);
+    return test_done("seqd_store");
+}
