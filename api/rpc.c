@@ -353,7 +353,7 @@ static void recv_done(struct op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        s->peer_left = true; /* it has nothing more to say: the session is over */
+        s->peer_left = !s->closing; /* it has nothing more to say: the session is over */
         rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);
