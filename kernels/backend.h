@@ -9,7 +9,7 @@
  * All tensors are row-major 2-D views. fp32 only for now; dtype is there so that bf16 is a value and
  * not a new interface.
  *
- * Rank-invariant bits (design 8.5): unless a slot says otherwise, every output row depends only on
+ * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
  * its own inputs, in an order of additions that does not depend on the number of rows, on the thread
  * count or on where the row lies; reductions over rows go over ascending rows. */
 #ifndef SEQD_KERNELS_BACKEND_H

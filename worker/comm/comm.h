@@ -1,6 +1,6 @@
 /* comm.h: how ranks exchange bytes.
  *
- * Contract (design 8.7)
+ * Contract
  *   - comm_sendrecv posts one send and one receive and returns at once with a ticket. Either side
  *     may be absent (peer -1). Between two ranks, messages of one channel arrive in order; KV and
  *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.

@@ -1,9 +1,9 @@
 /* model.h: the decoder of the Llama shape, forward and backward, on one rank's rows of a sequence.
  *
  *   x = embed[ids]
- *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x));  x += Wd (silu(Wg n2(x)) *
- * Wu n2(x)) logits = Whead norm(x),  Whead = embed when tied;  nll_i = -log
- * softmax(logits_i)[target_i]
+ *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))
+ *               x += Wd (silu(Wg n2(x)) * Wu n2(x))
+ *   logits = Whead norm(x), Whead = embed when tied;  nll_i = -log softmax(logits_i)[target_i]
  *
  * Everything but attention is local to a row; attention goes through sp->ops, so that the model
  * knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
@@ -11,7 +11,7 @@
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
  * perfect binary tree of this rank's chunks; comm_sum_* goes on with the tree over ranks. Under
- * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks (design 8.5).
+ * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks.
  *
  * Rows of padding (target -1, lo = hi = 0) flow through and contribute exactly 0. */
 #ifndef SEQD_MODEL_MODEL_H

@@ -1,4 +1,4 @@
-/* tokenizer.h: the byte tokenizer's ids (design 8.16): 0..255 are bytes, 256 ends a document, 257
+/* tokenizer.h: the byte tokenizer's ids: 0..255 are bytes, 256 ends a document, 257
  * is padding. Vocabularies may be larger; the rest of their ids is never produced. */
 #ifndef SEQD_MODEL_TOKENIZER_H
 #define SEQD_MODEL_TOKENIZER_H

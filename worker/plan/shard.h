@@ -7,7 +7,7 @@
  *   contiguous            1 segment of ceil(S/P) per rank
  *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
- *                         P in {1, 2, 4, 8}, contiguous only (design 8.5)
+ *                         P in {1, 2, 4, 8}, contiguous only
  *
  * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect binary
  * tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on P;

@@ -4,12 +4,13 @@
  * are compared with ==. Letters: P ranks of the ring, T rows on a rank, H query and Hk KV heads, D
  * head size; a KV row is 2*Hk*D floats (keys, then values). Everything is fp32.
  *
- *   ring KV, one pass       P-1 hops of T*2*Hk*D*4 bytes; a forward pass is one, a backward pass
- * too ring dKV, one backward  the same bytes per hop; P-1 hops: a visiting block's gradient is born
- * at the rank after its owner and carried home, where the owner's own part is added. Under
- * determinism "ranks" it is born at its owner: P hops sum of n floats         reduce-scatter by
- * direct exchange, then all-gather: 2 (P-1)/P n * 4 bytes, in slices of volume_slice(P) floats per
- * part small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
+ *   ring KV, one pass       P-1 hops of T*2*Hk*D*4 bytes; a forward pass is one, a backward pass too
+ *   ring dKV, one backward  the same bytes per hop; P-1 hops: a visiting block's gradient is born at
+ *                           the rank after its owner and carried home, where the owner's own part is
+ *                           added. Under determinism "ranks" it is born at its owner: P hops
+ *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
+ *                           bytes, in slices of volume_slice(P) floats per part
+ *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
  *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
  *   barrier                 dissemination: ceil(log2 P) empty messages */

@@ -1,11 +1,12 @@
 /* train.h: one optimizer step after another.
  *
- * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch
- * each. targets of all B samples are counted first; loss = global nll sum / global target count per
- * sample: batch, forward, loss, backward (model_grad) gradients summed over ranks: once per step,
- * or under determinism "ranks" once per sample norm, clip, AdamW on every rank alike (the same bits
- * everywhere) the ledger's counts are compared with the plan's, purpose by purpose; the verdict is
- * reduced A step is a pure function of (spec, step, weights, m, v); nothing allocates in it. */
+ * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each.
+ *   count    targets of all B samples; loss = global nll sum / global target count
+ *   sample   batch, forward, loss, backward (model_grad)
+ *   sum      gradients over ranks: once per step, or under determinism "ranks" once per sample
+ *   update   norm, clip, AdamW on every rank alike (the same bits everywhere)
+ *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
+ * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it. */
 #ifndef SEQD_TRAIN_TRAIN_H
 #define SEQD_TRAIN_TRAIN_H
 
