@@ -193,7 +193,7 @@ bench: deps
 bench-build: $(BENCHES)
 
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
-fuzz:
+fuzz: $(B)/gen/api/cluster.pb-c.h
 	$(Q)tests/fuzz/run.sh
 
 ## deps: install missing Debian packages (nothing is done when nothing is missing)

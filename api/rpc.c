@@ -86,7 +86,7 @@ struct rpc_stream {
     void *user;
     struct op open, recv, send, finish;
     int n_ops;
-    bool is_server, opened, closing, ended;
+    bool is_server, opened, closing, ended, peer_left;
     grpc_byte_buffer *received;
     struct chunk *queue, **queue_end; /* the first one is in flight while sending */
     size_t queued_size;
@@ -353,7 +353,8 @@ static void recv_done(struct op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        rpc_stream_close(s); /* the client has nothing more to say: the session is over */
+        s->peer_left = !s->closing; /* it has nothing more to say: the session is over */
+        rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);
     stream_op_over(s);
@@ -422,7 +423,8 @@ static void server_open_done(struct op *op)
 static void server_end_done(struct op *op)
 {
     struct rpc_stream *s = op->owner;
-    stream_ended(s, s->closing ? "closed here" : "the peer is gone or closed the session");
+    bool here = s->closing && !s->peer_left;
+    stream_ended(s, here ? "closed here" : "the peer is gone or closed the session");
     stream_op_over(s);
 }
 

@@ -7,28 +7,11 @@
 #include <time.h>
 #include "api/core/log.h"
 #include "daemon/attempt.h"
-#include "daemon/doc.h"
-#include "daemon/json.h"
-#include "daemon/sched.h"
+#include "daemon/control_state.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
 #define STOP_MS   5000 /* a STOP that had no effect is sent again */
-
-struct control {
-    struct control_options o;
-    struct jobs jobs;
-    struct nodes nodes;
-    struct asks *asks;
-    int64_t last_job, last_event;
-    int64_t next_expect_ms;
-    bool paused;
-    struct loop_timer *tick, *sched;
-    char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
-    char spec_json[JSON_SPEC_SIZE];
-    struct sched_job *queue; /* scratch of the scheduling pass */
-    int queue_room;
-};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -111,7 +94,7 @@ int32_t control_reserved(const struct control *c, const char *node)
     return t.slots;
 }
 
-static void want_sched(struct control *c)
+void control_want_sched(struct control *c)
 {
     loop_timer_set(c->sched, 0);
 }
@@ -173,7 +156,7 @@ static void acknowledge(struct control *c, const struct commit *k, struct attemp
     control_send(c, k->node, &m);
 }
 
-static void forget(struct control *c, const char *node, int64_t job, int64_t epoch)
+void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch)
 {
     struct msg m = {.type = MSG_FORGET, .job = job, .epoch = epoch};
     control_send(c, node, &m);
@@ -184,7 +167,7 @@ static void end_attempt(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;
     if (!a || !a->ended) return;
-    if (a->forget) forget(c, a->node, j->id, a->epoch);
+    if (a->forget) control_forget(c, a->node, j->id, a->epoch);
     attempt_destroy(a);
     j->attempt = NULL;
 }
@@ -226,7 +209,7 @@ static void committed(void *arg, const struct err *e)
         job_destroy(j);
     }
     if (c->o.changed) c->o.changed(c->o.changed_arg, k->job);
-    if (k->has_event) want_sched(c);
+    if (k->has_event) control_want_sched(c);
     free(k);
 }
 
@@ -322,7 +305,7 @@ static void submitted(void *arg, const struct err *e)
     else
         jobs_add(&c->jobs, k->submitted);
     k->done(k->arg, e ? NULL : k->submitted, e);
-    if (!e) want_sched(c);
+    if (!e) control_want_sched(c);
     free(k);
 }
 
@@ -366,7 +349,10 @@ void control_cancel(struct control *c, int64_t id, control_done *done, void *arg
         return;
     }
     if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
-        done(arg, j, NULL);
+        struct commit *k = commit_for(c, j); /* answered behind the commit of the first one */
+        k->done = done;
+        k->arg = arg;
+        store_commit(c->o.store, store_begin(), committed, k);
         return;
     }
     if (apply(c, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
@@ -392,11 +378,17 @@ static void enqueue(void *arg, struct job *j)
         c->queue = realloc(c->queue, (size_t)c->queue_room * sizeof *c->queue);
         if (!c->queue) abort();
     }
+    int only = -1;
+    for (int i = 0; i < c->nodes.n; i++)
+        if (c->nodes.node[i].up && !strcmp(c->nodes.node[i].name, j->prepared_node)) only = i;
+    /* Data lies on the node that prepared it; when that one is away, another prepares it again. */
     c->queue[p->n++] = (struct sched_job){.id = j->id,
                                           .priority = j->spec->priority,
                                           .n_ranks = j->spec->resources.ranks,
-                                          .prepare = job_needs_data(j),
-                                          .not_before_ms = j->not_before_ms};
+                                          .prepare = job_needs_data(j) ||
+                                                     (*j->prepared_node && only < 0),
+                                          .not_before_ms = j->not_before_ms,
+                                          .only = only};
 }
 
 static void list_nodes(struct control *c, struct sched_node *out)
@@ -435,154 +427,16 @@ static void run_sched(void *arg)
     }
 }
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* ---- once a second --------------------------------------------------------------------------- */
 
-struct listing {
+struct losing {
     struct control *c;
     const char *node;
-    const struct msg *hello; /* or NULL */
-    int n;
-    struct wire_attempt attempts[1024];
 };
-
-static void list_attempt(void *arg, struct job *j)
-{
-    struct listing *l = arg;
-    const struct attempt *a = j->attempt;
-    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
-    if (l->n < (int)(sizeof l->attempts / sizeof *l->attempts))
-        l->attempts[l->n++] = (struct wire_attempt){j->id, a->epoch};
-}
-
-static void send_expect(struct control *c, const char *node)
-{
-    struct listing l = {.c = c, .node = node};
-    jobs_each(&c->jobs, list_attempt, &l);
-    struct msg m = {.type = MSG_EXPECT, .n_attempts = l.n, .attempts = l.attempts};
-    control_send(c, node, &m);
-}
-
-static void ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
-{
-    struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, job);
-    struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
-    if (j) control_send(c, j->node, &m);
-}
-
-static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
-{
-    for (int i = 0; i < hello->n_attempts; i++)
-        if (hello->attempts[i].job == job && hello->attempts[i].epoch == epoch) return true;
-    return false;
-}
-
-/* Tells a node that is back what is known of one attempt it should have. */
-static void reattach(void *arg, struct job *j)
-{
-    struct listing *l = arg;
-    struct control *c = l->c;
-    struct attempt *a = j->attempt;
-    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
-    if (!listed(l->hello, j->id, a->epoch)) {
-        /* The ASSIGN was committed and may have been lost with the session; if it was not, the
-         * node answers that the epoch is known and gone. */
-        if (j->state == JOB_STARTING && !a->ended) attempt_send_assign(c, j);
-        return;
-    }
-    logs_sync(c->o.logs, NULL, NULL, NULL);
-    struct msg m = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .seq = a->marked, .rank = -1};
-    if (a->marked) control_send(c, a->node, &m);
-    logs_each(c->o.logs, j->id, a->epoch, ack_log, c);
-}
-
-static void resume(void *arg, struct job *j)
-{
-    struct listing *l = arg;
-    if (!j->attempt || !j->attempt->assigned || strcmp(j->attempt->node, l->node)) return;
-    attempt_send_blobs(l->c, j);
-    if (j->state == JOB_STOPPING && !j->attempt->ended)
-        attempt_send_stop(l->c, j, loop_now_ms(l->c->o.loop));
-}
-
-static void on_up(void *arg, const char *name, const struct msg *hello)
-{
-    struct control *c = arg;
-    struct msg welcome = {.type = MSG_WELCOME};
-    if (!node_up(&c->nodes, hello, loop_now_ms(c->o.loop))) {
-        log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
-        return;
-    }
-    log_info("node.up", "node=%s slots=%d attempts=%d", name, hello->n_slots, hello->n_attempts);
-    struct listing l = {.c = c, .node = name, .hello = hello};
-    control_send(c, name, &welcome);
-    jobs_each(&c->jobs, reattach, &l);
-    send_expect(c, name);
-    jobs_each(&c->jobs, resume, &l);
-    want_sched(c);
-}
-
-static void on_down(void *arg, const char *name, const char *why)
-{
-    struct control *c = arg;
-    log_warn("node.down", "node=%s text=\"%s\"", name, why);
-    node_down(&c->nodes, name, loop_now_ms(c->o.loop));
-    if (c->paused) return; /* who asked is gone or about to go */
-    asks_node_down(c->asks, name);
-    want_sched(c);
-}
-
-/* Of an attempt that is over for us: the node may let go of it. */
-static void stale_report(struct control *c, const char *node, const struct msg *m)
-{
-    struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .seq = m->seq, .rank = -1};
-    if (m->seq) control_send(c, node, &ack);
-    if (attempt_is_final_record(m)) forget(c, node, m->job, m->epoch);
-}
-
-static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
-{
-    struct job *j = jobs_find(&c->jobs, m->job);
-    struct err e;
-    bool known = j && m->epoch >= 1 && m->epoch <= j->epoch && m->rank >= 0 &&
-                 m->rank < JOB_MAX_RANKS && m->size <= WIRE_CHUNK;
-    if (known &&
-        logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
-        log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
-    if (known) return; /* acknowledged when it is on disk */
-    struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .rank = m->rank};
-    ack.offset = m->offset + (int64_t)m->size;
-    control_send(c, node, &ack);
-}
-
-static void on_message(void *arg, const char *name, const struct msg *m)
-{
-    struct control *c = arg;
-    struct node *n = node_find(&c->nodes, name);
-    if (n) n->seen_ms = loop_now_ms(c->o.loop);
-    struct job *j;
-    switch (m->type) {
-    case MSG_REPORT:
-        j = jobs_find(&c->jobs, m->job);
-        if (j && j->attempt && j->attempt->epoch == m->epoch && !strcmp(j->attempt->node, name))
-            attempt_report(c, j, m);
-        else
-            stale_report(c, name, m);
-        return;
-    case MSG_LOG: on_log_bytes(c, name, m); return;
-    case MSG_DESCRIBED:
-    case MSG_FETCHED: asks_take(c->asks, name, m); return;
-    default: return; /* HEARTBEAT: seen, and that is all */
-    }
-}
-
-const struct link_calls control_link_calls = {on_up, on_down, on_message};
-
-/* ---- once a second --------------------------------------------------------------------------- */
 
 static void lose_job(void *arg, struct job *j)
 {
-    struct listing *l = arg;
+    struct losing *l = arg;
     if (j->attempt && !j->attempt->ended && !strcmp(j->attempt->node, l->node))
         attempt_lose_node(l->c, j);
 }
@@ -612,93 +466,18 @@ static void tick(void *arg)
     struct err e;
     int64_t now = loop_now_ms(c->o.loop);
     jobs_each(&c->jobs, tick_job, c);
-    if (logs_sync(c->o.logs, ack_log, c, &e)) log_error("log.sync", "text=\"%s\"", e.text);
+    if (logs_sync(c->o.logs, session_ack_log, c, &e)) log_error("log.sync", "text=\"%s\"", e.text);
     for (struct node *n; (n = node_next_lost(&c->nodes, now));) {
         log_warn("node.lost", "node=%s", n->name);
-        struct listing l = {.c = c, .node = n->name};
+        struct losing l = {c, n->name};
         jobs_each(&c->jobs, lose_job, &l);
     }
     if (now >= c->next_expect_ms) {
-        for (int i = 0; i < c->nodes.n; i++)
-            if (c->nodes.node[i].up) send_expect(c, c->nodes.node[i].name);
+        session_expect_all(c);
         c->next_expect_ms = now + EXPECT_MS;
     }
     run_sched(c);
     loop_timer_set(c->tick, TICK_MS);
-}
-
-/* ---- replay ---------------------------------------------------------------------------------- */
-
-static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
-                    struct err *e)
-{
-    struct control *c = arg;
-    struct job_spec *s = malloc(sizeof *s);
-    if (!s) abort();
-    int bad = json_spec_read(spec, strlen(spec), JSON_STORED, s, e) || job_check(s, e);
-    struct job *j = bad ? NULL : job_create(id, s);
-    free(s);
-    if (!j) return err_prefix(e, "stored job %lld", (long long)id);
-    if ((plan && !(j->plan = strdup(plan))) || (result && !(j->result = strdup(result)))) abort();
-    jobs_add(&c->jobs, j);
-    return 0;
-}
-
-static int load_event(void *arg, const struct store_event *row, struct err *e)
-{
-    struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, row->job);
-    struct event ev = {.seq = row->seq, .job = row->job, .epoch = row->epoch, .at_ms = row->at_ms};
-    if (!j || row->type < 0 || row->type >= JOB_EVENT_N)
-        return err_set(e, ERR_CORRUPT, "event %lld is of no job", (long long)row->seq);
-    ev.type = (enum job_event)row->type;
-    if (event_read(row->data, strlen(row->data), &ev, e) || job_fold(j, &ev, e))
-        return err_prefix(e, "stored event %lld", (long long)row->seq);
-    bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
-    if (placed && j->attempt && j->attempt->epoch == j->epoch) return 0;
-    attempt_destroy(j->attempt);
-    j->attempt = placed ? attempt_create(j, loop_now_ms(c->o.loop)) : NULL;
-    if (placed) j->attempt->assigned = true;
-    return 0;
-}
-
-static int load_mark(void *arg, int64_t job, int64_t epoch, int64_t seq)
-{
-    struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, job);
-    if (j && j->attempt && j->attempt->epoch == epoch) j->attempt->seq = j->attempt->marked = seq;
-    return 0;
-}
-
-/* data: "[{..},{..}]": the last object is where the job stood. */
-static int load_steps(void *arg, int64_t job, const char *data)
-{
-    struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, job);
-    const char *last = NULL;
-    for (const char *p = data; (p = strstr(p, "{\"step\":")); p++) last = p;
-    if (!j || !last) return 0;
-    j->metrics = strndup(last, strlen(last) - 1);
-    if (!j->metrics) abort();
-    j->step = strtoll(last + 8, NULL, 10);
-    return 0;
-}
-
-static void expect_node(void *arg, struct job *j)
-{
-    struct control *c = arg;
-    if (j->attempt) node_expect(&c->nodes, j->attempt->node, loop_now_ms(c->o.loop));
-}
-
-static int replay(struct control *c, struct err *e)
-{
-    struct store_load calls = {c, load_job, load_event, load_mark, load_steps};
-    if (store_load(c->o.store, &calls, e)) return -1;
-    jobs_each(&c->jobs, expect_node, c);
-    c->last_job = store_last_job(c->o.store);
-    c->last_event = store_last_event(c->o.store);
-    log_info("control.replayed", "jobs=%d last_event=%lld", c->jobs.n, (long long)c->last_event);
-    return 0;
 }
 
 struct control *control_create(const struct control_options *o, struct err *e)
@@ -714,7 +493,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
         return NULL;
     }
     loop_timer_set(c->tick, TICK_MS);
-    want_sched(c);
+    control_want_sched(c);
     return c;
 }
 

@@ -7,7 +7,8 @@
  * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
  * what runs there (control.c), or gives it up after NODE_LOST_MS.
  *
- * control.c  jobs, commits, the scheduling pass, sessions       attempt.c  what a report means
+ * control.c  commits, submit, cancel, the scheduling pass     attempt.c  what a report means
+ * session.c  nodes that come, go and speak                    replay.c   after a restart
  * ask.c      questions to nodes that have one answer */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H

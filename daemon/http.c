@@ -8,10 +8,10 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-#include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "daemon/conns.h"
+#include "daemon/guard.h"
 #include "daemon/listen.h"
 #include "daemon/target.h"
 
@@ -23,15 +23,6 @@
 static const char *const kept_headers[] = {
     "idempotency-key", "last-event-id", "accept", "if-none-match",
     "content-type",    "host",          "origin", NULL};
-
-/* One per TCP connection, from accept to close. */
-struct conn {
-    struct conn *next, **at;
-    int fd;
-    int64_t deadline_ms; /* when the client must have finished what it is doing; 0: not its turn */
-    char target[TARGET_SIZE];
-    bool target_too_long;
-};
 
 struct pair {
     char *name, *value;
@@ -75,9 +66,9 @@ struct http {
     char url[96];
     int64_t last_id;
     struct loop_timer *sweeper;
+    struct conns *conns;
     pthread_mutex_t mutex; /* everything below, and suspended/ended/closed and bytes of streams */
     bool stopping;
-    struct conn *conns;
     struct http_req *open;
     struct http_stream *streams;
 };
@@ -95,14 +86,6 @@ struct http {
         if ((x)->at && (x)->next) (x)->next->at = (x)->at;                                         \
         (x)->at = NULL;                                                                            \
     } while (0)
-
-/* The loop's clock belongs to its thread. */
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -123,19 +106,7 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
                                     const char *detail, bool close_it)
 {
     char body[1024];
-    struct jwrite w;
-    jwrite_init(&w, body, sizeof body);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "type", "about:blank");
-    jwrite_str(&w, "title", code);
-    jwrite_int(&w, "status", status);
-    jwrite_str(&w, "detail", detail);
-    jwrite_str(&w, "code", code);
-    char id[32];
-    snprintf(id, sizeof id, "%lld", (long long)r->id);
-    jwrite_str(&w, "request_id", id);
-    jwrite_end(&w);
-    int64_t n = jwrite_finish(&w);
+    int64_t n = guard_problem(status, code, detail, r->id, body, sizeof body);
     struct MHD_Response *resp = MHD_create_response_from_buffer(n > 0 ? (size_t)n : 0, body,
                                                                 MHD_RESPMEM_MUST_COPY);
     if (!resp) return NULL;
@@ -193,9 +164,7 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
 
 struct seen {
     struct http_req *r;
-    int n_length, n_encoding, n_host;
-    bool chunked;
-    long long length;
+    struct guard guard;
 };
 
 static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -203,15 +172,7 @@ static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char
 {
     struct seen *s = arg;
     if (!value) value = "";
-    if (!strcasecmp(name, "content-length")) {
-        s->n_length++;
-        s->length = strtoll(value, NULL, 10);
-    }
-    if (!strcasecmp(name, "transfer-encoding")) {
-        s->n_encoding++;
-        s->chunked = !strcasecmp(value, "chunked");
-    }
-    if (!strcasecmp(name, "host")) s->n_host++;
+    guard_header(&s->guard, name, value);
     for (int i = 0; kept_headers[i]; i++)
         if (!strcasecmp(name, kept_headers[i]) && s->r->n_headers < MAX_HEADERS)
             s->r->header[s->r->n_headers++] = (struct pair){must_dup(kept_headers[i]),
@@ -219,50 +180,14 @@ static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-static bool loopback_host(const char *host)
-{
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-    for (int i = 0; i < 3; i++) {
-        size_t n = strlen(names[i]);
-        if (!strncasecmp(host, names[i], n) && (!host[n] || host[n] == ':')) return true;
-    }
-    return false;
-}
-
-static bool foreign_origin(const char *origin)
-{
-    if (!origin) return false;
-    if (!strncasecmp(origin, "http://", 7)) return !loopback_host(origin + 7);
-    return true; /* https elsewhere, "null", extensions */
-}
-
 static enum MHD_Result guard(struct http_req *r)
 {
-    struct seen s = {.r = r};
+    struct seen s = {.r = r, .guard.local_only = r->h->o.local_only};
     MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, see_header, &s);
-    if (s.n_length + s.n_encoding > 1 || (s.n_encoding && !s.chunked))
-        return refuse(r, 400, "invalid",
-                      "one Content-Length, or Transfer-Encoding: chunked, not both");
-    if (s.n_host != 1) return refuse(r, 400, "invalid", "exactly one Host header is needed");
-    if (s.length < 0 || s.length > HTTP_MAX_BODY)
-        return refuse(r, 413, "too_large", "the body is larger than 1 MiB");
-    if (r->conn->target_too_long)
-        return refuse(r, 414, "too_large", "the request target is longer than 2047 bytes");
-    if (target_parse(&r->target, r->conn->target))
-        return refuse(r, 400, "invalid",
-                      "the request target is malformed: bad escape, control byte, "
-                      "\"..\" or too many parameters");
-    if (r->h->o.local_only && !loopback_host(http_header(r, "host")))
-        return refuse(r, 403, "forbidden", "seqd --dev answers to localhost only: wrong Host");
-    if (r->h->o.local_only && foreign_origin(http_header(r, "origin")))
-        return refuse(r, 403, "forbidden", "seqd --dev does not serve web pages of other origins");
-    const char *type = http_header(r, "content-type");
-    bool json = type && !strncasecmp(type, "application/json", 16) &&
-                (!type[16] || type[16] == ';' || type[16] == ' ');
-    if ((s.length || s.n_encoding) && !json)
-        return refuse(r, 415, "unsupported",
-                      "a body must come with Content-Type: application/json");
-    return MHD_YES;
+    s.guard.target_too_long = r->conn->target_too_long;
+    s.guard.bad_target = target_parse(&r->target, r->conn->target) != 0;
+    const struct guard_verdict *v = guard_check(&s.guard);
+    return v ? refuse(r, v->status, v->code, v->text) : MHD_YES;
 }
 
 static void *on_target(void *arg, const char *uri, struct MHD_Connection *mhd)
@@ -291,8 +216,8 @@ static struct http_req *begin(struct http *h, struct MHD_Connection *mhd, const 
     snprintf(r->method, sizeof r->method, "%s", !strcmp(method, "HEAD") ? "GET" : method);
     pthread_mutex_lock(&h->mutex);
     r->id = ++h->last_id;
-    r->conn->deadline_ms = now_ms() + h->o.body_ms;
     pthread_mutex_unlock(&h->mutex);
+    conns_deadline(h->conns, r->conn, h->o.body_ms);
     return r;
 }
 
@@ -321,8 +246,8 @@ static enum MHD_Result post_to_loop(struct http_req *r)
 {
     struct http *h = r->h;
     r->posted = true;
+    conns_deadline(h->conns, r->conn, 0);
     pthread_mutex_lock(&h->mutex);
-    r->conn->deadline_ms = 0;
     bool stopping = h->stopping;
     if (!stopping) {
         LINK(h->open, r);
@@ -370,9 +295,9 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     if (!r) return;
     pthread_mutex_lock(&h->mutex);
     UNLINK(r);
-    /* The next request must have reached the handler by then, however slowly it drips. */
-    r->conn->deadline_ms = now_ms() + IDLE_S * 1000 + h->o.header_ms;
     pthread_mutex_unlock(&h->mutex);
+    /* The next request must have reached the handler by then, however slowly it drips. */
+    conns_deadline(h->conns, r->conn, IDLE_S * 1000 + h->o.header_ms);
     if (r->response) MHD_destroy_response(r->response);
     free_pairs(r->header, r->n_headers);
     free_pairs(r->out, r->n_out);
@@ -390,39 +315,17 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(
             mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-        struct conn *c = calloc(1, sizeof *c);
-        if (!c) return; /* its requests are dropped in begin() */
-        c->fd = info->connect_fd;
-        pthread_mutex_lock(&h->mutex);
-        c->deadline_ms = now_ms() + h->o.header_ms;
-        LINK(h->conns, c);
-        pthread_mutex_unlock(&h->mutex);
-        *state = c;
+        /* NULL: its requests are dropped in begin() */
+        *state = conns_add(h->conns, info->connect_fd, h->o.header_ms);
         return;
     }
-    struct conn *c = *state;
-    if (!c) return;
-    pthread_mutex_lock(&h->mutex);
-    UNLINK(c);
-    pthread_mutex_unlock(&h->mutex);
-    free(c);
+    if (*state) conns_remove(h->conns, *state);
 }
 
-/* The lock is held across shutdown(): a connection leaves the table before its fd is closed, so
- * the number cannot have become somebody else's. */
 static void sweep(void *arg)
 {
     struct http *h = arg;
-    int64_t now = now_ms();
-    pthread_mutex_lock(&h->mutex);
-    for (struct conn *c = h->conns; c; c = c->next) {
-        if (!c->deadline_ms || now < c->deadline_ms) continue;
-        /* Both ways: with SHUT_RD alone Linux still takes in what drips, and libmicrohttpd, which
-         * reads once per edge, may never come to see the end behind it. */
-        shutdown(c->fd, SHUT_RDWR);
-        c->deadline_ms = 0;
-    }
-    pthread_mutex_unlock(&h->mutex);
+    conns_sweep(h->conns);
     loop_timer_set(h->sweeper, h->o.header_ms < 1000 ? h->o.header_ms : 1000);
 }
 
@@ -638,6 +541,7 @@ struct http *http_create(struct loop *l, const struct http_options *o, http_hand
     h->handler = handler;
     h->arg = arg;
     h->fd = -1;
+    h->conns = conns_create();
     pthread_mutex_init(&h->mutex, NULL);
     h->fd = listen_open(o->listen, h->url, sizeof h->url, e);
     if (h->fd < 0) goto fail;
@@ -689,6 +593,7 @@ void http_destroy(struct http *h)
         free(s);
     }
     loop_timer_destroy(h->sweeper);
+    conns_destroy(h->conns);
     if (h->fd >= 0) close(h->fd);
     pthread_mutex_destroy(&h->mutex);
     free(h);

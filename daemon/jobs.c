@@ -119,6 +119,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
 static void fold_prepared(struct job *j, const struct event *ev)
 {
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
+    memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
     if (!ev->steps) return;
     j->steps = ev->steps;

@@ -30,7 +30,7 @@ struct job {
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
     int64_t not_before_ms; /* backoff, UTC */
-    char prepared_id[80];
+    char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     int64_t n_tokens;
     struct err err; /* of the last failure; code ERR_NONE when there is none */
     int32_t err_cause, err_rank;

@@ -50,7 +50,6 @@ static void session_unbind(struct session *s, const char *why)
     if (!s->node[0]) return;
     memcpy(node, s->node, sizeof node);
     s->node[0] = 0;
-    log_info("node.down", "node=%s why=\"%s\"", node, why);
     s->link->calls->down(s->link->arg, node, why);
 }
 
@@ -77,7 +76,6 @@ static void session_hello(struct session *s, const struct msg *m)
         rpc_stream_close(old->stream);
     }
     memcpy(s->node, m->node, sizeof s->node);
-    log_info("node.up", "node=%s slots=%d attempts=%d", m->node, m->n_slots, m->n_attempts);
     if (session_send(s, &(struct msg){.type = MSG_WELCOME}) == 0) k->calls->up(k->arg, m->node, m);
 }
 

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
 #include "api/core/log.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
@@ -88,12 +88,22 @@ static void destroy(struct seqd *d)
     loop_destroy(d->loop);
 }
 
+/* Every client and every log is a descriptor. */
+static void raise_files(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r)) return;
+    r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
 int main(int argc, char **argv)
 {
     static struct seqd d;
     struct err e;
     log_init("seqd");
     signal(SIGPIPE, SIG_IGN);
+    raise_files();
     json_init();
     int rc = options_read(&d.o, argc, argv, &e);
     if (rc > 0) return 0;

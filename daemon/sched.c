@@ -45,13 +45,13 @@ static struct totals count(const struct sched_node *nodes, int n)
 
 /* The node with the fewest free slots that still holds the gang: big holes are kept for big gangs.
  */
-static int best_fit(const struct sched_node *nodes, int n, int32_t n_ranks)
+static int best_fit(const struct sched_node *nodes, int n, int32_t n_ranks, int only)
 {
     int best = -1;
     int32_t best_free = 0;
     for (int i = 0; i < n; i++) {
         int32_t free_slots = nodes[i].n_slots - nodes[i].n_reserved;
-        if (!nodes[i].up || free_slots < n_ranks) continue;
+        if (!nodes[i].up || free_slots < n_ranks || (only >= 0 && i != only)) continue;
         if (best >= 0 && free_slots >= best_free) continue;
         best = i;
         best_free = free_slots;
@@ -77,9 +77,13 @@ static const char *s(int n)
 /* Places one job or says why not. Returns whether those behind it must wait. */
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
-    struct totals t = count(nodes, n);
+    bool pinned = !j->prepare && j->only >= 0;
+    struct totals t = pinned ? count(nodes + j->only, 1) : count(nodes, n);
     if (!t.n_up) {
-        because(j, "no_node", "no node is up (%d known)", n);
+        if (pinned)
+            because(j, "no_node", "node %s, which holds its data, is down", nodes[j->only].name);
+        else
+            because(j, "no_node", "no node is up (%d known)", n);
         return false;
     }
     if (j->prepare) {
@@ -104,13 +108,18 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
                 (long long)first, t.free_slots, t.slots, t.n_up, s(t.n_up));
         return false;
     }
-    j->node = best_fit(nodes, n, j->n_ranks);
+    j->node = best_fit(nodes, n, j->n_ranks, j->only);
     if (j->node >= 0) {
         nodes[j->node].n_reserved += j->n_ranks;
         return false;
     }
-    because(j, "waiting_for_slots", "%d/%d slots free on %d node%s, needs %d on one node",
-            t.free_slots, t.slots, t.n_up, s(t.n_up), j->n_ranks);
+    if (pinned)
+        because(j, "waiting_for_slots",
+                "%d/%d slots free on node %s, which holds its data, needs %d", t.free_slots,
+                t.slots, nodes[j->only].name, j->n_ranks);
+    else
+        because(j, "waiting_for_slots", "%d/%d slots free on %d node%s, needs %d on one node",
+                t.free_slots, t.slots, t.n_up, s(t.n_up), j->n_ranks);
     return true;
 }
 

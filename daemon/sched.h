@@ -20,6 +20,7 @@ struct sched_job {
     int32_t priority, n_ranks;
     bool prepare;          /* next task is TASK_PREPARE: needs a node, no slots */
     int64_t not_before_ms; /* backoff */
+    int only;              /* the node that holds its data, as an index; -1: any will do */
     /* out */
     int node; /* index into nodes, or -1 */
     char reason_code[32], reason[192];

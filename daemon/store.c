@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "daemon/txn.h"
 #include "schema_sql.h"
 
 #define SCHEMA_VERSION    1
@@ -21,18 +22,6 @@
 #define SMB_MAGIC         0xFF534D42u
 
 /* ---- requests ------------------------------------------------------------------------------- */
-
-enum op_type {
-    OP_JOB_NEW,
-    OP_JOB_SET,
-    OP_SPEC,
-    OP_RESULT,
-    OP_EVENT,
-    OP_METRICS,
-    OP_MARK,
-    OP_KEY,
-    OP_N
-};
 
 static const char *const op_sql[OP_N] = {
     [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
@@ -46,29 +35,6 @@ static const char *const op_sql[OP_N] = {
     [OP_MARK] = "INSERT INTO marks (job, epoch, seq) VALUES (?1, ?2, ?3) "
                 "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
     [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
-};
-
-/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
-struct op {
-    struct op *next;
-    enum op_type type;
-    int64_t n[5];
-    char *text[3];
-};
-
-/* An answer on its way to the loop thread: first member of requests and questions. */
-struct answer {
-    struct answer *next;
-    void (*give)(struct answer *a); /* calls back and frees */
-};
-
-struct store_txn {
-    struct answer answer;
-    struct store_txn *next;
-    struct op *first, **last;
-    store_done *done;
-    void *arg;
-    struct err err;
 };
 
 struct ask {
@@ -100,107 +66,11 @@ struct store {
     struct answer *out_first, **out_last; /* in the order they were found */
 };
 
-static void *must(void *p)
-{
-    if (p) return p;
-    log_error("store.memory", "text=\"out of memory\"");
-    abort();
-}
-
-static struct op *add_op(struct store_txn *t, enum op_type type)
-{
-    struct op *o = must(calloc(1, sizeof *o));
-    o->type = type;
-    *t->last = o;
-    t->last = &o->next;
-    return o;
-}
-
-static char *copy(const char *s)
-{
-    return s ? must(strdup(s)) : NULL;
-}
-
-struct store_txn *store_begin(void)
-{
-    struct store_txn *t = must(calloc(1, sizeof *t));
-    t->last = &t->first;
-    return t;
-}
-
-void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
-                   const char *plan, const char *doc)
-{
-    struct op *o = add_op(t, OP_JOB_NEW);
-    o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
-    o->text[0] = copy(spec), o->text[1] = copy(plan), o->text[2] = copy(doc);
-}
-
-void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
-{
-    struct op *o = add_op(t, OP_JOB_SET);
-    o->n[0] = id, o->n[1] = state;
-    o->text[0] = copy(doc);
-}
-
-void store_spec_set(struct store_txn *t, int64_t id, const char *spec)
-{
-    struct op *o = add_op(t, OP_SPEC);
-    o->n[0] = id;
-    o->text[0] = copy(spec);
-}
-
-void store_result_set(struct store_txn *t, int64_t id, const char *result)
-{
-    struct op *o = add_op(t, OP_RESULT);
-    o->n[0] = id;
-    o->text[0] = copy(result);
-}
-
-void store_event_add(struct store_txn *t, const struct store_event *ev)
-{
-    struct op *o = add_op(t, OP_EVENT);
-    o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
-    o->n[4] = ev->seq;
-    o->text[0] = copy(ev->data);
-}
-
-void store_metrics_add(struct store_txn *t, int64_t job, const char *data)
-{
-    struct op *o = add_op(t, OP_METRICS);
-    o->n[0] = job;
-    o->text[0] = copy(data);
-}
-
-void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq)
-{
-    struct op *o = add_op(t, OP_MARK);
-    o->n[0] = job, o->n[1] = epoch, o->n[2] = seq;
-}
-
-void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
-                   int64_t at_ms)
-{
-    struct op *o = add_op(t, OP_KEY);
-    o->n[0] = job, o->n[1] = at_ms;
-    o->text[0] = copy(key), o->text[1] = copy(fingerprint);
-}
-
-static void free_txn(struct store_txn *t)
-{
-    for (struct op *o = t->first, *next; o; o = next) {
-        next = o->next;
-        for (int i = 0; i < 3; i++) free(o->text[i]);
-        free(o);
-    }
-    free(t);
-}
-
 static void give_txn(struct answer *a)
 {
     struct store_txn *t = (struct store_txn *)a;
     if (t->done) t->done(t->arg, t->err.code ? &t->err : NULL);
-    free_txn(t);
+    txn_free(t);
 }
 
 /* Loop thread. */
@@ -236,7 +106,7 @@ void store_commit(struct store *s, struct store_txn *t, store_done *done, void *
     t->done = done;
     t->arg = arg;
     if (s->stop) { /* closing: nobody was promised anything */
-        free_txn(t);
+        txn_free(t);
         return;
     }
     pthread_mutex_lock(&s->mutex);
@@ -353,12 +223,12 @@ static void *writer_main(void *arg)
 
 static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
 {
-    rows->row = must(realloc(rows->row, ((size_t)rows->n_rows + 1) * sizeof *rows->row));
+    rows->row = txn_must(realloc(rows->row, ((size_t)rows->n_rows + 1) * sizeof *rows->row));
     struct store_row *r = &rows->row[rows->n_rows++];
     *r = (struct store_row){0};
     for (int i = 0; i < n_ints; i++) r->n[i] = sqlite3_column_int64(st, i);
     for (int i = 0; i < n_texts; i++)
-        r->text[i] = copy((const char *)sqlite3_column_text(st, n_ints + i));
+        r->text[i] = txn_copy((const char *)sqlite3_column_text(st, n_ints + i));
 }
 
 static void select_rows(struct store *s, const char *sql, const int64_t *n, int n_bound,
@@ -468,10 +338,10 @@ static void *reader_main(void *arg)
 void store_read(struct store *s, enum store_ask what, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg)
 {
-    struct ask *a = must(calloc(1, sizeof *a));
+    struct ask *a = txn_must(calloc(1, sizeof *a));
     a->what = what;
     if (n) memcpy(a->n, n, sizeof a->n);
-    a->text = copy(text);
+    a->text = txn_copy(text);
     a->call = answer;
     a->arg = arg;
     if (s->stop) {
@@ -657,7 +527,7 @@ static void warn_version(void)
 
 struct store *store_open(struct loop *l, const char *dir, struct err *e)
 {
-    struct store *s = must(calloc(1, sizeof *s));
+    struct store *s = txn_must(calloc(1, sizeof *s));
     s->loop = l;
     s->lock_fd = -1;
     s->txn_last = &s->txn_first;

@@ -3,6 +3,11 @@
 #include "api/rpc.h"
 
 #include <assert.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -254,6 +259,74 @@ static void test_addresses(void)
     loop_destroy(l);
 }
 
+/* A foreign client with another method gets an answer, not silence until its deadline. */
+struct foreign {
+    struct loop *loop;
+    bool done;
+    grpc_status_code status;
+    char text[128];
+};
+
+static void foreign_done(void *arg)
+{
+    struct foreign *f = arg;
+    f->done = true;
+}
+
+static void *foreign_call(void *arg)
+{
+    struct foreign *out = arg;
+    grpc_metadata_array initial, trailing;
+    grpc_slice details = grpc_empty_slice();
+    grpc_metadata_array_init(&initial);
+    grpc_metadata_array_init(&trailing);
+    grpc_completion_queue *cq = grpc_completion_queue_create_for_pluck(NULL);
+    grpc_channel_credentials *creds = grpc_insecure_credentials_create();
+    grpc_channel *channel = grpc_channel_create(unix_address, creds, NULL);
+    grpc_call *call = grpc_channel_create_call(
+        channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
+        grpc_slice_from_static_string("/seqd.Cluster/Nothing"), NULL,
+        gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    ops[1].data.recv_initial_metadata.recv_initial_metadata = &initial;
+    ops[2].data.recv_status_on_client.trailing_metadata = &trailing;
+    ops[2].data.recv_status_on_client.status = &out->status;
+    ops[2].data.recv_status_on_client.status_details = &details;
+    CHECK(grpc_call_start_batch(call, ops, 3, call, NULL) == GRPC_CALL_OK);
+    grpc_completion_queue_pluck(cq, call, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    snprintf(out->text, sizeof out->text, "%.*s", (int)GRPC_SLICE_LENGTH(details),
+             (const char *)GRPC_SLICE_START_PTR(details));
+    grpc_slice_unref(details);
+    grpc_metadata_array_destroy(&initial);
+    grpc_metadata_array_destroy(&trailing);
+    grpc_call_unref(call);
+    grpc_channel_destroy(channel);
+    grpc_channel_credentials_release(creds);
+    grpc_completion_queue_shutdown(cq);
+    grpc_completion_queue_destroy(cq);
+    loop_post(out->loop, foreign_done, out);
+    return NULL;
+}
+
+static void test_unknown_method(void)
+{
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct side side = {0};
+    struct foreign got = {.loop = l};
+    struct rpc_server *server = rpc_serve(l, unix_address, &calls, &side, NULL);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, foreign_call, &got) == 0);
+    UNTIL(l, got.done);
+    pthread_join(thread, NULL);
+    CHECK(got.status == GRPC_STATUS_UNIMPLEMENTED);
+    CHECK_MSG(strstr(got.text, "no such method"), "%s", got.text);
+    CHECK(side.n_opened == 0);
+    rpc_server_destroy(server);
+    loop_destroy(l);
+}
+
 /* A socket file left by a server that was killed is in nobody's way. */
 static void test_stale_socket(void)
 {
@@ -289,6 +362,7 @@ int main(void)
     RUN(test_queue_limit);
     RUN(test_addresses);
     RUN(test_stale_socket);
+    RUN(test_unknown_method);
     char path[160];
     snprintf(path, sizeof path, "%s/sock", dir);
     unlink(path);

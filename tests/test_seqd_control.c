@@ -532,11 +532,30 @@ static void test_node_lost(void)
     hello();
     settle();
     CHECK(w.n_expected == 0);
-    CHECK(attempt_of(1, 3) != NULL);
+    CHECK(attempt_of(1, 3) && attempt_of(1, 3)->task == TASK_RUN);
     play_train(a); /* what the old one still says counts for nothing */
     send_spool(a);
     CHECK_STR(state_of(1), "starting");
     CHECK(a->forgotten);
+    finish();
+}
+
+/* Data lies on the node that prepared it: another node prepares it again before it runs. */
+static void test_other_node_prepares_again(void)
+{
+    begin();
+    to_run();
+    goodbye();
+    w.now += NODE_LOST_MS + 2000;
+    settle();
+    struct msg m = {.type = MSG_HELLO, .n_slots = 4};
+    snprintf(m.node, sizeof m.node, "n2");
+    w.up = true;
+    control_link_calls.up(w.control, "n2", &m);
+    settle();
+    struct sim_attempt *a = attempt_of(1, 3);
+    CHECK(a && a->task == TASK_PREPARE);
+    CHECK_STR(control_job(w.control, 1)->node, "n2");
     finish();
 }
 
@@ -732,6 +751,7 @@ int main(void)
     RUN(test_consequence_waits_for_cause);
     RUN(test_cancel);
     RUN(test_node_lost);
+    RUN(test_other_node_prepares_again);
     RUN(test_short_outage);
     RUN(test_unknown_attempt);
     RUN(test_stopped_by_agent);

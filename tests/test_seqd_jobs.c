@@ -70,6 +70,7 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->steps == b->steps && a->checkpoint_step == b->checkpoint_step);
     CHECK(a->restarts == b->restarts && a->n_failures == b->n_failures);
     CHECK(a->not_before_ms == b->not_before_ms && a->n_tokens == b->n_tokens);
+    CHECK(!strcmp(a->prepared_node, b->prepared_node));
     CHECK(!strcmp(a->prepared_id, b->prepared_id) && a->err.code == b->err.code);
     CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);

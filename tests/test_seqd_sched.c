@@ -33,6 +33,7 @@ static int make_jobs(struct sched_job *j)
                                   .priority = below(3),
                                   .n_ranks = 1 + below(10),
                                   .prepare = below(4) == 0,
+                                  .only = -1,
                                   .not_before_ms = below(5) ? 0 : 2000};
     return count;
 }
@@ -120,9 +121,9 @@ static void test_random(void)
 static void test_order(void)
 {
     struct sched_node n[1] = {{.up = true, .n_slots = 4}};
-    struct sched_job j[] = {{.id = 1, .priority = 1, .n_ranks = 2},
-                            {.id = 2, .priority = 9, .n_ranks = 3},
-                            {.id = 3, .priority = 1, .n_ranks = 1}};
+    struct sched_job j[] = {{.id = 1, .priority = 1, .n_ranks = 2, .only = -1},
+                            {.id = 2, .priority = 9, .n_ranks = 3, .only = -1},
+                            {.id = 3, .priority = 1, .n_ranks = 1, .only = -1}};
     sched_pick(j, 3, n, 1, 0);
     CHECK(j[0].id == 2 && j[0].node == 0);
     CHECK(j[1].id == 1 && j[1].node == -1);
@@ -136,10 +137,25 @@ static void test_order(void)
 static void test_never_fits_does_not_block(void)
 {
     struct sched_node n[1] = {{.up = true, .n_slots = 4}};
-    struct sched_job j[] = {{.id = 1, .n_ranks = 5}, {.id = 2, .n_ranks = 4}};
+    struct sched_job j[] = {{.id = 1, .n_ranks = 5, .only = -1},
+                            {.id = 2, .n_ranks = 4, .only = -1}};
     sched_pick(j, 2, n, 1, 0);
     CHECK_STR(j[0].reason_code, "too_large");
     CHECK(j[1].node == 0);
+}
+
+/* A job runs where its data lies: the other node is free and does not count. */
+static void test_pinned(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
+                              {.name = "b", .up = true, .n_slots = 4}};
+    struct sched_job j = {.id = 1, .n_ranks = 2, .only = 0};
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK(j.node == -1);
+    CHECK_STR(j.reason, "1/4 slots free on node a, which holds its data, needs 2");
+    n[0].n_reserved = 2;
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK(j.node == 0);
 }
 
 int main(void)
@@ -147,5 +163,6 @@ int main(void)
     RUN(test_random);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);
+    RUN(test_pinned);
     return test_done("seqd_sched");
 }

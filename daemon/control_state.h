@@ -1,0 +1,35 @@
+/* control_state.h: what control.c, session.c and replay.c share, and nobody else sees. */
+#ifndef SEQD_DAEMON_CONTROL_STATE_H
+#define SEQD_DAEMON_CONTROL_STATE_H
+
+#include "daemon/control.h"
+#include "daemon/doc.h"
+#include "daemon/json.h"
+#include "daemon/sched.h"
+
+struct control {
+    struct control_options o;
+    struct jobs jobs;
+    struct nodes nodes;
+    struct asks *asks;
+    int64_t last_job, last_event;
+    int64_t next_expect_ms;
+    bool paused;
+    struct loop_timer *tick, *sched;
+    char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
+    char spec_json[JSON_SPEC_SIZE];
+    struct sched_job *queue; /* scratch of the scheduling pass */
+    int queue_room;
+};
+
+void control_want_sched(struct control *c); /* a scheduling pass in this round */
+void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch);
+
+/* session.c: what nodes say, and what they are told when they come back */
+void session_expect_all(struct control *c);
+logs_durable session_ack_log; /* arg: struct control */
+
+/* replay.c: jobs from the store, before anything else happens */
+int replay(struct control *c, struct err *e);
+
+#endif

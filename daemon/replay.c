@@ -1,0 +1,78 @@
+/* Jobs from the store: the fold of their events, with the attempts that may still be running. */
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/log.h"
+#include "daemon/attempt.h"
+#include "daemon/control_state.h"
+
+static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
+                    struct err *e)
+{
+    struct control *c = arg;
+    struct job_spec *s = malloc(sizeof *s);
+    if (!s) abort();
+    int bad = json_spec_read(spec, strlen(spec), JSON_STORED, s, e) || job_check(s, e);
+    struct job *j = bad ? NULL : job_create(id, s);
+    free(s);
+    if (!j) return err_prefix(e, "stored job %lld", (long long)id);
+    if ((plan && !(j->plan = strdup(plan))) || (result && !(j->result = strdup(result)))) abort();
+    jobs_add(&c->jobs, j);
+    return 0;
+}
+
+static int load_event(void *arg, const struct store_event *row, struct err *e)
+{
+    struct control *c = arg;
+    struct job *j = jobs_find(&c->jobs, row->job);
+    struct event ev = {.seq = row->seq, .job = row->job, .epoch = row->epoch, .at_ms = row->at_ms};
+    if (!j || row->type < 0 || row->type >= JOB_EVENT_N)
+        return err_set(e, ERR_CORRUPT, "event %lld is of no job", (long long)row->seq);
+    ev.type = (enum job_event)row->type;
+    if (event_read(row->data, strlen(row->data), &ev, e) || job_fold(j, &ev, e))
+        return err_prefix(e, "stored event %lld", (long long)row->seq);
+    bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
+    if (placed && j->attempt && j->attempt->epoch == j->epoch) return 0;
+    attempt_destroy(j->attempt);
+    j->attempt = placed ? attempt_create(j, loop_now_ms(c->o.loop)) : NULL;
+    if (placed) j->attempt->assigned = true;
+    return 0;
+}
+
+static int load_mark(void *arg, int64_t job, int64_t epoch, int64_t seq)
+{
+    struct control *c = arg;
+    struct job *j = jobs_find(&c->jobs, job);
+    if (j && j->attempt && j->attempt->epoch == epoch) j->attempt->seq = j->attempt->marked = seq;
+    return 0;
+}
+
+/* data: "[{..},{..}]": the last object is where the job stood. */
+static int load_steps(void *arg, int64_t job, const char *data)
+{
+    struct control *c = arg;
+    struct job *j = jobs_find(&c->jobs, job);
+    const char *last = NULL;
+    for (const char *p = data; (p = strstr(p, "{\"step\":")); p++) last = p;
+    if (!j || !last) return 0;
+    j->metrics = strndup(last, strlen(last) - 1);
+    if (!j->metrics) abort();
+    j->step = strtoll(last + 8, NULL, 10);
+    return 0;
+}
+
+static void expect_node(void *arg, struct job *j)
+{
+    struct control *c = arg;
+    if (j->attempt) node_expect(&c->nodes, j->attempt->node, loop_now_ms(c->o.loop));
+}
+
+int replay(struct control *c, struct err *e)
+{
+    struct store_load calls = {c, load_job, load_event, load_mark, load_steps};
+    if (store_load(c->o.store, &calls, e)) return -1;
+    jobs_each(&c->jobs, expect_node, c);
+    c->last_job = store_last_job(c->o.store);
+    c->last_event = store_last_event(c->o.store);
+    log_info("control.replayed", "jobs=%d last_event=%lld", c->jobs.n, (long long)c->last_event);
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* Sessions with nodes: what they are told when they come (back), and where their messages go. */
+#include <stdio.h>
+#include <string.h>
+#include "api/core/log.h"
+#include "daemon/attempt.h"
+#include "daemon/control_state.h"
+
+struct listing { /* of the attempts of one node */
+    struct control *c;
+    const char *node;
+    const struct msg *hello; /* or NULL */
+    int n;
+    struct wire_attempt attempts[1024];
+};
+
+static void list_attempt(void *arg, struct job *j)
+{
+    struct listing *l = arg;
+    const struct attempt *a = j->attempt;
+    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
+    if (l->n < (int)(sizeof l->attempts / sizeof *l->attempts))
+        l->attempts[l->n++] = (struct wire_attempt){j->id, a->epoch};
+}
+
+static void send_expect(struct control *c, const char *node)
+{
+    struct listing l = {.c = c, .node = node};
+    jobs_each(&c->jobs, list_attempt, &l);
+    struct msg m = {.type = MSG_EXPECT, .n_attempts = l.n, .attempts = l.attempts};
+    control_send(c, node, &m);
+}
+
+void session_expect_all(struct control *c)
+{
+    for (int i = 0; i < c->nodes.n; i++)
+        if (c->nodes.node[i].up) send_expect(c, c->nodes.node[i].name);
+}
+
+void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
+{
+    struct control *c = arg;
+    struct job *j = jobs_find(&c->jobs, job);
+    struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
+    if (j) control_send(c, j->node, &m);
+}
+
+static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
+{
+    for (int i = 0; i < hello->n_attempts; i++)
+        if (hello->attempts[i].job == job && hello->attempts[i].epoch == epoch) return true;
+    return false;
+}
+
+/* Tells a node that is back what is known of one attempt it should have. */
+static void reattach(void *arg, struct job *j)
+{
+    struct listing *l = arg;
+    struct control *c = l->c;
+    struct attempt *a = j->attempt;
+    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
+    if (!listed(l->hello, j->id, a->epoch)) {
+        /* The ASSIGN was committed and may have been lost with the session; if it was not, the
+         * node answers that the epoch is known and gone. */
+        if (j->state == JOB_STARTING && !a->ended) attempt_send_assign(c, j);
+        return;
+    }
+    logs_sync(c->o.logs, NULL, NULL, NULL);
+    struct msg m = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .seq = a->marked, .rank = -1};
+    if (a->marked) control_send(c, a->node, &m);
+    logs_each(c->o.logs, j->id, a->epoch, session_ack_log, c);
+}
+
+static void resume(void *arg, struct job *j)
+{
+    struct listing *l = arg;
+    if (!j->attempt || !j->attempt->assigned || strcmp(j->attempt->node, l->node)) return;
+    attempt_send_blobs(l->c, j);
+    if (j->state == JOB_STOPPING && !j->attempt->ended)
+        attempt_send_stop(l->c, j, loop_now_ms(l->c->o.loop));
+}
+
+static void on_up(void *arg, const char *name, const struct msg *hello)
+{
+    struct control *c = arg;
+    struct msg welcome = {.type = MSG_WELCOME};
+    if (!node_up(&c->nodes, hello, loop_now_ms(c->o.loop))) {
+        log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
+        return;
+    }
+    log_info("node.up", "node=%s slots=%d attempts=%d", name, hello->n_slots, hello->n_attempts);
+    struct listing l = {.c = c, .node = name, .hello = hello};
+    control_send(c, name, &welcome);
+    jobs_each(&c->jobs, reattach, &l);
+    send_expect(c, name);
+    jobs_each(&c->jobs, resume, &l);
+    control_want_sched(c);
+}
+
+static void on_down(void *arg, const char *name, const char *why)
+{
+    struct control *c = arg;
+    log_warn("node.down", "node=%s text=\"%s\"", name, why);
+    node_down(&c->nodes, name, loop_now_ms(c->o.loop));
+    if (c->paused) return; /* who asked is gone or about to go */
+    asks_node_down(c->asks, name);
+    control_want_sched(c);
+}
+
+/* Of an attempt that is over for us: the node may let go of it. */
+static void stale_report(struct control *c, const char *node, const struct msg *m)
+{
+    struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .seq = m->seq, .rank = -1};
+    if (m->seq) control_send(c, node, &ack);
+    if (attempt_is_final_record(m)) control_forget(c, node, m->job, m->epoch);
+}
+
+static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
+{
+    struct job *j = jobs_find(&c->jobs, m->job);
+    struct err e;
+    bool known = j && m->epoch >= 1 && m->epoch <= j->epoch && m->rank >= 0 &&
+                 m->rank < JOB_MAX_RANKS && m->size <= WIRE_CHUNK;
+    if (known &&
+        logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
+        log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
+    if (known) return; /* acknowledged when it is on disk */
+    struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .rank = m->rank};
+    ack.offset = m->offset + (int64_t)m->size;
+    control_send(c, node, &ack);
+}
+
+static void on_message(void *arg, const char *name, const struct msg *m)
+{
+    struct control *c = arg;
+    struct node *n = node_find(&c->nodes, name);
+    if (n) n->seen_ms = loop_now_ms(c->o.loop);
+    struct job *j;
+    switch (m->type) {
+    case MSG_REPORT:
+        j = jobs_find(&c->jobs, m->job);
+        if (j && j->attempt && j->attempt->epoch == m->epoch && !strcmp(j->attempt->node, name))
+            attempt_report(c, j, m);
+        else
+            stale_report(c, name, m);
+        return;
+    case MSG_LOG: on_log_bytes(c, name, m); return;
+    case MSG_DESCRIBED:
+    case MSG_FETCHED: asks_take(c->asks, name, m); return;
+    default: return; /* HEARTBEAT: seen, and that is all */
+    }
+}
+
+const struct link_calls control_link_calls = {on_up, on_down, on_message};

@@ -1,0 +1,102 @@
+#include "daemon/txn.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "api/core/log.h"
+
+void *txn_must(void *p)
+{
+    if (p) return p;
+    log_error("store.memory", "text=\"out of memory\"");
+    abort();
+}
+
+static struct op *add_op(struct store_txn *t, enum op_type type)
+{
+    struct op *o = txn_must(calloc(1, sizeof *o));
+    o->type = type;
+    *t->last = o;
+    t->last = &o->next;
+    return o;
+}
+
+char *txn_copy(const char *s)
+{
+    return s ? txn_must(strdup(s)) : NULL;
+}
+
+struct store_txn *store_begin(void)
+{
+    struct store_txn *t = txn_must(calloc(1, sizeof *t));
+    t->last = &t->first;
+    return t;
+}
+
+void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
+                   const char *plan, const char *doc)
+{
+    struct op *o = add_op(t, OP_JOB_NEW);
+    o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
+    o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan), o->text[2] = txn_copy(doc);
+}
+
+void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
+{
+    struct op *o = add_op(t, OP_JOB_SET);
+    o->n[0] = id, o->n[1] = state;
+    o->text[0] = txn_copy(doc);
+}
+
+void store_spec_set(struct store_txn *t, int64_t id, const char *spec)
+{
+    struct op *o = add_op(t, OP_SPEC);
+    o->n[0] = id;
+    o->text[0] = txn_copy(spec);
+}
+
+void store_result_set(struct store_txn *t, int64_t id, const char *result)
+{
+    struct op *o = add_op(t, OP_RESULT);
+    o->n[0] = id;
+    o->text[0] = txn_copy(result);
+}
+
+void store_event_add(struct store_txn *t, const struct store_event *ev)
+{
+    struct op *o = add_op(t, OP_EVENT);
+    o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
+    o->n[4] = ev->seq;
+    o->text[0] = txn_copy(ev->data);
+}
+
+void store_metrics_add(struct store_txn *t, int64_t job, const char *data)
+{
+    struct op *o = add_op(t, OP_METRICS);
+    o->n[0] = job;
+    o->text[0] = txn_copy(data);
+}
+
+void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq)
+{
+    struct op *o = add_op(t, OP_MARK);
+    o->n[0] = job, o->n[1] = epoch, o->n[2] = seq;
+}
+
+void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
+                   int64_t at_ms)
+{
+    struct op *o = add_op(t, OP_KEY);
+    o->n[0] = job, o->n[1] = at_ms;
+    o->text[0] = txn_copy(key), o->text[1] = txn_copy(fingerprint);
+}
+
+void txn_free(struct store_txn *t)
+{
+    for (struct op *o = t->first, *next; o; o = next) {
+        next = o->next;
+        for (int i = 0; i < 3; i++) free(o->text[i]);
+        free(o);
+    }
+    free(t);
+}

@@ -1,0 +1,46 @@
+/* txn.h: a request to the store as a list of operations: private to store.c and txn.c. */
+#ifndef SEQD_DAEMON_TXN_H
+#define SEQD_DAEMON_TXN_H
+
+#include "daemon/store.h"
+
+enum op_type {
+    OP_JOB_NEW,
+    OP_JOB_SET,
+    OP_SPEC,
+    OP_RESULT,
+    OP_EVENT,
+    OP_METRICS,
+    OP_MARK,
+    OP_KEY,
+    OP_N
+};
+
+/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
+struct op {
+    struct op *next;
+    enum op_type type;
+    int64_t n[5];
+    char *text[3];
+};
+
+/* An answer on its way to the loop thread: first member of requests and questions. */
+struct answer {
+    struct answer *next;
+    void (*give)(struct answer *a); /* calls back and frees */
+};
+
+struct store_txn {
+    struct answer answer;
+    struct store_txn *next;
+    struct op *first, **last;
+    store_done *done;
+    void *arg;
+    struct err err;
+};
+
+void txn_free(struct store_txn *t);
+void *txn_must(void *p);          /* p, or the end of the process: out of memory */
+char *txn_copy(const char *text); /* strdup; NULL for NULL */
+
+#endif

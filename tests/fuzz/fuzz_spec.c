@@ -1,0 +1,27 @@
+/* sources: daemon/json.c api/core/spec.c api/core/job.c api/core/err.c api/core/jwrite.c -ljansson
+ * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
+ * twice alike and, written and read again, is the same spec. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct job_spec a, b;
+    static char out[JSON_SPEC_SIZE], again[JSON_SPEC_SIZE];
+    struct err e;
+    if (json_spec_read((const char *)data, size, JSON_FOR_PEOPLE, &a, &e) || job_check(&a, &e)) {
+        if (!*e.text) abort();
+        return 0;
+    }
+    b = a;
+    if (job_check(&b, &e) || memcmp(&a, &b, sizeof a)) abort();
+    for (int form = 0; form < 2; form++) {
+        int64_t n = json_spec_write(&a, form, out, sizeof out);
+        if (n <= 0 || json_spec_read(out, (size_t)n, form, &b, &e) || job_check(&b, &e)) abort();
+        if (json_spec_write(&b, form, again, sizeof again) != n || memcmp(out, again, (size_t)n))
+            abort();
+    }
+    return 0;
+}

@@ -1,0 +1,190 @@
+/* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every byte. */
+#include <assert.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "api/core/spool.h"
+#include "worker/gang/watch.h"
+#include "tests/test.h"
+
+static struct watch_sample sample(int64_t n_ops, int64_t cpu_ms, char state)
+{
+    return (struct watch_sample){.op = {.step = 3,
+                                        .layer = 2,
+                                        .hop = 1,
+                                        .purpose = PURPOSE_RING_DKV,
+                                        .peer = 0,
+                                        .n_ops = n_ops},
+                                 .cpu_ms = cpu_ms,
+                                 .state = state};
+}
+
+static void test_quiet(void)
+{
+    struct watch w = {0};
+    struct watch_sample s[2] = {sample(5, 100, 'S'), sample(5, 100, 'S')};
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 0); /* from nothing to 5 operations */
+    for (int i = 0; i < 3; i++) watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 3000);
+    s[1].op.n_ops++; /* any rank's progress is progress */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 0);
+    for (int i = 0; i < 10; i++) { /* computing without an operation: a tenth */
+        s[0].cpu_ms += 1000;
+        watch_tick(&w, s, 2, 1000);
+    }
+    CHECK(w.quiet_ms == 1000);
+    s[0].cpu_ms += 40; /* 4 % of a core is waiting */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 2000);
+    s[1].state = 'D'; /* in the disk: a checkpoint */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 2100);
+}
+
+static void test_behind(void)
+{
+    struct watch_sample s[3] = {sample(9, 0, 'S'), sample(7, 0, 'S'), sample(8, 0, 'S')};
+    CHECK(watch_behind(s, 3) == 1);
+    s[2].state = 'T';
+    CHECK(watch_behind(s, 3) == 2);
+    s[2].state = 'S';
+    s[1].state = 'Z'; /* it is done, nobody waits for it */
+    CHECK(watch_behind(s, 3) == 2);
+    s[0].state = s[2].state = 'Z';
+    CHECK(watch_behind(s, 3) == 0);
+}
+
+static void test_sentence(void)
+{
+    struct watch w = {.quiet_ms = 31000};
+    struct watch_sample s[2] = {sample(9, 0, 'S'), sample(7, 0, 'S')};
+    char text[512];
+    watch_sentence(&w, s, 2, 4, text, sizeof text);
+    CHECK_MSG(strstr(text, "no rank has moved for 31 s; rank 5 is behind: step 3, layer 2, hop 1, "
+                           "ring_dkv, awaiting rank 0, after 7 operations"),
+              "%s", text);
+    s[1].op.n_ops = 0;
+    watch_where(&s[1].op, text, sizeof text);
+    CHECK_STR(text, "before its first operation");
+    s[1].op = (struct rank_lastop){
+        .step = 8, .layer = -1, .hop = -1, .purpose = -1, .peer = -1, .n_ops = 3};
+    watch_where(&s[1].op, text, sizeof text);
+    CHECK_STR(text, "step 8, no transfer");
+    s[1].op.purpose = 99; /* whatever a rank left there */
+    watch_where(&s[1].op, text, sizeof text);
+    CHECK_STR(text, "step 8, no transfer");
+}
+
+static char path[] = "/tmp/seqd-spool-XXXXXX";
+
+static void spool_fill(int n)
+{
+    struct spool s;
+    struct err e;
+    unlink(path);
+    CHECK_MSG(spool_open(&s, path, NULL, &e) == 0, "%s", e.text);
+    for (int i = 0; i < n; i++) {
+        char payload[32];
+        int size = snprintf(payload, sizeof payload, "payload %d", i);
+        CHECK(spool_add(&s, (struct rank_msg){.type = RANK_BLOB, .rank = i}, payload, (size_t)size,
+                        i == 1, &e) == 0);
+        CHECK(s.seq == i + 1);
+    }
+    spool_close(&s);
+}
+
+static int spool_count(void)
+{
+    static char record[SPOOL_RECORD_SIZE];
+    struct spool s;
+    struct err e;
+    CHECK(spool_open_read(&s, path, &e) == 0);
+    while (spool_next(&s, record, &e) > 0) {
+        struct rank_msg head;
+        memcpy(&head, record, sizeof head);
+        CHECK(head.rank == s.seq - 1 && head.abi == RANK_ABI && head.type == RANK_BLOB);
+    }
+    int n = (int)s.seq;
+    spool_close(&s);
+    return n;
+}
+
+static void test_spool_torn(void)
+{
+    spool_fill(3);
+    int fd = open(path, O_RDWR);
+    off_t size = lseek(fd, 0, SEEK_END);
+    close(fd);
+    int whole = 3;
+    for (off_t cut = size; cut >= 0; cut--) {
+        struct rank_msg last;
+        struct spool s;
+        struct err e;
+        CHECK(truncate(path, cut) == 0);
+        int n = spool_count();
+        CHECK(n == whole || n == whole - 1); /* a record is there or not, and it never comes back */
+        whole = n;
+        CHECK(spool_open(&s, path, &last, &e) == 0); /* the writer goes on after what is whole */
+        CHECK(s.seq == n && (n ? last.rank == n - 1 : last.type == 0));
+        spool_close(&s);
+    }
+    CHECK(whole == 0);
+}
+
+static void test_spool_damaged(void)
+{
+    spool_fill(3);
+    int fd = open(path, O_RDWR);
+    off_t size = lseek(fd, 0, SEEK_END);
+    for (off_t at = 0; at < size; at++) {
+        uint8_t byte;
+        CHECK(pread(fd, &byte, 1, at) == 1);
+        byte ^= 0x10;
+        CHECK(pwrite(fd, &byte, 1, at) == 1);
+        int n = spool_count();
+        CHECK_MSG(n == at / (size / 3), "byte %lld: %d records", (long long)at, n);
+        byte ^= 0x10;
+        CHECK(pwrite(fd, &byte, 1, at) == 1);
+    }
+    close(fd);
+    CHECK(spool_count() == 3);
+}
+
+static void test_spool_follow(void)
+{
+    static char record[SPOOL_RECORD_SIZE], big[SPOOL_RECORD_SIZE - sizeof(struct rank_msg)];
+    struct spool w, r;
+    struct err e;
+    unlink(path);
+    CHECK(spool_open_read(&r, path, &e) < 0 && e.code == ERR_NOT_FOUND);
+    CHECK(spool_open(&w, path, NULL, &e) == 0);
+    CHECK(spool_open_read(&r, path, &e) == 0);
+    CHECK(spool_next(&r, record, &e) == 0);
+    CHECK(spool_add(&w, (struct rank_msg){.type = RANK_READY, .rank = 0}, NULL, 0, false, &e) == 0);
+    CHECK(spool_next(&r, record, &e) == sizeof(struct rank_msg) && r.seq == 1);
+    CHECK(spool_next(&r, record, &e) == 0 && r.seq == 1);
+    memset(big, 7, sizeof big);
+    CHECK(spool_add(&w, (struct rank_msg){.type = RANK_RESULT}, big, sizeof big, false, &e) == 0);
+    CHECK(spool_next(&r, record, &e) == SPOOL_RECORD_SIZE);
+    CHECK(!memcmp(record + sizeof(struct rank_msg), big, sizeof big));
+    spool_close(&r);
+    spool_close(&w);
+}
+
+int main(void)
+{
+    int fd = mkstemp(path);
+    assert(fd >= 0);
+    close(fd);
+    RUN(test_quiet);
+    RUN(test_behind);
+    RUN(test_sentence);
+    RUN(test_spool_torn);
+    RUN(test_spool_damaged);
+    RUN(test_spool_follow);
+    unlink(path);
+    return test_done("watch");
+}

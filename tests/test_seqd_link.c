@@ -1,0 +1,219 @@
+/* seqd's end of a session, with a raw stream for a node: hello first, one session a node, refusals. */
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "api/rpc.h"
+#include "daemon/link.h"
+#include "tests/test.h"
+
+static char dir[] = "/tmp/seqd-link-XXXXXX", address[64];
+static struct loop *loop;
+static struct link *server;
+
+static struct {
+    int n_up, n_down, n_messages;
+    char node[NODE_NAME], why[128];
+    struct msg last;
+} seen;
+
+static void on_up(void *arg, const char *node, const struct msg *hello)
+{
+    seen.n_up++;
+    snprintf(seen.node, sizeof seen.node, "%s", node);
+    CHECK(hello->type == MSG_HELLO && !strcmp(hello->node, node));
+    /* A send from inside the call goes out after WELCOME. */
+    CHECK(link_send(server, node, &(struct msg){.type = MSG_EXPECT}) == 0);
+}
+
+static void on_down(void *arg, const char *node, const char *why)
+{
+    seen.n_down++;
+    snprintf(seen.why, sizeof seen.why, "%s", why);
+}
+
+static void on_message(void *arg, const char *node, const struct msg *m)
+{
+    seen.n_messages++;
+    seen.last = *m;
+}
+
+static const struct link_calls calls = {on_up, on_down, on_message};
+
+/* The node's end: sends what it is told, counts what comes. */
+struct peer {
+    struct rpc_client *client;
+    struct rpc_stream *stream;
+    const struct msg *first[3]; /* sent as soon as the session is open */
+    int n_opened, n_closed, n_got;
+    enum msg_type got[8];
+};
+
+static void peer_send(struct peer *p, const struct msg *m)
+{
+    struct arena a;
+    size_t size;
+    arena_init(&a, 16 << 20);
+    void *data = wire_pack(m, &a, &size);
+    assert(data);
+    CHECK(rpc_send(p->stream, data, size) == 0);
+    arena_fini(&a);
+}
+
+static void peer_opened(void *arg, struct rpc_stream *s)
+{
+    struct peer *p = arg;
+    p->stream = s;
+    p->n_opened++;
+    for (int i = 0; p->n_opened == 1 && i < 3 && p->first[i]; i++) peer_send(p, p->first[i]);
+}
+
+static void peer_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct peer *p = arg;
+    struct arena a;
+    struct msg m;
+    struct err e;
+    arena_init(&a, 16 << 20);
+    CHECK(wire_unpack(data, size, &a, &m, &e) == 0);
+    if (p->n_got < 8) p->got[p->n_got++] = m.type;
+    arena_fini(&a);
+}
+
+static void peer_closed(void *arg, struct rpc_stream *s, const char *why)
+{
+    struct peer *p = arg;
+    p->stream = NULL;
+    p->n_closed++;
+}
+
+static const struct rpc_calls peer_calls = {peer_opened, peer_message, peer_closed};
+
+static void give_up(void *arg)
+{
+    abort();
+}
+
+#define UNTIL(cond)                                                                                \
+    do {                                                                                           \
+        struct loop_timer *limit_ = loop_timer_create(loop, give_up, NULL);                        \
+        loop_timer_set(limit_, 60000);                                                             \
+        while (!(cond)) loop_turn(loop, 60000);                                                    \
+        loop_timer_destroy(limit_);                                                                \
+    } while (0)
+
+static const struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 2};
+static const struct msg hello_two = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n2"};
+static const struct msg hello_old = {.type = MSG_HELLO, .abi = WIRE_ABI + 1, .node = "n1"};
+static const struct msg beat = {.type = MSG_HEARTBEAT};
+static const struct msg welcome = {.type = MSG_WELCOME};
+
+static void setup(void)
+{
+    struct err e = {0};
+    memset(&seen, 0, sizeof seen);
+    loop = loop_create(NULL, NULL, NULL);
+    server = link_create(loop, address, &calls, NULL, &e);
+    CHECK_MSG(server, "%s", e.text);
+}
+
+static void teardown(void)
+{
+    link_destroy(server);
+    loop_destroy(loop);
+}
+
+static void dial(struct peer *p)
+{
+    p->client = rpc_dial(loop, address, &peer_calls, p, NULL);
+    assert(p->client);
+}
+
+static void test_session(void)
+{
+    struct peer p = {.first = {&hello, &beat}}, q = {.first = {&hello_two}};
+    setup();
+    CHECK(link_send(server, "n1", &welcome) < 0);
+    dial(&p);
+    UNTIL(seen.n_messages == 1 && p.n_got == 2);
+    CHECK(seen.n_up == 1 && seen.last.type == MSG_HEARTBEAT);
+    CHECK_STR(seen.node, "n1");
+    CHECK(p.got[0] == MSG_WELCOME && p.got[1] == MSG_EXPECT);
+    dial(&q);
+    UNTIL(seen.n_up == 2);
+    CHECK(link_send(server, "n1", &(struct msg){.type = MSG_STOP, .job = 1, .epoch = 1}) == 0);
+    UNTIL(p.n_got == 3);
+    CHECK(p.got[2] == MSG_STOP && seen.n_down == 0);
+    rpc_client_destroy(p.client);
+    UNTIL(seen.n_down == 1);
+    CHECK(link_send(server, "n1", &welcome) < 0);
+    CHECK(link_send(server, "n2", &welcome) == 0);
+    rpc_client_destroy(q.client);
+    UNTIL(seen.n_down == 2);
+    teardown();
+}
+
+static void test_replaced(void)
+{
+    struct peer p = {.first = {&hello}}, q = {.first = {&hello}};
+    setup();
+    dial(&p);
+    UNTIL(seen.n_up == 1);
+    dial(&q);
+    UNTIL(seen.n_up == 2 && p.n_closed == 1);
+    CHECK(seen.n_down == 1);
+    CHECK_STR(seen.why, "replaced by a new session");
+    CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) == 0);
+    rpc_client_destroy(p.client);
+    rpc_client_destroy(q.client);
+    UNTIL(seen.n_down == 2);
+    teardown();
+}
+
+/* first: what the peer says at once. It must be thrown out, and nothing of it reach the callbacks. */
+static void refused(const struct msg *one, const struct msg *two, int n_up)
+{
+    struct peer p = {.first = {one, two}};
+    setup();
+    dial(&p);
+    UNTIL(p.n_closed == 1);
+    CHECK(seen.n_up == n_up && seen.n_messages == 0);
+    UNTIL(seen.n_down == n_up);
+    rpc_client_destroy(p.client);
+    teardown();
+}
+
+static void test_refused(void)
+{
+    refused(&beat, NULL, 0);
+    refused(&hello_old, NULL, 0);
+    refused(&hello, &hello, 1);
+    refused(&hello, &welcome, 1);
+}
+
+static void test_garbage(void)
+{
+    struct peer p = {0};
+    setup();
+    dial(&p);
+    UNTIL(p.stream);
+    CHECK(rpc_send(p.stream, "\xff\xff\xff\xff", 4) == 0);
+    UNTIL(p.n_closed == 1);
+    CHECK(seen.n_up == 0 && seen.n_messages == 0);
+    rpc_client_destroy(p.client);
+    teardown();
+    link_destroy(NULL);
+}
+
+int main(void)
+{
+    assert(mkdtemp(dir));
+    snprintf(address, sizeof address, "unix:%s/sock", dir);
+    RUN(test_session);
+    RUN(test_replaced);
+    RUN(test_refused);
+    RUN(test_garbage);
+    unlink(address + 5);
+    rmdir(dir);
+    return test_done("link");
+}
