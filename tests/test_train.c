@@ -134,11 +134,12 @@ static void run_golden(const char *name)
 {
     static const struct {
         int P, determinism, recompute, threads;
-    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, 1},
-                {1, DET_RANKS, RECOMPUTE_FULL, 2},
-                {2, DET_RUN, RECOMPUTE_SELECTIVE, 1},
-                {3, DET_RUN, RECOMPUTE_FULL, 1},
-                {4, DET_RANKS, RECOMPUTE_NONE, 1}};
+        const char *isa; /* NULL: the best */
+    } ways[] = {
+        {1, DET_RUN, RECOMPUTE_NONE, 1, "portable"}, {1, DET_RUN, RECOMPUTE_NONE, 1, NULL},
+        {1, DET_RANKS, RECOMPUTE_FULL, 2, NULL},     {2, DET_RUN, RECOMPUTE_SELECTIVE, 1, NULL},
+        {3, DET_RUN, RECOMPUTE_FULL, 1, "portable"}, {3, DET_RUN, RECOMPUTE_FULL, 1, NULL},
+        {4, DET_RANKS, RECOMPUTE_NONE, 1, NULL}};
     struct golden g;
     if (!golden_open(&g, name)) return;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -149,6 +150,7 @@ static void run_golden(const char *name)
         spec.memory.loss_chunk_tokens = i % 2 ? 7 : 0;
         struct engine_run r = {.P = ways[i].P,
                                .steps = g.steps,
+                               .isa = ways[i].isa,
                                .initial = initial,
                                .source = {golden_batch, golden_targets, &g}};
         engine_go(&r, &spec);
@@ -176,7 +178,8 @@ enum { BITS_STEPS = SANITIZED ? 4 : 20 };
 
 struct bits_case {
     int64_t S, accumulation, doc_len;
-    int tied, threads, recompute;
+    int tied, recompute;
+    const char *isa; /* NULL: the best */
 };
 
 static struct engine_run bits_run(const struct bits_case *c, struct synth *y, int P, int threads)
@@ -195,66 +198,79 @@ static struct engine_run bits_run(const struct bits_case *c, struct synth *y, in
         spec.model.shape.ffn_width = 24;
     }
     *y = (struct synth){.S = c->S, .doc_len = c->doc_len, .vocab = 61};
-    struct engine_run r = {.P = P, .steps = BITS_STEPS, .source = {synth_batch, synth_targets, y}};
+    struct engine_run r = {
+        .P = P, .steps = BITS_STEPS, .isa = c->isa, .source = {synth_batch, synth_targets, y}};
     engine_go(&r, &spec);
     return r;
+}
+
+static void check_same_bits(const struct bits_case *c, const struct engine_run *r, int threads,
+                            const struct engine_run *one)
+{
+    int64_t k = 0, i = 0;
+    while (k < BITS_STEPS && r->loss[k] == one->loss[k]) k++;
+    CHECK_MSG(k == BITS_STEPS,
+              "S %lld acc %lld tied %d threads %d P %d: step %lld loss %.17g, not %.17g",
+              (long long)c->S, (long long)c->accumulation, c->tied, threads, r->P, (long long)k,
+              r->loss[k], one->loss[k]);
+    if (!r->weights || !one->weights) return;
+    while (i < r->plan.n_params && !memcmp(&r->weights[i], &one->weights[i], 4)) i++;
+    CHECK_MSG(i == r->plan.n_params, "S %lld acc %lld tied %d threads %d P %d: weight %lld",
+              (long long)c->S, (long long)c->accumulation, c->tied, threads, r->P, (long long)i);
 }
 
 static void check_bits(const struct bits_case *c)
 {
     struct synth y;
     struct engine_run one = bits_run(c, &y, 1, 1);
-    for (int P = 1; P <= 8; P *= 2) {
-        if (P == 1 && c->threads == 1) continue;
-        struct engine_run r = bits_run(c, &y, P, c->threads);
-        int64_t k = 0, i = 0;
-        while (k < BITS_STEPS && r.loss[k] == one.loss[k]) k++;
-        CHECK_MSG(k == BITS_STEPS,
-                  "S %lld acc %lld tied %d threads %d P %d: step %lld loss %.17g, not %.17g",
-                  (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P, (long long)k,
-                  r.loss[k], one.loss[k]);
-        if (r.weights && one.weights) {
-            while (i < r.plan.n_params && !memcmp(&r.weights[i], &one.weights[i], 4)) i++;
-            CHECK_MSG(i == r.plan.n_params, "S %lld acc %lld tied %d threads %d P %d: weight %lld",
-                      (long long)c->S, (long long)c->accumulation, c->tied, c->threads, P,
-                      (long long)i);
+    for (int threads = 1; threads <= 2; threads++)
+        for (int P = 1; P <= 8; P *= 2) {
+            if (P == 1 && threads == 1) continue;
+            struct engine_run r = bits_run(c, &y, P, threads);
+            check_same_bits(c, &r, threads, &one);
+            engine_free(&r);
         }
-        engine_free(&r);
-    }
     CHECK(one.loss[BITS_STEPS - 1] < one.loss[0]);
     engine_free(&one);
 }
 
+/* Accumulation 1 and 3, tied and untied; P = 1, 2, 4, 8, each with 1 and 2 threads. */
+static void bits_product(int64_t S, int64_t doc_len)
+{
+    for (int i = 0; i < 4; i++)
+        check_bits(&(struct bits_case){.S = S,
+                                       .accumulation = i & 1 ? 3 : 1,
+                                       .tied = i >> 1,
+                                       .doc_len = i == 1 || i == 2 ? doc_len : 0,
+                                       .recompute = 1 + i % 3});
+}
+
 static void test_bits_37(void)
 {
-    for (int i = 0; i < 8; i++)
-        check_bits(&(struct bits_case){.S = 37,
-                                       .accumulation = i & 1 ? 3 : 1,
-                                       .tied = i >> 1 & 1,
-                                       .threads = 1 + (i >> 2),
-                                       .doc_len = i & 1 ? 11 : 0,
-                                       .recompute = 1 + i % 3});
+    bits_product(37, 11);
 }
 
 static void test_bits_1000(void)
 {
-    check_bits(&(struct bits_case){.S = 1000, .accumulation = 1, .threads = 1, .recompute = 1});
-    check_bits(&(struct bits_case){
-        .S = 1000, .accumulation = 3, .tied = 1, .threads = 2, .doc_len = 130, .recompute = 3});
+    bits_product(1000, 130);
 }
 
 static void test_bits_4096(void)
 {
-    check_bits(&(struct bits_case){
-        .S = 4096, .accumulation = 1, .tied = 1, .threads = 2, .doc_len = 700, .recompute = 2});
-    check_bits(&(struct bits_case){
-        .S = 4096, .accumulation = 3, .threads = 1, .doc_len = 300, .recompute = 1});
+    bits_product(4096, 700);
+}
+
+static void test_bits_other_isas(void)
+{
+    for (const char *const *isa = be_isas() + 1; *isa; isa++)
+        check_bits(&(struct bits_case){
+            .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
 }
 
 /* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
 static void test_bits_short(void)
 {
-    check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .threads = 1, .recompute = 1});
+    check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .recompute = 1});
 }
 
 /* ---- resume ------------------------------------------------------------------------------------ */
@@ -500,6 +516,7 @@ int main(void)
     RUN(test_bits_short);
     RUN(test_bits_37);
     if (SANITIZED) return test_done("train"); /* the long sequences take minutes there */
+    RUN(test_bits_other_isas);
     RUN(test_bits_1000);
     RUN(test_bits_4096);
     return test_done("train");
