@@ -109,14 +109,21 @@ static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, stru
 
 /* ---- a rank ----------------------------------------------------------------------------------- */
 
-/* Zeroed pages; *touched of them may be asked later. */
+/* Zeroed whole pages between two that nobody may touch. */
 static inline void *engine_pages(int64_t size)
 {
-    void *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+    char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) abort();
-    madvise(p, (size_t)size, MADV_NOHUGEPAGE); /* so that a touched page is one page */
-    return p;
+    if (p == MAP_FAILED || size % PLAN_PAGE) abort();
+    madvise(p, (size_t)(size + 2 * PLAN_PAGE), MADV_NOHUGEPAGE); /* so that a touched page is one page */
+    if (mprotect(p, PLAN_PAGE, PROT_NONE) || mprotect(p + PLAN_PAGE + size, PLAN_PAGE, PROT_NONE))
+        abort();
+    return p + PLAN_PAGE;
+}
+
+static inline void engine_unpage(void *p, int64_t size)
+{
+    munmap((char *)p - PLAN_PAGE, (size_t)(size + 2 * PLAN_PAGE));
 }
 
 static inline struct be *engine_be(const struct plan *p, void *arena, const char *isa)
@@ -221,7 +228,7 @@ out:
     CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
     if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);
     be_close(be);
-    munmap(arena, (size_t)r->plan.arena_size);
+    engine_unpage(arena, r->plan.arena_size);
     free(t);
 }
 

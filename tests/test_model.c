@@ -31,7 +31,7 @@ static void seat_open(struct seat *s, const struct job_spec *sp, struct ranks *g
 static void seat_close(struct seat *s)
 {
     be_close(s->be);
-    munmap(s->arena, (size_t)s->plan.arena_size);
+    engine_unpage(s->arena, s->plan.arena_size);
 }
 
 /* Weights of ordinary size, so that every tensor's gradient matters. */

@@ -237,7 +237,7 @@ static void test_reference(void)
     small_spec(JOB_VERIFY, 4);
     const struct plan p = make(0);
     struct plan ref;
-    plan_reference(&spec, &p, &ref);
+    CHECK(plan_reference(&spec, &p, &ref, NULL) == 0);
     CHECK(p.S == 512 && p.T == 128 && ref.T == 512 && ref.n_ranks == 1);
     CHECK(ref.arena_size == p.reference_size && ref.segment_size == 0);
     CHECK(p.reference_offset + p.reference_size == p.arena_size);
@@ -340,6 +340,34 @@ static void test_invalid(void)
     spec.model.shape.width = spec.model.shape.ffn_width = (int64_t)1 << 31;
     spec.data.seq_len = JOB_MAX_SEQ;
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    small_spec(JOB_TRAIN, 2);
+    spec.model.shape.head_dim = JOB_MAX_HEAD + 2; /* the kernels' tiles end there */
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
+    CHECK_STR(e.field, "model.config.head_dim");
+}
+
+/* The largest that every field of a spec admits: refused with a sentence, never wrapped. */
+static void test_hostile(void)
+{
+    struct plan p;
+    struct err e = {0};
+    small_spec(JOB_VERIFY, 64); /* a rank's part can be counted, the one-rank reference cannot */
+    spec.model.shape.n_layers = 1024;
+    spec.model.shape.width = 2;
+    spec.model.shape.ffn_width = 1 << 22;
+    spec.data.seq_len = spec.verify.max_tokens = JOB_MAX_SEQ;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    small_spec(JOB_TRAIN, 64); /* bytes on the ring: T KV L P x 65536 samples */
+    spec.model.shape.n_layers = 1024;
+    spec.model.shape.width = 64;
+    spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 65536;
+    spec.model.shape.head_dim = JOB_MAX_HEAD;
+    spec.data.seq_len = JOB_MAX_SEQ / 256;
+    spec.train.global_batch = 65536;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    CHECK_STR(e.field, "train.global_batch");
 }
 
 static void test_json(void)
@@ -374,6 +402,7 @@ int main(void)
     RUN(test_flops);
     RUN(test_does_not_fit);
     RUN(test_invalid);
+    RUN(test_hostile);
     RUN(test_json);
     return test_done("plan");
 }

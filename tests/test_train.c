@@ -1,4 +1,5 @@
 /* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
+#include <errno.h>
 #include "tests/engine.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
@@ -313,6 +314,7 @@ static void test_resume(void)
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
 void *malloc(size_t);
 void *calloc(size_t, size_t);
 void *realloc(void *, size_t);
@@ -340,6 +342,25 @@ void *realloc(void *p, size_t n)
 {
     count_one();
     return __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+    count_one();
+    return __libc_memalign(align, n);
+}
+
+int posix_memalign(void **p, size_t align, size_t n)
+{
+    count_one();
+    *p = __libc_memalign(align, n);
+    return *p ? 0 : ENOMEM;
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    count_one();
+    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
 }
 #endif
 
@@ -385,34 +406,44 @@ static void test_no_allocation(void)
         CHECK(r.weights); /* the hook does count: */
         watched = 1;
         free(malloc(1));
+        free(aligned_alloc(64, 64));
+        engine_unpage(engine_pages(PLAN_PAGE), PLAN_PAGE);
         watched = 0;
-        CHECK(n_allocations == 1);
+        CHECK(n_allocations == 3);
         engine_free(&r);
         pthread_barrier_destroy(&watch_line);
     }
 }
 #endif
 
-/* Every page of the arena that a step left untouched must be the backend's scratch. */
-static void look_at_pages(struct train *t, int rank, void *arg)
+static bool inside(const struct plan_item *it, int64_t at)
 {
-    static unsigned char seen[1 << 16];
-    const struct plan *p = t->plan;
-    const struct plan_item *scratch = &p->item[PLAN_SCRATCH];
-    char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
-    const int64_t n = p->arena_size / PLAN_PAGE;
+    return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
+}
+
+/* How many bytes of pages at base were touched; `spare` alone may hold pages that were not. */
+static int64_t touched_bytes(void *base, int64_t size, const struct plan_item *spare)
+{
+    const int64_t n = size / PLAN_PAGE;
+    unsigned char *seen = calloc((size_t)n, 1);
     int64_t bad = 0, touched = 0;
-    if (rank) return;
-    CHECK(n <= (int64_t)sizeof seen && mincore(arena, (size_t)p->arena_size, seen) == 0);
+    if (!seen) abort();
+    CHECK(mincore(base, (size_t)size, seen) == 0);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = i * PLAN_PAGE;
-        const bool in_scratch = at + PLAN_PAGE > scratch->offset &&
-                                at < scratch->offset + scratch->size;
         touched += seen[i] & 1;
-        bad += !(seen[i] & 1) && !in_scratch;
+        bad += !(seen[i] & 1) && !inside(spare, i * PLAN_PAGE);
     }
     CHECK_MSG(bad == 0, "%lld pages were planned and never touched", (long long)bad);
-    *(int64_t *)arg = touched * PLAN_PAGE;
+    free(seen);
+    return touched * PLAN_PAGE;
+}
+
+/* Room for the largest case of any job: the backend's scratch, and the collectives' buffer. */
+static int64_t arena_bytes(struct train *t)
+{
+    const struct plan *p = t->plan;
+    char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
+    return touched_bytes(arena, p->arena_size, &p->item[PLAN_SCRATCH]);
 }
 
 static int64_t anonymous_bytes(void)
@@ -445,7 +476,7 @@ static void rss_before(struct train *t, int rank, void *arg)
 static void rss_after(struct train *t, int rank, void *arg)
 {
     struct rss *r = arg;
-    look_at_pages(t, rank, &r->arena);
+    r->arena = arena_bytes(t);
     r->after = anonymous_bytes();
 }
 
@@ -468,6 +499,34 @@ static void test_pages(void)
         CHECK(rss.arena > 0 && rss.arena <= r.plan.arena_size);
         if (!SANITIZED)
             CHECK_MSG(other <= 512 << 10, "%lld bytes outside the arena", (long long)other);
+        engine_free(&r);
+    }
+}
+
+static void ring_pages(struct train *t, int rank, void *arg)
+{
+    const struct plan *p = t->plan;
+    const struct plan_item *bounce = &p->item[PLAN_BOUNCE];
+    CHECK(bounce->in_segment && bounce->offset + bounce->size <= p->segment_size);
+    arena_bytes(t);
+    touched_bytes(comm_segment(t->model.comm), p->segment_size, bounce);
+}
+
+/* On every rank of a ring each page of arena and segment is used; what lies around the arena faults
+ * (engine_pages). */
+static void test_pages_of_a_ring(void)
+{
+    struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
+    for (int P = 2; P <= 4; P++) {
+        engine_spec(&spec, y.S);
+        spec.determinism = P == 4 ? DET_RANKS : DET_RUN;
+        spec.train.global_batch = 2;
+        spec.memory.recompute = RECOMPUTE_NONE + P % 3;
+        struct engine_run r = {.P = P,
+                               .steps = 1,
+                               .after_step = ring_pages,
+                               .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r, &spec);
         engine_free(&r);
     }
 }
@@ -510,6 +569,7 @@ int main(void)
     RUN(test_resume);
     RUN(test_no_targets);
     RUN(test_pages);
+    RUN(test_pages_of_a_ring);
 #if !SANITIZED
     RUN(test_no_allocation);
 #endif

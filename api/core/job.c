@@ -98,6 +98,10 @@ static int check_shape(struct model_shape *m, struct err *e)
         return err_field(e, ERR_INVALID, "model.config.head_dim",
                          "head_dim %lld is odd: rotary positions turn pairs, it must be even",
                          (long long)m->head_dim);
+    if (m->head_dim > JOB_MAX_HEAD) /* derived from the width, or read from a config.json */
+        return err_field(e, ERR_INVALID, "model.config.head_dim",
+                         "head_dim %lld: at most %d, so take more attention heads",
+                         (long long)m->head_dim, JOB_MAX_HEAD);
     return 0;
 }
 

@@ -23,6 +23,7 @@
 #define SPEC_LABELS    16
 #define JOB_MAX_RANKS  64    /* ranks of one gang */
 #define JOB_MAX_SEQ    ((int64_t)1 << 26)
+#define JOB_MAX_HEAD   256   /* head size: columns of an attention tile */
 #define BLOB_SIZE      1024  /* what one rank may publish for the rendezvous */
 
 /* Bytes of packed panels and tiles that the CPU backend may use per thread. It is part of every

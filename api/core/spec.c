@@ -52,7 +52,7 @@ const struct field spec_fields[] = {
     INT32("model.config.num_hidden_layers", model.shape.n_layers, 1, 1024, 0, ALL, "Layers L."),
     INT("model.config.num_attention_heads", model.shape.n_heads, 1, 65536, 0, ALL, "Query heads H."),
     INT("model.config.num_key_value_heads", model.shape.n_kv_heads, 1, 65536, 0, ALL, "Key and value heads; default H."),
-    INT("model.config.head_dim", model.shape.head_dim, 2, 1024, 0, ALL, "Head size D, even; default hidden_size / H."),
+    INT("model.config.head_dim", model.shape.head_dim, 2, JOB_MAX_HEAD, 0, ALL, "Head size D, even; default hidden_size / H."),
     INT("model.config.intermediate_size", model.shape.ffn_width, 1, 1 << 22, 0, ALL, "Width of the MLP."),
     INT("model.config.vocab_size", model.shape.vocab, 258, 1 << 22, 258, ALL, "Vocabulary V; the byte tokenizer needs 258."),
     INT("model.config.max_position_embeddings", model.shape.max_pos, 1, BIG, 1 << 20, ALL, "Longest sequence the model is meant for; informational."),

@@ -235,6 +235,9 @@ static int finish(struct config *c)
     if (m->head_dim % 2)
         return err_set(c->e, ERR_INVALID, "%s: head_dim %lld is odd", c->path,
                        (long long)m->head_dim);
+    if (m->head_dim > JOB_MAX_HEAD)
+        return err_set(c->e, ERR_INVALID, "%s: head_dim %lld: at most %d is supported", c->path,
+                       (long long)m->head_dim, JOB_MAX_HEAD);
     if (c->theta && met(c, "rope_theta") && m->rope_theta != c->theta)
         return err_set(c->e, ERR_INVALID, "%s: rope_theta is %g at the top and %g inside", c->path,
                        m->rope_theta, c->theta);

@@ -52,7 +52,7 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     if (memory_place(p, &c, e)) return -1;
     if (p->kind != JOB_VERIFY) return 0;
     struct plan ref;
-    plan_reference(s, p, &ref);
+    if (plan_reference(s, p, &ref, e)) return -1;
     p->reference_offset = p->arena_size;
     p->reference_size = ref.arena_size;
     p->arena_size += ref.arena_size;
@@ -61,7 +61,8 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
-void plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref)
+int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
+                   struct err *e)
 {
     const struct memory_choice c = {.shape = &spec->model.shape,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
@@ -72,10 +73,17 @@ void plan_reference(const struct job_spec *spec, const struct plan *p, struct pl
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
     memset(ref->comm, 0, sizeof ref->comm);
-    struct err e;
-    int rc = memory_place(ref, &c, &e);
-    assert(rc == 0 && ref->segment_size == 0); /* its sizes are at most P times the ranks' part */
-    (void)rc;
+    if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */
+    assert(ref->segment_size == 0);
+    return 0;
+}
+
+/* In doubles, so that count_comm can count in int64_t: an upper bound of each of its sums. */
+static bool comm_overflows(const struct model_shape *m, const struct plan *p)
+{
+    const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
+    const double samples = (double)p->micro_batches, P = p->n_ranks;
+    return P * hop * 3 * m->n_layers * samples > 4e18 || 8 * (double)p->n_grad * samples > 4e18;
 }
 
 /* Per rank and step, from the algorithm: see plan.h for what a step of each kind is. */
@@ -198,6 +206,9 @@ static int check_shape(const struct job_spec *s, struct err *e)
     if (m->head_dim % 2)
         return err_field(e, ERR_INVALID, "model.config.head_dim", "%lld is odd: RoPE turns pairs",
                          (long long)m->head_dim);
+    if (m->head_dim > JOB_MAX_HEAD)
+        return err_field(e, ERR_INVALID, "model.config.head_dim", "%lld: at most %d",
+                         (long long)m->head_dim, JOB_MAX_HEAD);
     if (m->n_heads % m->n_kv_heads)
         return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
                          "%lld does not divide the %lld attention heads", (long long)m->n_kv_heads,
@@ -224,6 +235,9 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
         if (place(spec, p, e)) return -1;
         if (memory_limit <= 0 || total(p) <= memory_limit) break;
     }
+    if (comm_overflows(&spec->model.shape, p))
+        return err_field(e, ERR_DOES_NOT_FIT, "train.global_batch",
+                         "a step would send more than 10^18 bytes");
     count_comm(&spec->model.shape, p);
     p->flops = count_flops(&spec->model.shape, p);
     explain(spec, p);

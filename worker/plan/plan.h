@@ -158,8 +158,10 @@ struct plan {
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
 /* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
- * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's. */
-void plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref);
+ * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's.
+ * fails: ERR_DOES_NOT_FIT, but not for a plan that plan_make has made. */
+int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
+                   struct err *e);
 
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);

@@ -80,7 +80,7 @@ static int run_reference(const struct verify_args *a, struct model *ref, struct 
 {
     const struct model *m = a->model;
     double nll;
-    plan_reference(a->spec, m->plan, plan);
+    if (plan_reference(a->spec, m->plan, plan, e)) return -1;
     struct model_options o = {.shape = &m->shape,
                               .plan = plan,
                               .be = m->be,
