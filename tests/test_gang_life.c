@@ -8,6 +8,7 @@
 #include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/gang.h"
+#include "worker/gang/proc.h"
 #include "tests/fake_rank.h"
 #include "tests/test.h"
 
@@ -318,6 +319,22 @@ static void test_stop(void)
 }
 
 /* One rank fails, the other neither reads nor leaves: killed after the grace. */
+/* A rank that leaves with a STOP unread resets its socket; what it said before must not be lost. */
+static void test_last_words(void)
+{
+    int pair[2];
+    char buf[16];
+    struct proc p = {.pidfd = -1};
+    assert(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    p.sock = pair[0];
+    CHECK(proc_send(&p, RANK_STOP, NULL, 0) == 0);
+    assert(send(pair[1], "why", 3, 0) == 3);
+    close(pair[1]);
+    CHECK(proc_receive(&p, buf, sizeof buf) == 3 && !memcmp(buf, "why", 3));
+    CHECK(proc_receive(&p, buf, sizeof buf) == 0);
+    close(p.sock);
+}
+
 static void test_deaf_rank(void)
 {
     dir_make();
@@ -438,6 +455,7 @@ int main(int argc, char **argv)
     RUN(test_failed_rank);
     RUN(test_hang);
     RUN(test_stop);
+    RUN(test_last_words);
     RUN(test_deaf_rank);
     RUN(test_nonsense);
     RUN(test_orphan);

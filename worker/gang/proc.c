@@ -123,8 +123,10 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 {
     if (p->sock < 0) return -1;
     ssize_t n;
+    /* A rank that goes without having read our STOP resets the connection. That is said once, and
+     * before what it sent: its last words are still there. */
     do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
-    while (n < 0 && errno == EINTR);
+    while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     return n < 0 && errno != EAGAIN ? 0 : n;
 }
 
