@@ -160,6 +160,21 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
 }
 
+/* The same steps give the same bits: another attempt would end here too. */
+static int not_finite(const struct train *t, const struct rank_step *out, struct err *e)
+{
+    if (t->step == 0 && *spec_text(t->spec, t->spec->model.path))
+        return err_field(e, ERR_INVALID, "model.path",
+                         "step 1: loss %g, gradient norm %g before any update: the weights of %s "
+                         "are damaged",
+                         fabs(out->loss), fabs(out->grad_norm),
+                         spec_text(t->spec, t->spec->model.path));
+    return err_field(e, ERR_INVALID, "optim.lr",
+                     "step %lld: loss %g, gradient norm %g: lower optim.lr %g or warm up longer",
+                     (long long)t->step + 1, fabs(out->loss), fabs(out->grad_norm),
+                     t->spec->optim.lr);
+}
+
 int train_step(struct train *t, struct rank_step *out, struct err *e)
 {
     struct rank_step local;
@@ -177,9 +192,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     out->grad_norm = optim_norm(&t->optim, train_grad(t));
-    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
-        return err_set(e, ERR_INTERNAL, "step %lld: loss %g, gradient norm %g: lower optim.lr",
-                       (long long)t->step + 1, out->loss, out->grad_norm);
+    if (!isfinite(out->loss) || !isfinite(out->grad_norm)) return not_finite(t, out, e);
     optim_step(&t->optim, train_grad(t), out->grad_norm, out->lr, t->step + 1);
     if (compare_ledger(t, &out->ledger_ok, e)) return -1;
     t->step++;
