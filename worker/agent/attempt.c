@@ -192,8 +192,9 @@ static int spool_finish(struct attempt *a, struct err *e)
     if (path_of(a, "spool", path, e) < 0 || spool_open(&s, path, &last, e) < 0) return -1;
     bool ended = last.type == RANK_EXIT && last.rank == RANK_GANG;
     if (!ended) {
-        log_warn("attempt.lost", "job=%lld epoch=%lld records=%lld", (long long)a->job,
-                 (long long)a->epoch, (long long)s.seq);
+        if (!a->finish_failed)
+            log_warn("attempt.lost", "job=%lld epoch=%lld records=%lld", (long long)a->job,
+                     (long long)a->epoch, (long long)s.seq);
         rc = spool_add(&s, (struct rank_msg){.type = RANK_EXIT, .rank = RANK_GANG}, &x, sizeof x,
                        true, e);
     }
@@ -211,7 +212,8 @@ static void gang_gone(struct attempt *a)
     if (!ranks_gone(a)) {
         log_debug("attempt.dying", "job=%lld epoch=%lld", (long long)a->job, (long long)a->epoch);
     } else if (spool_finish(a, &e) < 0) {
-        log_error("attempt.finish", "dir=%s why=\"%s\"", a->dir, e.text);
+        if (!a->finish_failed) log_error("attempt.finish", "dir=%s why=\"%s\"", a->dir, e.text);
+        a->finish_failed = true;
     } else {
         a->state = ATTEMPT_OVER;
     }
@@ -231,7 +233,7 @@ bool attempt_check(struct attempt *a)
         close(lock);
     }
     gang_gone(a);
-    return a->state != ATTEMPT_OVER;
+    return a->state != ATTEMPT_OVER && !a->finish_failed;
 }
 
 void attempt_stop(struct attempt *a)

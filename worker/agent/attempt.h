@@ -31,6 +31,7 @@ struct attempt {
     void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
     void *owner;
     bool stop_wanted, forget_wanted, final_sent;
+    bool finish_failed;      /* the spool could not be ended, as on a full disk: said once */
     struct rank_blob *blobs; /* kept until the gang has them; owns */
     int n_blobs;
     struct spool spool; /* reader; spool.seq is the last record sent */
