@@ -82,14 +82,12 @@ static void resume(void *arg, struct job *j)
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
-    struct msg welcome = {.type = MSG_WELCOME};
     if (!node_up(&c->nodes, hello, loop_now_ms(c->o.loop))) {
         log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
         return;
     }
     log_info("node.up", "node=%s slots=%d attempts=%d", name, hello->n_slots, hello->n_attempts);
     struct listing l = {.c = c, .node = name, .hello = hello};
-    control_send(c, name, &welcome);
     jobs_each(&c->jobs, reattach, &l);
     send_expect(c, name);
     jobs_each(&c->jobs, resume, &l);
