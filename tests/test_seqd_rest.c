@@ -438,6 +438,13 @@ static void test_openapi_fields(void)
             CHECK_MSG(found, "%s is not in openapi.yaml", want);
             n_fields++;
         }
+    const char *source = strstr(routes_document(), "\n    Source:\n");
+    for (const struct field *f = source_fields; f->path; f++) {
+        char want[96];
+        snprintf(want, sizeof want, "\n        %s: {", f->path);
+        const char *at = source ? strstr(source, want) : NULL;
+        CHECK_MSG(at && at < strstr(source, "\n    Spec:\n"), "Source lacks %s", f->path);
+    }
     /* and labels, data.train, three of input, two aliases of train */
     CHECK_MSG(n == n_fields + 7, "%d in the document, %d in the table and 7 more", n, n_fields);
 }
