@@ -17,6 +17,7 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
         const char *key = "";
         const struct jv *m = jv_at(v, i, &key);
         size_t n = strlen(out);
+        if (said && jv_get(said, key)) continue;
         if (jv_is_object(m)) {
             if (!said) append_members(m, v, out, size);
             continue;
