@@ -107,7 +107,7 @@ static int number(struct reader *r, const struct field *f, const json_t *v, doub
     bool in_range = d >= f->min && d <= f->max;
     if (!in_range && !(a && d == a->value))
         return err_field(r->e, ERR_INVALID, f->path,
-                         "%s is %.17g: it must lie between %.17g and %.17g", f->path, d, f->min,
+                         "%s is %.16g: it must lie between %.16g and %.16g", f->path, d, f->min,
                          f->max);
     *out = d;
     return 0;
@@ -212,8 +212,10 @@ static int read_labels(struct reader *r, const json_t *v)
 
 static int read_betas(struct reader *r, const json_t *v)
 {
-    if (!json_is_array(v) || json_array_size(v) != 2)
-        return wrong_type(r, "optim.betas", "an array of two numbers", v);
+    if (!json_is_array(v)) return wrong_type(r, "optim.betas", "an array of two numbers", v);
+    if (json_array_size(v) != 2)
+        return err_field(r->e, ERR_INVALID, "optim.betas",
+                         "optim.betas has %zu numbers: it must have two", json_array_size(v));
     for (int i = 0; i < 2; i++) {
         const struct field *f = spec_field(i ? "optim.betas.1" : "optim.betas.0");
         if (set_field(r, f, r->s, f->path, json_array_get(v, (size_t)i))) return -1;

@@ -105,7 +105,7 @@ int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct er
 
 int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
-    if (path[0] != '/') return err_set(e, ERR_INVALID, "%s: want an absolute path", path);
+    if (path[0] != '/') return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
     if (real_path(path, out, FILE_PATH_SIZE, e) < 0) return -1;
     for (int i = 0; i < s->n_roots; i++) {
         size_t n = strlen(s->roots[i]);

@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     int signos[] = {SIGTERM, SIGINT};
     struct err e = {0};
     log_init("seqgang");
-    if (argc != 2) {
+    if (argc != 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n");
         return 2;
     }

@@ -267,6 +267,11 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
     char path[FILE_PATH_SIZE];
     size_t size;
     if (file_join(path, e, "%s/config.json", dir) < 0) return -1;
+    if (!file_exists(path))
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s has no config.json: give a directory as transformers saves it; of a "
+                       "checkpoint that is its hf/",
+                       dir);
     char *text = file_read(path, 4 << 20, &size, e);
     if (!text) return -1;
     int rc = hf_config_parse(text, size, path, m, e);

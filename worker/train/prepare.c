@@ -388,8 +388,8 @@ static int write_tokens(struct prepare *p, const char *dir, struct err *e)
     for (int i = 0; i < p->list.n; i++)
         if (put_file(p, i, e) < 0) return -1;
     if (!p->n_tokens)
-        return err_field(e, ERR_INVALID, p->field, "%s: %d files without a byte of text", p->field,
-                         p->list.n);
+        return err_field(e, ERR_INVALID, p->field, "%s: no byte of text in %d file%s", p->field,
+                         p->list.n, p->list.n == 1 ? "" : "s");
     if (file_out_close(&p->tokens, sha_tokens, e) < 0) return -1;
     if (file_out_close(&p->documents, sha_documents, e) < 0) return -1;
     return write_meta(p, dir, sha_tokens, sha_documents, e);

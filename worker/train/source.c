@@ -217,7 +217,9 @@ int source_expand(struct source_list *list, const char *path, const char *const 
     else if (rc == 0 && !under)
         rc = no_root(path, roots, n_roots, e);
     else if (rc == 0 && list->n == first)
-        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file", path);
+        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file%s%s", path,
+                     path[0] != '/' && n_roots ? " beneath " : "",
+                     path[0] != '/' && n_roots ? roots[0] : "");
     if (rc < 0 && e) snprintf(e->field, sizeof e->field, "%s", field);
     return rc;
 }
