@@ -53,7 +53,7 @@ static int unknown(const char *what, const char *word, const char *const *words,
     const char *near = help_nearest(word, words, n);
     if (near)
         return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
-    return err_set(e, ERR_INVALID, "unknown %s \"%s\"", what, word);
+    return err_set(e, ERR_INVALID, "unknown %s \"%s\": see seqctl help", what, word);
 }
 
 static const struct option_row *find_row(const char *name, size_t len)
@@ -152,7 +152,8 @@ static int check_usage(struct cli *c, uint32_t seen, struct err *e)
         if (rows[i].need & seen & ~v->options)
             return err_set(e, ERR_INVALID, "%s takes no --%s", v->name, rows[i].name);
     if (c->n_args < v->min_args || c->n_args > v->max_args)
-        return err_set(e, ERR_INVALID, "usage: seqctl %s %s", v->name, v->operands);
+        return err_set(e, ERR_INVALID, "usage: seqctl %s%s%s", v->name, *v->operands ? " " : "",
+                       v->operands);
     return 0;
 }
 

@@ -49,6 +49,6 @@ void help_all(FILE *out, const struct verb *const *verbs)
 
 void help_verb(FILE *out, const struct verb *v)
 {
-    fprintf(out, "usage: seqctl %s %s%s\n\n%s\n", v->name, v->operands,
+    fprintf(out, "usage: seqctl %s%s%s%s\n\n%s\n", v->name, *v->operands ? " " : "", v->operands,
             v->options ? " [options]" : "", v->help);
 }

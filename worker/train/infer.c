@@ -141,8 +141,10 @@ int infer_continue(const struct infer *in, const int32_t *tokens, int64_t n_prom
         int32_t token = choose(in, logits, request, n_prompt + n);
         struct tensor next;
         if (token < 0) {
-            err_set(e, ERR_INTERNAL, "logits behind token %lld of prompt %lld are not finite",
-                    (long long)(n_prompt + n), (long long)request);
+            err_field(e, ERR_CORRUPT, "model.path",
+                      "logits behind token %lld of prompt %lld are not finite: the weights are "
+                      "damaged",
+                      (long long)(n_prompt + n), (long long)request);
             goto out;
         }
         if (token == TOKEN_EOD) {

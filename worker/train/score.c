@@ -112,7 +112,9 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
         out->ledger_equal = out->ledger_equal && equal;
     }
     if (isfinite(nll)) return 0;
-    return err_set(e, ERR_INTERNAL, "the loss of window %lld is not finite", (long long)window);
+    return err_field(e, ERR_CORRUPT, "model.path",
+                     "the loss of window %lld is not finite: the weights are damaged",
+                     (long long)window);
 }
 
 static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
