@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # make demo: the main job of seqd on real text, in minutes. Every step is a command that you can type
 # yourself; nothing here goes round seqctl, curl and kill.
-#   BUILD=build/release    STEPS=120 trains longer or shorter
+#   BUILD=build/release    STEPS=100 trains longer or shorter
 set -u
 cd "$(dirname "$0")/.." || exit 2
 REPO=$PWD
 PATH=$REPO/${BUILD:-build/release}:$PATH
-STEPS=${STEPS:-120}
+STEPS=${STEPS:-100}
 SPEC=$REPO/client/examples/train-demo.json
 for p in seqd seqctl seqw seqgang seqrank; do
     command -v "$p" >/dev/null || { echo "demo: $p is not built: run make first"; exit 1; }
@@ -101,7 +101,7 @@ JOB=$(seqctl submit "${TRAIN[@]}" -o name) || fail "the job was refused"
 KILLER=$!
 show "seqctl watch $JOB"
 if [ -t 1 ]; then seqctl watch "$JOB"
-else seqctl watch "$JOB" | awk '/^step/ { if ($2 % 5 == 0) print substr($0, 1, 100); fflush(); next } { print; fflush() }'
+else seqctl watch "$JOB" 2>&1 | awk '/^step/ { if ($2 % 5 == 0) print substr($0, 1, 100); fflush(); next } { print; fflush() }'
 fi
 wait "$KILLER"
 [ "$(field state)" = succeeded ] || fail "the job ended as $(field state)"
