@@ -53,7 +53,7 @@ static int unknown(const char *what, const char *word, const char *const *words,
     const char *near = help_nearest(word, words, n);
     if (near)
         return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
-    return err_set(e, ERR_INVALID, "unknown %s \"%s\": see seqctl help", what, word);
+    return err_set(e, ERR_INVALID, "unknown %s \"%s\"", what, word);
 }
 
 static const struct option_row *find_row(const char *name, size_t len)
