@@ -577,15 +577,15 @@ static void test_not_finite(void)
     CHECK(pwrite(fd, &nan_value, 4, st.st_size - 4) == 4);
     close(fd);
     set_model(o, dir);
-    expect_fail(o, ERR_INTERNAL, "", "step 1");
+    expect_fail(o, ERR_CORRUPT, "model.path", "step 1");
     o = make_order(JOB_SCORE, 2, "nan");
     set_model(o, dir);
-    expect_fail(o, ERR_INTERNAL, "", "window 0");
+    expect_fail(o, ERR_CORRUPT, "model.path", "window 0");
     o = make_order(JOB_GENERATE, 2, "nan");
     o->spec.data.seq_len = 0;
     o->spec.input.prompt = intern(&o->spec, "x y z");
     set_model(o, dir);
-    expect_fail(o, ERR_INTERNAL, "", "not finite");
+    expect_fail(o, ERR_CORRUPT, "model.path", "not finite");
 }
 
 /* A checkpoint of another job's schedule is refused with the way out. */

@@ -82,7 +82,7 @@ static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"bf16\"}}", "precision.params",
      "fp32"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9]}}", "optim.betas",
-     "two numbers"},
+     "must have two"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9,\"x\"]}}", "optim.betas.1",
      "number"},
     {"{" BASE ",\"train\":{\"steps\":5},\"data.seq_len\":5}", "data.seq_len", "unknown field"},

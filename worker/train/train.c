@@ -164,7 +164,7 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
 static int not_finite(const struct train *t, const struct rank_step *out, struct err *e)
 {
     if (t->step == 0 && *spec_text(t->spec, t->spec->model.path))
-        return err_field(e, ERR_INVALID, "model.path",
+        return err_field(e, ERR_CORRUPT, "model.path",
                          "step 1: loss %g, gradient norm %g before any update: the weights of %s "
                          "are damaged",
                          fabs(out->loss), fabs(out->grad_norm),
