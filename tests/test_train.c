@@ -313,6 +313,45 @@ static void test_resume(void)
     engine_free(&whole);
 }
 
+/* ---- the ledger --------------------------------------------------------------------------------- */
+
+struct falsified {
+    int purpose, number;
+    struct plan plan; /* rank 1's */
+};
+
+static void falsify(struct train *t, int rank, void *arg)
+{
+    struct falsified *f = arg;
+    if (rank != 1 || t->plan == &f->plan) return;
+    f->plan = *t->plan;
+    ((int64_t *)&f->plan.comm[f->purpose])[f->number]++;
+    t->plan = &f->plan;
+}
+
+/* One byte or message too few on one rank, for any purpose, and every rank says so. */
+static void test_ledger_tells(void)
+{
+    static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_LOSS,
+                                   PURPOSE_CONTROL};
+    static struct falsified f;
+    struct synth y = {.S = 20, .vocab = 61};
+    _Static_assert(sizeof(struct comm_count) == 4 * sizeof(int64_t), "four numbers");
+    for (size_t i = 0; i < sizeof purposes / sizeof *purposes; i++)
+        for (f.number = 0; f.number < 4; f.number++) {
+            f.purpose = purposes[i];
+            engine_spec(&spec, y.S);
+            struct engine_run r = {.P = 3,
+                                   .steps = 2,
+                                   .before_step = falsify,
+                                   .arg = &f,
+                                   .ledger_differs = true,
+                                   .source = {synth_batch, synth_targets, &y}};
+            engine_go(&r, &spec);
+            engine_free(&r);
+        }
+}
+
 /* ---- memory ------------------------------------------------------------------------------------ */
 
 #if !SANITIZED /* the sanitizers have their own malloc */
@@ -573,6 +612,7 @@ int main(void)
     RUN(test_golden_tied);
     RUN(test_resume);
     RUN(test_no_targets);
+    RUN(test_ledger_tells);
     RUN(test_pages);
     RUN(test_pages_of_a_ring);
 #if !SANITIZED
