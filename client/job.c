@@ -34,7 +34,9 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
-    double at[2] = {-1, (double)time(NULL)};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double at[2] = {-1, (double)now.tv_sec + (double)now.tv_nsec * 1e-9};
     for (int i = 0; i < 2; i++) {
         struct tm tm = {0};
         const char *rest = text[i] ? strptime(text[i], "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
@@ -92,6 +94,8 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
+#define WHY_COLUMNS 60 /* of a reason in the narrow list; explain and -o wide show all of it */
+
 /* ---- ls ------------------------------------------------------------------------------------- */
 
 static void add_number(struct table *t, double v, const char *fmt)
@@ -119,7 +123,11 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
         add_number(t, jv_num(job, "epoch", -1), "%.0f");
         table_add(t, jv_str(job, "node", "-"));
     }
-    table_add(t, jv_str(job, "error.text", jv_str(job, "reason.text", "")));
+    const char *why = jv_str(job, "error.text", jv_str(job, "reason.text", ""));
+    char cut[WHY_COLUMNS * 4 + 8];
+    size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
+    snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
+    table_add(t, wide ? why : cut);
 }
 
 static void print_jobs(const struct cli *c, const struct jv *list)
@@ -199,7 +207,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     printf("%-12s %lld  %s\n", "job", (long long)jv_int(job, "id", 0), jv_str(job, "kind", ""));
     line("name", jv_str(job, "name", NULL));
     printf("%-12s %s", "state", job_state_text(c, job, text, sizeof text));
-    if (jv_get(job, "phase"))
+    if (strcmp(jv_str(job, "phase", ""), jv_str(job, "state", "")))
         printf("  %s", text_safe(text, sizeof text, jv_str(job, "phase", "")));
     putchar('\n');
     line("reason", reason);

@@ -12,7 +12,9 @@ void screen_begin(struct screen *s)
     struct winsize w = {0};
     s->n = 0;
     s->columns = 80;
+    s->rows = 24;
     if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20) s->columns = w.ws_col;
+    if (w.ws_row) s->rows = w.ws_row;
     if (s->columns > 200) s->columns = 200;
 }
 

@@ -11,10 +11,11 @@ struct screen {
     int n_drawn; /* lines on the terminal now */
     int n;       /* lines of the next frame */
     int columns; /* of the terminal, at most 200 */
+    int rows;    /* of the terminal */
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 
-void screen_begin(struct screen *s); /* asks the terminal for its width */
+void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Replaces the last frame by this one in a single write. Lines are cut at the width; a line may
  * begin with colour escapes only if it is shorter than the terminal is wide. */

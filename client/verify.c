@@ -49,7 +49,26 @@ static void print_verdict(const struct jv *doc)
     print_tensors(doc);
 }
 
-static int report(struct cli *c, int64_t id, const struct jv *job)
+/* A failed comparison has a table too; a job that failed before it has none. */
+static bool has_table(struct cli *c, int64_t id)
+{
+    char path[96];
+    struct http_reply r;
+    struct err e = {0};
+    bool found = false;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/artifacts?limit=100", (long long)id);
+    if (http_do(c->http, &(struct http_request){.method = "GET", .path = path}, &r, &e))
+        return false;
+    struct jv *list = jv_parse(r.body, r.size, &e);
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++)
+        found |= !strcmp(jv_str(jv_at(data, i, NULL), "name", ""), "verify.json");
+    jv_free(list);
+    http_reply_fini(&r);
+    return found;
+}
+
+static int report(struct cli *c, int64_t id)
 {
     struct jv *doc = NULL;
     if (c->output == OUT_NAME) {
@@ -59,7 +78,6 @@ static int report(struct cli *c, int64_t id, const struct jv *job)
     int rc = artifact_json(c, id, "verify.json", &doc);
     if (!rc && !api_print(c, doc)) print_verdict(doc);
     jv_free(doc);
-    (void)job;
     return rc;
 }
 
@@ -72,17 +90,12 @@ static int verify_run(struct cli *c)
     if (rc) return rc;
     int64_t id = jv_int(job, "id", 0);
     jv_free(job);
-    job = NULL;
-    cli_say(c, "job %lld compares gradients on 1 rank and on all", (long long)id);
+    cli_say(c, "job %lld compares loss and gradients on 1 rank and on all", (long long)id);
     rc = job_wait(c, id, &job);
-    if (job) {
-        job_say_end(c, job);
-        /* A failed comparison has a table too; a job that never compared has none. */
-        bool compared = !rc || jv_get(job, "result.equal");
-        if (compared) {
-            int shown = report(c, id, job);
-            rc = rc ? rc : shown;
-        }
+    if (job) job_say_end(c, job);
+    if (rc == CLI_OK || (rc == CLI_JOB_FAILED && has_table(c, id))) {
+        int shown = report(c, id);
+        rc = rc ? rc : shown;
     }
     jv_free(job);
     return rc;

@@ -3,7 +3,7 @@
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
  * implementation of the table (kernels/cpu; kernels/cuda later). Everything above this line of the
  * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
- * waits and reports. Shapes are asserted by be_* wrappers in backend.c, once, for every device.
+ * waits and reports. Shapes are asserted by every device with the lines of shapes.h.
  *
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
  * All tensors are row-major 2-D views. fp32 only for now; dtype is there so that bf16 is a value and
@@ -43,7 +43,8 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
 struct be; /* an opened device: thread pool or streams, and its scratch */
 
 /* c = op(a) op(b) (+ c when accumulate). op(a) is [M, K], op(b) is [K, N], c is [M, N].
- * Sums over K ascending for each element, in a blocking that depends on K alone. */
+ * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
+ * each block, blocks added in order, the first to the old c when accumulating. */
 struct gemm_args {
     struct tensor a, b, c;
     bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
@@ -94,7 +95,8 @@ struct attn_delta_args {
 /* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
  * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
- * into dq. With Hk < H the heads of a group are added in ascending order.
+ * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from row 0
+ * of the call; each tile's part is a chain of its own that starts from 0 and is added to what is there.
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
 struct attn_bwd_args {
@@ -181,8 +183,8 @@ struct adamw_args {
     int64_t t;
 };
 
-/* out[b] = sum over block b of g^2 in double, ascending. Blocks of SUMSQ_BLOCK elements; the last
- * may be short. */
+/* out[b] = sum over block b of g^2 in double, in one pattern for all: 16 running sums, element i in
+ * number i mod 16, then added as a tree. Blocks of SUMSQ_BLOCK elements; the last may be short. */
 #define SUMSQ_BLOCK 65536
 struct sumsq_args {
     const float *g;
@@ -220,7 +222,7 @@ struct be_ops {
 
 struct be {
     const struct be_ops *ops;
-    const char *isa; /* "portable", "avx512": what the tests print */
+    const char *isa; /* "portable", "avx2", "avx512": what the tests print */
     int n_threads;
     char *scratch; /* n_threads * BE_SCRATCH_PER_THREAD bytes: the engine's plan owns it */
 };

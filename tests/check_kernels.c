@@ -117,6 +117,9 @@ static struct attn_case attn_cases[] = {
     {70, 90, 2, 1, 10, NOBODY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
     {100, 70, 1, 1, 256, FULL, 2, 1},     {96, 96, 1, 1, 34, RAGGED, 8, 3},
     {1000, 1000, 3, 1, 16, CAUSAL, 8, 1}, {1000, 1000, 1, 1, 64, DOCS, 5, 2},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    {4096, 4096, 1, 1, 16, CAUSAL, 8, 1},
+#endif
 };
 
 static void attn_mask(struct attn_case *c)

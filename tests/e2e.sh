@@ -120,7 +120,7 @@ check "its ranks are gone" until_ok 50 no_gang
 refuse "waiting for a cancelled job" 11 'cancelled' seqctl watch "$long"
 check "cancel again changes nothing" seqctl cancel "$long"
 big=$(submit -o name -q --set train.steps=100000 --set resources.ranks=8 --set parallel.sp=8)
-wait_event "$big" assign 1
+wait_event "$big" ready
 queued=$(submit -o name -q --set resources.ranks=8 --set parallel.sp=8 --set priority=10)
 wait_event "$queued" prepared
 says "a queued job says why" 'slot|rank' seqctl explain "$queued"
@@ -177,4 +177,6 @@ seqd_start && ok "starts again on the same state"
 same "and knows its jobs" "$(field "$id" result.weights_sha256)" "$sha"
 check "stops again" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
+# With BUILD=build/asan a report would be in seqd's log or in a rank's.
+same "no sanitizer report" "$(grep -rlE 'AddressSanitizer|runtime error:|LeakSanitizer' "$T"/*.log "$STATE" 2>/dev/null | wc -l)" 0
 lib_end

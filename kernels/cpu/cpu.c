@@ -25,12 +25,17 @@ static bool have_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("fma");
 }
+static bool have_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 #endif
 
 /* Best first. */
 static const struct isa isas[] = {
 #if defined(__x86_64__)
     {"avx512", &cpu_ops_avx512, have_avx512},
+    {"avx2", &cpu_ops_avx2, have_avx2},
 #endif
     {"portable", &cpu_ops_portable, have_always},
 };
@@ -42,6 +47,7 @@ const char *const *cpu_isas(void)
     static const char *const names[] = {
 #if defined(__x86_64__)
         "avx512",
+        "avx2",
 #endif
         "portable",
         NULL

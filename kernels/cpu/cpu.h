@@ -29,6 +29,7 @@ void cpu_close(struct be *be);
 extern const struct be_ops cpu_ops_portable;
 #if defined(__x86_64__)
 extern const struct be_ops cpu_ops_avx512;
+extern const struct be_ops cpu_ops_avx2;
 #endif
 
 static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks)

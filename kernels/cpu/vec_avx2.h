@@ -1,0 +1,128 @@
+/* vec_avx2.h: vectors of 8 floats; one fused multiply-add, rounded once. */
+#ifndef SEQD_CPU_VEC_AVX2_H
+#define SEQD_CPU_VEC_AVX2_H
+#ifdef __AVX2__
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VL 8
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m256 vm; /* a mask: all bits or none in each lane */
+
+static inline vf v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vi vi_set1(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+static inline vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+static inline vi vi_load(const int32_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+static inline __m256i v_first(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+static inline vf v_load_n(const float *p, int64_t n)
+{
+    return _mm256_maskload_ps(p, v_first(n));
+}
+static inline void v_store_n(float *p, vf x, int64_t n)
+{
+    _mm256_maskstore_ps(p, v_first(n), x);
+}
+
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf v_sel(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+static inline vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vm v_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+/* lo <= x < hi */
+static inline vm vi_in(vi lo, vi x, vi hi)
+{
+    return _mm256_castsi256_ps(
+        _mm256_andnot_si256(_mm256_cmpgt_epi32(lo, x), _mm256_cmpgt_epi32(hi, x)));
+}
+static inline float v_sum(vf x)
+{
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+static inline float v_hmax(vf x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+
+/* r[i][j] becomes r[j][i]: pairs, quadruples, halves. */
+static inline void v_transpose(vf r[VL])
+{
+    vf a[VL], b[VL];
+#pragma GCC unroll 4
+    for (int i = 0; i < VL; i += 2) {
+        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < VL; i += 4) {
+        b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+        b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        r[c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
+        r[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
+    }
+}
+
+/* n = the integer nearest to x. */
+static inline vf v_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* x = n + the result, which lies in [0, 1); n is whole. -inf gives an n whose power of two is 0. */
+static inline vf v_frac(vf x, vf *n)
+{
+    x = v_max(x, v_set1(-160.0f));
+    *n = _mm256_floor_ps(x);
+    return _mm256_sub_ps(x, *n);
+}
+/* 2^n p for n in [-126, 127], 0 below. */
+static inline vf v_scale(vf p, vf n)
+{
+    __m256i e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), vi_set1(127)), 23);
+    vf x = _mm256_mul_ps(p, _mm256_castsi256_ps(e));
+    return _mm256_andnot_ps(v_lt(n, v_set1(-126.0f)), x);
+}
+
+#endif
+#endif
