@@ -389,7 +389,7 @@ static void check_embed(void)
     }
 }
 
-static void check_xent(void)
+static void check_xent_random(void)
 {
     static const int64_t shapes[][2] = {{1, 1}, {3, 17}, {20, 258}, {33, 1000}, {4, 50257}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -419,6 +419,36 @@ static void check_xent(void)
         CHECK(box_same_bits(y, x, 0));
         mat_free(&want), box_free(&x), box_free(&y);
     }
+}
+
+/* Far from zero a loss must not lose its digits, and a wide gap must neither overflow nor vanish. The
+ * differences are whole numbers, so exponentials and their sum are all that is rounded. */
+static void check_xent_far(void)
+{
+    enum { V = 1000 };
+    static const double offsets[] = {0, 3000, -50000, 1 << 20};
+    for (size_t k = 0; k < sizeof offsets / sizeof offsets[0]; k++) {
+        struct box x = box_new(2, V, 3);
+        const int32_t target[2] = {7, 7};
+        double nll[2];
+        for (int64_t c = 0; c < V; c++) {
+            *box_at(x, 0, c) = (float)(offsets[k] + (c == 7));
+            *box_at(x, 1, c) = (float)(offsets[k] + (c == 9 ? 100000 : 0));
+        }
+        CALL(be, xent, &(struct xent_args){x.t, target, nll, 1, true});
+        const double want = log(1 + (V - 1) * exp(-1));
+        CHECK_MSG(fabs(nll[0] - want) <= 4 * ULP, "at %g: %.9g, not %.9g", offsets[k], nll[0],
+                  want);
+        CHECK_MSG(nll[1] == 100000, "at %g: %.9g", offsets[k], nll[1]);
+        CHECK(*box_at(x, 1, 7) == -1 && *box_at(x, 1, 9) == 1 && *box_at(x, 1, 0) == 0);
+        box_free(&x);
+    }
+}
+
+static void check_xent(void)
+{
+    check_xent_random();
+    check_xent_far();
 }
 
 /* ---- flat ranges --------------------------------------------------------------------------- */

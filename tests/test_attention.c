@@ -183,8 +183,7 @@ static void problem_free(struct problem *p)
     free(p->dkv);
 }
 
-/* ---- one run of the code under test -----------------------------------------------------------
- */
+/* ---- one run of the code under test ---------------------------------------------------------- */
 
 /* Where local row i of rank r lies in the sequence; >= S: padding. */
 static int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
@@ -412,8 +411,7 @@ static void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
-/* Runs v on p. The counts of every rank must equal the formulas. Returns zeros and guards broken.
- */
+/* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
 static int64_t run(const struct problem *p, const struct variant *v, struct result *out)
 {
     struct run x = {.p = p, .v = v, .out = out};
@@ -562,7 +560,7 @@ static void test_1000(void)
 }
 
 /* The whole product again, but every one of the 18 cells takes 4 of the 12 pairs of rank count and
- * layout, another set than the cell before: the truth of 16 million pairs is what takes the time. */
+ * layout, another set than the cell before: the truth of 16 million pairs takes the time. */
 static void test_4096(void)
 {
     static const struct heads heads[] = {{1, 1, 16}, {3, 1, 16}, {8, 1, 16}};
@@ -758,8 +756,7 @@ static void test_decode(void)
     problem_free(&one);
 }
 
-/* ---- mutants: each must be caught by the comparison above -------------------------------------
- */
+/* ---- mutants: each must be caught by the comparison above ------------------------------------ */
 
 #ifdef SEQD_MUTANTS
 static void check_mutant(int mutant, enum layout_id layout)

@@ -150,6 +150,9 @@ static void break_one(struct job_spec *s, int i)
     case 22: put(s, &s->resources.device, "cuda"); break;
     case 23: s->checkpoint.resume = RESUME_PATH; break;
     case 24: s->model.shape.vocab = 100; break;
+    case 25:
+        s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
+        break;
     }
 }
 
@@ -181,6 +184,7 @@ static void test_rules(void)
         "resources.device",
         "checkpoint.resume",
         "model.config.vocab_size",
+        "model.config.head_dim",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {

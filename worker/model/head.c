@@ -1,5 +1,4 @@
-/* head.c: final norm, logits and loss, a chunk of rows at a time: the [S, V] matrix never exists.
- */
+/* head.c: final norm, logits and loss, a chunk of rows at a time: no [S, V] matrix ever exists. */
 #include "worker/model/model.h"
 
 #include <assert.h>

@@ -45,8 +45,7 @@ struct model {
     /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
     float *params, *grad, *tree;
     int64_t tree_stride; /* floats */
-    /* activations; *_stride in floats from one layer to the next, 0 where one instance serves all
-     */
+    /* activations; *_stride: floats from one layer to the next, 0 where one instance serves all */
     float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
     int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
     float *xn, *rstd, *dx, *dxn;

@@ -16,8 +16,7 @@ struct block {
     int64_t pos[SHARD_SEGS];
 };
 
-/* The global keys that a query segment sees lie within [lo, hi): one pass over the rows per call.
- */
+/* The global keys that a query segment sees lie in [lo, hi): one pass over the rows per call. */
 struct block_view {
     int64_t lo[SHARD_SEGS], hi[SHARD_SEGS];
 };
@@ -25,8 +24,7 @@ struct block_view {
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
 struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi);
 
-/* Forward: o, m and the running sum (in lse) start at nothing, blocks are added, then normalised.
- */
+/* Forward: o, m and the running sum (in lse) start at 0, blocks are added, then normalised. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later);

@@ -152,8 +152,7 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     return file_sync_dir(tmp, e);
 }
 
-/* Gives tmp its final name, unless a valid checkpoint has it: then that one stays. Returns 1 then.
- */
+/* Gives tmp its final name; 1: a valid checkpoint has it already, and stays. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
     struct manifest other;
@@ -365,8 +364,7 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
     return read_state(step_dir, m.step, s, e);
 }
 
-/* ---- what must stay the same ------------------------------------------------------------------
- */
+/* ---- what must stay the same ----------------------------------------------------------------- */
 
 static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
 {

@@ -18,8 +18,7 @@ struct optim {
     int64_t n_params;
 };
 
-/* L2 norm of g: float64 partial sums over blocks of SUMSQ_BLOCK parameters, added in index order.
- */
+/* L2 norm of g: float64 partial sums over blocks of SUMSQ_BLOCK parameters, in index order. */
 double optim_norm(const struct optim *o, const float *g);
 /* One AdamW step with 1-based count t. norm: of g; clipped by max_grad_norm / (norm + 1e-6) if that
  * is below 1 (max_grad_norm 0: no clip). Decay only where struct param says so. */
