@@ -445,10 +445,27 @@ static void check_xent_far(void)
     }
 }
 
+/* A logit that is no number must show in the loss, wherever it stands: training on would hide it. */
+static void check_xent_nan(void)
+{
+    enum { V = 37 };
+    for (int64_t at = 0; at < V; at++) {
+        struct box x = box_new(1, V, 0);
+        const int32_t target[1] = {7};
+        double nll[1];
+        box_random(x, 43, 2);
+        *box_at(x, 0, at) = NAN;
+        CALL(be, xent, &(struct xent_args){x.t, target, nll, 1, true});
+        CHECK_MSG(isnan(nll[0]), "NaN at %lld: nll %g", (long long)at, nll[0]);
+        box_free(&x);
+    }
+}
+
 static void check_xent(void)
 {
     check_xent_random();
     check_xent_far();
+    check_xent_nan();
 }
 
 /* ---- flat ranges --------------------------------------------------------------------------- */
