@@ -105,6 +105,9 @@ static int number(struct reader *r, const struct field *f, const json_t *v, doub
     double d = json_number_value(v);
     if (integer && d != floor(d)) return wrong_type(r, f->path, "an integer", v);
     bool in_range = d >= f->min && d <= f->max;
+    if (!in_range && f->min == f->max)
+        return err_field(r->e, ERR_INVALID, f->path, "%s is %.16g: this version takes only %.16g",
+                         f->path, d, f->min);
     if (!in_range && !(a && d == a->value))
         return err_field(r->e, ERR_INVALID, f->path,
                          "%s is %.16g: it must lie between %.16g and %.16g", f->path, d, f->min,

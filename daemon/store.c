@@ -520,8 +520,8 @@ static void warn_version(void)
     static const int fixed = 3051003; /* WAL reset by two connections that write or checkpoint */
     if (sqlite3_libversion_number() < fixed)
         log_info("store.version",
-                 "sqlite=%s text=\"has the WAL-reset bug; seqd writes and "
-                 "checkpoints from one connection only: never open seqd.db beside it\"",
+                 "sqlite=%s text=\"never open seqd.db with another program while seqd runs: before "
+                 "3.51.3 two writers can damage it\"",
                  sqlite3_libversion());
 }
 

@@ -192,8 +192,8 @@ static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t 
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
     advise(s, p, limit, advice, sizeof advice);
     return err_field(e, ERR_DOES_NOT_FIT, "resources.memory_mib",
-                     "needs %s per rank, limit %s: %s alone take %s%s", plan_bytes(need, total(p)),
-                     plan_bytes(have, limit), plan_class_name(largest),
+                     "needs %s per rank, limit %s; the largest part is %s, %s%s",
+                     plan_bytes(need, total(p)), plan_bytes(have, limit), plan_class_name(largest),
                      plan_bytes(part, p->class_size[largest]), advice);
 }
 

@@ -72,8 +72,8 @@ static int serve(void)
     if (!rc) rc = link_receive_order(&k, order, &e);
     if (!rc) rc = run_job(&k, order, mutant(), &e);
     if (rc) {
-        log_error("rank.fail", "rank=%d code=%s field=%s text=\"%s\"", k.rank, err_name(e.code),
-                  e.field, e.text);
+        log_line(e.code == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank.fail",
+                 "rank=%d code=%s field=%s text=\"%s\"", k.rank, err_name(e.code), e.field, e.text);
         link_send_fail(&k, &e);
     }
     free(order);
