@@ -4,6 +4,7 @@
  * count (causal attention counted once, recomputation not counted), as a fraction of the multiply-add
  * peak measured in the same run. Two-rank efficiency is the ratio of the two ways on one row. Each
  * figure is the best of a few steps: other programs on the machine only ever add time. */
+#define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/peak.h"
 #include "tests/engine.h"
 
@@ -99,7 +100,7 @@ static void prefill_body(struct ranks *g, int rank, void *arg)
 out:
     if (e.code != ERR_NONE) fprintf(stderr, "bench_train: rank %d: %s\n", rank, e.text);
     be_close(be);
-    munmap(arena, (size_t)f->plan.arena_size);
+    engine_unpage(arena, f->plan.arena_size);
     free(m);
 }
 
