@@ -169,11 +169,6 @@ int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e)
     return set_new(v, path, json_string(text), e);
 }
 
-void jv_remove(struct jv *v, const char *key)
-{
-    json_object_del(in(v), key);
-}
-
 char *jv_dump(const struct jv *v, int style)
 {
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);

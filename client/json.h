@@ -32,7 +32,6 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key N
  * the way are made. fails: ERR_INVALID when something on the way is no object. */
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
-void jv_remove(struct jv *v, const char *key); /* of the top object */
 
 enum jv_style {
     JV_COMPACT = 0, /* one line */

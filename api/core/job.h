@@ -251,7 +251,6 @@ bool job_final(enum job_state s);
  * the caller moves to the target. */
 int job_step(enum job_state from, enum job_event ev);
 
-const char *const *job_kind_words(void);
 const char *kind_name(int kind);
 
 #endif

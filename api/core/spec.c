@@ -257,11 +257,6 @@ const char *spec_suggest(const char *path)
     return best.path;
 }
 
-const char *const *job_kind_words(void)
-{
-    return kind_words;
-}
-
 const char *kind_name(int kind)
 {
     return kind >= 0 && kind < JOB_KIND_N ? kind_words[kind] : "unknown";

@@ -24,9 +24,17 @@ static int compare(int purpose, const char *what, int64_t got, int64_t want, str
                    purpose_name(purpose), what, (long long)got, (long long)want);
 }
 
+bool ledger_equal(const struct comm_count *got, const struct comm_count *want)
+{
+    return got->bytes_sent == want->bytes_sent && got->bytes_received == want->bytes_received &&
+           got->messages_sent == want->messages_sent &&
+           got->messages_received == want->messages_received;
+}
+
 int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e)
 {
     for (int p = 0; p < PURPOSE_N; p++) {
+        if (ledger_equal(&got[p], &want[p])) continue;
         if (compare(p, "bytes sent", got[p].bytes_sent, want[p].bytes_sent, e) ||
             compare(p, "bytes received", got[p].bytes_received, want[p].bytes_received, e) ||
             compare(p, "messages sent", got[p].messages_sent, want[p].messages_sent, e) ||

@@ -4,6 +4,7 @@
 #ifndef SEQD_COMM_LEDGER_H
 #define SEQD_COMM_LEDGER_H
 
+#include <stdbool.h>
 #include "api/core/rank.h"
 
 struct ledger {
@@ -15,6 +16,8 @@ void ledger_sent(struct ledger *l, enum purpose p, int64_t size);
 void ledger_received(struct ledger *l, enum purpose p, int64_t size);
 void ledger_reset(struct ledger *l);
 
+/* All four numbers of one purpose: the one place where counted and planned are held together. */
+bool ledger_equal(const struct comm_count *got, const struct comm_count *want);
 /* got == want for every purpose. fails: ERR_INTERNAL naming the first purpose and number that
  * differ, with both values. got, want: [PURPOSE_N]. */
 int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e);

@@ -130,6 +130,15 @@ static void swiglu(struct model *m, const struct layer *y)
     m->be->ops->swiglu_fwd(m->be, &(struct swiglu_fwd_args){.gu = y->gate_up, .a = y->act});
 }
 
+/* x_out = x_mid + Wd (silu(gate) up) */
+static void mlp(struct model *m, const struct layer *y)
+{
+    project_gate_up(m, y);
+    swiglu(m, y);
+    copy_rows(m, y->x_out, y->x_mid);
+    linear(m, y->act, y->wd, y->x_out, true);
+}
+
 static void mark_place(struct model *m, int l)
 {
     if (m->comm) comm_where(m->comm)->layer = l;
@@ -153,10 +162,7 @@ int layer_forward(struct model *m, int l, const struct batch *b, struct err *e)
     project_qkv(m, &y, b->pos);
     if (attend(m, &y, b, e)) return -1;
     project_out(m, &y);
-    project_gate_up(m, &y);
-    swiglu(m, &y);
-    copy_rows(m, y.x_out, y.x_mid);
-    linear(m, y.act, y.wd, y.x_out, true);
+    mlp(m, &y);
     return 0;
 }
 
@@ -272,9 +278,6 @@ int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
     const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
     if (m->sp.ops->attn_decode(&m->sp, &a, e)) return -1;
     project_out(m, &y);
-    project_gate_up(m, &y);
-    swiglu(m, &y);
-    copy_rows(m, y.x_out, y.x_mid);
-    linear(m, y.act, y.wd, y.x_out, true);
+    mlp(m, &y);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/train/data.h"
 #include "worker/train/sample.h"
@@ -34,8 +35,7 @@ static bool moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
                n_prefills * s->n_layers);
     volume_add(&decode, plan_decode_comm(s, P), n_decodes);
     const struct comm_count *got = comm_ledger(m->comm);
-    return !memcmp(&got[PURPOSE_RING_KV], &kv, sizeof kv) &&
-           !memcmp(&got[PURPOSE_DECODE], &decode, sizeof decode);
+    return ledger_equal(&got[PURPOSE_RING_KV], &kv) && ledger_equal(&got[PURPOSE_DECODE], &decode);
 }
 
 int infer_agree(const struct infer *in, bool *ok, struct err *e)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "worker/comm/ledger.h"
 
 double score_ppl(const struct score_sum *s)
 {
@@ -107,8 +108,8 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
     if (m->comm) {
         const struct comm_count *got = comm_ledger(m->comm), *want = m->plan->comm;
         if (comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
-        bool equal = !memcmp(&got[PURPOSE_RING_KV], &want[PURPOSE_RING_KV], sizeof *got) &&
-                     !memcmp(&got[PURPOSE_LOSS], &want[PURPOSE_LOSS], sizeof *got);
+        bool equal = ledger_equal(&got[PURPOSE_RING_KV], &want[PURPOSE_RING_KV]) &&
+                     ledger_equal(&got[PURPOSE_LOSS], &want[PURPOSE_LOSS]);
         out->ledger_equal = out->ledger_equal && equal;
     }
     if (isfinite(nll)) return 0;

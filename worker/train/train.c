@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include "worker/comm/ledger.h"
 #include "worker/train/data.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
@@ -113,12 +114,6 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->comm ? comm_sum_f64(m->comm, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-static bool same_count(const struct comm_count *a, const struct comm_count *b)
-{
-    return a->bytes_sent == b->bytes_sent && a->bytes_received == b->bytes_received &&
-           a->messages_sent == b->messages_sent && a->messages_received == b->messages_received;
-}
-
 /* Every rank compares its own counts with the plan; the sum of verdicts tells all. Counting that
  * sum itself is left to the comparison after it, whose outcome travels with the next step's. */
 static int compare_ledger(struct train *t, int32_t *ok, struct err *e)
@@ -129,12 +124,12 @@ static int compare_ledger(struct train *t, int32_t *ok, struct err *e)
     const struct comm_count *got = comm_ledger(m->comm), *want = t->plan->comm;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
-        if (i != PURPOSE_CONTROL) mine = mine && same_count(&got[i], &want[i]);
+        if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
     int64_t n_ok = mine;
     if (comm_sum_i64(m->comm, PURPOSE_CONTROL, &n_ok, 1, m->bounce, e)) return -1;
     got = comm_ledger(m->comm);
     t->others_ok = n_ok == t->plan->n_ranks &&
-                   same_count(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
+                   ledger_equal(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
     *ok = t->others_ok;
     return 0;
 }

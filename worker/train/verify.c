@@ -38,8 +38,7 @@ static int run_ranks(const struct verify_args *a, struct verify *v, struct err *
     v->ledger_equal = true;
     const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_LOSS};
     for (size_t i = 0; m->comm && i < sizeof held / sizeof held[0]; i++)
-        if (memcmp(&comm_ledger(m->comm)[held[i]], &m->plan->comm[held[i]],
-                   sizeof(struct comm_count)))
+        if (!ledger_equal(&comm_ledger(m->comm)[held[i]], &m->plan->comm[held[i]]))
             v->ledger_equal = false;
     return 0;
 }
