@@ -195,7 +195,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
                                      c->D, scale});
     }
     CALL(b, attn_finish,
-         &(struct attn_finish_args){x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld, c->H, c->D});
+         &(struct attn_finish_args){x.o.t, x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld, c->H, c->D});
     CALL(b, attn_delta,
          &(struct attn_delta_args){x.o.t, d_o, x.delta.t.data, x.delta.t.ld, c->H, c->D});
     for (int k = 0; k < c->n_calls; k++) {
@@ -281,13 +281,13 @@ static void check_rmsnorm(void)
         struct mat mr = mat_new(T, 1), mdx = mat_of(dx.t), mdg = mat_of(dg.t);
         ref_rmsnorm_fwd(mx, mg, 1e-5, my, mr);
         ref_rmsnorm_bwd(mx, mg, mr, mdy, mdx, mdg);
-        CALL(be, rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t.data, r.t.data, 1e-5f});
+        CALL(be, rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t, r.t.data, 1e-5f});
         /* x r g: r has the sum of C squares behind it, whose error grows slower than sqrt(C) */
         double sum = ULP * sqrt((double)C);
         CHECK(ref_rel_l2(y.t, my) <= 4 * ULP + sum);
         CHECK(box_intact(y) && box_intact(r));
         dx2 = box_copy(dx, 0), dg2 = box_copy(dg, 0);
-        struct rmsnorm_bwd_args bwd = {x.t, dy.t, dx.t, g.t.data, r.t.data, dg.t.data, true};
+        struct rmsnorm_bwd_args bwd = {x.t, dy.t, dx.t, g.t, r.t.data, dg.t.data, true};
         CALL(be, rmsnorm_bwd, &bwd);
         CHECK(ref_rel_l2(dx.t, mdx) <= 8 * ULP + 4 * sum);
         /* each addend of dg carries r's error and two roundings; the sum itself is in double */
@@ -402,7 +402,7 @@ static void check_xent_random(void)
         y = box_copy(x, 3);
         struct mat want = mat_of(x.t);
         ref_xent(want, target, 0.25, want_nll);
-        CALL(be, xent, &(struct xent_args){x.t, target, nll, 0.25f, true});
+        CALL(be, xent, &(struct xent_args){x.t, x.t, target, nll, 0.25f, true});
         for (int64_t t = 0; t < T; t++) {
             CHECK(target[t] >= 0 || nll[t] == 0);
             sum += nll[t], want_sum += want_nll[t];
@@ -413,9 +413,9 @@ static void check_xent_random(void)
         CHECK_MSG(ref_rel_l2(x.t, want) <= 24 * ULP, "%g", ref_rel_l2(x.t, want));
         CHECK(box_intact(x));
         double again[33];
-        CALL(be_other, xent, &(struct xent_args){y.t, target, again, 0.25f, false});
+        CALL(be_other, xent, &(struct xent_args){y.t, y.t, target, again, 0.25f, false});
         CHECK(!memcmp(nll, again, (size_t)T * sizeof nll[0]) && box_intact(y));
-        CALL(be_other, xent, &(struct xent_args){y.t, target, again, 0.25f, true});
+        CALL(be_other, xent, &(struct xent_args){y.t, y.t, target, again, 0.25f, true});
         CHECK(box_same_bits(y, x, 0));
         mat_free(&want), box_free(&x), box_free(&y);
     }
@@ -435,7 +435,7 @@ static void check_xent_far(void)
             *box_at(x, 0, c) = (float)(offsets[k] + (c == 7));
             *box_at(x, 1, c) = (float)(offsets[k] + (c == 9 ? 100000 : 0));
         }
-        CALL(be, xent, &(struct xent_args){x.t, target, nll, 1, true});
+        CALL(be, xent, &(struct xent_args){x.t, x.t, target, nll, 1, true});
         const double want = log(1 + (V - 1) * exp(-1));
         CHECK_MSG(fabs(nll[0] - want) <= 4 * ULP, "at %g: %.9g, not %.9g", offsets[k], nll[0],
                   want);
@@ -455,7 +455,7 @@ static void check_xent_nan(void)
         double nll[1];
         box_random(x, 43, 2);
         *box_at(x, 0, at) = NAN;
-        CALL(be, xent, &(struct xent_args){x.t, target, nll, 1, true});
+        CALL(be, xent, &(struct xent_args){x.t, x.t, target, nll, 1, true});
         CHECK_MSG(isnan(nll[0]), "NaN at %lld: nll %g", (long long)at, nll[0]);
         box_free(&x);
     }
@@ -503,7 +503,7 @@ static void check_adamw(void)
             struct mat mg = mat_of(g.t);
             ref_adamw(mp.p, mm.p, mv.p, mg.p, n, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, t);
             CALL(be, adamw,
-                 &(struct adamw_args){p.t.data, m.t.data, v.t.data, g.t.data, n, 1e-2, 0.9, 0.95,
+                 &(struct adamw_args){p.t.data, m.t.data, v.t.data, NULL, g.t.data, n, 1e-2, 0.9, 0.95,
                                       1e-8, 0.1, 0.5, t});
             mat_free(&mg);
         }

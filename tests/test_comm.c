@@ -477,7 +477,7 @@ static void test_connect_refuses(void)
     CHECK(comm_connect(c[0], blobs, 2, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.text, "no transport connects ranks 0 and 1: \"shm\" needs both on one host");
     CHECK(comm_connect(c[0], blobs, 1, &e) && e.code == ERR_PEER);
-    o.transport = "pigeon";
+    o.transport = TRANSPORT_N;
     CHECK(!comm_listen(&o, blobs[1].data, &blobs[1].size, &e) && e.code == ERR_UNSUPPORTED);
     for (int i = 0; i < 3; i++) comm_close(c[i]);
     comm_close(NULL);

@@ -218,13 +218,23 @@ static int check_ranks(struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "resources.device",
                          "resources.device \"%.32s\" is not supported yet: use \"cpu\"",
                          spec_text(s, s->resources.device));
-    if (!s->resources.ranks) s->resources.ranks = s->parallel.sp ? s->parallel.sp : 1;
-    if (!s->parallel.sp) s->parallel.sp = s->resources.ranks;
-    if (s->parallel.sp != s->resources.ranks)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.sp",
-                         "parallel.sp %d differs from resources.ranks %d: data parallelism is not "
-                         "supported yet, make them equal",
-                         s->parallel.sp, s->resources.ranks);
+    const int dp = s->parallel.dp ? s->parallel.dp : 1;
+    if (!s->resources.ranks) s->resources.ranks = (s->parallel.sp ? s->parallel.sp : 1) * dp;
+    if (!s->parallel.sp) s->parallel.sp = s->resources.ranks / dp;
+    if (!s->parallel.dp && s->parallel.sp) s->parallel.dp = s->resources.ranks / s->parallel.sp;
+    if ((int64_t)s->parallel.sp * s->parallel.dp != s->resources.ranks)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "parallel.sp %d times parallel.dp %d is not resources.ranks %d",
+                         s->parallel.sp, s->parallel.dp, s->resources.ranks);
+    if (s->parallel.dp > 1 && s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.dp",
+                         "parallel.dp %d: a %s job runs on one ring, make parallel.dp 1",
+                         s->parallel.dp, kind_name(s->kind));
+    if (s->kind == JOB_TRAIN && s->train.global_batch % s->parallel.dp)
+        return err_field(e, ERR_INVALID, "train.global_batch",
+                         "train.global_batch %lld is not a multiple of parallel.dp %d: every ring "
+                         "takes the same number of sequences",
+                         (long long)s->train.global_batch, s->parallel.dp);
     if (s->parallel.sp > s->data.seq_len)
         return err_field(
             e, ERR_INVALID, "parallel.sp",
@@ -279,6 +289,8 @@ static const char *const event_names[JOB_EVENT_N] = {
     [EV_NODE_LOST] = "node_lost", [EV_START_TIMEOUT] = "start_timeout",
     [EV_HANG] = "hang",           [EV_CANCEL] = "cancel",
     [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
+    [EV_EVAL] = "eval",           [EV_VERIFIED] = "verified",
+    [EV_NOTE] = "note",
 };
 
 const char *job_state_name(enum job_state s)
@@ -309,6 +321,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         {
             [EV_PREPARED] = TO(JOB_QUEUED),
             [EV_READY] = TO(JOB_RUNNING),
+            [EV_NOTE] = TO(JOB_STARTING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_START_TIMEOUT] = TO(JOB_STOPPING),
@@ -319,6 +332,9 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_STEP] = TO(JOB_RUNNING),
             [EV_CHECKPOINT] = TO(JOB_RUNNING),
             [EV_ARTIFACT] = TO(JOB_RUNNING),
+            [EV_EVAL] = TO(JOB_RUNNING),
+            [EV_VERIFIED] = TO(JOB_RUNNING),
+            [EV_NOTE] = TO(JOB_RUNNING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_HANG] = TO(JOB_STOPPING),
@@ -332,6 +348,9 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),
             [EV_ARTIFACT] = TO(JOB_STOPPING),
+            [EV_EVAL] = TO(JOB_STOPPING),
+            [EV_VERIFIED] = TO(JOB_STOPPING),
+            [EV_NOTE] = TO(JOB_STOPPING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_CANCEL] = TO(JOB_STOPPING),

@@ -20,6 +20,8 @@
 
 #define SPEC_TEXT_SIZE 65536 /* all strings of a spec together, NULs included */
 #define SPEC_SOURCES   32
+#define SPEC_STAGES    8
+#define SPEC_STOPS     4
 #define SPEC_LABELS    16
 #define JOB_MAX_RANKS  64    /* ranks of one gang */
 #define JOB_MAX_SEQ    ((int64_t)1 << 26)
@@ -52,7 +54,7 @@ struct model_shape {
 
 /* ---- job spec ------------------------------------------------------------------------------ */
 
-enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_KIND_N };
+enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
 enum strategy_id { STRATEGY_AUTO, STRATEGY_LOCAL, STRATEGY_RSA, STRATEGY_N };
 enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
 enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
@@ -63,7 +65,30 @@ enum recompute_id {
     RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
     RECOMPUTE_N
 };
-enum data_format { DATA_TEXT, DATA_JSONL, DATA_FORMAT_N };
+enum data_format {
+    DATA_TEXT,     /* a file is a document */
+    DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */
+    DATA_LLMC,     /* llm.c token shard, uint16 or uint32 by its header */
+    DATA_NANOGPT,  /* bare uint16 tokens */
+    DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
+    DATA_NPY,      /* a one-dimensional array of token ids */
+    DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
+    DATA_FORMAT_N
+};
+enum packing_id {
+    PACKING_CONCAT,   /* documents end to end, cut every seq_len tokens */
+    PACKING_BEST_FIT, /* whole documents, best-fit decreasing; only over-long ones are cut */
+    PACKING_NONE,     /* one document a sequence */
+    PACKING_N
+};
+enum overlong_id { OVERLONG_AUTO, OVERLONG_ERROR, OVERLONG_SPLIT, OVERLONG_TRUNCATE, OVERLONG_DROP, OVERLONG_N };
+enum loss_on_id { LOSS_ON_ALL, LOSS_ON_COMPLETION, LOSS_ON_N };
+enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_N };
+enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
+enum decay_shape_id { DECAY_LINEAR, DECAY_ONE_MINUS_SQRT, DECAY_COSINE, DECAY_EXPONENTIAL, DECAY_SHAPE_N };
+enum nonfinite_id { NONFINITE_ROLLBACK, NONFINITE_SKIP, NONFINITE_FAIL, NONFINITE_N };
+enum transport_id { TRANSPORT_AUTO, TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_N };
+enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_N };
 enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
@@ -72,6 +97,14 @@ struct spec_source { /* one element of data.train[] or input */
     spec_ref path;       /* file or glob, beneath a configured root */
     spec_ref text_key;   /* jsonl: member holding the text; default "text" */
     int32_t format;      /* enum data_format */
+    double weight;       /* share of samples in the mixture; 0 on all sources: by size */
+    int64_t eod;         /* token formats: the id that separates documents; -1: the format's own */
+};
+
+struct spec_stage { /* from a step on, other values; 0: as before */
+    int64_t from_step; /* 0-based optimizer step; ascending, the first > 0 */
+    int64_t seq_len;
+    double lr, rope_theta;
 };
 
 struct spec_label {
@@ -97,7 +130,25 @@ struct job_spec {
         int64_t seq_len;        /* S */
         int32_t document_mask;  /* attention only within a document */
         int32_t reset_positions;/* positions count from the document's start */
+        int32_t packing;        /* enum packing_id */
+        int32_t overlong;       /* enum overlong_id: documents longer than seq_len */
+        int32_t loss_on;        /* enum loss_on_id */
     } data;
+
+    struct { /* held-out evaluation inside training */
+        int32_t n_data;
+        struct spec_source data[SPEC_SOURCES];
+        int64_t every_steps; /* 0: only at_start and at_end say */
+        int64_t max_tokens;  /* 0: all of it */
+        int32_t at_start, at_end;
+    } eval;
+
+    int32_t n_stages;
+    struct spec_stage stages[SPEC_STAGES];
+
+    struct {
+        int32_t params; /* enum precision_id: stored weights, activations and matrix products */
+    } precision;
 
     struct {
         int64_t steps;        /* after normalisation always > 0 for train; given or derived */
@@ -112,15 +163,28 @@ struct job_spec {
     } optim;
 
     struct {
+        int32_t type;           /* enum schedule_id */
         int64_t warmup_steps;
-        double min_lr_ratio;
-    } schedule; /* linear warmup, then cosine to min_lr_ratio * lr at train.steps */
+        double min_lr_ratio;    /* of lr, where the decay ends */
+        double decay_fraction;  /* wsd: the last part of the run that decays */
+        int32_t decay_shape;    /* wsd: enum decay_shape_id */
+    } schedule; /* linear warmup, then by type */
 
     struct {
         int32_t strategy; /* enum strategy_id */
         int32_t layout;   /* enum layout_id */
-        int32_t sp;       /* ranks of the ring; 0 = auto = resources.ranks */
+        int32_t sp;       /* ranks of one ring; 0 = auto = resources.ranks / dp */
+        int32_t dp;       /* rings side by side, each on its own samples; 0 = auto = ranks / sp */
+        int32_t zero;     /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
+                           * 3 weights too */
+        int32_t transport; /* enum transport_id */
     } parallel;
+
+    struct { /* what a bad step does */
+        int32_t nonfinite;            /* enum nonfinite_id */
+        int32_t rollbacks;            /* at most so many in a job */
+        double loss_z, grad_norm_z;   /* skip the update beyond so many deviations; 0: never */
+    } guard;
 
     struct {
         int32_t recompute; /* enum recompute_id */
@@ -129,7 +193,10 @@ struct job_spec {
 
     struct {
         int64_t every_steps; /* 0: only at the end */
+        int64_t every_s;     /* 0: never by the clock */
         int32_t keep;
+        int64_t keep_every;  /* steps divisible by it are kept for ever; 0: none */
+        int32_t best;        /* keep the checkpoint of the lowest eval loss as well */
         int32_t resume;      /* enum resume_id */
         spec_ref resume_path;/* a step directory, with RESUME_PATH */
     } checkpoint;
@@ -137,6 +204,7 @@ struct job_spec {
     struct {
         int64_t max_tokens;
         double loss_rel, grad_rel_l2;
+        int32_t first_step; /* train: verify before step 1 and fail if it does not hold */
     } verify;
 
     struct {
@@ -146,9 +214,27 @@ struct job_spec {
 
     struct {
         double temperature;
-        int64_t max_tokens;
+        int64_t max_tokens, min_tokens;
         int64_t seed;
+        int64_t top_k;        /* 0: all */
+        double top_p, min_p;  /* 1, 0: all */
+        double repetition_penalty, frequency_penalty, presence_penalty;
+        spec_ref stop[SPEC_STOPS]; /* strings; empty: none */
+        int64_t n;            /* continuations of each prompt */
+        int32_t logprobs;     /* alternatives reported with each token; -1: none at all */
+        int32_t ignore_eos;
     } sampling;
+
+    struct {
+        int64_t by_position_bucket; /* tokens of a bucket; 0: no buckets */
+        int64_t stride;             /* windows overlap by seq_len - stride; 0: they do not */
+        int32_t token_logprobs;     /* one number per token into an artifact */
+    } score;
+
+    struct {
+        int32_t pooling;   /* enum pooling_id */
+        int32_t normalize; /* to length 1 */
+    } embed;
 
     struct {
         spec_ref device; /* "cpu" */
@@ -161,6 +247,7 @@ struct job_spec {
         int32_t restarts;         /* of user-class failures */
         int64_t step_timeout_s;   /* 0 = auto */
         int64_t init_timeout_s;
+        int64_t hop_timeout_s;    /* a peer whose transport is silent for so long is lost */
     } limits;
 
     int64_t seed;
@@ -199,6 +286,7 @@ struct field {
 
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* of one data source */
+extern const struct field stage_fields[];  /* of one stage */
 /* Fields that know one word as yet ("data.tokenizer": "byte") and so have no member. */
 extern const struct field spec_constants[];
 
@@ -240,6 +328,11 @@ enum job_event {
     EV_CANCEL,     /* intent */
     EV_STOPPED,    /* every node confirmed: no process of this epoch is left */
     EV_DONE,       /* all ranks exited 0 and the last log offset is acknowledged */
+    /* stored by number: new ones go last */
+    EV_EVAL,       /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
+    EV_VERIFIED,   /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
+    EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
+                    * documents dropped or cut) */
     JOB_EVENT_N
 };
 

@@ -4,6 +4,7 @@
 
 static const char *const purpose_names[PURPOSE_N] = {
     [PURPOSE_RING_KV] = "ring_kv", [PURPOSE_RING_DKV] = "ring_dkv", [PURPOSE_GRAD] = "grad",
+    [PURPOSE_PARAM] = "param",
     [PURPOSE_LOSS] = "loss",       [PURPOSE_DECODE] = "decode",     [PURPOSE_VERIFY] = "verify",
     [PURPOSE_CONTROL] = "control",
 };

@@ -9,7 +9,7 @@
  *   gang -> rank   BLOBS  n_ranks x struct rank_blob                when seqd has gathered all
  *   rank -> gang   READY                                            the ring is open
  *   rank -> gang   STEP   struct rank_step                          rank 0, each optimizer step
- *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, warnings
+ *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, evals, notes
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
  *   gang -> rank   STOP                                             finish: exit with ERR_ABORTED
@@ -24,12 +24,14 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-#define RANK_ABI         1u
+#define RANK_ABI         2u
 #define RANK_SOCKET_FD   3
 #define RANK_MEMFD       4
 #define RANK_PATH_SIZE   1024
 #define RANK_RESULT_SIZE 32768
 #define RANK_ROOTS       8
+#define RANK_KEY_SIZE    32
+#define RANK_ADDRESS_SIZE 64
 
 enum rank_msg_type {
     RANK_ARGS = 1, RANK_BLOBS, RANK_STOP,
@@ -50,6 +52,10 @@ struct rank_args {
     int64_t epoch;
     int32_t task;    /* enum rank_task */
     int32_t rank, n_ranks;
+    int32_t first_local, n_local;            /* the ranks of this gang, who share fd RANK_MEMFD; all
+                                              * others live on other nodes */
+    char address[RANK_ADDRESS_SIZE];         /* where this node's ranks listen for TCP; empty: loopback */
+    unsigned char key[RANK_KEY_SIZE];        /* of the attempt: who knows it is one of its ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE];  /* user paths must lie beneath one of these */
     char prepared_dir[RANK_PATH_SIZE];       /* parent of content-addressed prepared data */
@@ -68,10 +74,11 @@ enum purpose {
     PURPOSE_RING_KV,    /* K and V blocks of ring attention, forward and backward */
     PURPOSE_RING_DKV,   /* their gradients, fp32 */
     PURPOSE_GRAD,       /* weight-gradient reduction */
+    PURPOSE_PARAM,      /* ZeRO: gathering of weights */
     PURPOSE_LOSS,       /* loss sums and target counts */
     PURPOSE_DECODE,     /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,     /* verify: gathering logits */
-    PURPOSE_CONTROL,    /* barriers, agreement on the resume step */
+    PURPOSE_CONTROL,    /* barriers, agreement on the resume step, checkpoints gathered and spread */
     PURPOSE_N
 };
 const char *purpose_name(int purpose); /* "ring_kv", ... */
@@ -93,7 +100,7 @@ struct rank_step {
 };
 
 struct rank_event {
-    int32_t type; /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT; payload JSON follows */
+    int32_t type; /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT, EV_EVAL, EV_VERIFIED, EV_NOTE; JSON follows */
     int32_t pad;
     int64_t step;
 };
@@ -172,6 +179,8 @@ struct gang_start {
     int32_t n_roots;
     int64_t memory_limit;
     int64_t orphan_ms;   /* stop by itself after so long without an agent; 0 = never */
+    char address[RANK_ADDRESS_SIZE];  /* see struct rank_args */
+    unsigned char key[RANK_KEY_SIZE];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     char prepared_dir[RANK_PATH_SIZE];
     char prepared_id[80];

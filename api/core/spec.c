@@ -9,8 +9,10 @@
  * person. */
 #define K(kind)    (1u << (kind))
 #define TRAINING   (K(JOB_TRAIN) | K(JOB_VERIFY))
-#define READS_DATA (TRAINING | K(JOB_SCORE))
-#define READS_IN   (K(JOB_SCORE) | K(JOB_GENERATE))
+#define SCORE      K(JOB_SCORE)
+#define EMBED      K(JOB_EMBED)
+#define READS_DATA (TRAINING | SCORE | EMBED)
+#define READS_IN   (SCORE | GENERATE | EMBED)
 #define VERIFY     K(JOB_VERIFY)
 #define GENERATE   K(JOB_GENERATE)
 #define ALL        (K(JOB_KIND_N) - 1)
@@ -18,19 +20,25 @@
 
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
-static const char *const kind_words[] = {"train", "score", "generate", "verify", NULL};
+static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const family_words[] = {"llama", NULL};
 static const char *const strategy_words[] = {"auto", "local", "rsa", NULL};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
-static const char *const format_words[] = {"text", "jsonl", NULL};
+static const char *const format_words[] = {"text", "jsonl", "llmc", "nanogpt", "megatron", "npy", "openai_batch", NULL};
 static const char *const tokenizer_words[] = {"byte", NULL};
-static const char *const packing_words[] = {"concat", NULL};
-static const char *const params_words[] = {"fp32", NULL};
+static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
+static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
+static const char *const loss_on_words[] = {"all", "completion", NULL};
+static const char *const precision_words[] = {"fp32", "bf16", NULL};
 static const char *const optim_words[] = {"adamw", NULL};
-static const char *const schedule_words[] = {"cosine", NULL};
+static const char *const schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
+static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
+static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
+static const char *const transport_words[] = {"auto", "shm", "tcp", NULL};
+static const char *const pooling_words[] = {"last", "mean", NULL};
 
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
@@ -42,7 +50,7 @@ static const char *const schedule_words[] = {"cosine", NULL};
 #define TEXT(path, m, dflt, kinds, help)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds}
 
 const struct field spec_fields[] = {
-    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate or verify."),
+    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
@@ -62,6 +70,14 @@ const struct field spec_fields[] = {
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
+    ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "concat, best_fit or none: how documents fill sequences."),
+    ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
+    ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_ALL, TRAINING, "all, or completion: only what follows the prompt is learnt."),
+    INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Evaluate every so many steps."),
+    INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
+    BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),
+    BOOL("eval.at_end", eval.at_end, 1, TRAINING, "Evaluate after the last step, where there is eval.data."),
+    ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32, or bf16: weights, activations and products in bfloat16, sums and optimizer in fp32."),
     INT("train.steps", train.steps, 1, 1e9, 0, TRAINING, "Optimizer steps; or give tokens, or passes."),
     INT("train.tokens", train.tokens, 1, BIG, 0, TRAINING, "Tokens to train on; or give steps, or passes."),
     INT("train.passes", train.passes, 1, 1e6, 0, TRAINING, "Passes over the data; or give steps, or tokens."),
@@ -75,22 +91,55 @@ const struct field spec_fields[] = {
     REAL("optim.max_grad_norm", optim.max_grad_norm, 0, 1e12, 1.0, TRAINING, "Global L2 clip; 0 clips nothing."),
     INT("schedule.warmup_steps", schedule.warmup_steps, 0, 1e9, -1, TRAINING, "Steps of linear warmup; auto: 2 % of all steps."),
     REAL("schedule.min_lr_ratio", schedule.min_lr_ratio, 0, 1, 0.1, TRAINING, "Where the cosine ends, as a part of lr."),
+    ENUM("schedule.type", schedule.type, schedule_words, SCHEDULE_COSINE, TRAINING, "After the warmup: cosine, linear, constant or wsd."),
+    REAL("schedule.decay_fraction", schedule.decay_fraction, 0, 1, 0.1, TRAINING, "wsd: the last part of the run, which decays."),
+    ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: resources.ranks."),
+    INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
+    INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO over all ranks: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
+    ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between; shm; tcp."),
+    ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is no number: rollback, skip or fail."),
+    INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails."),
+    REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies so many deviations above the recent mean; default: never."),
+    REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),
+    INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever so many seconds have passed."),
+    INT("checkpoint.keep_every", checkpoint.keep_every, 0, 1e9, 0, TRAINING, "Checkpoints of steps divisible by it are never removed."),
+    BOOL("checkpoint.best", checkpoint.best, 1, TRAINING, "Keep the checkpoint of the lowest eval loss as well."),
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
-    INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, VERIFY, "Tokens of the batch that are compared; at most data.seq_len."),
-    REAL("verify.loss_rel", verify.loss_rel, 0, 1, 1e-6, VERIFY, "Allowed relative difference of the loss."),
-    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, 1e-5, VERIFY, "Allowed relative L2 difference of each gradient."),
+    INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
+    REAL("verify.loss_rel", verify.loss_rel, 0, 1, 1e-6, TRAINING, "Allowed relative difference of the loss."),
+    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, 1e-5, TRAINING, "Allowed relative L2 difference of each gradient."),
+    BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
     INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most."),
     INT("sampling.seed", sampling.seed, 0, BIG, 0, GENERATE, "Seed of the sampler."),
+    INT("sampling.min_tokens", sampling.min_tokens, 0, JOB_MAX_SEQ, 0, GENERATE, "New tokens at least."),
+    INT("sampling.top_k", sampling.top_k, 0, 1 << 22, 0, GENERATE, "Choose among the k likeliest tokens; default: all."),
+    REAL("sampling.top_p", sampling.top_p, 1e-9, 1, 1, GENERATE, "Choose among the likeliest tokens that hold so much probability."),
+    REAL("sampling.min_p", sampling.min_p, 0, 1, 0, GENERATE, "Drop tokens less likely than min_p times the likeliest."),
+    REAL("sampling.repetition_penalty", sampling.repetition_penalty, 1e-3, 1e3, 1, GENERATE, "Divides the logits of tokens seen before; 1: none."),
+    REAL("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100, 0, GENERATE, "Subtracted once for each time a token was generated."),
+    REAL("sampling.presence_penalty", sampling.presence_penalty, -100, 100, 0, GENERATE, "Subtracted from tokens that were generated."),
+    TEXT("sampling.stop.0", sampling.stop[0], "", GENERATE, "A string that ends the text."),
+    TEXT("sampling.stop.1", sampling.stop[1], "", GENERATE, "A second one."),
+    TEXT("sampling.stop.2", sampling.stop[2], "", GENERATE, "A third one."),
+    TEXT("sampling.stop.3", sampling.stop[3], "", GENERATE, "A fourth one."),
+    INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
+    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability and so many alternatives."),
+    BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Go on behind the end of a document."),
+    INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
+    INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
+    BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
+    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, or mean over the document."),
+    BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
     TEXT("resources.device", resources.device, "cpu", ALL, "Device of every rank: cpu."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
     INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
@@ -98,6 +147,7 @@ const struct field spec_fields[] = {
     INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
+    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for so long is lost."),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks."),
     {NULL}
@@ -107,8 +157,19 @@ const struct field spec_fields[] = {
 #define AT(member) offsetof(struct spec_source, member)
 const struct field source_fields[] = {
     TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node."),
-    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text or jsonl; default by suffix."),
+    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy or openai_batch; default by suffix."),
     TEXT("text_key", text_key, "text", READS_DATA | READS_IN, "jsonl: the member that holds the text."),
+    REAL("weight", weight, 0, 1e9, 0, TRAINING, "Share of the samples, relative to the others; default: by size."),
+    INT("eod", eod, -1, 1 << 22, -1, READS_DATA, "Token files: the id between documents; default: the format's own."),
+    {NULL}
+};
+#undef AT
+#define AT(member) offsetof(struct spec_stage, member)
+const struct field stage_fields[] = {
+    INT("from_step", from_step, 1, 1e9, 0, TRAINING, "The stage begins after so many steps."),
+    INT("seq_len", seq_len, 0, JOB_MAX_SEQ, 0, TRAINING, "Tokens per sequence from there on; default: as before."),
+    REAL("lr", lr, 0, 1e3, 0, TRAINING, "Peak learning rate from there on; default: as before."),
+    REAL("rope_theta", rope_theta, 0, 1e12, 0, TRAINING, "Base of the rotary embedding from there on; default: as before."),
     {NULL}
 };
 #undef AT
@@ -118,10 +179,7 @@ const struct field source_fields[] = {
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
     WORD("data.tokenizer", tokenizer_words, ALL, "Bytes, 256 ends a document."),
-    WORD("data.packing", packing_words, READS_DATA, "Documents are concatenated and cut."),
-    WORD("precision.params", params_words, ALL, "Type of weights and arithmetic."),
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
-    WORD("schedule.type", schedule_words, TRAINING, "Shape of the schedule after warmup."),
     {NULL}
 };
 /* clang-format on */
@@ -143,7 +201,14 @@ static const char *const other_paths[] = {
     "checkpoint",
     "verify",
     "input",
+    "eval",
+    "eval.data",
+    "stages",
+    "guard",
+    "score",
+    "embed",
     "sampling",
+    "sampling.stop",
     "resources",
     "limits",
     "precision",

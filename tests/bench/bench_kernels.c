@@ -150,7 +150,7 @@ static void bench_attn(int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D, 
     report("attn_fwd", shape, 4 * flops, "GFLOP/s", peak, fwd);
     box_fill(o, 0);
     run_attn_fwd(&x);
-    be->ops->attn_finish(be, &(struct attn_finish_args){o.t, m, l, Tq, H, D});
+    be->ops->attn_finish(be, &(struct attn_finish_args){o.t, o.t, m, l, Tq, H, D});
     double bwd = best_time(run_attn_bwd, &x);
     report("attn_bwd", shape, 10 * flops, "GFLOP/s", peak, bwd);
     report("attn_both", shape, 14 * flops, "GFLOP/s", peak, fwd + bwd);
@@ -233,13 +233,13 @@ static void bench_rows(void)
     struct tensor z = {c.t.data, ROWS_T, ROWS_C, ROWS_C, DT_F32};
     struct tensor logits = {d.t.data, ROWS_T, 258, 258, DT_F32};
     struct rows_bench r = {
-        .norm_fwd = {x, y, g.t.data, rstd, 1e-5f},
-        .norm_bwd = {x, y, z, g.t.data, rstd, dg.t.data, true},
+        .norm_fwd = {x, y, g.t, rstd, 1e-5f},
+        .norm_bwd = {x, y, z, g.t, rstd, dg.t.data, true},
         .rope = {x, pos, freq, 12, 64, false},
         .swiglu_fwd = {gu.t, a.t},
         .swiglu_bwd = {gu.t, a.t, gu.t},
-        .xent = {logits, targets, nll, 1e-3f, true},
-        .adamw = {a.t.data, b.t.data, d.t.data, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9},
+        .xent = {logits, logits, targets, nll, 1e-3f, true},
+        .adamw = {a.t.data, b.t.data, d.t.data, NULL, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9},
         .sumsq = {c.t.data, ROWS_N, sums},
         .add = {b.t.data, c.t.data, ROWS_N},
     };

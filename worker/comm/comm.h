@@ -28,12 +28,18 @@ struct comm; /* one rank's endpoint */
 
 struct comm_options {
     int rank, n_ranks;
-    const char *transport;   /* NULL: the first row that connects all ranks; "shm" */
+    int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
+    enum transport_id transport; /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all */
+    const char *address;     /* tcp: numeric address to listen on and to publish; NULL or "": 127.0.0.1 */
+    const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, the same on all ranks; NULL: zeros (tests) */
+    bool tls;                /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
     int memfd;               /* shared segment (struct shm_head first); shm dup's it */
     void *map;               /* tests: the memfd, already mapped in full, so that ranks as threads
                               * share addresses and TSan sees the protocol; NULL: mapped here */
     int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */
-    int64_t hop_timeout_ms;
+    int64_t hop_timeout_ms;  /* longest wait for one message, whatever the peer does meanwhile */
+    int64_t silence_ms;      /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at
+                              * most twice as late); 0: hop_timeout_ms */
     uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */
     int64_t delay_max_us;    /* becomes visible to its receiver; 0 = none */
 };
@@ -72,7 +78,12 @@ struct comm_where *comm_where(struct comm *c); /* borrows: write the current pla
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
-/* Collectives, written once over sendrecv. bounce: a buffer in the comm segment of
+/* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank
+ * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. A model has one
+ * ring per view and sums gradients over c. */
+struct comm *comm_group(struct comm *c, int first, int n);
+
+/* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
  * comm_bounce_size(n_ranks) bytes.
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
@@ -99,6 +110,7 @@ void comm_ledger_reset(struct comm *c);
 /* A transport is a row of this table (worker/comm/comm.c holds the array). */
 struct comm_ops {
     const char *name;
+    enum transport_id id;
     struct comm *(*listen)(const struct comm_options *, char blob[BLOB_SIZE], int *size, struct err *);
     int (*connect)(struct comm *, const struct rank_blob *, int n, struct err *);
     int (*sendrecv)(struct comm *, const struct comm_xfer *, struct comm_ticket *, struct err *);

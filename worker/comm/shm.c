@@ -443,6 +443,7 @@ static int shm_wait(struct comm *base, struct comm_ticket *t, struct err *e)
 
 const struct comm_ops comm_shm = {
     .name = "shm",
+    .id = TRANSPORT_SHM,
     .listen = shm_listen,
     .connect = shm_connect,
     .sendrecv = shm_sendrecv,

@@ -16,7 +16,7 @@ static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
     m->be->ops->rmsnorm_fwd(
         m->be, &(struct rmsnorm_fwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .y = y,
-                                          .g = m->params + m->map.norm,
+                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
                                           .rstd = m->rstd + row0,
                                           .eps = (float)m->shape.norm_eps});
     return y;
@@ -56,6 +56,7 @@ static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, 
         const int64_t n = r + step < row0 + n_rows ? step : row0 + n_rows - r;
         const struct tensor xn = final_norm(m, r, n), logits = logits_of(m, xn);
         m->be->ops->xent(m->be, &(struct xent_args){.logits = logits,
+                                                    .dlogits = logits,
                                                     .targets = h->b->targets + r,
                                                     .nll = m->nll + r,
                                                     .scale = h->scale,
@@ -80,7 +81,7 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .dy = tensor_f32(m->dxn + row0 * C, n, C, C),
                                           .dx = tensor_f32(m->dx + row0 * C, n, C, C),
-                                          .g = m->params + m->map.norm,
+                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
                                           .rstd = m->rstd + row0,
                                           .dg = dst});
 }

@@ -80,11 +80,18 @@ static void linear_back(struct model *m, struct tensor dy, struct tensor w, stru
     m->be->ops->gemm(m->be, &(struct gemm_args){.a = dy, .b = w, .c = dx, .accumulate = add});
 }
 
+static struct tensor row_tensor(struct model *m, const float *g)
+{
+    return tensor_f32((float *)g, 1, m->shape.width, m->shape.width);
+}
+
 static void norm(struct model *m, struct tensor x, const float *g, struct tensor y)
 {
-    m->be->ops->rmsnorm_fwd(
-        m->be, &(struct rmsnorm_fwd_args){
-                   .x = x, .y = y, .g = g, .rstd = m->rstd, .eps = (float)m->shape.norm_eps});
+    m->be->ops->rmsnorm_fwd(m->be, &(struct rmsnorm_fwd_args){.x = x,
+                                                              .y = y,
+                                                              .g = row_tensor(m, g),
+                                                              .rstd = m->rstd,
+                                                              .eps = (float)m->shape.norm_eps});
 }
 
 static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_t *pos,
@@ -194,7 +201,7 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(a->x, row0, n, 0, C),
                                           .dy = tensor_sub(rows(m, m->dxn, C), row0, n, 0, C),
                                           .dx = tensor_sub(rows(m, m->dx, C), row0, n, 0, C),
-                                          .g = a->g,
+                                          .g = row_tensor(m, a->g),
                                           .rstd = m->rstd + row0,
                                           .dg = dst,
                                           .accumulate = true});

@@ -123,6 +123,7 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
     const struct sp_attn_shape *s = &sp->shape;
     int64_t T = sp->shard.T;
     sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = a->o,
+                                                                .out = a->o,
                                                                 .m = sp->buf.m,
                                                                 .l = a->lse,
                                                                 .ml_ld = T,

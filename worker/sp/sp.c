@@ -56,6 +56,7 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct par
                                                           .scale = s->scale});
     sp->be->ops->attn_finish(sp->be,
                              &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
+                                                        .out = tensor_f32(own.o, 1, width, width),
                                                         .m = own.lse,
                                                         .l = l,
                                                         .ml_ld = 1,

@@ -1,0 +1,206 @@
+/* collect.c: collectives, written once over sendrecv: exchange of everyone with everyone, trees in
+ * rank order. Bytes and messages: worker/plan/volume.h. */
+#include <assert.h>
+#include <string.h>
+#include "worker/comm/endpoint.h"
+#include "worker/plan/volume.h"
+
+int64_t comm_bounce_size(int n_ranks)
+{
+    return volume_bounce_size(n_ranks);
+}
+
+/* One collective at work: tickets of its current round. */
+struct round {
+    struct comm *c;
+    enum purpose purpose;
+    int n;
+    struct comm_ticket ticket[JOB_MAX_RANKS];
+};
+
+static int round_post(struct round *g, int to, const void *send, int from, void *recv, int64_t size,
+                      struct err *e)
+{
+    assert(g->n < JOB_MAX_RANKS);
+    struct comm_xfer x = {
+        .purpose = g->purpose,
+        .channel = CHANNEL_COLL,
+        .send_to = to,
+        .recv_from = from,
+        .send = send,
+        .recv = recv,
+        .send_size = to < 0 ? 0 : size,
+        .recv_size = from < 0 ? 0 : size,
+    };
+    return comm_sendrecv(g->c, &x, &g->ticket[g->n++], e);
+}
+
+static int round_wait(struct round *g, struct err *e)
+{
+    for (int i = 0; i < g->n; i++)
+        if (comm_wait(g->c, &g->ticket[i], e)) return -1;
+    g->n = 0;
+    return 0;
+}
+
+/* Every rank sends `send` to all others and receives theirs at recv + from * stride. */
+static int exchange_all(struct round *g, const void *send, char *recv, int64_t stride, int64_t size,
+                        struct err *e)
+{
+    int P = g->c->n_ranks, r = g->c->rank;
+    for (int k = 1; k < P; k++) {
+        int to = (r + k) % P, from = (r - k + P) % P;
+        if (round_post(g, to, send, from, recv + from * stride, size, e)) return -1;
+    }
+    return round_wait(g, e);
+}
+
+static int half_below(int n) /* the largest power of two below n */
+{
+    int h = 1;
+    while (2 * h < n) h *= 2;
+    return h;
+}
+
+static void add_floats(float *restrict a, const float *restrict b, int64_t n)
+{
+    assert(n % 16 == 0);
+    for (int64_t i = 0; i < n; i += 16)
+        for (int j = 0; j < 16; j++) a[i + j] += b[i + j];
+}
+
+/* rows[0] = the tree over n rows of len floats, stride apart; the others are used up. */
+static void tree_f32(float *rows, int64_t stride, int n, int64_t len)
+{
+    if (n == 1) return;
+    int h = half_below(n);
+    tree_f32(rows, stride, h, len);
+    tree_f32(rows + h * stride, stride, n - h, len);
+    add_floats(rows, rows + h * stride, len);
+}
+
+/* Slice [s0, s0 + len) of every part: bounce holds P outgoing slices, then P arrived ones. */
+static int sum_slice(struct round *g, float *x, int64_t part, int64_t s0, int64_t len,
+                     float *bounce, struct err *e)
+{
+    int P = g->c->n_ranks, r = g->c->rank;
+    int64_t stride = volume_slice(P);
+    float *out = bounce, *in = bounce + P * stride;
+    for (int k = 1; k < P; k++) {
+        int to = (r + k) % P, from = (r - k + P) % P;
+        memcpy(out + to * stride, x + to * part + s0, (size_t)len * 4);
+        if (round_post(g, to, out + to * stride, from, in + from * stride, len * 4, e)) return -1;
+    }
+    memcpy(in + r * stride, x + r * part + s0, (size_t)len * 4);
+    if (round_wait(g, e)) return -1;
+    tree_f32(in, stride, P, len);
+    memcpy(x + r * part + s0, in, (size_t)len * 4);
+    return exchange_all(g, in, (char *)(x + s0), part * 4, len * 4, e);
+}
+
+int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e)
+{
+    int P = c->n_ranks;
+    assert(n % (16 * P) == 0);
+    if (P == 1) return 0;
+    struct round g = {.c = c, .purpose = p};
+    int64_t part = n / P, slice = volume_slice(P);
+    for (int64_t s0 = 0; s0 < part; s0 += slice) {
+        int64_t len = part - s0 < slice ? part - s0 : slice;
+        if (sum_slice(&g, x, part, s0, len, bounce, e)) return -1;
+    }
+    return 0;
+}
+
+/* All-gather of n 8-byte elements into the bounce buffer: P rows, rank order. */
+static char *gather_small(struct comm *c, enum purpose p, const void *x, int n, void *bounce,
+                          struct err *e)
+{
+    assert(n <= VOLUME_SMALL_N);
+    int64_t size = n * 8;
+    char *rows = bounce, *own = rows + c->rank * size;
+    struct round g = {.c = c, .purpose = p};
+    memcpy(own, x, (size_t)size);
+    return exchange_all(&g, own, rows, size, size, e) ? NULL : rows;
+}
+
+static void tree_f64(double *rows, int n, int len)
+{
+    if (n == 1) return;
+    int h = half_below(n);
+    tree_f64(rows, h, len);
+    tree_f64(rows + (int64_t)h * len, n - h, len);
+    for (int i = 0; i < len; i++) rows[i] += rows[(int64_t)h * len + i];
+}
+
+int comm_sum_f64(struct comm *c, enum purpose p, double *x, int n, void *bounce, struct err *e)
+{
+    if (c->n_ranks == 1) return 0;
+    double *rows = (double *)gather_small(c, p, x, n, bounce, e);
+    if (!rows) return -1;
+    tree_f64(rows, c->n_ranks, n);
+    memcpy(x, rows, (size_t)n * 8);
+    return 0;
+}
+
+int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce, struct err *e)
+{
+    if (c->n_ranks == 1) return 0;
+    const int64_t *rows = (const int64_t *)gather_small(c, p, x, n, bounce, e);
+    if (!rows) return -1;
+    for (int i = 0; i < n; i++) x[i] = 0;
+    for (int q = 0; q < c->n_ranks; q++)
+        for (int i = 0; i < n; i++) x[i] += rows[q * n + i];
+    return 0;
+}
+
+int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
+                   struct err *e)
+{
+    struct round g = {.c = c, .purpose = p};
+    int64_t slice = comm_bounce_size(c->n_ranks);
+    for (int64_t s0 = 0; c->n_ranks > 1 && s0 < size; s0 += slice) {
+        int64_t len = size - s0 < slice ? size - s0 : slice;
+        char *at = (char *)x + s0;
+        if (c->rank == root) memcpy(bounce, at, (size_t)len);
+        for (int q = 0; q < c->n_ranks; q++) {
+            if (c->rank == root && q != root && round_post(&g, q, bounce, -1, NULL, len, e))
+                return -1;
+            if (c->rank != root && q == root && round_post(&g, -1, NULL, q, at, len, e)) return -1;
+        }
+        if (round_wait(&g, e)) return -1;
+    }
+    return 0;
+}
+
+int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
+                void *bounce, struct err *e)
+{
+    struct round g = {.c = c, .purpose = p};
+    int64_t slice = comm_bounce_size(c->n_ranks);
+    if (c->rank == root) memcpy((char *)out + root * size, x, (size_t)size);
+    for (int64_t s0 = 0; c->n_ranks > 1 && s0 < size; s0 += slice) {
+        int64_t len = size - s0 < slice ? size - s0 : slice;
+        if (c->rank != root) {
+            memcpy(bounce, (const char *)x + s0, (size_t)len);
+            if (round_post(&g, root, bounce, -1, NULL, len, e)) return -1;
+        }
+        for (int q = 0; c->rank == root && q < c->n_ranks; q++)
+            if (q != root && round_post(&g, -1, NULL, q, (char *)out + q * size + s0, len, e))
+                return -1;
+        if (round_wait(&g, e)) return -1;
+    }
+    return 0;
+}
+
+/* Dissemination: after round k everyone has heard of 2^(k+1) ranks. Messages are empty. */
+int comm_barrier(struct comm *c, void *bounce, struct err *e)
+{
+    struct round g = {.c = c, .purpose = PURPOSE_CONTROL};
+    int P = c->n_ranks, r = c->rank;
+    (void)bounce;
+    for (int d = 1; d < P; d *= 2)
+        if (round_post(&g, (r + d) % P, NULL, (r - d + P) % P, NULL, 0, e) || round_wait(&g, e))
+            return -1;
+    return 0;
+}
