@@ -30,6 +30,7 @@ static int plan_choose(const struct job_spec *s, int n_ranks, struct plan *p, st
     *p = (struct plan){.kind = (enum job_kind)s->kind, .n_ranks = n_ranks, .S = sequence_length(s)};
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
+    p->precision = (enum precision_id)s->precision.params;
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > 0 ? s->train.global_batch
                                                                          : 1;
     p->strategy = (enum strategy_id)s->parallel.strategy;
