@@ -422,7 +422,7 @@ static int64_t run(const struct problem *p, const struct variant *v, struct resu
     ranks_run(&g, body, &x);
     ranks_check(&g);
     struct comm_count want[PURPOSE_N] = {0};
-    volume_add(&want[PURPOSE_RING_KV], volume_ring_kv(v->P, T, p->Hk, p->D), 2);
+    volume_add(&want[PURPOSE_RING_KV], volume_ring_kv(v->P, T, p->Hk, p->D, PRECISION_FP32), 2);
     volume_add(&want[PURPOSE_RING_DKV], volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
     for (int r = 0; r < v->P; r++) {
         struct err e;
