@@ -517,6 +517,7 @@ static int fetched_pack(const struct msg *m, struct arena *a, void *body)
     w->offset = m->offset;
     w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
     w->error = error_pack(&m->err, a);
+    w->total = m->total;
     return w->error ? 0 : -1;
 }
 
@@ -524,6 +525,8 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
 {
     const Seqd__Fetched *w = body;
     m->request = w->request;
+    m->total = w->total;
+    if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
     if (chunk_unpack(w->data, w->offset, m, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }

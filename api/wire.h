@@ -81,8 +81,8 @@ struct msg {
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before offset
      * (rank -1: says nothing).
      * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0 at
-     * the end, offset as asked. */
-    int64_t seq, offset;
+     * the end, offset as asked; total: bytes of the whole file as it is now. */
+    int64_t seq, offset, total;
     int32_t rank;
     const void *data;
     size_t size;

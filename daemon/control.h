@@ -35,6 +35,8 @@ struct control_options {
     int64_t (*utc_ms)(void);
     /* Something of this job has been committed: a cue for its followers. */
     void (*changed)(void *arg, int64_t job);
+    /* Bytes of its log have come; NULL: nobody cares. */
+    void (*logged)(void *arg, int64_t job);
     void *changed_arg;
 };
 

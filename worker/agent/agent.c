@@ -337,7 +337,8 @@ static void on_fetch(struct agent *a, const struct msg *m)
 {
     struct msg answer = {
         .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
-    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK, &answer.err);
+    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
+                            &answer.total, &answer.err);
     if (n > 0) answer.size = (size_t)n;
     send_msg(a, &answer);
 }
