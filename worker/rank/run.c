@@ -102,11 +102,17 @@ static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
                              .n_ranks = r->args->n_ranks,
+                             .first_local = r->args->first_local,
+                             .n_local = r->args->n_local,
+                             .transport = (enum transport_id)r->spec->parallel.transport,
+                             .address = r->args->address,
+                             .key = r->args->key,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
-                                                   : HOP_TIMEOUT_MS};
+                                                   : HOP_TIMEOUT_MS,
+                             .silence_ms = r->spec->limits.hop_timeout_s * 1000};
     char blob[BLOB_SIZE];
     int size = 0, rc = -1, n = r->args->n_ranks;
     struct rank_blob *blobs = calloc((size_t)n, sizeof *blobs);
