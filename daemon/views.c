@@ -450,7 +450,7 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
 void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     const struct nodes *t = control_nodes(R->control);
-    size_t size = 256 + (size_t)t->n * 768;
+    size_t size = 256 + (size_t)t->n * 1024;
     char *out = malloc(size);
     struct jwrite w;
     if (!out) abort();

@@ -49,6 +49,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
                                 .logs = w.logs,
+                                .secret = (const unsigned char *)"a secret of the test, 32 bytes.",
                                 .send = rest_on_send,
                                 .changed = follows_changed,
                                 .logged = follows_logged,
