@@ -37,6 +37,8 @@ struct variant {
     enum strategy_id strategy;
     int n_threads, mutant;
     enum dtype act; /* of q, kv, o and d_o; bf16 wants a problem that was rounded */
+    enum transport_id transport;
+    int n_local; /* ranks per node; 0: one node */
 };
 
 struct result { /* global order, S rows */
@@ -441,7 +443,10 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
     struct ranks g;
     int64_t T = rows_of(p, v), n_bad = 0;
     ranks_open(&g, v->P, ring_size(p, T),
-               &(struct comm_options){.delay_seed = ++n_runs, .delay_max_us = v->P > 1 ? 100 : 0});
+               &(struct comm_options){.delay_seed = ++n_runs,
+                                      .delay_max_us = v->P > 1 ? 100 : 0,
+                                      .transport = v->transport,
+                                      .n_local = v->n_local});
     ranks_run(&g, body, &x);
     ranks_check(&g);
     struct comm_count want[PURPOSE_N] = {0};

@@ -173,6 +173,28 @@ static void test_run_to_run_bits(void)
     problem_free(&p);
 }
 
+/* Sockets, and nodes of two ranks with sockets between them, give the bits of shared memory. */
+static void test_transports_give_one_result(void)
+{
+    static const enum transport_id transports[] = {TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_AUTO};
+    struct problem p = problem_make(1000, 3, 1, 16, DOCS_FIVE, true);
+    struct variant v = {.P = 4, .layout = LAYOUT_ZIGZAG, .strategy = STRATEGY_RSA, .n_threads = 1};
+    struct result want = result_make(&p), got = result_make(&p);
+    CHECK(run(&p, &v, &want) == 0);
+    for (int i = 0; i < 3; i++) {
+        v.transport = transports[i];
+        v.n_local = i == 2 ? 2 : 0;
+        CHECK(run(&p, &v, &got) == 0);
+        CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
+                  "transport %d", (int)v.transport);
+    }
+    result_free(&want);
+    result_free(&got);
+    problem_free(&p);
+}
+
 /* At fixed T the ring's buffers are the same for every P: all runs above give the segment exactly
  * 4 T rows and guard everything else. Here T is fixed and P grows. */
 static void test_workspace_is_independent_of_ranks(void)
@@ -342,6 +364,7 @@ int main(void)
     if (!quick) RUN(test_rank_bits);
     if (!quick) RUN(test_other_isas);
     RUN(test_run_to_run_bits);
+    RUN(test_transports_give_one_result);
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
     devices_close();

@@ -128,7 +128,7 @@ static void test_order(void)
     CHECK(j[0].id == 2 && j[0].node == 0);
     CHECK(j[1].id == 1 && j[1].node == -1);
     CHECK_STR(j[1].reason_code, "waiting_for_slots");
-    CHECK_STR(j[1].reason, "1/4 slots free on 1 node, needs 2 on one node");
+    CHECK_STR(j[1].reason, "1/4 slots free on 1 node, needs 2");
     /* Job 3 would fit, but must not overtake job 1 for ever. */
     CHECK(j[2].id == 3 && j[2].node == -1);
     CHECK_STR(j[2].reason_code, "behind");
