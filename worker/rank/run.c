@@ -10,6 +10,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/rank/prepared.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -76,6 +77,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
+    if (prepared_ensure(r, e)) return -1;
     r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
     if (!r->data) return -1;
     return derive_steps(r, e);
