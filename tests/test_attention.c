@@ -38,6 +38,8 @@ struct variant {
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
     enum strategy_id strategy;
     int n_threads, mutant;
+    enum transport_id transport;
+    int n_local; /* ranks per node; 0: one node */
 };
 
 struct result { /* global order, S rows */
@@ -418,11 +420,14 @@ static int64_t run(const struct problem *p, const struct variant *v, struct resu
     struct ranks g;
     int64_t T = rows_of(p, v), n_bad = 0;
     ranks_open(&g, v->P, ring_size(p, T),
-               &(struct comm_options){.delay_seed = ++n_runs, .delay_max_us = v->P > 1 ? 100 : 0});
+               &(struct comm_options){.delay_seed = ++n_runs,
+                                      .delay_max_us = v->P > 1 ? 100 : 0,
+                                      .transport = v->transport,
+                                      .n_local = v->n_local});
     ranks_run(&g, body, &x);
     ranks_check(&g);
     struct comm_count want[PURPOSE_N] = {0};
-    volume_add(&want[PURPOSE_RING_KV], volume_ring_kv(v->P, T, p->Hk, p->D), 2);
+    volume_add(&want[PURPOSE_RING_KV], volume_ring_kv(v->P, T, p->Hk, p->D, PRECISION_FP32), 2);
     volume_add(&want[PURPOSE_RING_DKV], volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
     for (int r = 0; r < v->P; r++) {
         struct err e;
@@ -642,6 +647,28 @@ static void test_run_to_run_bits(void)
     problem_free(&p);
 }
 
+/* Sockets, and nodes of two ranks with sockets between them, give the bits of shared memory. */
+static void test_transports_give_one_result(void)
+{
+    static const enum transport_id transports[] = {TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_AUTO};
+    struct problem p = problem_make(1000, 3, 1, 16, DOCS_FIVE, true);
+    struct variant v = {.P = 4, .layout = LAYOUT_ZIGZAG, .strategy = STRATEGY_RSA, .n_threads = 1};
+    struct result want = result_make(&p), got = result_make(&p);
+    CHECK(run(&p, &v, &want) == 0);
+    for (int i = 0; i < 3; i++) {
+        v.transport = transports[i];
+        v.n_local = i == 2 ? 2 : 0;
+        CHECK(run(&p, &v, &got) == 0);
+        CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
+                  "transport %d", (int)v.transport);
+    }
+    result_free(&want);
+    result_free(&got);
+    problem_free(&p);
+}
+
 /* At fixed T the ring's buffers are the same for every P: all runs above give the segment exactly
  * 4 T rows and guard everything else. Here T is fixed and P grows. */
 static void test_workspace_is_independent_of_ranks(void)
@@ -811,6 +838,7 @@ int main(void)
     if (!quick) RUN(test_rank_bits);
     if (!quick) RUN(test_other_isas);
     RUN(test_run_to_run_bits);
+    RUN(test_transports_give_one_result);
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
     devices_close();
