@@ -29,10 +29,10 @@ struct follow {
     struct http_stream *stream; /* NULL: the client is gone */
     int64_t job;
     enum follow_what what;
-    int64_t seq, index; /* last row finished; steps delivered of the row behind it */
+    int64_t seq, index;    /* last row finished; steps delivered of the row behind it */
     struct follow_log log; /* where in which log; FOLLOW_LOG only */
-    bool asking, again; /* a read is under way; something happened meanwhile */
-    bool was_live;      /* when it was asked */
+    bool asking, again;    /* a read is under way; something happened meanwhile */
+    bool was_live;         /* when it was asked */
 };
 
 struct follows {
@@ -233,6 +233,8 @@ static bool send_piece(struct follow *f)
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);
     size_t take = n > 0 ? whole_lines(buf, (size_t)n, over) : 0;
+    for (size_t i = 0; i < take; i++)
+        if (!buf[i]) buf[i] = (char)0xff; /* many readers of JSON cannot hold a NUL: U+FFFD, too */
     if (take) return !write_log(f, buf, take);
     return over && n <= 0 && leave_log(f, j);
 }

@@ -1,5 +1,6 @@
 #include "daemon/secret.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,44 +8,15 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include "api/core/file.h"
-
-/* The digest as bytes: core knows it as digits. */
-static void digest(struct sha256 *s, unsigned char out[32])
-{
-    char hex[SHA256_HEX];
-    unsigned byte;
-    sha256_hex(s, hex);
-    for (int i = 0; i < 32; i++) {
-        sscanf(hex + 2 * i, "%2x", &byte);
-        out[i] = (unsigned char)byte;
-    }
-    explicit_bzero(hex, sizeof hex);
-}
-
-/* RFC 2104 with SHA-256; the key is shorter than a block. */
-static void hmac(const unsigned char key[SECRET_SIZE], const void *data, size_t size,
-                 unsigned char out[32])
-{
-    unsigned char pad[64];
-    struct sha256 s;
-    for (int outer = 0; outer < 2; outer++) {
-        memset(pad, outer ? 0x5c : 0x36, sizeof pad);
-        for (int i = 0; i < SECRET_SIZE; i++) pad[i] ^= key[i];
-        sha256_init(&s);
-        sha256_add(&s, pad, sizeof pad);
-        sha256_add(&s, outer ? out : data, outer ? 32 : size);
-        digest(&s, out);
-    }
-    explicit_bzero(pad, sizeof pad);
-    explicit_bzero(&s, sizeof s);
-}
+#include "api/core/hmac.h"
 
 void secret_attempt_key(const unsigned char secret[SECRET_SIZE], int64_t job, int64_t epoch,
                         unsigned char out[RANK_KEY_SIZE])
 {
+    static_assert(RANK_KEY_SIZE == HMAC_SIZE, "a key is one HMAC");
     char what[64];
     int n = snprintf(what, sizeof what, "attempt %lld %lld", (long long)job, (long long)epoch);
-    hmac(secret, what, (size_t)n, out);
+    hmac_sha256(secret, SECRET_SIZE, what, (size_t)n, out);
 }
 
 static int make(const char *state_dir, const char *path, unsigned char out[SECRET_SIZE],

@@ -44,7 +44,7 @@ struct gang {
     struct shm_head *head;
     int memfd;
     struct rank_blob blob[MAX_RANKS];
-    int n_blobs, n_ready, n_steps, n_checkpoints, n_artifacts, n_fails;
+    int n_blobs, n_ready, n_steps, n_checkpoints, n_artifacts, n_notes, n_fails;
     struct rank_step step[MAX_STEPS];
     char checkpoint[4096], artifact[4096]; /* JSON of the last event */
     char result[RANK_RESULT_SIZE + 1];
@@ -116,6 +116,10 @@ static void gang_start(struct gang *g, int n, struct order *o)
 
 static void take_event(struct gang *g, const struct rank_event *ev, const char *json, size_t size)
 {
+    if (ev->type == EV_NOTE) {
+        g->n_notes++;
+        return;
+    }
     char *out = ev->type == EV_CHECKPOINT ? g->checkpoint : g->artifact;
     size_t n = size < sizeof g->checkpoint - 1 ? size : sizeof g->checkpoint - 1;
     memcpy(out, json, n);
@@ -379,6 +383,31 @@ static void test_train(void)
 
 /* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next attempt
  * goes on and ends with the same weights. */
+/* A node that did not prepare the data makes it, once, and says so; other sources are no such data. */
+static void test_prepared_elsewhere(void)
+{
+    static char digest[80];
+    struct order *o = make_order(JOB_TRAIN, 2, "elsewhere");
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_notes == 0);
+    text(g.result, "weights_sha256", digest, sizeof digest);
+    free(o);
+    o = make_order(JOB_TRAIN, 2, "elsewhere2");
+    snprintf(o->args.prepared_dir, sizeof o->args.prepared_dir, "%s/prepared2", scratch);
+    mkdir(o->args.prepared_dir, 0700);
+    o->args.n_local = 2;
+    run(&g, o);
+    CHECK(all_ok(&g) && g.n_notes == 2);
+    char again[80];
+    CHECK_STR(text(g.result, "weights_sha256", again, sizeof again), digest);
+    o->args.prepared_id[0] ^= 1;
+    run(&g, o);
+    CHECK(g.n_fails > 0 && g.fail.code == ERR_CONFLICT);
+    CHECK_MSG(strstr(g.fail.text, "not those the job was prepared from"), "%s", g.fail.text);
+    CHECK_STR(g.fail.field, "data.train");
+    free(o);
+}
+
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
@@ -823,6 +852,7 @@ int main(int argc, char **argv)
     write_text();
     RUN(test_prepare);
     RUN(test_train);
+    RUN(test_prepared_elsewhere);
     RUN(test_kill_and_resume);
     RUN(test_damaged_checkpoint);
     RUN(test_stop_and_resume_elsewhere);

@@ -10,6 +10,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/rank/prepared.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -80,6 +81,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
+    if (prepared_ensure(r, e)) return -1;
     const bool first_here = r->args->rank == r->args->first_local;
     r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
                         first_here ? DATA_CHECK : DATA_TRUST, e);
