@@ -346,7 +346,7 @@ static void on_describe(struct agent *a, const struct msg *m)
 {
     char path[FILE_PATH_SIZE];
     char *argv[] = {"seqrank", "--describe", path, NULL};
-    const struct aside_options o = {a->loop,   a->rank_program, argv,      m->request,
+    const struct aside_options o = {a->loop,  a->rank_program, argv,      m->request,
                                     ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};
     int i;
@@ -358,8 +358,7 @@ static void on_describe(struct agent *a, const struct msg *m)
     described(a, m->request, "", 0, &e);
 }
 
-static void traced(void *arg, int64_t request, const char *text, size_t size,
-                   const struct err *why)
+static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
 {
     struct agent *a = arg;
     struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
@@ -378,7 +377,7 @@ static void on_trace(struct agent *a, const struct msg *m)
     const struct wire_trace *t = &m->trace;
     char dir[FILE_PATH_SIZE], word[7][64];
     char *argv[11] = {"seqrank", "--trace", dir};
-    const struct aside_options o = {a->loop,   a->rank_program, argv,   m->request,
+    const struct aside_options o = {a->loop,  a->rank_program, argv,   m->request,
                                     ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
     struct err e = {0};
     int i, n = 0;

@@ -20,7 +20,7 @@ struct pipe_in { /* one output of the program, as far as it fits */
     int fd;
     struct loop_fd *on_fd;
     size_t n, room;
-    bool full; /* it printed more */
+    bool full;  /* it printed more */
     char *text; /* owned, room + 1 bytes */
 };
 
