@@ -119,6 +119,23 @@ static void test_defaults_of_kinds(void)
     CHECK(!job_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
+/* A tolerance that the job does not give follows from its precision; one that it gives stays. */
+static void test_tolerances(void)
+{
+    struct job_spec s;
+    struct err e;
+    good(&s, JOB_VERIFY);
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 1e-6 && s.verify.grad_rel_l2 == 1e-5);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 5e-2);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    s.verify.loss_rel = 0;
+    s.verify.grad_rel_l2 = 1e-7;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
+}
+
 /* Each breaks one thing; the error must name the field. */
 static void break_one(struct job_spec *s, int i)
 {
@@ -130,7 +147,7 @@ static void break_one(struct job_spec *s, int i)
     case 4: s->data.n_train = 0; break;
     case 5: s->train.steps = 0; break;
     case 6: s->train.tokens = 5, s->train.passes = 1; break;
-    case 7: s->parallel.sp = 2, s->resources.ranks = 4; break;
+    case 7: s->parallel.sp = 2, s->resources.ranks = 3; break;
     case 8: s->parallel.sp = 2, s->parallel.strategy = STRATEGY_LOCAL; break;
     case 9:
         s->parallel.sp = 2, s->determinism = DET_RANKS, s->parallel.layout = LAYOUT_ZIGZAG;
@@ -153,6 +170,7 @@ static void break_one(struct job_spec *s, int i)
     case 25:
         s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
         break;
+    case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
     }
 }
 
@@ -185,6 +203,7 @@ static void test_rules(void)
         "checkpoint.resume",
         "model.config.vocab_size",
         "model.config.head_dim",
+        "train.global_batch",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
@@ -265,6 +284,7 @@ int main(void)
     RUN(test_suggest);
     RUN(test_text_table);
     RUN(test_defaults_of_kinds);
+    RUN(test_tolerances);
     RUN(test_rules);
     RUN(test_ranges);
     RUN(test_transitions);

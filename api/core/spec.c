@@ -114,8 +114,8 @@ const struct field spec_fields[] = {
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
-    REAL("verify.loss_rel", verify.loss_rel, 0, 1, 1e-6, TRAINING, "Allowed relative difference of the loss."),
-    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, 1e-5, TRAINING, "Allowed relative L2 difference of each gradient."),
+    REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3."),
+    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 5e-2."),
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
@@ -254,11 +254,21 @@ static void set_default(struct job_spec *s, const struct field *f)
     }
 }
 
+void spec_source_defaults(struct spec_source *src)
+{
+    *src = (struct spec_source){.eod = -1};
+}
+
 void spec_defaults(struct job_spec *s)
 {
     memset(s, 0, sizeof *s);
     s->text_used = 1; /* offset 0 is the empty string */
     for (const struct field *f = spec_fields; f->path; f++) set_default(s, f);
+    spec_source_defaults(&s->input.source);
+    for (int i = 0; i < SPEC_SOURCES; i++) {
+        spec_source_defaults(&s->data.train[i]);
+        spec_source_defaults(&s->eval.data[i]);
+    }
 }
 
 static const struct field *find(const struct field *table, const char *path)
