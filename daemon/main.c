@@ -65,6 +65,7 @@ static int create(struct seqd *d, struct err *e)
                                 .send = send_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,
+                                .logged = follows_logged,
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;

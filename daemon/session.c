@@ -152,6 +152,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     if (known &&
         logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
         log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
+    if (known && c->o.logged) c->o.logged(c->o.changed_arg, m->job);
     if (known) return; /* acknowledged when it is on disk */
     struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .rank = m->rank};
     ack.offset = m->offset + (int64_t)m->size;

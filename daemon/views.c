@@ -353,7 +353,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
 void route_events(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     if (route_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS, NULL);
     else
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
 }
@@ -361,7 +361,7 @@ void route_events(struct routes *R, struct http_req *r, const struct route_args 
 void route_metrics(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     if (route_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS, NULL);
     else
         job_page(view_of(R, r, a), ASK_METRICS, -1, METRIC_ROWS_MAX, page_steps);
 }
@@ -426,6 +426,12 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
         route_int(r, "offset", 0, 0, INT64_MAX / 2, &v->offset) ||
         route_int(r, "limit", LOG_READ_MAX, 1, LOG_READ_MAX, &v->limit)) {
         free(v);
+        return;
+    }
+    if (route_wants_stream(r)) {
+        const struct follow_log log = {(int)rank, epoch > 0, epoch, epoch > 0 ? v->offset : 0};
+        free(v);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_LOG, &log);
         return;
     }
     v->rank = (int32_t)rank;

@@ -110,8 +110,11 @@ static void add_error(struct error *e, const struct engine_run *r, const struct 
 /* Eight ranks round where one does, because what they pass on and add up is fp32 (keys and values are
  * passed on as they are stored). Only fp32 sums in another order tip a rounding now and then, to the
  * other neighbour, which is as far off on the average. So both errors are drawn from one distribution,
- * and over some ten thousand numbers their rms agrees to within a few percent; 10 % is the bound. A
- * sum over blocks or hops that is kept in bf16 adds P - 1 roundings to the about ten there are. */
+ * and over some ten thousand numbers their rms agrees to within a few percent; 10 % is the bound. (What
+ * attention alone adds is held to it in test_attention_bf16.c, where nothing else is rounded.)
+ *
+ * The loss is a mean of n such errors and may by luck be far smaller than their rms / sqrt(n), by which
+ * another order of sums may move it: the bound is on the larger of the two. */
 static void test_ranks_add_no_error(void)
 {
     static struct seen ref_seen, one_seen, many_seen;
@@ -131,7 +134,7 @@ static void test_ranks_add_no_error(void)
         engine_free(&ref), engine_free(&a), engine_free(&b);
         free(w);
     }
-    const double e1[] = {one.hidden, one.nll, one.grad, one.loss};
+    const double e1[] = {one.hidden, one.nll, one.grad, fmax(one.loss, one.nll / (120.0 * 120))};
     const double e8[] = {many.hidden, many.nll, many.grad, many.loss};
     static const char *const names[] = {"hidden", "nll", "gradient", "loss"};
     printf("  error of 8 ranks over 1:");
