@@ -10,6 +10,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/rank/prepared.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -47,11 +48,15 @@ static int derive_steps(struct run *r, struct err *e)
     struct job_spec *s = r->spec;
     if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
     int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
-    if (s->train.tokens > 0)
+    if (s->train.tokens > 0) {
         s->train.steps = (s->train.tokens + per_step - 1) / per_step;
-    else
-        s->train.steps = (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) /
-                         batch;
+    } else {
+        struct order_options oo = data_order_options(s, SET_TRAIN, 0);
+        struct data_order *order = data_order_open(r->data, &oo, e);
+        if (!order) return -1;
+        s->train.steps = (data_order_samples(order) * s->train.passes + batch - 1) / batch;
+        data_order_close(order);
+    }
     if (s->train.steps < 1) s->train.steps = 1;
     return job_check(s, e);
 }
@@ -76,8 +81,11 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
-    r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
-    if (!r->data) return -1;
+    if (prepared_ensure(r, e)) return -1;
+    const bool first_here = r->args->rank == r->args->first_local;
+    r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
+                        first_here ? DATA_CHECK : DATA_TRUST, e);
+    if (!r->data || data_check_vocab(r->data, r->spec->model.shape.vocab, e)) return -1;
     return derive_steps(r, e);
 }
 
@@ -102,11 +110,17 @@ static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
                              .n_ranks = r->args->n_ranks,
+                             .first_local = r->args->first_local,
+                             .n_local = r->args->n_local,
+                             .transport = (enum transport_id)r->spec->parallel.transport,
+                             .address = r->args->address,
+                             .key = r->args->key,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
-                                                   : HOP_TIMEOUT_MS};
+                                                   : HOP_TIMEOUT_MS,
+                             .silence_ms = r->spec->limits.hop_timeout_s * 1000};
     char blob[BLOB_SIZE];
     int size = 0, rc = -1, n = r->args->n_ranks;
     struct rank_blob *blobs = calloc((size_t)n, sizeof *blobs);
@@ -168,7 +182,7 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
     if (open_head(r, e)) goto out;
     if (o->args.task == TASK_PREPARE) {
-        rc = task_prepare(r, e);
+        rc = open_shape(r, e) || task_prepare(r, e) ? -1 : 0;
         goto out;
     }
     if (!t) {

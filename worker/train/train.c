@@ -12,19 +12,17 @@
 static int source_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
                         struct err *e)
 {
-    const struct train_data *td = arg;
-    return data_batch(td->data, td->options, sh, n, b, e);
+    return data_batch(arg, sh, n, b, e);
 }
 
-static int64_t source_targets(void *arg, int64_t n)
+static int64_t source_targets(void *arg, int64_t n, struct err *e)
 {
-    const struct train_data *td = arg;
-    return data_targets(td->data, td->options, n);
+    return data_targets(arg, n, e);
 }
 
-struct train_source train_source_data(struct train_data *td)
+struct train_source train_source_order(const struct data_order *o)
 {
-    return (struct train_source){source_batch, source_targets, td};
+    return (struct train_source){source_batch, source_targets, (void *)o};
 }
 
 /* ---- init ------------------------------------------------------------------------------------ */
@@ -54,14 +52,45 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     if (model_init(&t->model, &mo, e)) return -1;
     const int64_t n = o->plan->n_params, n_blocks = (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
     t->grad_acc = place(t, o, PLAN_GRAD_ACC, n * 4);
+    float *master = place(t, o, PLAN_MASTER, n * 4);
     t->optim = (struct optim){.spec = o->spec,
                               .be = o->be,
-                              .params = t->model.params,
+                              .params = master ? master : t->model.params,
+                              .rounded = master ? t->model.params : NULL,
                               .m = place(t, o, PLAN_ADAM_M, n * 4),
                               .v = place(t, o, PLAN_ADAM_V, n * 4),
                               .partial = place(t, o, PLAN_SUMSQ, n_blocks * 8),
                               .n_params = n};
     return 0;
+}
+
+void train_random(struct train *t, int64_t seed)
+{
+    const int64_t n = t->plan->n_params;
+    if (!t->optim.rounded) {
+        model_random(&t->model, seed);
+        return;
+    }
+    model_random_part(t->model.be, &t->model.shape, seed, 0, tensor_f32(t->optim.params, 1, n, n));
+    train_round(t);
+}
+
+void train_round(struct train *t)
+{
+    const int64_t n = t->plan->n_params;
+    if (!t->optim.rounded) return;
+    t->model.be->ops->cast(t->model.be,
+                           &(struct cast_args){.dst = model_weight(&t->model, 0, 1, n),
+                                               .src = tensor_f32(t->optim.params, 1, n, n)});
+}
+
+struct ckpt_arrays train_arrays(const struct train *t)
+{
+    return (struct ckpt_arrays){.params = t->model.params,
+                                .dtype = t->model.dtype,
+                                .master = t->optim.rounded ? t->optim.params : NULL,
+                                .m = t->optim.m,
+                                .v = t->optim.v};
 }
 
 const float *train_grad(const struct train *t)
@@ -98,7 +127,11 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     struct model *m = &t->model;
     const int64_t B = t->plan->micro_batches, first = t->step * B;
     const bool bits = t->plan->rank_bits;
-    for (int64_t i = 0; i < B; i++) sum->targets += t->source.targets(t->source.arg, first + i);
+    for (int64_t i = 0; i < B; i++) {
+        int64_t n = t->source.targets(t->source.arg, first + i, e);
+        if (n < 0) return -1;
+        sum->targets += n;
+    }
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
     if (!bits) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < B; i++) {
