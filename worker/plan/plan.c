@@ -32,6 +32,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
+    p->precision = (enum precision_id)s->precision.params;
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
                            ? s->train.global_batch / p->dp
                            : 1;

@@ -66,13 +66,19 @@ enum plan_class {
     PLAN_CLASS_N
 };
 const char *plan_class_name(enum plan_class c);
+/* Bytes of an element of that precision. */
+static inline int64_t precision_size(enum precision_id p)
+{
+    return p == PRECISION_BF16 ? 2 : 4;
+}
 
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
- * width, V vocabulary, L layers; float32 unless said otherwise. */
+ * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,   /* [n_params] */
+    PLAN_PARAMS,   /* [n_params] act */
     PLAN_GRAD,     /* [n_grad]; train and verify */
     PLAN_GRAD_ACC, /* [n_params]; "ranks" with more than one micro-batch */
+    PLAN_MASTER,   /* [n_params] weights that the optimizer updates; training in bf16 */
     PLAN_ADAM_M,   /* [n_params] */
     PLAN_ADAM_V,   /* [n_params] */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
@@ -137,6 +143,7 @@ struct plan {
     enum strategy_id strategy;   /* never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
+    enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
     int64_t n_params;            /* param_count */
