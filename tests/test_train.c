@@ -317,16 +317,12 @@ static void test_resume(void)
 
 struct falsified {
     int purpose, number;
-    struct plan plan; /* rank 1's */
 };
 
 static void falsify(struct train *t, int rank, void *arg)
 {
-    struct falsified *f = arg;
-    if (rank != 1 || t->plan == &f->plan) return;
-    f->plan = *t->plan;
-    ((int64_t *)&f->plan.comm[f->purpose])[f->number]++;
-    t->plan = &f->plan;
+    const struct falsified *f = arg;
+    if (rank == 1 && t->step == 0) ((int64_t *)&t->want[f->purpose])[f->number]++;
 }
 
 /* One byte or message too few on one rank, for any purpose, and every rank says so. */

@@ -89,7 +89,9 @@ static void place_rest(struct base *b, void *params)
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * dtype_size(m->dtype), NULL);
+    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : m->map.end;
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, n_params * act, NULL);
+    m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
@@ -168,10 +170,51 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
+/* Element `offset` of the flat layout in a window that holds its bucket. */
+static int64_t in_window(const struct model *m, int64_t offset)
+{
+    const struct zero *z = &m->plan->shards;
+    const int b = zero_bucket(z, offset);
+    return zero_window_at(z, b) + offset - zero_begin(z, b);
+}
+
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    char *at = (char *)m->params + offset * dtype_size(m->dtype);
-    return tensor_of(m->dtype, at, rows, cols, cols);
+    char *base = m->fetched ? m->fetched : m->params;
+    if (m->fetched) offset = in_window(m, offset);
+    return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
+}
+
+float *model_gradient(const struct model *m, int64_t offset)
+{
+    return m->grad + (m->plan->by_bucket ? in_window(m, offset) : offset);
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static int fetch(struct model *m, int bucket, struct err *e)
+{
+    return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
+}
+
+/* What the head reads: behind the last layer, and until it is done with. */
+static int fetch_head(struct model *m, struct err *e)
+{
+    if (m->shape.tied && fetch(m, 0, e)) return -1;
+    return fetch(m, m->shape.n_layers + 1, e);
+}
+
+/* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
+static void clear(struct model *m, int bucket)
+{
+    const struct zero *z = &m->plan->shards;
+    if (!m->plan->by_bucket) return;
+    m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
+}
+
+static int reduce(struct model *m, int bucket, bool last, struct err *e)
+{
+    return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
 }
 
 struct tensor model_hidden(struct model *m)
@@ -194,12 +237,14 @@ static int64_t valid_rows(const struct shard *sh)
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t T = m->sp.shard.T, C = m->shape.width;
+    if (fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
                                         .x = tensor_f32(m->x, T, C, C),
                                         .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
-        if (layer_forward(m, l, b, e)) return -1;
+        if (fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
+    if (fetch_head(m, e)) return -1;
     m->cache_used = valid_rows(&m->sp.shard);
     m->n_decoded = 0;
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
@@ -224,19 +269,36 @@ static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, floa
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
 static float *embed_grad(struct model *m)
 {
-    return m->grad + (m->plan->rank_bits && m->shape.tied ? m->map.end : m->map.embed);
+    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
+    return apart ? m->grad + m->map.end : model_gradient(m, m->map.embed);
+}
+
+static int head_backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
+                         struct err *e)
+{
+    const int last = m->shape.n_layers + 1;
+    clear(m, last);
+    if (m->shape.tied) clear(m, 0);
+    *nll_sum = head_loss(m, b, scale, true);
+    if (reduce(m, last, true, e)) return -1;
+    return m->shape.tied ? reduce(m, 0, false, e) : 0;
 }
 
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
     if (model_forward(m, b, e)) return -1;
-    *nll_sum = head_loss(m, b, scale, true);
-    for (int l = m->shape.n_layers - 1; l >= 0; l--)
-        if (layer_backward(m, l, b, e)) return -1;
+    if (head_backward(m, b, scale, nll_sum, e)) return -1;
+    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
+        clear(m, l + 1);
+        if (fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
+        if (reduce(m, l + 1, true, e)) return -1;
+    }
     struct embed_leaf a = {b->ids};
+    clear(m, 0);
     tree_sum(m, embed_grad(m), m->shape.vocab * m->shape.width,
              &(struct tree_leaf){embed_leaf, &a});
+    if (reduce(m, 0, true, e)) return -1;
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
