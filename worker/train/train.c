@@ -2,10 +2,13 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "worker/comm/ledger.h"
 #include "worker/train/data.h"
+#include "worker/train/schedule.h"
+#include "worker/train/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
 
@@ -40,7 +43,12 @@ static void *place(struct train *t, const struct train_options *o, enum plan_id 
 
 int train_init(struct train *t, const struct train_options *o, struct err *e)
 {
-    *t = (struct train){.spec = o->spec, .plan = o->plan, .source = o->source, .others_ok = true};
+    *t = (struct train){.spec = o->spec,
+                        .plan = o->plan,
+                        .source = o->source,
+                        .guard = o->guard,
+                        .want = o->plan->comm,
+                        .others_ok = true};
     const struct model_options mo = {.shape = &o->spec->model.shape,
                                      .plan = o->plan,
                                      .arena = o->arena,
@@ -96,7 +104,7 @@ static int fold_sample(struct train *t, bool first, double *nll, struct err *e)
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
-    const int64_t B = t->plan->micro_batches, first = t->step * B;
+    const int64_t B = t->plan->micro_batches, first = stage_sample(t->spec, t->step);
     const bool bits = t->plan->rank_bits;
     for (int64_t i = 0; i < B; i++) sum->targets += t->source.targets(t->source.arg, first + i);
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
@@ -114,21 +122,26 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->comm ? comm_sum_f64(m->comm, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
+#define ASKED ((int64_t)1 << 32) /* in the word of verdicts: more than there are ranks */
+
 /* Every rank compares its own counts with the plan; the sum of verdicts tells all. Counting that
- * sum itself is left to the comparison after it, whose outcome travels with the next step's. */
+ * sum itself is left to the comparison after it, whose outcome travels with the next step's. The same
+ * word carries what a rank asks all the others for. */
 static int compare_ledger(struct train *t, int32_t *ok, struct err *e)
 {
     struct model *m = &t->model;
     *ok = 1;
+    t->asked = t->ask;
     if (!m->comm) return 0;
-    const struct comm_count *got = comm_ledger(m->comm), *want = t->plan->comm;
+    const struct comm_count *got = comm_ledger(m->comm), *want = t->want;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
         if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
-    int64_t n_ok = mine;
+    int64_t n_ok = (t->ask ? ASKED : 0) + mine;
     if (comm_sum_i64(m->comm, PURPOSE_CONTROL, &n_ok, 1, m->bounce, e)) return -1;
     got = comm_ledger(m->comm);
-    t->others_ok = n_ok == t->plan->n_ranks &&
+    t->asked = n_ok >= ASKED;
+    t->others_ok = n_ok % ASKED == t->plan->n_ranks &&
                    ledger_equal(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
     *ok = t->others_ok;
     return 0;
@@ -150,9 +163,21 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
         out->comm_wait_us = comm_wait_us(m->comm);
         memcpy(out->comm, comm_ledger(m->comm), sizeof out->comm);
     }
-    memcpy(out->planned, t->plan->comm, sizeof out->planned);
+    memcpy(out->planned, t->want, sizeof out->planned);
     out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
+}
+
+static enum guard_verdict judge(struct train *t, const struct rank_step *out)
+{
+    if (t->guard) return guard_judge(t->guard, t->step, out->loss, out->grad_norm);
+    return isfinite(out->loss) && isfinite(out->grad_norm) ? GUARD_ACCEPT : GUARD_FAIL;
+}
+
+/* Updates of the weights so far, which Adam's moments have seen. */
+static int64_t updates(const struct train *t)
+{
+    return t->step - (t->guard ? t->guard->state.skipped : 0);
 }
 
 /* The same steps give the same bits: another attempt would end here too. */
@@ -164,9 +189,16 @@ static int not_finite(const struct train *t, const struct rank_step *out, struct
                          "are damaged",
                          fabs(out->loss), fabs(out->grad_norm),
                          spec_text(t->spec, t->spec->model.path));
+    char again[64] = "";
+    if (t->guard && t->guard->state.rollbacks)
+        snprintf(again, sizeof again, " after %lld rollbacks",
+                 (long long)t->guard->state.rollbacks);
+    if (t->guard && t->guard->state.streak)
+        snprintf(again, sizeof again, " after %lld skipped steps",
+                 (long long)t->guard->state.streak);
     return err_field(e, ERR_INVALID, "optim.lr",
-                     "step %lld: loss %g, gradient norm %g: lower optim.lr %g or warm up longer",
-                     (long long)t->step + 1, fabs(out->loss), fabs(out->grad_norm),
+                     "step %lld%s: loss %g, gradient norm %g: lower optim.lr %g or warm up longer",
+                     (long long)t->step + 1, again, fabs(out->loss), fabs(out->grad_norm),
                      t->spec->optim.lr);
 }
 
@@ -177,7 +209,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     const int64_t start_us = now_us();
     struct comm *comm = t->model.comm;
     if (!out) out = &local;
-    *out = (struct rank_step){.lr = optim_lr(t->spec, t->step)};
+    *out = (struct rank_step){.lr = schedule_lr(t->spec, t->step)};
     if (comm) {
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
@@ -187,8 +219,10 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     out->grad_norm = optim_norm(&t->optim, train_grad(t));
-    if (!isfinite(out->loss) || !isfinite(out->grad_norm)) return not_finite(t, out, e);
-    optim_step(&t->optim, train_grad(t), out->grad_norm, out->lr, t->step + 1);
+    t->verdict = judge(t, out);
+    if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
+    if (t->verdict == GUARD_ACCEPT)
+        optim_step(&t->optim, train_grad(t), out->grad_norm, out->lr, updates(t) + 1);
     if (compare_ledger(t, &out->ledger_ok, e)) return -1;
     t->step++;
     report(t, start_us, out);

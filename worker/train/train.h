@@ -4,6 +4,7 @@
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
  *   sum      gradients over ranks: once per step, or under determinism "ranks" once per sample
+ *   judge    guard: does this step change the weights (worker/train/guard.h)
  *   update   norm, clip, AdamW on every rank alike (the same bits everywhere)
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
  * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it. */
@@ -12,6 +13,7 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
+#include "worker/train/guard.h"
 #include "worker/train/optim.h"
 
 /* Where samples come from. Both must be pure in n, so that any rank can ask for any sample. */
@@ -38,7 +40,8 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    int mutant;                      /* tests only: enum sp_mutant */
+    struct guard *guard; /* borrowed; NULL: a loss that is no number ends the run */
+    int mutant;          /* tests only: enum sp_mutant */
 };
 
 struct train {
@@ -49,6 +52,10 @@ struct train {
     struct train_source source;
     float *grad_acc; /* NULL: model.grad is the step's gradient */
     int64_t step;    /* optimizer steps done: set it on resume */
+    struct guard *guard;
+    enum guard_verdict verdict;    /* of the last step */
+    const struct comm_count *want; /* [PURPOSE_N] of a step: the plan's, or a shorter stage's */
+    bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` says so */
     bool others_ok;  /* did every rank's counts hold in the steps before */
 };
 
@@ -57,7 +64,8 @@ struct train {
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
- * fails: comm's errors; ERR_INTERNAL when the loss or the norm is not finite, naming the step. */
+ * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the caller
+ * goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* The gradient that the last step used, [n_params]: tests and verify. */
