@@ -279,6 +279,33 @@ static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_sou
     return w;
 }
 
+/* n sources into *out (arena). */
+static int sources_pack(const struct job_spec *s, const struct spec_source *source, int32_t n,
+                        struct arena *a, size_t *n_out, Seqd__Source ***out)
+{
+    assert(n >= 0 && n <= SPEC_SOURCES);
+    *n_out = (size_t)n;
+    if (!(*out = pointers_new(a, *n_out))) return -1;
+    for (int32_t i = 0; i < n; i++)
+        if (!((*out)[i] = source_pack(s, &source[i], a))) return -1;
+    return 0;
+}
+
+static int stages_pack(const struct job_spec *s, struct arena *a, Seqd__Spec *w)
+{
+    assert(s->n_stages >= 0 && s->n_stages <= SPEC_STAGES);
+    w->n_stages = (size_t)s->n_stages;
+    if (!(w->stages = pointers_new(a, w->n_stages))) return -1;
+    for (size_t i = 0; i < w->n_stages; i++) {
+        Seqd__Stage *stage = message_new(a, &seqd__stage__descriptor);
+        if (!stage ||
+            fields_pack(stage_fields, s, &s->stages[i], a, &stage->n_fields, &stage->fields) < 0)
+            return -1;
+        w->stages[i] = stage;
+    }
+    return 0;
+}
+
 static Seqd__Label *label_pack(const struct job_spec *s, const struct spec_label *l,
                                struct arena *a)
 {
@@ -292,22 +319,43 @@ static Seqd__Label *label_pack(const struct job_spec *s, const struct spec_label
 static Seqd__Spec *spec_pack(const struct job_spec *s, struct arena *a)
 {
     assert(s->n_labels >= 0 && s->n_labels <= SPEC_LABELS);
-    assert(s->data.n_train >= 0 && s->data.n_train <= SPEC_SOURCES);
     Seqd__Spec *w = message_new(a, &seqd__spec__descriptor);
     if (!w || fields_pack(spec_fields, s, s, a, &w->n_fields, &w->fields) < 0) return NULL;
     w->n_labels = (size_t)s->n_labels;
-    w->n_train = (size_t)s->data.n_train;
     w->labels = pointers_new(a, w->n_labels);
-    w->train = pointers_new(a, w->n_train);
     w->input = source_pack(s, &s->input.source, a);
     w->shape = shape_pack(&s->model.shape, a);
     w->has_config = s->model.has_config;
-    if (!w->labels || !w->train || !w->input || !w->shape) return NULL;
+    if (!w->labels || !w->input || !w->shape) return NULL;
     for (size_t i = 0; i < w->n_labels; i++)
         if (!(w->labels[i] = label_pack(s, &s->labels[i], a))) return NULL;
-    for (size_t i = 0; i < w->n_train; i++)
-        if (!(w->train[i] = source_pack(s, &s->data.train[i], a))) return NULL;
+    if (sources_pack(s, s->data.train, s->data.n_train, a, &w->n_train, &w->train) < 0 ||
+        sources_pack(s, s->eval.data, s->eval.n_data, a, &w->n_eval, &w->eval) < 0 ||
+        stages_pack(s, a, w) < 0)
+        return NULL;
     return w;
+}
+
+static int sources_unpack(const char *field, size_t n, Seqd__Source **in, struct job_spec *s,
+                          struct spec_source *out, int32_t *n_out, struct err *e)
+{
+    if (range_check((int64_t)n, 0, SPEC_SOURCES, field, e) < 0) return -1;
+    *n_out = (int32_t)n;
+    for (size_t i = 0; i < n; i++)
+        if (fields_unpack(source_fields, in[i]->n_fields, in[i]->fields, s, &out[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+static int stages_unpack(const Seqd__Spec *w, struct job_spec *s, struct err *e)
+{
+    if (range_check((int64_t)w->n_stages, 0, SPEC_STAGES, "stages", e) < 0) return -1;
+    s->n_stages = (int32_t)w->n_stages;
+    for (size_t i = 0; i < w->n_stages; i++)
+        if (fields_unpack(stage_fields, w->stages[i]->n_fields, w->stages[i]->fields, s,
+                          &s->stages[i], e) < 0)
+            return -1;
+    return 0;
 }
 
 static int labels_unpack(const Seqd__Spec *w, struct job_spec *s, struct err *e)
@@ -333,12 +381,11 @@ static int spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_sp
     s->text_used = 1;
     if (fields_unpack(spec_fields, w->n_fields, w->fields, s, s, e) < 0) return -1;
     if (labels_unpack(w, s, e) < 0) return -1;
-    if (range_check((int64_t)w->n_train, 0, SPEC_SOURCES, "data.train", e) < 0) return -1;
-    s->data.n_train = (int32_t)w->n_train;
-    for (size_t i = 0; i < w->n_train; i++)
-        if (fields_unpack(source_fields, w->train[i]->n_fields, w->train[i]->fields, s,
-                          &s->data.train[i], e) < 0)
-            return -1;
+    if (sources_unpack("data.train", w->n_train, w->train, s, s->data.train, &s->data.n_train, e) <
+            0 ||
+        sources_unpack("eval.data", w->n_eval, w->eval, s, s->eval.data, &s->eval.n_data, e) < 0 ||
+        stages_unpack(w, s, e) < 0)
+        return -1;
     if (w->input && fields_unpack(source_fields, w->input->n_fields, w->input->fields, s,
                                   &s->input.source, e) < 0)
         return -1;

@@ -149,6 +149,26 @@ static int unknown(struct reader *r, const char *path)
     return err_field(r->e, ERR_INVALID, path, "unknown field %s", path);
 }
 
+static int32_t format_by_suffix(const char *file)
+{
+    static const struct {
+        const char *suffix;
+        int32_t format;
+    } known[] = {
+        {".jsonl", DATA_JSONL}, {".npy", DATA_NPY}, {".idx", DATA_MEGATRON}, {".bin", DATA_LLMC}};
+    const char *dot = strrchr(file, '.');
+    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
+        if (!strcmp(dot, known[i].suffix)) return known[i].format;
+    return DATA_TEXT;
+}
+
+/* Members of an element of an array, by the table of its fields. */
+static const struct field *element_field(const struct field *table, const char *key)
+{
+    while (table->path && strcmp(table->path, key)) table++;
+    return table->path ? table : NULL;
+}
+
 static int read_source(struct reader *r, const char *prefix, const json_t *v,
                        struct spec_source *src)
 {
@@ -156,41 +176,94 @@ static int read_source(struct reader *r, const char *prefix, const json_t *v,
     const char *key;
     json_t *member;
     bool has_format = json_object_get(v, "format") != NULL;
+    spec_source_defaults(src);
     json_object_foreach((json_t *)v, key, member)
     {
         char path[PATH_SIZE];
         snprintf(path, sizeof path, "%s.%s", prefix, key);
-        const struct field *f = source_fields;
-        while (f->path && strcmp(f->path, key)) f++;
-        if (!f->path) {
+        const struct field *f = element_field(source_fields, key);
+        if (!f) {
             /* input.prompt lives beside the source but is a field of its own */
             if (!strcmp(path, "input.prompt")) continue;
             return unknown(r, path);
         }
         if (set_field(r, f, src, path, member)) return -1;
     }
-    const char *file = spec_text(r->s, src->path);
-    size_t n = strlen(file);
-    if (!has_format)
-        src->format = n > 6 && !strcmp(file + n - 6, ".jsonl") ? DATA_JSONL : DATA_TEXT;
+    if (!has_format) src->format = format_by_suffix(spec_text(r->s, src->path));
     if (!src->text_key && spec_intern(r->s, "text", 4, &src->text_key))
         return err_field(r->e, ERR_TOO_LARGE, prefix,
                          "the strings of a spec exceed %d bytes together", SPEC_TEXT_SIZE);
     return 0;
 }
 
-static int read_train_data(struct reader *r, const json_t *v)
+static int read_sources(struct reader *r, const char *field, const json_t *v,
+                        struct spec_source *out, int32_t *n)
 {
-    if (!json_is_array(v)) return wrong_type(r, "data.train", "an array of sources", v);
+    if (!json_is_array(v)) return wrong_type(r, field, "an array of sources", v);
     if (json_array_size(v) > SPEC_SOURCES)
-        return err_field(r->e, ERR_INVALID, "data.train", "data.train has %zu sources, at most %d",
+        return err_field(r->e, ERR_INVALID, field, "%s has %zu sources, at most %d", field,
                          json_array_size(v), SPEC_SOURCES);
     for (size_t i = 0; i < json_array_size(v); i++) {
         char path[PATH_SIZE];
-        snprintf(path, sizeof path, "data.train.%zu", i);
-        if (read_source(r, path, json_array_get(v, i), &r->s->data.train[i])) return -1;
-        r->s->data.n_train = (int32_t)i + 1;
+        snprintf(path, sizeof path, "%s.%zu", field, i);
+        if (read_source(r, path, json_array_get(v, i), &out[i])) return -1;
+        *n = (int32_t)i + 1;
     }
+    return 0;
+}
+
+static int read_train_data(struct reader *r, const json_t *v)
+{
+    return read_sources(r, "data.train", v, r->s->data.train, &r->s->data.n_train);
+}
+
+static int read_eval_data(struct reader *r, const json_t *v)
+{
+    return read_sources(r, "eval.data", v, r->s->eval.data, &r->s->eval.n_data);
+}
+
+static int read_stage(struct reader *r, const char *prefix, const json_t *v, struct spec_stage *out)
+{
+    const char *key;
+    json_t *member;
+    if (!json_is_object(v)) return wrong_type(r, prefix, "an object with from_step", v);
+    json_object_foreach((json_t *)v, key, member)
+    {
+        char path[2 * PATH_SIZE];
+        snprintf(path, sizeof path, "%.32s.%.64s", prefix, key);
+        const struct field *f = element_field(stage_fields, key);
+        if (!f) return unknown(r, path);
+        if (set_field(r, f, out, path, member)) return -1;
+    }
+    return 0;
+}
+
+static int read_stages(struct reader *r, const json_t *v)
+{
+    if (!json_is_array(v)) return wrong_type(r, "stages", "an array of stages", v);
+    if (json_array_size(v) > SPEC_STAGES)
+        return err_field(r->e, ERR_INVALID, "stages", "stages: %zu given, at most %d",
+                         json_array_size(v), SPEC_STAGES);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char path[PATH_SIZE];
+        snprintf(path, sizeof path, "stages.%zu", i);
+        if (read_stage(r, path, json_array_get(v, i), &r->s->stages[i])) return -1;
+        r->s->n_stages = (int32_t)i + 1;
+    }
+    return 0;
+}
+
+/* One string, or an array of at most SPEC_STOPS. */
+static int read_stop(struct reader *r, const json_t *v)
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (n > SPEC_STOPS)
+        return err_field(r->e, ERR_INVALID, "sampling.stop",
+                         "sampling.stop has %zu strings, at most %d", n, SPEC_STOPS);
+    for (size_t i = 0; i < n; i++)
+        if (intern(r, "sampling.stop", json_is_array(v) ? json_array_get(v, i) : v,
+                   &r->s->sampling.stop[i]))
+            return -1;
     return 0;
 }
 
@@ -280,7 +353,7 @@ static int read_input(struct reader *r, const json_t *v)
 }
 
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
-#define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE)
+#define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
 /* Everything that is not one scalar in one place. */
 static const struct special {
@@ -290,6 +363,9 @@ static const struct special {
 } specials[] = {
     {"labels", read_labels, ~0u},
     {"data.train", read_train_data, TRAINING},
+    {"eval.data", read_eval_data, TRAINING},
+    {"stages", read_stages, TRAINING},
+    {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
     {"checkpoint.resume", read_resume, TRAINING},
@@ -359,7 +435,7 @@ static int read_kind(struct reader *r, const json_t *root)
     const struct field *f = spec_field("kind");
     if (!kind)
         return err_field(r->e, ERR_INVALID, "kind",
-                         "kind is missing: one of train, score, generate, verify");
+                         "kind is missing: one of train, score, generate, verify, embed");
     return word_index(r, "kind", f->words, kind, &r->s->kind);
 }
 
@@ -496,10 +572,32 @@ static json_t *value_of(const struct job_spec *s, const struct field *f, const v
 static json_t *source_value(const struct job_spec *s, const struct spec_source *src)
 {
     json_t *o = json_object();
-    for (const struct field *f = source_fields; f->path; f++)
-        if (strcmp(f->path, "text_key") || src->format == DATA_JSONL)
-            json_object_set_new(o, f->path, value_of(s, f, src));
+    for (const struct field *f = source_fields; f->path; f++) {
+        if (!(f->kinds & 1u << s->kind)) continue;
+        if (!strcmp(f->path, "text_key") && src->format != DATA_JSONL) continue;
+        if (!strcmp(f->path, "eod") && src->eod < 0) continue;
+        json_object_set_new(o, f->path, value_of(s, f, src));
+    }
     return o;
+}
+
+static json_t *sources_value(const struct job_spec *s, const struct spec_source *src, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) json_array_append_new(list, source_value(s, &src[i]));
+    return list;
+}
+
+static json_t *stages_value(const struct job_spec *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < s->n_stages; i++) {
+        json_t *o = json_object();
+        for (const struct field *f = stage_fields; f->path; f++)
+            json_object_set_new(o, f->path, value_of(s, f, &s->stages[i]));
+        json_array_append_new(list, o);
+    }
+    return list;
 }
 
 /* Fields that would not read back, or that say what another field already said. */
@@ -526,10 +624,9 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
         put(root, "checkpoint.resume", json_string(spec_text(s, s->checkpoint.resume_path)));
     for (const struct field *c = spec_constants; c->path; c++)
         if (c->kinds & 1u << s->kind) put(root, c->path, json_string(c->words[0]));
-    if (s->data.n_train) put(root, "data.train", json_array());
-    for (int i = 0; i < s->data.n_train; i++)
-        json_array_append_new(json_object_get(json_object_get(root, "data"), "train"),
-                              source_value(s, &s->data.train[i]));
+    if (s->data.n_train) put(root, "data.train", sources_value(s, s->data.train, s->data.n_train));
+    if (s->eval.n_data) put(root, "eval.data", sources_value(s, s->eval.data, s->eval.n_data));
+    if (s->n_stages) put(root, "stages", stages_value(s));
     if (*spec_text(s, s->input.source.path)) {
         json_t *src = source_value(s, &s->input.source);
         json_t *input = json_object_get(root, "input");

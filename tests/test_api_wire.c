@@ -81,6 +81,11 @@ static struct job_spec *spec_fill(void)
     s->data.n_train = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)
         fields_fill(s, source_fields, (char *)&s->data.train[i], 2 + i);
+    s->eval.n_data = 2;
+    for (int i = 0; i < 2; i++) fields_fill(s, source_fields, (char *)&s->eval.data[i], 50 + i);
+    s->n_stages = SPEC_STAGES;
+    for (int i = 0; i < SPEC_STAGES; i++)
+        fields_fill(s, stage_fields, (char *)&s->stages[i], 60 + i);
     fields_fill(s, source_fields, (char *)&s->input.source, 99);
     s->n_labels = 3;
     for (int i = 0; i < s->n_labels; i++) {
@@ -95,7 +100,14 @@ static struct job_spec *spec_fill(void)
 static void spec_compare(const struct job_spec *a, const struct job_spec *b)
 {
     fields_compare(a, (const char *)a, b, (const char *)b, spec_fields);
-    CHECK(a->data.n_train == b->data.n_train);
+    CHECK(a->data.n_train == b->data.n_train && a->eval.n_data == b->eval.n_data);
+    CHECK(a->n_stages == b->n_stages);
+    for (int i = 0; i < a->eval.n_data; i++)
+        fields_compare(a, (const char *)&a->eval.data[i], b, (const char *)&b->eval.data[i],
+                       source_fields);
+    for (int i = 0; i < a->n_stages; i++)
+        fields_compare(a, (const char *)&a->stages[i], b, (const char *)&b->stages[i],
+                       stage_fields);
     for (int i = 0; i < a->data.n_train; i++)
         fields_compare(a, (const char *)&a->data.train[i], b, (const char *)&b->data.train[i],
                        source_fields);

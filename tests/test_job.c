@@ -130,7 +130,7 @@ static void break_one(struct job_spec *s, int i)
     case 4: s->data.n_train = 0; break;
     case 5: s->train.steps = 0; break;
     case 6: s->train.tokens = 5, s->train.passes = 1; break;
-    case 7: s->parallel.sp = 2, s->resources.ranks = 4; break;
+    case 7: s->parallel.sp = 2, s->resources.ranks = 3; break;
     case 8: s->parallel.sp = 2, s->parallel.strategy = STRATEGY_LOCAL; break;
     case 9:
         s->parallel.sp = 2, s->determinism = DET_RANKS, s->parallel.layout = LAYOUT_ZIGZAG;
@@ -153,6 +153,7 @@ static void break_one(struct job_spec *s, int i)
     case 25:
         s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
         break;
+    case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
     }
 }
 
@@ -185,6 +186,7 @@ static void test_rules(void)
         "checkpoint.resume",
         "model.config.vocab_size",
         "model.config.head_dim",
+        "train.global_batch",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {

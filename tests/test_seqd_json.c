@@ -79,7 +79,7 @@ static const char *const refused[][3] = {
      "train.global_batch_tokens", "give one"},
     {"{" BASE ",\"train\":{\"steps\":5},\"parallel\":{\"strategy\":\"ulysses\"}}",
      "parallel.strategy", "auto, local, rsa"},
-    {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"bf16\"}}", "precision.params",
+    {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"fp16\"}}", "precision.params",
      "fp32"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9]}}", "optim.betas",
      "must have two"},
@@ -190,6 +190,12 @@ static bool same_text(spec_ref a, spec_ref b)
     return !strcmp(spec_text(&s, a), spec_text(&again, b));
 }
 
+static void check_source(const struct spec_source *a, const struct spec_source *b)
+{
+    CHECK(same_text(a->path, b->path) && same_text(a->text_key, b->text_key));
+    CHECK(a->format == b->format && a->weight == b->weight && a->eod == b->eod);
+}
+
 static void check_same(void)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
@@ -204,10 +210,11 @@ static void check_same(void)
     for (int i = 0; i < s.n_labels; i++)
         CHECK(same_text(s.labels[i].key, again.labels[i].key) &&
               same_text(s.labels[i].value, again.labels[i].value));
-    for (int i = 0; i < s.data.n_train; i++)
-        CHECK(same_text(s.data.train[i].path, again.data.train[i].path) &&
-              s.data.train[i].format == again.data.train[i].format);
-    CHECK(same_text(s.input.source.path, again.input.source.path));
+    CHECK(s.eval.n_data == again.eval.n_data && s.n_stages == again.n_stages);
+    for (int i = 0; i < s.data.n_train; i++) check_source(&s.data.train[i], &again.data.train[i]);
+    for (int i = 0; i < s.eval.n_data; i++) check_source(&s.eval.data[i], &again.eval.data[i]);
+    CHECK(!memcmp(s.stages, again.stages, sizeof s.stages));
+    check_source(&s.input.source, &again.input.source);
 }
 
 static void round_trip(enum json_form form)
@@ -226,6 +233,20 @@ static void round_trip(enum json_form form)
 static void test_round_trip(void)
 {
     static const char *const texts[] = {
+        "{\"kind\":\"train\"," CONFIG
+        ",\"data\":{\"seq_len\":64,\"packing\":\"best_fit\",\"train\":["
+        "{\"path\":\"a.jsonl\",\"weight\":0.7,\"text_key\":\"t\"},{\"path\":\"b.bin\",\"weight\":0."
+        "3,\"eod\":7},"
+        "{\"path\":\"c.npy\"},{\"path\":\"d.idx\"},{\"path\":\"e.bin\",\"format\":\"nanogpt\"}]},"
+        "\"eval\":{\"data\":[{\"path\":\"v.jsonl\"}],\"every_steps\":5},"
+        "\"stages\":[{\"from_step\":3,\"seq_len\":128},{\"from_step\":6,\"lr\":0.001,\"rope_"
+        "theta\":5e5}],"
+        "\"schedule\":{\"type\":\"wsd\"},\"precision\":{\"params\":\"bf16\"},\"train\":{\"steps\":"
+        "9,"
+        "\"global_batch\":4},\"parallel\":{\"sp\":2,\"dp\":2,\"zero\":3}}",
+        "{\"kind\":\"generate\"," CONFIG
+        ",\"input\":{\"prompt\":\"a\"},\"sampling\":{\"stop\":[\"x\",\"yz\"],"
+        "\"top_p\":0.9,\"logprobs\":3}}",
         "{" BASE
         ",\"train\":{\"passes\":5},\"name\":\"a \\\"b\\\" \\u00e9\\n\",\"labels\":{\"k\":\"\"},"
         "\"checkpoint\":{\"resume\":\"none\"},\"resources\":{\"ranks\":3}}",

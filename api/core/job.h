@@ -291,6 +291,7 @@ extern const struct field stage_fields[];  /* of one stage */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
+void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
 const struct field *spec_field(const char *path); /* NULL: unknown */
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL. */
 const char *spec_suggest(const char *path);

@@ -254,11 +254,21 @@ static void set_default(struct job_spec *s, const struct field *f)
     }
 }
 
+void spec_source_defaults(struct spec_source *src)
+{
+    *src = (struct spec_source){.eod = -1};
+}
+
 void spec_defaults(struct job_spec *s)
 {
     memset(s, 0, sizeof *s);
     s->text_used = 1; /* offset 0 is the empty string */
     for (const struct field *f = spec_fields; f->path; f++) set_default(s, f);
+    spec_source_defaults(&s->input.source);
+    for (int i = 0; i < SPEC_SOURCES; i++) {
+        spec_source_defaults(&s->data.train[i]);
+        spec_source_defaults(&s->eval.data[i]);
+    }
 }
 
 static const struct field *find(const struct field *table, const char *path)
