@@ -14,9 +14,12 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
+/* The longest of the run: memory is placed once. */
 static int64_t sequence_length(const struct job_spec *s)
 {
     int64_t n = s->data.seq_len;
+    for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
+        if (s->stages[i].seq_len > n) n = s->stages[i].seq_len;
     if (s->kind == JOB_GENERATE && n <= 0)
         n = (int64_t)strnlen(s->text + s->input.prompt, SPEC_TEXT_SIZE - s->input.prompt);
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > 0 && (n <= 0 || n > s->verify.max_tokens))
@@ -124,6 +127,24 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const double linear = 2 * S * (m->n_layers * layer + head);
     const double attention = 2 * S * S * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches;
+}
+
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e)
+{
+    struct shard sh;
+    if (S > p->S)
+        return err_field(e, ERR_TOO_LARGE, "data.seq_len",
+                         "sequences of %lld tokens in a plan for %lld", (long long)S,
+                         (long long)p->S);
+    if (shard_init(&sh, S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
+    *out = *p;
+    out->S = S;
+    out->T = sh.T;
+    out->micro_batches = micro_batches;
+    count_comm(&spec->model.shape, out);
+    out->flops = count_flops(&spec->model.shape, out);
+    return 0;
 }
 
 static void explain(const struct job_spec *s, struct plan *p)

@@ -163,6 +163,17 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
 
+/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of a
+ * step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e);
+
+/* What one rank moves in a held-out evaluation inside a training: its ring takes n_windows windows of
+ * S tokens forward and sums what it found over its ranks; then all ranks sum over rings, and agree
+ * that these counts hold. */
+int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t n_windows,
+                   struct comm_count out[PURPOSE_N], struct err *e);
+
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);
 
