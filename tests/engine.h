@@ -151,7 +151,7 @@ static inline struct be *engine_be(const struct plan *p, void *arena, const char
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    int P;
+    int P, dp; /* ranks of a ring; rings, 0: one */
     int64_t steps, first_step;
     const char *isa;
     const float *initial; /* NULL: model_random */
@@ -223,7 +223,7 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
                                     .be = be,
                                     .comm = comm,
                                     .rank = rank,
-                                    .n_ranks = r->P,
+                                    .n_ranks = r->plan.n_ranks,
                                     .source = r->source,
                                     .guard = r->guard ? &r->guard[rank] : NULL};
     if (!t || train_init(t, &o, &e)) goto out;
@@ -248,16 +248,17 @@ static inline void engine_go(struct engine_run *r, struct job_spec *spec)
     struct err e = {0};
     struct ranks g;
     spec->parallel.sp = r->P;
+    spec->parallel.dp = r->dp ? r->dp : 1;
     r->spec = spec;
     if (plan_make(spec, r->memory_limit, &r->plan, &e)) {
         CHECK_MSG(0, "plan: %s", e.text);
         return;
     }
-    if (r->P == 1) {
+    if (r->plan.n_ranks == 1) {
         engine_body(NULL, 0, r);
         return;
     }
-    ranks_open(&g, r->P, r->plan.segment_size,
+    ranks_open(&g, r->plan.n_ranks, r->plan.segment_size,
                &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7});
     ranks_run(&g, engine_body, r);
     ranks_check(&g);

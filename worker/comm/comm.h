@@ -79,8 +79,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
 /* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank
- * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. A model has one
- * ring per view and sums gradients over c. */
+ * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. All ranks: c
+ * itself. A model has one ring per view and sums gradients over c. Allocates; NULL: out of memory. */
 struct comm *comm_group(struct comm *c, int first, int n);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of

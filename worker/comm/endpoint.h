@@ -13,6 +13,9 @@ struct comm {
     int64_t segment_size;
     struct comm_where where;
     struct ledger ledger;
+    struct comm *base;  /* a view's endpoint; NULL for an endpoint itself. Place and ledger are there */
+    struct comm *views; /* of an endpoint: what comm_group made, freed with it; a view: the next one */
+    int first;          /* a view's rank 0 in base */
 };
 
 extern const struct comm_ops comm_shm; /* shm.c */

@@ -76,7 +76,7 @@ static void place_ring(struct base *b)
     r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
     r->dkv[0] = take_rows(b, PLAN_RING_DKV0, T, KV);
     r->dkv[1] = take_rows(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_rows(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 1));
+    r->part = take_rows(b, PLAN_RING_PART, m->plan->sp, s->n_heads * (s->head_dim + 1));
     r->m = take_rows(b, PLAN_RING_M, s->n_heads, T);
     r->delta = take_rows(b, PLAN_RING_DELTA, s->n_heads, T);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
@@ -116,21 +116,35 @@ static int check_options(const struct model_options *o, struct err *e)
     return 0;
 }
 
+/* Rank w of the job is rank w % sp of ring w / sp. */
+static int open_ring(struct model *m, const struct model_options *o, struct err *e)
+{
+    const struct plan *p = o->plan;
+    m->ring = o->rank / p->sp;
+    m->rank = o->rank % p->sp;
+    if (p->sp > 1) {
+        m->comm = comm_group(o->comm, m->ring * p->sp, p->sp);
+        if (!m->comm) return err_set(e, ERR_IO, "no memory for a view of ring %d", m->ring);
+    }
+    m->world = plan_sum_ranks(p) == p->n_ranks ? o->comm : m->comm;
+    return 0;
+}
+
 int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be, .comm = o->comm};
+    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    if (open_ring(m, o, e)) return -1;
     param_map(s, &m->map);
     m->sp.ops = sp_find(o->plan->strategy);
     if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
-    m->sp.comm = o->comm;
+    m->sp.comm = m->comm;
     m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
                                          (float)(1 / sqrt((double)s->head_dim))};
     m->sp.rank_bits = o->plan->rank_bits;
     m->sp.mutant = o->mutant;
-    m->rank = o->rank;
     if (model_set_seq(m, o->plan->S, e)) return -1;
     struct base b = {m, o->arena, o->segment};
     place_activations(&b);
@@ -148,7 +162,7 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
                        (long long)S, (long long)p->S);
     m->cache_used = m->n_decoded = 0;
-    return shard_init(&m->sp.shard, S, p->n_ranks, m->rank, p->layout, p->rank_bits, e);
+    return shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e);
 }
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
@@ -226,8 +240,8 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 int model_reduce_grad(struct model *m, struct err *e)
 {
     const struct plan *p = m->plan;
-    if (m->comm) *comm_where(m->comm) = (struct comm_where){comm_where(m->comm)->step, -1, -1};
-    if (p->n_ranks > 1 && comm_sum_f32(m->comm, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
+    if (m->world) *comm_where(m->world) = (struct comm_where){comm_where(m->world)->step, -1, -1};
+    if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
     if (p->rank_bits && m->shape.tied)
         m->be->ops->add(m->be, &(struct add_args){.y = m->grad + m->map.embed,

@@ -28,8 +28,8 @@ struct model_options {
     const struct plan *plan;         /* borrowed for the model's life */
     void *arena, *segment;           /* bases of plan->arena_size, plan->segment_size bytes */
     struct be *be;                   /* borrowed */
-    struct comm *comm;               /* borrowed; NULL for one rank */
-    int rank, n_ranks;               /* must be the plan's n_ranks */
+    struct comm *comm;               /* borrowed: all ranks of the job; NULL for one rank */
+    int rank, n_ranks;               /* in it; must be the plan's n_ranks */
     float *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
     int mutant;    /* tests only: enum sp_mutant */
 };
@@ -39,9 +39,11 @@ struct model {
     struct param_map map;
     const struct plan *plan;
     struct be *be;
-    struct comm *comm;
-    struct sp sp; /* sp.shard says which rows these are */
-    int rank;
+    struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
+    struct comm *world; /* whose gradients and losses are summed: the job's ranks in a training,
+                         * otherwise the ring's; NULL: one rank */
+    struct sp sp;       /* sp.shard says which rows these are */
+    int rank, ring;     /* the rank's number in its ring; the ring's number */
     /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
     float *params, *grad, *tree;
     int64_t tree_stride; /* floats */
@@ -95,7 +97,7 @@ double model_nll(struct model *m, const struct batch *b);
  * replace it. Not reduced over ranks. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
-/* m->grad summed over ranks (purpose GRAD), and the tied embedding's two parts joined. */
+/* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
 int model_reduce_grad(struct model *m, struct err *e);
 
 /* ---- generate -------------------------------------------------------------------------------- */

@@ -7,14 +7,14 @@ int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int64_t S,
                    struct comm_count out[PURPOSE_N], struct err *e)
 {
     const struct model_shape *m = &spec->model.shape;
-    const int P = p->n_ranks;
+    const int P = p->sp, W = p->n_ranks;
     struct shard sh;
     memset(out, 0, PURPOSE_N * sizeof *out);
     if (shard_init(&sh, S, P, 0, p->layout, p->rank_bits, e)) return -1;
     volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(P, sh.T, m->n_kv_heads, m->head_dim),
                n_windows * m->n_layers);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), n_windows);
-    volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), 1);
-    volume_add(&out[PURPOSE_CONTROL], volume_sum_small(P, 1), 1);
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), W > P);
+    volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 1), 1);
     return 0;
 }

@@ -92,7 +92,7 @@ static void put_parameters(struct placer *b, bool reference)
     while ((1 << levels) < b->sh.n_sums) levels++;
     p->n_params = param_count(m);
     const int64_t own_embed = p->rank_bits && m->tied ? times(b, m->vocab, m->width) : 0;
-    p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * p->n_ranks) : 0;
+    p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p)) : 0;
     p->tree_size = trains(p) && levels ? largest_gradient(b) : 0;
     const int64_t flat = times(b, p->n_params, 4);
     const bool trained = p->kind == JOB_TRAIN,
@@ -165,15 +165,16 @@ static void put_ring(struct placer *b)
     const struct model_shape *m = b->m;
     const int64_t kv = floats(b, p->T, 2 * m->n_kv_heads * m->head_dim);
     const int64_t ml = floats(b, m->n_heads, p->T);
-    const bool ring = p->n_ranks > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
-    const int64_t part = volume_decode_size(p->n_ranks, m->n_heads, m->head_dim);
+    const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
+    const bool ring = p->sp > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
+    const int64_t part = volume_decode_size(p->sp, m->n_heads, m->head_dim);
     const struct want all[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
         {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, kv, ring && back, true},
         {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, kv, ring && back, true},
         {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
-        {PLAN_BOUNCE, "bounce", PLAN_RING, volume_bounce_size(p->n_ranks), ring, true},
+        {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, 1},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, back},
     };
@@ -212,13 +213,13 @@ static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE) return 0;
     const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
-    return p->T + (n_blocks + p->n_ranks - 1) / p->n_ranks * CACHE_BLOCK + 1;
+    return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
     struct placer b = {.p = p, .m = c->shape};
-    if (shard_init(&b.sh, p->S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
+    if (shard_init(&b.sh, p->S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
     p->n_decode = p->kind == JOB_GENERATE ? c->n_decode : 0;

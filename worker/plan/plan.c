@@ -28,22 +28,25 @@ static int64_t sequence_length(const struct job_spec *s)
 }
 
 /* What the spec says, with every auto but recompute resolved. */
-static int plan_choose(const struct job_spec *s, int n_ranks, struct plan *p, struct err *e)
+static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
-    *p = (struct plan){.kind = (enum job_kind)s->kind, .n_ranks = n_ranks, .S = sequence_length(s)};
+    *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
+    p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
+    p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
-    p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > 0 ? s->train.global_batch
-                                                                         : 1;
+    p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
+                           ? s->train.global_batch / p->dp
+                           : 1;
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
-    if (p->strategy == STRATEGY_AUTO) p->strategy = n_ranks > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
-    if (p->strategy == STRATEGY_LOCAL && n_ranks > 1)
+    if (p->strategy == STRATEGY_AUTO) p->strategy = sp > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
+    if (p->strategy == STRATEGY_LOCAL && sp > 1)
         return err_field(e, ERR_INVALID, "parallel.strategy",
-                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", n_ranks);
+                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", sp);
     if (p->layout == LAYOUT_AUTO)
-        p->layout = n_ranks > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+        p->layout = sp > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
     return 0;
 }
 
@@ -71,7 +74,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true};
     *ref = *p;
-    ref->n_ranks = 1;
+    ref->n_ranks = ref->sp = ref->dp = 1;
     ref->strategy = STRATEGY_LOCAL;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
@@ -85,14 +88,19 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
-    const double samples = (double)p->micro_batches, P = p->n_ranks;
-    return P * hop * 3 * m->n_layers * samples > 4e18 || 8 * (double)p->n_grad * samples > 4e18;
+    const double samples = (double)p->micro_batches;
+    return p->sp * hop * 3 * m->n_layers * samples > 4e18 || 8 * (double)p->n_grad * samples > 4e18;
+}
+
+int plan_sum_ranks(const struct plan *p)
+{
+    return p->kind == JOB_TRAIN ? p->n_ranks : p->sp;
 }
 
 /* Per rank and step, from the algorithm: see plan.h for what a step of each kind is. */
 static void count_comm(const struct model_shape *m, struct plan *p)
 {
-    const int P = p->n_ranks;
+    const int P = p->sp, W = plan_sum_ranks(p);
     const bool back = has_backward(p->kind);
     const int64_t n_layers = m->n_layers * p->micro_batches;
     const int64_t n_reduce = p->rank_bits ? p->micro_batches : 1;
@@ -103,11 +111,11 @@ static void count_comm(const struct model_shape *m, struct plan *p)
     if (back) {
         volume_add(&p->comm[PURPOSE_RING_DKV],
                    volume_ring_dkv(P, p->T, m->n_kv_heads, m->head_dim, p->rank_bits), n_layers);
-        volume_add(&p->comm[PURPOSE_GRAD], volume_sum_f32(P, p->n_grad), n_reduce);
+        volume_add(&p->comm[PURPOSE_GRAD], volume_sum_f32(W, p->n_grad), n_reduce);
     }
     if (p->kind != JOB_GENERATE)
-        volume_add(&p->comm[PURPOSE_LOSS], volume_sum_small(P, 1), n_reduce);
-    if (p->kind == JOB_TRAIN) volume_add(&p->comm[PURPOSE_CONTROL], volume_sum_small(P, 1), 1);
+        volume_add(&p->comm[PURPOSE_LOSS], volume_sum_small(W, 1), n_reduce);
+    if (p->kind == JOB_TRAIN) volume_add(&p->comm[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
@@ -126,7 +134,8 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const double head = p->kind == JOB_GENERATE ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
     const double attention = 2 * S * S * m->n_layers * HD;
-    return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches;
+    return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
+           p->dp;
 }
 
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
@@ -137,7 +146,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "sequences of %lld tokens in a plan for %lld", (long long)S,
                          (long long)p->S);
-    if (shard_init(&sh, S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
+    if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     *out = *p;
     out->S = S;
     out->T = sh.T;
@@ -157,12 +166,17 @@ static void explain(const struct job_spec *s, struct plan *p)
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
                  s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    if (p->n_ranks == 1)
-        snprintf(p->reason, sizeof p->reason, "local: one rank holds the sequence%s", recompute);
+    char rings[96] = "";
+    if (p->dp > 1)
+        snprintf(rings, sizeof rings, "%d %s side by side, each on its own samples; ", p->dp,
+                 p->sp > 1 ? "rings" : "ranks");
+    if (p->sp == 1)
+        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s", rings,
+                 recompute);
     else
         snprintf(p->reason, sizeof p->reason,
-                 "rsa: %d ranks hold %lld rows each and pass keys and values round; %s%s",
-                 p->n_ranks, (long long)p->T, layout, recompute);
+                 "rsa: %s%d ranks hold %lld rows each and pass keys and values round; %s%s", rings,
+                 p->sp, (long long)p->T, layout, recompute);
 }
 
 static int64_t total(const struct plan *p)
@@ -171,10 +185,10 @@ static int64_t total(const struct plan *p)
 }
 
 /* Bytes with n_ranks ranks and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, int n_ranks, enum recompute_id recompute)
+static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
 {
     struct plan p;
-    if (n_ranks > JOB_MAX_RANKS || plan_choose(s, n_ranks, &p, NULL)) return -1;
+    if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
@@ -186,15 +200,15 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p->n_ranks, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
     }
-    for (int ranks = p->n_ranks * 2; ranks <= JOB_MAX_RANKS && n < size; ranks *= 2) {
+    for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
         const int64_t need = size_if(s, ranks, p->recompute);
         if (need < 0) break;
-        if (need > limit && ranks * 2 <= JOB_MAX_RANKS) continue;
+        if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
                               plan_bytes(a, need), need > limit ? " still" : "");
         break;
@@ -245,10 +259,11 @@ static int check_shape(const struct job_spec *s, struct err *e)
 
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    const int n_ranks = spec->parallel.sp > 0       ? spec->parallel.sp
-                        : spec->resources.ranks > 0 ? spec->resources.ranks
-                                                    : 1;
-    if (check_shape(spec, e) || plan_choose(spec, n_ranks, p, e)) return -1;
+    const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
+    const int sp = spec->parallel.sp > 0        ? spec->parallel.sp
+                   : spec->resources.ranks > dp ? spec->resources.ranks / dp
+                                                : 1;
+    if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {

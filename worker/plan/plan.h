@@ -132,18 +132,19 @@ struct plan {
         reference_size; /* verify: the one-rank reference's part of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
-    int n_ranks, n_threads;
+    int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
+    int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
     bool rank_bits;              /* determinism "ranks" */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
     int64_t n_params;            /* param_count */
-    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 P */
+    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;            /* generate: tokens that may be appended */
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
-    int64_t micro_batches;       /* per optimizer step */
+    int64_t micro_batches;       /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */
     double flops;                      /* per step, all ranks, causal counted once */
     char reason[256];                  /* why this strategy, layout and recompute */
@@ -173,6 +174,9 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
  * that these counts hold. */
 int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t n_windows,
                    struct comm_count out[PURPOSE_N], struct err *e);
+
+/* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
+int plan_sum_ranks(const struct plan *p);
 
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);

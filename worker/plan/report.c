@@ -80,6 +80,8 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_object(&w, NULL);
     jwrite_str(&w, "kind", kind_name(spec->kind));
     jwrite_int(&w, "ranks", p->n_ranks);
+    jwrite_int(&w, "sp", p->sp);
+    jwrite_int(&w, "dp", p->dp);
     jwrite_int(&w, "threads", p->n_threads);
     jwrite_str(&w, "strategy", strategy_words[p->strategy]);
     jwrite_str(&w, "layout", layout_words[p->layout]);

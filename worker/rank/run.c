@@ -85,7 +85,7 @@ static int open_plan(struct run *r, struct err *e)
 {
     if (plan_make(r->spec, r->args->memory_limit, &r->plan, e)) return -1;
     if (r->plan.n_ranks != r->args->n_ranks)
-        return err_field(e, ERR_INVALID, "parallel.sp",
+        return err_field(e, ERR_INVALID, "resources.ranks",
                          "the plan wants %d ranks and %d were started", r->plan.n_ranks,
                          r->args->n_ranks);
     r->arena = mmap(NULL, (size_t)r->plan.arena_size, PROT_READ | PROT_WRITE,

@@ -80,10 +80,10 @@ static int choose(struct run *r, const struct ckpt_arrays *a, struct choice *c,
     return 0;
 }
 
-static int share(struct model *m, void *x, int64_t size, struct err *e)
+static int share(struct run *r, struct model *m, void *x, int64_t size, struct err *e)
 {
-    if (!m->comm || !x) return 0;
-    return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, x, size, m->bounce, e);
+    if (!r->comm || !x) return 0;
+    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, x, size, m->bounce, e);
 }
 
 int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
@@ -93,13 +93,13 @@ int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
     int64_t size = m->plan->n_params * (int64_t)sizeof(float);
     *out = (struct weights_start){0};
     if (run_first(r) && choose(r, a, &c, &out->info, e)) return -1;
-    if (share(m, &c, sizeof c, e)) return -1;
+    if (share(r, m, &c, sizeof c, e)) return -1;
     out->state = c.state;
     if (c.origin == ORIGIN_RANDOM) {
         model_random(m, r->spec->seed);
         return 0;
     }
-    if (share(m, a->params, size, e)) return -1;
+    if (share(r, m, a->params, size, e)) return -1;
     if (c.origin != ORIGIN_CHECKPOINT) return 0;
-    return share(m, a->m, size, e) || share(m, a->v, size, e) ? -1 : 0;
+    return share(r, m, a->m, size, e) || share(r, m, a->v, size, e) ? -1 : 0;
 }

@@ -12,9 +12,9 @@
 #include "worker/train/train.h"
 
 struct eval_args {
-    struct train_source source; /* windows 0, 1, ... */
-    int64_t n_windows;          /* at least 1 */
-    int64_t seq_len;            /* of a window; at most the plan's S */
+    struct train_source source;    /* windows 0, 1, ... */
+    int64_t n_windows;             /* at least 1 */
+    int64_t seq_len;               /* of a window; at most the plan's S */
     const struct comm_count *want; /* plan_eval_comm of eval_share(t, n_windows) windows */
     bool (*stopped)(void *arg);    /* asked between windows; NULL: never */
     void *arg;
@@ -23,7 +23,7 @@ struct eval_args {
 struct eval {
     double loss;              /* NaN without a target */
     int64_t targets, windows; /* of all rings */
-    int64_t n_bytes; /* bytes that targets stand for; -1: some target is no byte */
+    int64_t n_bytes;          /* bytes that targets stand for; -1: some target is no byte */
     bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
 };
 

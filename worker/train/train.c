@@ -92,7 +92,7 @@ static int fold_sample(struct train *t, bool first, double *nll, struct err *e)
     const struct be_ops *ops = m->be->ops;
     const int64_t n = t->plan->n_params;
     if (model_reduce_grad(m, e)) return -1;
-    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, nll, 1, m->bounce, e)) return -1;
+    if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e)) return -1;
     if (!t->grad_acc) return 0;
     if (first)
         ops->copy(m->be, t->grad_acc, m->grad, n * 4);
@@ -104,14 +104,16 @@ static int fold_sample(struct train *t, bool first, double *nll, struct err *e)
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
-    const int64_t B = t->plan->micro_batches, first = stage_sample(t->spec, t->step);
+    const int64_t n = t->plan->micro_batches, B = n * t->plan->dp,
+                  first = stage_sample(t->spec, t->step);
+    const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
     const bool bits = t->plan->rank_bits;
     for (int64_t i = 0; i < B; i++) sum->targets += t->source.targets(t->source.arg, first + i);
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
     if (!bits) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
-    for (int64_t i = 0; i < B; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double nll;
-        if (t->source.batch(t->source.arg, &m->sp.shard, first + i, &m->batch, e)) return -1;
+        if (t->source.batch(t->source.arg, &m->sp.shard, own + i, &m->batch, e)) return -1;
         if (model_grad(m, &m->batch, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, i == 0, &nll, e)) return -1;
         sum->nll += nll;
@@ -119,31 +121,33 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     }
     if (bits) return 0;
     if (model_reduce_grad(m, e)) return -1;
-    return m->comm ? comm_sum_f64(m->comm, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
+    return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
 #define ASKED ((int64_t)1 << 32) /* in the word of verdicts: more than there are ranks */
 
-/* Every rank compares its own counts with the plan; the sum of verdicts tells all. Counting that
- * sum itself is left to the comparison after it, whose outcome travels with the next step's. The same
- * word carries what a rank asks all the others for. */
-static int compare_ledger(struct train *t, int32_t *ok, struct err *e)
+/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go the
+ * sum of the tokens and what a rank asks all the others for. Counting that sum itself is left to the
+ * comparison after it, whose outcome travels with the next step's. */
+static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
-    *ok = 1;
+    out->ledger_ok = 1;
     t->asked = t->ask;
-    if (!m->comm) return 0;
-    const struct comm_count *got = comm_ledger(m->comm), *want = t->want;
+    if (!m->world) return 0;
+    const struct comm_count *got = comm_ledger(m->world), *want = t->want;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
         if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
-    int64_t n_ok = (t->ask ? ASKED : 0) + mine;
-    if (comm_sum_i64(m->comm, PURPOSE_CONTROL, &n_ok, 1, m->bounce, e)) return -1;
-    got = comm_ledger(m->comm);
-    t->asked = n_ok >= ASKED;
-    t->others_ok = n_ok % ASKED == t->plan->n_ranks &&
+    /* A ring's tokens are counted by its first rank. */
+    int64_t sums[2] = {(t->ask ? ASKED : 0) + mine, m->rank == 0 ? out->tokens : 0};
+    if (comm_sum_i64(m->world, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;
+    got = comm_ledger(m->world);
+    out->tokens = sums[1];
+    t->asked = sums[0] >= ASKED;
+    t->others_ok = sums[0] % ASKED == t->plan->n_ranks &&
                    ledger_equal(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
-    *ok = t->others_ok;
+    out->ledger_ok = t->others_ok;
     return 0;
 }
 
@@ -159,9 +163,9 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     const struct model *m = &t->model;
     out->step = t->step;
     out->step_us = now_us() - start_us;
-    if (m->comm) {
-        out->comm_wait_us = comm_wait_us(m->comm);
-        memcpy(out->comm, comm_ledger(m->comm), sizeof out->comm);
+    if (m->world) {
+        out->comm_wait_us = comm_wait_us(m->world);
+        memcpy(out->comm, comm_ledger(m->world), sizeof out->comm);
     }
     memcpy(out->planned, t->want, sizeof out->planned);
     out->memory_high = m->placed_size;
@@ -207,7 +211,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     struct rank_step local;
     struct totals sum = {0};
     const int64_t start_us = now_us();
-    struct comm *comm = t->model.comm;
+    struct comm *comm = t->model.world;
     if (!out) out = &local;
     *out = (struct rank_step){.lr = schedule_lr(t->spec, t->step)};
     if (comm) {
@@ -223,7 +227,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
     if (t->verdict == GUARD_ACCEPT)
         optim_step(&t->optim, train_grad(t), out->grad_norm, out->lr, updates(t) + 1);
-    if (compare_ledger(t, &out->ledger_ok, e)) return -1;
+    if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);
     return t->model.be->ops->sync ? t->model.be->ops->sync(t->model.be, e) : 0;

@@ -1,9 +1,13 @@
 /* train.h: one optimizer step after another.
  *
- * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each.
+ * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each:
+ * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp. With
+ * stages k counts steps of one length (worker/train/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
- *   sum      gradients over ranks: once per step, or under determinism "ranks" once per sample
+ *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks
+ *            first, then the rings): once per step, or under determinism "ranks" once per micro-batch,
+ *            then the micro-batches in order. So with dp fixed the bits do not depend on sp
  *   judge    guard: does this step change the weights (worker/train/guard.h)
  *   update   norm, clip, AdamW on every rank alike (the same bits everywhere)
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
