@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include "tests/test.h"
 #include "worker/train/schedule.h"
-#include "worker/train/stage.h"
+#include "worker/plan/stage.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 

@@ -7,7 +7,7 @@
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
-#include "worker/train/stage.h"
+#include "worker/plan/stage.h"
 
 /* ---- recent steps ------------------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 #include "worker/train/schedule.h"
 
 #include <math.h>
-#include "worker/train/stage.h"
+#include "worker/plan/stage.h"
 
 /* Progress of [from, to) at step: 0 at from, 1 at to and behind it. */
 static double progress(int64_t from, int64_t to, int64_t step)

@@ -8,7 +8,7 @@
 #include "worker/comm/ledger.h"
 #include "worker/train/data.h"
 #include "worker/train/schedule.h"
-#include "worker/train/stage.h"
+#include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
 

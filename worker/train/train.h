@@ -2,7 +2,7 @@
  *
  * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each:
  * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp. With
- * stages k counts steps of one length (worker/train/stage.h).
+ * stages k counts steps of one length (worker/plan/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
  *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks

@@ -1,4 +1,4 @@
-#include "worker/train/stage.h"
+#include "worker/plan/stage.h"
 
 #include <math.h>
 

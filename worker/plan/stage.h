@@ -9,8 +9,8 @@
  *     global_batch * |{ j < k : seq_len(j) == seq_len(k) }|
  * in the order of seq_len(k): a function of the spec and of k, on any number of ranks, whichever
  * checkpoint the run went on from. */
-#ifndef SEQD_TRAIN_STAGE_H
-#define SEQD_TRAIN_STAGE_H
+#ifndef SEQD_PLAN_STAGE_H
+#define SEQD_PLAN_STAGE_H
 
 #include "api/core/job.h"
 
