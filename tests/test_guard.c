@@ -209,13 +209,15 @@ static float kept[4];
 
 static void poison(struct train *t, int rank, void *arg)
 {
-    kept[rank] = t->model.params[3];
-    if (t->step == BAD) t->model.params[3] = NAN;
+    float *w = t->model.params;
+    kept[rank] = w[3];
+    if (t->step == BAD) w[3] = NAN;
 }
 
 static void heal(struct train *t, int rank, void *arg)
 {
-    if (t->step == BAD + 1) t->model.params[3] = kept[rank];
+    float *w = t->model.params;
+    if (t->step == BAD + 1) w[3] = kept[rank];
     CHECK((t->verdict == GUARD_SKIP) == (t->step == BAD + 1));
 }
 

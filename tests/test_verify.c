@@ -63,8 +63,9 @@ static void verify_body(struct ranks *g, int rank, void *arg)
     int rc = !d || tiny_open(r, &t->spec, g, rank, t->mutant, &e);
     if (!rc && rank == t->disturb) {
         struct param p;
+        float *w = r->model.params;
         param_get(&t->spec.model.shape, 1 + PARAM_PER_LAYER + 4, &p); /* o_proj of layer 1 */
-        r->model.params[p.offset + 5] += 0.05f;
+        w[p.offset + 5] += 0.05f;
     }
     if (!rc) {
         struct verify_args a = {&t->spec, &r->model, r->arena, d, scratch, t->mutant};

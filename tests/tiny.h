@@ -58,12 +58,13 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .n_ranks = t->plan.n_ranks,
                                .mutant = mutant};
     if (model_init(&t->model, &mo, e)) return -1;
+    float *w = t->model.params;
     model_random(&t->model, spec->seed);
     /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
     for (int i = 0; i < param_tensors(&spec->model.shape); i++) {
         struct param p;
         param_get(&spec->model.shape, i, &p);
-        for (int64_t k = 0; p.cols && k < p.count; k++) t->model.params[p.offset + k] *= 6;
+        for (int64_t k = 0; p.cols && k < p.count; k++) w[p.offset + k] *= 6;
     }
     return 0;
 }

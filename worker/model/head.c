@@ -3,9 +3,9 @@
 
 #include <assert.h>
 
-static struct tensor head_weight(const struct model *m, float *base)
+static struct tensor head_weight(const struct model *m)
 {
-    return tensor_f32(base + m->map.head, m->shape.vocab, m->shape.width, m->shape.width);
+    return model_weight(m, m->map.head, m->shape.vocab, m->shape.width);
 }
 
 /* Rows [row0, row0 + n) of the final norm's output into xn, at the same rows. */
@@ -16,7 +16,7 @@ static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
     m->be->ops->rmsnorm_fwd(
         m->be, &(struct rmsnorm_fwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .y = y,
-                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
+                                          .g = model_weight(m, m->map.norm, 1, C),
                                           .rstd = m->rstd + row0,
                                           .eps = (float)m->shape.norm_eps});
     return y;
@@ -26,9 +26,8 @@ static struct tensor logits_of(struct model *m, struct tensor xn)
 {
     const int64_t V = m->shape.vocab;
     const struct tensor out = tensor_f32(m->logits, xn.rows, V, V);
-    m->be->ops->gemm(
-        m->be,
-        &(struct gemm_args){.a = xn, .b = head_weight(m, m->params), .c = out, .trans_b = true});
+    m->be->ops->gemm(m->be,
+                     &(struct gemm_args){.a = xn, .b = head_weight(m), .c = out, .trans_b = true});
     return out;
 }
 
@@ -63,7 +62,7 @@ static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, 
                                                     .backward = h->backward});
         if (!h->backward) continue;
         m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
-                                                    .b = head_weight(m, m->params),
+                                                    .b = head_weight(m),
                                                     .c = tensor_f32(m->dxn + r * C, n, C, C)});
         m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
                                                     .b = xn,
@@ -81,7 +80,7 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .dy = tensor_f32(m->dxn + row0 * C, n, C, C),
                                           .dx = tensor_f32(m->dx + row0 * C, n, C, C),
-                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
+                                          .g = model_weight(m, m->map.norm, 1, C),
                                           .rstd = m->rstd + row0,
                                           .dg = dst});
 }

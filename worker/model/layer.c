@@ -17,11 +17,6 @@ static struct tensor rows(const struct model *m, float *base, int64_t cols)
     return tensor_f32(base, m->sp.shard.T, cols, cols);
 }
 
-static struct tensor weight(float *base, int64_t n, int64_t cols)
-{
-    return tensor_f32(base, n, cols, cols);
-}
-
 /* What one layer reads and writes. */
 struct layer {
     int l;
@@ -29,7 +24,7 @@ struct layer {
     struct tensor x, x_mid, x_out, xn, q, kv, o, gate_up, act;
     float *lse;
     struct tensor wq, wkv, wo, wgu, wd; /* weights */
-    const float *g_in, *g_post;         /* norm weights */
+    struct tensor g_in, g_post;         /* norm weights [1, C] */
     float *grad;                        /* this layer's gradients, or NULL */
 };
 
@@ -37,7 +32,7 @@ static struct layer layer_of(struct model *m, int l)
 {
     const struct model_shape *s = &m->shape;
     const struct param_map *at = &m->map;
-    float *w = m->params + at->layer0 + l * at->layer_stride;
+    const int64_t w = at->layer0 + l * at->layer_stride;
     struct layer y = {.l = l,
                       .C = s->width,
                       .HD = s->n_heads * s->head_dim,
@@ -53,14 +48,14 @@ static struct layer layer_of(struct model *m, int l)
     y.lse = m->lse + l * m->lse_stride;
     y.gate_up = rows(m, m->gate_up + l * m->gate_up_stride, 2 * y.I);
     y.act = rows(m, m->act, y.I);
-    y.g_in = w + at->in_norm;
-    y.g_post = w + at->post_norm;
-    y.wq = weight(w + at->q, y.HD, y.C);
-    y.wkv = weight(w + at->kv, 2 * y.KD, y.C);
-    y.wo = weight(w + at->o, y.C, y.HD);
-    y.wgu = weight(w + at->gate_up, 2 * y.I, y.C);
-    y.wd = weight(w + at->down, y.C, y.I);
-    y.grad = m->grad ? m->grad + at->layer0 + l * at->layer_stride : NULL;
+    y.g_in = model_weight(m, w + at->in_norm, 1, y.C);
+    y.g_post = model_weight(m, w + at->post_norm, 1, y.C);
+    y.wq = model_weight(m, w + at->q, y.HD, y.C);
+    y.wkv = model_weight(m, w + at->kv, 2 * y.KD, y.C);
+    y.wo = model_weight(m, w + at->o, y.C, y.HD);
+    y.wgu = model_weight(m, w + at->gate_up, 2 * y.I, y.C);
+    y.wd = model_weight(m, w + at->down, y.C, y.I);
+    y.grad = m->grad ? m->grad + w : NULL;
     return y;
 }
 
@@ -80,18 +75,11 @@ static void linear_back(struct model *m, struct tensor dy, struct tensor w, stru
     m->be->ops->gemm(m->be, &(struct gemm_args){.a = dy, .b = w, .c = dx, .accumulate = add});
 }
 
-static struct tensor row_tensor(struct model *m, const float *g)
+static void norm(struct model *m, struct tensor x, struct tensor g, struct tensor y)
 {
-    return tensor_f32((float *)g, 1, m->shape.width, m->shape.width);
-}
-
-static void norm(struct model *m, struct tensor x, const float *g, struct tensor y)
-{
-    m->be->ops->rmsnorm_fwd(m->be, &(struct rmsnorm_fwd_args){.x = x,
-                                                              .y = y,
-                                                              .g = row_tensor(m, g),
-                                                              .rstd = m->rstd,
-                                                              .eps = (float)m->shape.norm_eps});
+    m->be->ops->rmsnorm_fwd(
+        m->be, &(struct rmsnorm_fwd_args){
+                   .x = x, .y = y, .g = g, .rstd = m->rstd, .eps = (float)m->shape.norm_eps});
 }
 
 static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_t *pos,
@@ -188,8 +176,7 @@ static int restore(struct model *m, const struct layer *y, const struct batch *b
 }
 
 struct norm_back {
-    struct tensor x;
-    const float *g;
+    struct tensor x, g;
 };
 
 static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
@@ -201,14 +188,14 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(a->x, row0, n, 0, C),
                                           .dy = tensor_sub(rows(m, m->dxn, C), row0, n, 0, C),
                                           .dx = tensor_sub(rows(m, m->dx, C), row0, n, 0, C),
-                                          .g = row_tensor(m, a->g),
+                                          .g = a->g,
                                           .rstd = m->rstd + row0,
                                           .dg = dst,
                                           .accumulate = true});
 }
 
 /* m->dx += the norm's backward of m->dxn; dg into grad. rstd is that of the last norm() of x. */
-static void norm_back(struct model *m, struct tensor x, const float *g, float *dg)
+static void norm_back(struct model *m, struct tensor x, struct tensor g, float *dg)
 {
     struct norm_back a = {x, g};
     tree_sum(m, dg, m->shape.width, &(struct tree_leaf){norm_leaf, &a});

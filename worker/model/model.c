@@ -82,14 +82,14 @@ static void place_ring(struct base *b)
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
 }
 
-static void place_rest(struct base *b, float *params)
+static void place_rest(struct base *b, void *params)
 {
     struct model *m = b->m;
     const struct plan *p = m->plan;
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * 4, NULL);
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * dtype_size(m->dtype), NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
@@ -135,6 +135,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
     *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
     param_map(s, &m->map);
     m->sp.ops = sp_find(o->plan->strategy);
@@ -150,9 +151,14 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     place_activations(&b);
     place_ring(&b);
     place_rest(&b, o->params);
-    for (int64_t j = 0; j < s->head_dim / 2; j++)
-        m->inv_freq[j] = pow(s->rope_theta, -2.0 * (double)j / (double)s->head_dim);
+    model_set_rope(m, s->rope_theta);
     return 0;
+}
+
+void model_set_rope(struct model *m, double theta)
+{
+    const int64_t D = m->shape.head_dim;
+    for (int64_t j = 0; j < D / 2; j++) m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)
@@ -167,9 +173,10 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-static struct tensor table(const struct model *m, float *base)
+struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    return tensor_f32(base + m->map.embed, m->shape.vocab, m->shape.width, m->shape.width);
+    char *at = (char *)m->params + offset * dtype_size(m->dtype);
+    return tensor_of(m->dtype, at, rows, cols, cols);
 }
 
 struct tensor model_hidden(struct model *m)
@@ -192,9 +199,10 @@ static int64_t valid_rows(const struct shard *sh)
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t T = m->sp.shard.T, C = m->shape.width;
-    m->be->ops->embed_fwd(m->be, &(struct embed_fwd_args){.table = table(m, m->params),
-                                                          .x = tensor_f32(m->x, T, C, C),
-                                                          .ids = b->ids});
+    m->be->ops->embed_fwd(
+        m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
+                                        .x = tensor_f32(m->x, T, C, C),
+                                        .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
         if (layer_forward(m, l, b, e)) return -1;
     m->cache_used = valid_rows(&m->sp.shard);

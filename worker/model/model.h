@@ -30,8 +30,8 @@ struct model_options {
     struct be *be;                   /* borrowed */
     struct comm *comm;               /* borrowed: all ranks of the job; NULL for one rank */
     int rank, n_ranks;               /* in it; must be the plan's n_ranks */
-    float *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
-    int mutant;    /* tests only: enum sp_mutant */
+    void *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
+    int mutant;   /* tests only: enum sp_mutant */
 };
 
 struct model {
@@ -44,8 +44,10 @@ struct model {
                          * otherwise the ring's; NULL: one rank */
     struct sp sp;       /* sp.shard says which rows these are */
     int rank, ring;     /* the rank's number in its ring; the ring's number */
-    /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
-    float *params, *grad, *tree;
+    enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
+    void *params;     /* [n_params] of dtype: read them through model_weight */
+    float *grad;      /* [n_grad], NULL when only inferring */
+    float *tree;
     int64_t tree_stride; /* floats */
     /* activations; *_stride: floats from one layer to the next, 0 where one instance serves all */
     float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
@@ -68,12 +70,21 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 /* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
+/* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything that
+ * computes with weights asks here, at each use: the view is good until the next call. */
+struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
+
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* For another base of the rotary embedding: it is part of no weight. */
+void model_set_rope(struct model *m, double theta);
 
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
+/* Elements [from, from + out.cols) of the same, in fp32 or rounded to bf16; out is one row. */
+void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
+                       struct tensor out);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 

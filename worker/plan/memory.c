@@ -95,11 +95,13 @@ static void put_parameters(struct placer *b, bool reference)
     p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p)) : 0;
     p->tree_size = trains(p) && levels ? largest_gradient(b) : 0;
     const int64_t flat = times(b, p->n_params, 4);
-    const bool trained = p->kind == JOB_TRAIN,
+    const int64_t params = times(b, p->n_params, precision_size(p->precision));
+    const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
                acc = trained && p->rank_bits && p->micro_batches > 1;
     const int64_t n_blocks = (p->n_params + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
     const struct want all[] = {
-        {PLAN_PARAMS, "params", PLAN_WEIGHTS, flat, !reference},
+        {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !reference},
+        {PLAN_MASTER, "master_params", PLAN_OPTIMIZER, flat, master},
         {PLAN_GRAD, "grad", PLAN_GRADIENTS, times(b, p->n_grad, 4), trains(p)},
         {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},

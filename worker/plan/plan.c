@@ -35,6 +35,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
+    p->precision = (enum precision_id)s->precision.params;
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
                            ? s->train.global_batch / p->dp
                            : 1;
@@ -56,7 +57,7 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens};
     if (memory_place(p, &c, e)) return -1;
-    if (p->kind != JOB_VERIFY) return 0;
+    if (p->kind != JOB_VERIFY && !(p->kind == JOB_TRAIN && s->verify.first_step)) return 0;
     struct plan ref;
     if (plan_reference(s, p, &ref, e)) return -1;
     p->reference_offset = p->arena_size;
@@ -67,6 +68,13 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
+{
+    if (p->kind != JOB_TRAIN) return p->S;
+    const int64_t most = spec->verify.max_tokens, first = spec->data.seq_len;
+    return most > 0 && most < first ? most : first;
+}
+
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e)
 {
@@ -74,6 +82,9 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true};
     *ref = *p;
+    ref->kind = JOB_VERIFY;
+    ref->S = plan_verify_seq(spec, p);
+    ref->micro_batches = 1;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->strategy = STRATEGY_LOCAL;
     ref->layout = LAYOUT_CONTIGUOUS;

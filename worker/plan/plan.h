@@ -66,13 +66,19 @@ enum plan_class {
     PLAN_CLASS_N
 };
 const char *plan_class_name(enum plan_class c);
+/* Bytes of an element of that precision. */
+static inline int64_t precision_size(enum precision_id p)
+{
+    return p == PRECISION_BF16 ? 2 : 4;
+}
 
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
- * width, V vocabulary, L layers; float32 unless said otherwise. */
+ * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,   /* [n_params] */
+    PLAN_PARAMS,   /* [n_params] act */
     PLAN_GRAD,     /* [n_grad]; train and verify */
     PLAN_GRAD_ACC, /* [n_params]; "ranks" with more than one micro-batch */
+    PLAN_MASTER,   /* [n_params] weights that the optimizer updates; training in bf16 */
     PLAN_ADAM_M,   /* [n_params] */
     PLAN_ADAM_V,   /* [n_params] */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
@@ -129,7 +135,8 @@ struct plan {
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
-        reference_size; /* verify: the one-rank reference's part of the arena */
+        reference_size; /* verify, and train with verify.first_step: the one-rank reference's part
+                         * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
@@ -137,6 +144,7 @@ struct plan {
     enum strategy_id strategy;   /* never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
+    enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
     int64_t n_params;            /* param_count */
@@ -157,6 +165,10 @@ struct plan {
  * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
+
+/* Tokens that are verified: of a verify job all of its sequence, of a training what verify.first_step
+ * takes from its first one. */
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
 /* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
  * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's.

@@ -17,6 +17,7 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
+#include "worker/train/ckpt.h"
 #include "worker/train/guard.h"
 #include "worker/train/optim.h"
 
@@ -64,13 +65,21 @@ struct train {
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * model_random(&t->model, spec->seed) or load a checkpoint into model.params, optim.m, optim.v. */
+ * train_random or load a checkpoint into train_arrays. */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
+
+/* model_random, and the master weights unrounded. */
+void train_random(struct train *t, int64_t seed);
+/* After the master weights were written: the model's copy is rounded from them. Nothing in fp32. */
+void train_round(struct train *t);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the caller
  * goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
+
+/* What a checkpoint holds of it. Borrows. */
+struct ckpt_arrays train_arrays(const struct train *t);
 
 /* The gradient that the last step used, [n_params]: tests and verify. */
 const float *train_grad(const struct train *t);
