@@ -313,7 +313,9 @@ static void on_event(struct control *c, struct job *j, const struct record *r)
     if (r->head.size < sizeof re) return;
     memcpy(&re, r->data, sizeof re);
     struct event ev = {.rank = r->head.rank, .step = re.step};
-    if (re.type != EV_CHECKPOINT && re.type != EV_ARTIFACT) return;
+    if (re.type != EV_CHECKPOINT && re.type != EV_ARTIFACT && re.type != EV_EVAL &&
+        re.type != EV_VERIFIED && re.type != EV_NOTE)
+        return;
     ev.type = (enum job_event)re.type;
     if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev.detail, sizeof ev.detail))
         ev.detail[0] = 0;

@@ -159,6 +159,7 @@ struct engine_run {
     const float *m, *v;   /* moments to go on from; NULL: zero */
     int64_t memory_limit;
     int64_t delay_us;
+    struct guard *guard; /* [P], one for each rank; NULL: none */
     bool ledger_differs; /* a hook has falsified a plan: all ranks must say so in the last step */
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
@@ -223,7 +224,8 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
                                     .comm = comm,
                                     .rank = rank,
                                     .n_ranks = r->plan.n_ranks,
-                                    .source = r->source};
+                                    .source = r->source,
+                                    .guard = r->guard ? &r->guard[rank] : NULL};
     if (!t || train_init(t, &o, &e)) goto out;
     engine_start(t, r);
     engine_steps(t, r, rank, &e);

@@ -153,9 +153,14 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     place_activations(&b);
     place_ring(&b);
     place_rest(&b, o->params);
-    for (int64_t j = 0; j < s->head_dim / 2; j++)
-        m->inv_freq[j] = pow(s->rope_theta, -2.0 * (double)j / (double)s->head_dim);
+    model_set_rope(m, s->rope_theta);
     return 0;
+}
+
+void model_set_rope(struct model *m, double theta)
+{
+    const int64_t D = m->shape.head_dim;
+    for (int64_t j = 0; j < D / 2; j++) m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)

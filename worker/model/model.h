@@ -90,6 +90,8 @@ float *model_gradient(const struct model *m, int64_t offset);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* For another base of the rotary embedding: it is part of no weight. */
+void model_set_rope(struct model *m, double theta);
 
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */

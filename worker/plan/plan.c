@@ -13,9 +13,12 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
+/* The longest of the run: memory is placed once. */
 static int64_t sequence_length(const struct job_spec *s)
 {
     int64_t n = s->data.seq_len;
+    for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
+        if (s->stages[i].seq_len > n) n = s->stages[i].seq_len;
     if (s->kind == JOB_GENERATE && n <= 0)
         n = (int64_t)strnlen(s->text + s->input.prompt, SPEC_TEXT_SIZE - s->input.prompt);
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > 0 && (n <= 0 || n > s->verify.max_tokens))
@@ -65,7 +68,7 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens};
     if (memory_place(p, &c, e)) return -1;
-    if (p->kind != JOB_VERIFY) return 0;
+    if (p->kind != JOB_VERIFY && !(p->kind == JOB_TRAIN && s->verify.first_step)) return 0;
     struct plan ref;
     if (plan_reference(s, p, &ref, e)) return -1;
     p->reference_offset = p->arena_size;
@@ -76,6 +79,13 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
+{
+    if (p->kind != JOB_TRAIN) return p->S;
+    const int64_t most = spec->verify.max_tokens, first = spec->data.seq_len;
+    return most > 0 && most < first ? most : first;
+}
+
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e)
 {
@@ -83,6 +93,9 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true};
     *ref = *p;
+    ref->kind = JOB_VERIFY;
+    ref->S = plan_verify_seq(spec, p);
+    ref->micro_batches = 1;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->zero = 0;
     ref->by_bucket = ref->fused = false;
@@ -127,6 +140,24 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
                              what[p->zero], p->n_ranks);
     if (p->fused && n < size)
         snprintf(out + n, size - n, "; updates fused into the backward pass");
+}
+
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e)
+{
+    struct shard sh;
+    if (S > p->S)
+        return err_field(e, ERR_TOO_LARGE, "data.seq_len",
+                         "sequences of %lld tokens in a plan for %lld", (long long)S,
+                         (long long)p->S);
+    if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
+    *out = *p;
+    out->S = S;
+    out->T = sh.T;
+    out->micro_batches = micro_batches;
+    plan_comm(&spec->model.shape, out, 0, out->comm);
+    out->flops = count_flops(&spec->model.shape, out);
+    return 0;
 }
 
 static void explain(const struct job_spec *s, struct plan *p)

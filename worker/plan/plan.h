@@ -138,7 +138,8 @@ struct plan {
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
-        reference_size; /* verify: the one-rank reference's part of the arena */
+        reference_size; /* verify, and train with verify.first_step: the one-rank reference's part
+                         * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
@@ -174,11 +175,26 @@ struct plan {
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
+/* Tokens that are verified: of a verify job all of its sequence, of a training what verify.first_step
+ * takes from its first one. */
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
+
 /* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
  * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's.
  * fails: ERR_DOES_NOT_FIT, but not for a plan that plan_make has made. */
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
+
+/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of a
+ * step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e);
+
+/* What one rank moves in a held-out evaluation inside a training: its ring takes n_windows windows of
+ * S tokens forward and sums what it found over its ranks; then all ranks sum over rings, and agree
+ * that these counts hold. */
+int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t n_windows,
+                   struct comm_count out[PURPOSE_N], struct err *e);
 
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);

@@ -10,6 +10,8 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/plan/stage.h"
+#include "worker/rank/feed.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -46,13 +48,13 @@ static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
     if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
-    int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
-    if (s->train.tokens > 0)
-        s->train.steps = (s->train.tokens + per_step - 1) / per_step;
-    else
-        s->train.steps = (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) /
-                         batch;
-    if (s->train.steps < 1) s->train.steps = 1;
+    if (s->train.tokens > 0) {
+        s->train.steps = stage_steps_of_tokens(s, s->train.tokens);
+    } else {
+        int64_t samples[SPEC_STAGES + 1];
+        if (feed_samples(r, samples, e)) return -1;
+        s->train.steps = stage_steps_of_passes(s, s->train.passes, samples);
+    }
     return job_check(s, e);
 }
 

@@ -5,6 +5,7 @@
 
 #include "api/core/log.h"
 #include "worker/model/hf.h"
+#include "worker/plan/stage.h"
 #include "worker/train/roots.h"
 
 enum origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
@@ -43,7 +44,10 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
                            struct ckpt_state *s, struct err *e)
 {
     char digest[SHA256_HEX];
-    if (ckpt_load(info->path, &r->spec->model.shape, a, s, e)) return -1;
+    struct model_shape shape = r->spec->model.shape;
+    /* As the stage of its last step had it. */
+    shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
+    if (ckpt_load(info->path, &shape, a, s, e)) return -1;
     ckpt_spec_digest(r->spec, digest);
     if (strcmp(digest, s->spec_digest))
         return err_field(e, ERR_CONFLICT, "checkpoint.resume",

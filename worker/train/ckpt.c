@@ -1,7 +1,5 @@
 #include "worker/train/ckpt.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,8 @@
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 #include "worker/train/manifest.h"
+#include "worker/plan/stage.h"
+#include "worker/train/steps.h"
 
 static const char *const files[] = {"hf/config.json",           "hf/generation_config.json",
                                     "hf/model.safetensors",     "hf/tokenizer.json",
@@ -34,16 +34,39 @@ static const struct {
 #member, type, offsetof(struct ckpt_state, member),                                        \
             sizeof(((struct ckpt_state *)0)->member)                                               \
     }
-    STATE(step, STATE_INT),      STATE(tokens_seen, STATE_INT), STATE(next_sample, STATE_INT),
-    STATE(seed, STATE_INT),      STATE(adam_t, STATE_INT),      STATE(lr, STATE_DOUBLE),
-    STATE(loss, STATE_DOUBLE),   STATE(data_id, STATE_TEXT),    STATE(spec_digest, STATE_TEXT),
-    STATE(n_ranks, STATE_INT32), STATE(layout, STATE_INT32),
+    STATE(step, STATE_INT),
+    STATE(tokens_seen, STATE_INT),
+    STATE(next_sample, STATE_INT),
+    STATE(seed, STATE_INT),
+    STATE(adam_t, STATE_INT),
+    STATE(lr, STATE_DOUBLE),
+    STATE(loss, STATE_DOUBLE),
+    STATE(data_id, STATE_TEXT),
+    STATE(spec_digest, STATE_TEXT),
+    STATE(n_ranks, STATE_INT32),
+    STATE(layout, STATE_INT32),
+    /* What the first checkpoints did not have: absent is zero. */
+    STATE(guard.skipped, STATE_INT),
+    STATE(guard.streak, STATE_INT),
+    STATE(guard.rollbacks, STATE_INT),
+    STATE(guard.loss.n, STATE_INT),
+    STATE(guard.loss.mean, STATE_DOUBLE),
+    STATE(guard.loss.var, STATE_DOUBLE),
+    STATE(guard.norm.n, STATE_INT),
+    STATE(guard.norm.mean, STATE_DOUBLE),
+    STATE(guard.norm.var, STATE_DOUBLE),
+    STATE(n_evals, STATE_INT),
+    STATE(eval_step, STATE_INT),
+    STATE(eval_loss, STATE_DOUBLE),
+    STATE(best_step, STATE_INT),
+    STATE(best_loss, STATE_DOUBLE),
+    STATE(has_best, STATE_INT32),
 };
-enum { N_STATE = sizeof state_fields / sizeof *state_fields };
+enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
 {
-    char path[FILE_PATH_SIZE], text[2048];
+    char path[FILE_PATH_SIZE], text[4096];
     struct jwrite w;
     jwrite_init(&w, text, sizeof text);
     jwrite_object(&w, NULL);
@@ -115,7 +138,7 @@ static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struc
     int rc = parse_state(text, size, s, &seen);
     free(text);
     if (rc < 0) return err_set(e, ERR_CORRUPT, "%s is not a train state of version 1", path);
-    for (int i = 0; i < N_STATE; i++)
+    for (int i = 0; i < N_REQUIRED; i++)
         if (!(seen & 1u << i))
             return err_set(e, ERR_CORRUPT, "%s lacks %s", path, state_fields[i].key);
     if (s->step == step) return 0;
@@ -192,73 +215,6 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-struct step_dir {
-    int64_t step;
-    char name[64];
-};
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct step_dir *x = a, *y = b;
-    return (x->step < y->step) - (x->step > y->step);
-}
-
-/* "step-00000500" or, with epoch, "step-00000500.e3.tmp". */
-static bool parse_name(const char *name, int64_t *step, int64_t *epoch)
-{
-    char *end;
-    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return false;
-    errno = 0;
-    *step = strtoll(name + 5, &end, 10);
-    *epoch = -1;
-    if (errno) return false;
-    if (!*end) return true;
-    if (end[0] != '.' || end[1] != 'e' || end[2] < '0' || end[2] > '9') return false;
-    *epoch = strtoll(end + 2, &end, 10);
-    return !errno && !strcmp(end, ".tmp");
-}
-
-enum { MAX_STEPS = 65536 };
-
-/* The step directories, newest first; the caller frees. tmp_before: also removes .tmp directories
- * of older epochs. A missing directory is an empty one. */
-static int list_steps(const char *dir, int64_t tmp_before, struct step_dir **out, int *n,
-                      struct err *e)
-{
-    DIR *d = opendir(dir);
-    struct dirent *ent;
-    int rc = 0, room = 0;
-    *out = NULL;
-    *n = 0;
-    if (!d) return errno == ENOENT ? 0 : err_errno(e, "open %s", dir);
-    while (rc == 0 && (ent = readdir(d))) {
-        int64_t step, epoch;
-        char path[FILE_PATH_SIZE];
-        if (!parse_name(ent->d_name, &step, &epoch)) continue;
-        if (epoch >= 0) {
-            if (epoch >= tmp_before) continue;
-            rc = file_join(path, e, "%s/%s", dir, ent->d_name);
-            if (rc == 0) rc = file_remove(path, e);
-            continue;
-        }
-        if (*n == room) {
-            room = room ? 2 * room : 32;
-            void *more = room > MAX_STEPS ? NULL : realloc(*out, (size_t)room * sizeof **out);
-            if (!more) {
-                rc = err_set(e, ERR_TOO_LARGE, "%s holds too many checkpoints", dir);
-                break;
-            }
-            *out = more;
-        }
-        (*out)[*n].step = step;
-        snprintf((*out)[(*n)++].name, sizeof(*out)->name, "%.63s", ent->d_name);
-    }
-    closedir(d);
-    if (rc == 0 && *n) qsort(*out, (size_t)*n, sizeof **out, newest_first);
-    if (rc < 0) free(*out);
-    return rc;
-}
-
 static int check_named(const char *dir, int64_t step, enum manifest_depth depth, struct manifest *m,
                        struct err *e)
 {
@@ -277,7 +233,7 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
     struct manifest m;
     int n, rc = 0;
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0) return -1;
-    if (list_steps(dir, -1, &steps, &n, e) < 0) return -1;
+    if (steps_list(dir, NULL, &steps, &n, e) < 0) return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         struct err why = {0};
         if ((rc = file_join(path, e, "%s/%s", dir, steps[i].name)) < 0) break;
@@ -295,30 +251,6 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
     struct manifest m;
     if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
     return fill_info(info, &m, step_dir, e);
-}
-
-int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e)
-{
-    char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];
-    struct step_dir *steps;
-    struct manifest m;
-    int n, rc = 0, n_complete = 0;
-    if (keep < 1) keep = 1;
-    if (file_join(dir, e, "%s/checkpoints", job_dir) < 0) return -1;
-    if (list_steps(dir, epoch, &steps, &n, e) < 0) return -1;
-    for (int i = 0; i < n && rc == 0; i++) {
-        struct err why;
-        if ((rc = file_join(path, e, "%s/%s", dir, steps[i].name)) < 0) break;
-        if (check_named(path, steps[i].step, MANIFEST_SIZES, &m, &why) < 0) continue;
-        if (++n_complete <= keep) continue;
-        /* First it stops being a checkpoint, then it goes: a kill between leaves a .tmp. */
-        rc = file_join(gone, e, "%s.e0.tmp", path);
-        if (rc == 0) rc = file_remove(gone, e);
-        if (rc == 0 && rename(path, gone) < 0) rc = err_errno(e, "rename %s", path);
-        if (rc == 0) rc = file_remove(gone, e);
-    }
-    free(steps);
-    return rc;
 }
 
 /* ---- loading -------------------------------------------------------------------------------- */
@@ -384,6 +316,20 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     sha256_add(sha, text, strlen(text) + 1);
 }
 
+/* What the stages say, not which of two ways they say it. */
+static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
+{
+    for (int i = 0; i < spec->n_stages; i++) {
+        const double v[] = {(double)spec->stages[i].from_step, (double)stage_seq_len(spec, i),
+                            stage_lr(spec, i), stage_rope_theta(spec, i)};
+        for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
+            char number[32];
+            jwrite_number(number, v[k]);
+            sha256_add(sha, number, strlen(number) + 1);
+        }
+    }
+}
+
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 {
     static const char *const parts[] = {"model.config.", "data.",      "train.", "optim.",
@@ -393,6 +339,7 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
     for (const struct field *f = spec_fields; f->path; f++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (!strncmp(f->path, parts[i], strlen(parts[i]))) digest_field(&sha, spec, f);
+    if (spec->n_stages) digest_stages(&sha, spec);
     sha256_hex(&sha, out);
 }
 

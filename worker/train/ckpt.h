@@ -22,6 +22,7 @@
 #include "api/core/job.h"
 #include "api/core/sha256.h"
 #include "kernels/backend.h"
+#include "worker/train/guard.h"
 
 #define CKPT_PATH_SIZE 1280
 
@@ -37,6 +38,12 @@ struct ckpt_state {
     char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
+    struct guard_state guard;     /* what judges the next steps */
+    int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
+    double eval_loss;
+    int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
+    int64_t best_step;
+    double best_loss;
 };
 
 /* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params are
@@ -77,11 +84,6 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
 
 /* The state alone, digest-checked: for ranks that receive the arrays by broadcast. */
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
-
-/* Removes all but the newest `keep` (at least 1) complete step directories, and .tmp directories of
- * epochs before `epoch`. Completeness here is manifest and sizes; the newest complete one is never
- * removed, nor is anything newer than it. */
-int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e);
 
 /* Digest of the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
  * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the

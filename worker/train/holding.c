@@ -100,7 +100,7 @@ static int bucket_publish(struct holding *h, int b, struct err *e)
 static int bucket_update(struct holding *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
-    optim_update(&h->optim, &x, r);
+    if (r) optim_update(&h->optim, &x, r);
     if (h->model->be->ops->sync && h->model->be->ops->sync(h->model->be, e)) return -1;
     return bucket_publish(h, b, e);
 }

@@ -44,7 +44,8 @@ int holding_reduce(struct holding *h, struct err *e);
 /* Norm of the summed gradient, the same bits on every rank. Collective. */
 int holding_norm(struct holding *h, double *norm, struct err *e);
 
-/* Updates the own part of everything, then tells the others. fused: nothing is left to do. Collective. */
+/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is sent
+ * is the same. fused: nothing is left to do. Collective. */
 int holding_update(struct holding *h, const struct optim_rate *r, struct err *e);
 
 /* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed

@@ -4,16 +4,6 @@
 
 _Static_assert(PLAN_SUMSQ_BLOCK == SUMSQ_BLOCK, "the plan reserves one double per block");
 
-double optim_lr(const struct job_spec *spec, int64_t step)
-{
-    const double lr = spec->optim.lr, low = spec->schedule.min_lr_ratio * lr;
-    const int64_t warmup = spec->schedule.warmup_steps, rest = spec->train.steps - warmup;
-    if (step < warmup) return lr * (double)(step + 1) / (double)warmup;
-    if (rest <= 0 || step >= spec->train.steps) return low;
-    const double done = (double)(step - warmup) / (double)rest;
-    return low + 0.5 * (lr - low) * (1 + cos(M_PI * done));
-}
-
 int optim_sums(const struct optim *o, const struct optim_part *x, struct err *e)
 {
     const struct zero *z = &o->plan->shards;

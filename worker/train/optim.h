@@ -1,14 +1,10 @@
-/* optim.h: learning rate, global-norm clip, AdamW, over parts of the flat parameter layout. */
+/* optim.h: global-norm clip, AdamW, over parts of the flat parameter layout. */
 #ifndef SEQD_TRAIN_OPTIM_H
 #define SEQD_TRAIN_OPTIM_H
 
 #include "api/core/job.h"
 #include "kernels/backend.h"
 #include "worker/plan/plan.h"
-
-/* Rate of the optimizer step with 0-based index `step`: a pure function, so that resume is exact.
- * Linear warmup lr (step + 1) / warmup, then cosine from lr to min_lr_ratio * lr at train.steps. */
-double optim_lr(const struct job_spec *spec, int64_t step);
 
 /* One rank's part of a bucket (worker/plan/zero.h): elements [begin, end) of the flat layout. Every
  * pointer is that of element `begin`. */

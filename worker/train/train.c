@@ -1,10 +1,13 @@
 #include "worker/train/train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "worker/comm/ledger.h"
 #include "worker/train/data.h"
+#include "worker/train/schedule.h"
+#include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
 
@@ -30,7 +33,11 @@ struct train_source train_source_data(struct train_data *td)
 
 int train_init(struct train *t, const struct train_options *o, struct err *e)
 {
-    *t = (struct train){.spec = o->spec, .plan = o->plan, .source = o->source, .others_ok = true};
+    *t = (struct train){.spec = o->spec,
+                        .plan = o->plan,
+                        .source = o->source,
+                        .guard = o->guard,
+                        .others_ok = true};
     const struct model_options mo = {.shape = &o->spec->model.shape,
                                      .plan = o->plan,
                                      .arena = o->arena,
@@ -42,7 +49,11 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
                                      .mutant = o->mutant};
     if (o->plan->kind != JOB_TRAIN) return err_set(e, ERR_INVALID, "the plan is not of a training");
     if (model_init(&t->model, &mo, e)) return -1;
-    plan_comm(&o->spec->model.shape, o->plan, o->rank, t->want);
+    plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
+    t->want = t->own;
+    if (o->plan->reference_size) /* whether this attempt verifies or goes on from a checkpoint */
+        model_note_placed(&t->model, &(struct plan_item){.offset = o->plan->reference_offset},
+                          o->plan->reference_size);
     holding_init(&t->hold, o->spec, &t->model, o->rank, o->arena);
     return 0;
 }
@@ -81,7 +92,8 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
-    const int64_t n = t->plan->micro_batches, B = n * t->plan->dp, first = t->step * B;
+    const int64_t n = t->plan->micro_batches, B = n * t->plan->dp,
+                  first = stage_sample(t->spec, t->step);
     const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
     const bool bits = t->plan->rank_bits;
     for (int64_t i = 0; i < B; i++) sum->targets += t->source.targets(t->source.arg, first + i);
@@ -102,24 +114,28 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it goes
- * that of the tokens. Counting that
- * sum itself is left to the comparison after it, whose outcome travels with the next step's. */
+#define ASKED ((int64_t)1 << 32) /* in the word of verdicts: more than there are ranks */
+
+/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go the
+ * sum of the tokens and what a rank asks all the others for. Counting that sum itself is left to the
+ * comparison after it, whose outcome travels with the next step's. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
     out->ledger_ok = 1;
+    t->asked = t->ask;
     if (!m->world) return 0;
     const struct comm_count *got = comm_ledger(m->world), *want = t->want;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
         if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
     /* A ring's tokens are counted by its first rank. */
-    int64_t sums[2] = {mine, m->rank == 0 ? out->tokens : 0};
+    int64_t sums[2] = {(t->ask ? ASKED : 0) + mine, m->rank == 0 ? out->tokens : 0};
     if (comm_sum_i64(m->world, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;
     got = comm_ledger(m->world);
     out->tokens = sums[1];
-    t->others_ok = sums[0] == t->plan->n_ranks &&
+    t->asked = sums[0] >= ASKED;
+    t->others_ok = sums[0] % ASKED == t->plan->n_ranks &&
                    ledger_equal(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
     out->ledger_ok = t->others_ok;
     return 0;
@@ -146,6 +162,18 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
 }
 
+static enum guard_verdict judge(struct train *t, const struct rank_step *out)
+{
+    if (t->guard) return guard_judge(t->guard, t->step, out->loss, out->grad_norm);
+    return isfinite(out->loss) && isfinite(out->grad_norm) ? GUARD_ACCEPT : GUARD_FAIL;
+}
+
+/* Updates of the weights so far, which Adam's moments have seen. */
+static int64_t updates(const struct train *t)
+{
+    return t->step - (t->guard ? t->guard->state.skipped : 0);
+}
+
 /* The same steps give the same bits: another attempt would end here too. */
 static int not_finite(const struct train *t, const struct rank_step *out, struct err *e)
 {
@@ -155,9 +183,16 @@ static int not_finite(const struct train *t, const struct rank_step *out, struct
                          "are damaged",
                          fabs(out->loss), fabs(out->grad_norm),
                          spec_text(t->spec, t->spec->model.path));
+    char again[64] = "";
+    if (t->guard && t->guard->state.rollbacks)
+        snprintf(again, sizeof again, " after %lld rollbacks",
+                 (long long)t->guard->state.rollbacks);
+    if (t->guard && t->guard->state.streak)
+        snprintf(again, sizeof again, " after %lld skipped steps",
+                 (long long)t->guard->state.streak);
     return err_field(e, ERR_INVALID, "optim.lr",
-                     "step %lld: loss %g, gradient norm %g: lower optim.lr %g or warm up longer",
-                     (long long)t->step + 1, fabs(out->loss), fabs(out->grad_norm),
+                     "step %lld%s: loss %g, gradient norm %g: lower optim.lr %g or warm up longer",
+                     (long long)t->step + 1, again, fabs(out->loss), fabs(out->grad_norm),
                      t->spec->optim.lr);
 }
 
@@ -168,20 +203,21 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     const int64_t start_us = now_us();
     struct comm *comm = t->model.world;
     if (!out) out = &local;
-    *out = (struct rank_step){.lr = optim_lr(t->spec, t->step)};
+    *out = (struct rank_step){.lr = schedule_lr(t->spec, t->step)};
     if (comm) {
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
     }
-    t->hold.rate = (struct optim_rate){out->lr, 1, t->step + 1};
+    t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
     if (accumulate(t, &sum, e)) return -1;
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     if (holding_norm(&t->hold, &out->grad_norm, e)) return -1;
-    if (!isfinite(out->loss) || !isfinite(out->grad_norm)) return not_finite(t, out, e);
-    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm), t->step + 1};
-    if (holding_update(&t->hold, &rate, e)) return -1;
+    t->verdict = judge(t, out);
+    if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
+    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm), updates(t) + 1};
+    if (holding_update(&t->hold, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);
