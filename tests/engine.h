@@ -171,10 +171,17 @@ struct engine_run {
     float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step */
 };
 
-/* Every rank adds what it owns to arrays that all threads share. */
-static inline void engine_keep(const struct train *t, enum holding_array which, float *out)
+static inline void engine_keep(float **out, const float *from, int64_t n)
 {
-    holding_read(&t->hold, which, 0, t->plan->n_params, out);
+    *out = malloc((size_t)n * 4);
+    if (!*out) abort();
+    memcpy(*out, from, (size_t)n * 4);
+}
+
+/* Every rank adds what it owns to arrays that all threads share. */
+static inline void engine_collect(const struct train *t, enum holding_array which, float *out)
+{
+    if (t->plan->zero || t->hold.rank == 0) holding_read(&t->hold, which, 0, t->plan->n_params, out);
 }
 
 static inline void engine_start(struct train *t, const struct engine_run *r)
@@ -201,7 +208,7 @@ static inline void engine_steps(struct train *t, struct engine_run *r, int rank,
                   out.ledger_ok ? "equals" : "differs from");
         CHECK_MSG(out.memory_high == out.memory_planned, "placed %lld bytes, planned %lld",
                   (long long)out.memory_high, (long long)out.memory_planned);
-        if (k == 0 && !r->plan.fused) engine_keep(t, HOLD_GRAD, r->grad);
+        if (k == 0 && !r->plan.fused) engine_collect(t, HOLD_GRAD, r->grad);
         if (rank) continue;
         r->loss[k] = out.loss;
         r->norm[k] = out.grad_norm;
@@ -230,9 +237,9 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
     if (e.code != ERR_NONE) goto out;
-    engine_keep(t, HOLD_WEIGHTS, r->weights);
-    engine_keep(t, HOLD_M, r->adam_m);
-    engine_keep(t, HOLD_V, r->adam_v);
+    engine_collect(t, HOLD_WEIGHTS, r->weights);
+    engine_collect(t, HOLD_M, r->adam_m);
+    engine_collect(t, HOLD_V, r->adam_v);
 out:
     CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
     if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);

@@ -42,8 +42,7 @@ static int open_training(struct training *t, struct err *e)
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
     t->guard.spec = r->spec;
-    struct ckpt_arrays a = train_arrays(&t->train);
-    if (weights_load(r, &t->train.model, &a, &from, e)) return -1;
+    if (weights_start(r, &t->train.hold, &from, e)) return -1;
     training_adopt(t, &from);
     t->step.memory_high = run_memory_high(&t->train.model, 0);
     t->ledger_equal = true;

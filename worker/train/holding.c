@@ -269,7 +269,7 @@ void holding_read(const struct holding *h, enum holding_array which, int64_t off
     const struct zero *z = &h->plan->shards;
     assert(n >= 1 && !(which == HOLD_GRAD && h->plan->fused));
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
-        const struct zero_range r = meet(zero_range(z, b, h->rank), offset, n);
+        const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
         h->model->be->ops->download(h->model->be, out + (r.begin - offset), from,

@@ -31,6 +31,7 @@ struct holding {
     float *tied;             /* by bucket and tied: the head's part of the embedding's gradient */
     struct optim_rate rate;  /* fused: what buckets are updated with, before the step begins */
     bool fresh;              /* the next sums begin a step: acc is overwritten */
+    int64_t still_s;         /* rank 0: when the others last heard of it (worker/train/spread.h) */
 };
 
 /* Places the arrays and hands the model its buckets. h must stay where it is. */
@@ -52,8 +53,9 @@ int holding_update(struct holding *h, const struct optim_rate *r, struct err *e)
  * over. Weights: the master's as well as the model's. */
 void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
                    const float *x);
-/* The owned ones of the same, to out[i] for element offset + i; what others own is left as it is.
- * Under every stage each element is owned by one rank. HOLD_GRAD: not when fused. */
+/* The same out of those arrays that are shared out: what this rank holds of elements [offset, offset + n)
+ * goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it. Otherwise each
+ * element comes from one rank, its owner. HOLD_GRAD: not when fused. */
 void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
                   float *out);
 /* Random weights (model_random) in what this rank holds. */

@@ -58,15 +58,6 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     return 0;
 }
 
-struct ckpt_arrays train_arrays(const struct train *t)
-{
-    return (struct ckpt_arrays){.params = t->model.params,
-                                .dtype = t->model.dtype,
-                                .master = t->hold.master,
-                                .m = t->hold.m,
-                                .v = t->hold.v};
-}
-
 const float *train_grad(const struct train *t)
 {
     if (t->plan->zero || t->plan->by_bucket) return NULL;

@@ -17,7 +17,6 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
-#include "worker/train/ckpt.h"
 #include "worker/train/holding.h"
 #include "worker/train/guard.h"
 
@@ -65,15 +64,13 @@ struct train {
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * holding_random(&t->hold, spec->seed), or load a checkpoint by holding_write. */
+ * holding_random(&t->hold, spec->seed), or load a checkpoint (worker/train/spread.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the caller
  * goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
-
-struct ckpt_arrays train_arrays(const struct train *t);
 
 /* The gradient that the last step used, [n_params], where a rank holds all of it; else NULL
  * (holding_read has its part). */
