@@ -141,6 +141,14 @@ static int check_train_data(struct job_spec *s, struct err *e)
         snprintf(field, sizeof field, "data.train.%d", i);
         if (check_source(s, &s->data.train[i], field, e)) return -1;
     }
+    if (s->eval.n_data < 0 || s->eval.n_data > SPEC_SOURCES)
+        return err_field(e, ERR_INVALID, "eval.data", "eval.data has %d sources, at most %d",
+                         s->eval.n_data, SPEC_SOURCES);
+    for (int i = 0; i < s->eval.n_data; i++) {
+        char field[32];
+        snprintf(field, sizeof field, "eval.data.%d", i);
+        if (check_source(s, &s->eval.data[i], field, e)) return -1;
+    }
     return 0;
 }
 
@@ -270,7 +278,7 @@ int job_check(struct job_spec *s, struct err *e)
 {
     if (check_text_table(s, e) || check_table(s, e)) return -1;
     if (check_model(s, e) || check_data(s, e) || check_length(s, e)) return -1;
-    return check_ranks(s, e) || check_parallel(s, e) ? -1 : 0;
+    return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */
