@@ -78,8 +78,10 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
-    r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
-    if (!r->data) return -1;
+    const bool first_here = r->args->rank == r->args->first_local;
+    r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
+                        first_here ? DATA_CHECK : DATA_TRUST, e);
+    if (!r->data || data_check_vocab(r->data, r->spec->model.shape.vocab, e)) return -1;
     return derive_steps(r, e);
 }
 
@@ -170,7 +172,7 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
     if (open_head(r, e)) goto out;
     if (o->args.task == TASK_PREPARE) {
-        rc = task_prepare(r, e);
+        rc = open_shape(r, e) || task_prepare(r, e) ? -1 : 0;
         goto out;
     }
     if (!t) {

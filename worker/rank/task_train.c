@@ -19,8 +19,8 @@ static int plan_comms(struct training *t, struct err *e)
         if (!rc) plan_comm(&s->model.shape, p, r->args->rank, t->want[i + 1]);
     }
     free(p);
-    if (rc || !t->feed.eval_windows) return rc;
-    return plan_eval_comm(s, &r->plan, s->data.seq_len, eval_share(&t->train, t->feed.eval_windows),
+    if (rc || !t->feed.n_eval) return rc;
+    return plan_eval_comm(s, &r->plan, s->data.seq_len, eval_share(&t->train, t->feed.n_eval),
                           t->eval_want, e);
 }
 
@@ -37,7 +37,7 @@ static int open_training(struct training *t, struct err *e)
                               .comm = r->comm,
                               .rank = r->args->rank,
                               .n_ranks = r->args->n_ranks,
-                              .source = feed_stage(&t->feed, -1),
+                              .source = feed_stage(&t->feed, r->spec, -1),
                               .guard = &t->guard,
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
@@ -59,7 +59,7 @@ static int enter_stage(struct training *t, struct err *e)
     if (stage == t->stage) return 0;
     if (model_set_seq(&t->train.model, stage_seq_len(s, stage), e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
-    t->train.source = feed_stage(&t->feed, stage);
+    t->train.source = feed_stage(&t->feed, s, stage);
     t->train.want = t->want[stage + 1];
     if (stage >= 0)
         log_info("rank.stage", "step=%lld seq_len=%lld", (long long)t->train.step,

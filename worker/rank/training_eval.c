@@ -12,7 +12,7 @@ bool training_eval_due(const struct training *t)
 {
     const struct job_spec *s = t->r->spec;
     const int64_t step = t->train.step;
-    if (!t->feed.eval_windows) return false;
+    if (!t->feed.n_eval) return false;
     if (step == 0) return s->eval.at_start && !t->state.n_evals;
     return (s->eval.every_steps > 0 && step % s->eval.every_steps == 0) ||
            (s->eval.at_end && step == s->train.steps);
@@ -41,7 +41,7 @@ int training_eval(struct training *t, bool *improved, struct err *e)
 {
     struct ckpt_state *st = &t->state;
     const struct eval_args a = {.source = feed_eval(&t->feed),
-                                .n_windows = t->feed.eval_windows,
+                                .n_windows = t->feed.n_eval,
                                 .seq_len = t->r->spec->data.seq_len,
                                 .want = t->eval_want,
                                 .stopped = run_stopped,

@@ -76,7 +76,9 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
     struct sums sum = {0};
     if (c) comm_ledger_reset(c);
     for (int64_t w = 0; w < a->n_windows; w++) {
-        out->targets += a->source.targets(a->source.arg, w);
+        const int64_t n = a->source.targets(a->source.arg, w, e);
+        if (n < 0) return -1;
+        out->targets += n;
         if (w % t->plan->dp == t->model.ring && one_window(t, a, w, &sum, e)) return -1;
     }
     if (sum_rings(t, &sum, e)) return -1;
