@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/address.h"
 #include "api/cluster.pb-c.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
@@ -80,6 +81,7 @@ static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__
     for (size_t i = 0; i < *n; i++) {
         (*out)[i] = attempt_pack(m->attempts[i].job, m->attempts[i].epoch, a);
         if (!(*out)[i]) return -1;
+        (*out)[i]->slots = m->attempts[i].slots;
     }
     return 0;
 }
@@ -90,8 +92,11 @@ static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct a
     if (range_check((int64_t)n, 0, WIRE_ATTEMPTS, "attempts", e) < 0) return -1;
     struct wire_attempt *out = arena_alloc(a, (n ? n : 1) * sizeof *out);
     if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu attempts", n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (attempt_unpack(in[i], &out[i].job, &out[i].epoch, e) < 0) return -1;
+        if (range_check(in[i]->slots, 0, JOB_MAX_RANKS, "slots", e) < 0) return -1;
+        out[i].slots = in[i]->slots;
+    }
     m->n_attempts = (int)n;
     m->attempts = out;
     return 0;
@@ -407,7 +412,16 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     w->n_slots = m->n_slots;
     w->n_cores = m->n_cores;
     w->memory_size = m->memory_size;
+    w->address = (char *)m->address;
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
+}
+
+/* Ranks of other nodes connect to it: no name, which every node might resolve in its own way. */
+static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct err *e)
+{
+    if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
+    if (!*out || address_is_numeric(out)) return 0;
+    return err_field(e, ERR_INVALID, "address", "address %s is no numeric IP address", out);
 }
 
 static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
@@ -421,6 +435,7 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     if (!m->node[0]) return err_field(e, ERR_INVALID, "node", "node is empty: give it a name");
     if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
     if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
+    if (address_unpack(w->address, m->address, e) < 0) return -1;
     return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
 }
 
@@ -517,6 +532,7 @@ static int fetched_pack(const struct msg *m, struct arena *a, void *body)
     w->offset = m->offset;
     w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
     w->error = error_pack(&m->err, a);
+    w->total = m->total;
     return w->error ? 0 : -1;
 }
 
@@ -524,6 +540,8 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
 {
     const Seqd__Fetched *w = body;
     m->request = w->request;
+    m->total = w->total;
+    if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
     if (chunk_unpack(w->data, w->offset, m, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
@@ -538,6 +556,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->n_local = m->n_local;
     w->prepared_id = (char *)m->prepared_id;
     w->memory_limit = m->memory_limit;
+    w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
     w->spec = spec_pack(m->spec, a);
     return w->attempt && w->spec ? 0 : -1;
 }
@@ -558,6 +577,10 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
     if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
     if (text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e) < 0)
         return -1;
+    if (w->key.len != 0 && w->key.len != sizeof m->key)
+        return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
+                         w->key.len, sizeof m->key);
+    if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
     return spec_unpack(w->spec, a, &m->spec, e);
 }
 

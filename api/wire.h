@@ -7,7 +7,8 @@
  *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
  *                    listed, forgets what ended and is not listed, and answers what is listed and
  *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s.
- *   seqd  ASSIGN     start this gang, once per epoch: the same epoch again is ignored, an older one
+ *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
+ *                    may have others on other nodes), once per epoch: the same epoch again is ignored, an older one
  *                    than this node has seen of the job is answered GANG_UNKNOWN
  *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the last
  *                    ACK; after a new session some come again: seqd drops what it has and ACKs.
@@ -55,6 +56,7 @@ enum msg_type {
 
 struct wire_attempt {
     int64_t job, epoch;
+    int32_t slots; /* HELLO: its ranks that run here now */
 };
 
 struct msg {
@@ -64,6 +66,8 @@ struct msg {
     char node[NODE_NAME], version[32];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
+    char address[RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
+                                      * they are not to be reached */
     int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
     /* most others */
@@ -72,6 +76,7 @@ struct msg {
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit;
+    unsigned char key[RANK_KEY_SIZE]; /* of the attempt, the same for all its nodes: a secret */
     const struct job_spec *spec;
     /* BLOBS */
     int n_blobs;
@@ -81,8 +86,8 @@ struct msg {
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before offset
      * (rank -1: says nothing).
      * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0 at
-     * the end, offset as asked. */
-    int64_t seq, offset;
+     * the end, offset as asked; total: bytes of the whole file as it is now. */
+    int64_t seq, offset, total;
     int32_t rank;
     const void *data;
     size_t size;

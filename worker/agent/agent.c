@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/address.h"
 #include "api/core/log.h"
 #include "api/rpc.h"
 #include "api/wire.h"
@@ -36,6 +37,7 @@ struct agent {
     struct loop *loop;
     struct agent_options o;
     struct shelf shelf;
+    char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct rpc_client *client;
     struct rpc_stream *stream; /* NULL: no session */
@@ -151,6 +153,7 @@ static void forget(struct agent *a, struct attempt *t)
     }
     while (*p != t) p = &(*p)->next;
     *p = t->next;
+    if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     attempt_free(t);
 }
@@ -235,6 +238,8 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
                              .n_roots = a->shelf.n_roots,
                              .memory_limit = m->memory_limit,
                              .orphan_ms = a->o.orphan_ms};
+    memcpy(s->address, a->address, sizeof s->address);
+    memcpy(s->key, m->key, sizeof s->key);
     memcpy(s->roots, a->shelf.roots, sizeof s->roots);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
     snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->shelf.dir);
@@ -256,6 +261,7 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     if (shelf_gang_dir(&a->shelf, m->job, m->epoch, dir) == 0 && start_fill(a, m, start, e) == 0 &&
         shelf_epoch_set(&a->shelf, m->job, m->epoch, e) == 0)
         t = attempt_begin(a->loop, dir, start, a->gang_program, e);
+    explicit_bzero(start->key, sizeof start->key);
     free(start);
     if (!t) {
         file_remove(dir, NULL);
@@ -299,7 +305,9 @@ static void on_expect(struct agent *a, const struct msg *m)
 {
     for (struct attempt *t = a->attempts, *next; t; t = next) {
         next = t->next;
-        if (!listed(m, t->job, t->epoch)) forget(a, t);
+        if (listed(m, t->job, t->epoch)) continue;
+        t->stale = true;
+        forget(a, t);
     }
     for (int i = 0; i < m->n_attempts; i++)
         if (!find(a, m->attempts[i].job, m->attempts[i].epoch))
@@ -337,7 +345,8 @@ static void on_fetch(struct agent *a, const struct msg *m)
 {
     struct msg answer = {
         .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
-    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK, &answer.err);
+    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
+                            &answer.total, &answer.err);
     if (n > 0) answer.size = (size_t)n;
     send_msg(a, &answer);
 }
@@ -419,12 +428,14 @@ static void on_opened(void *arg, struct rpc_stream *s)
     list = calloc((size_t)n + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
-        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch};
+        int slots = t->state == ATTEMPT_OVER ? 0 : t->n_running;
+        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, slots};
         attempt_rewind(t);
     }
     m.attempts = list;
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
+    memcpy(m.address, a->address, sizeof m.address);
     send_msg(a, &m);
     free(list);
 }
@@ -465,11 +476,24 @@ void agent_quit(struct agent *a, const char *why)
     quit_check(a);
 }
 
+static int address_find(struct agent *a, struct err *e)
+{
+    if (!a->o.address) {
+        address_local(a->o.connect, a->address);
+        return 0;
+    }
+    if (!address_is_numeric(a->o.address) || strlen(a->o.address) >= sizeof a->address)
+        return err_set(e, ERR_INVALID, "--address %s: want a numeric IP address", a->o.address);
+    snprintf(a->address, sizeof a->address, "%s", a->o.address);
+    return 0;
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
     static const struct rpc_calls calls = {on_opened, on_message, on_closed};
     if (strlen(a->o.name) >= NODE_NAME || !a->o.name[0])
         return err_set(e, ERR_INVALID, "--name %s: want 1 to %d bytes", a->o.name, NODE_NAME - 1);
+    if (address_find(a, e) < 0) return -1;
     char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;

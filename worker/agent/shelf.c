@@ -117,7 +117,7 @@ int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SI
 }
 
 int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
-                    size_t size, struct err *e)
+                    size_t size, int64_t *total, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct stat st;
@@ -136,6 +136,8 @@ int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_
         err_set(e, ERR_NOT_FOUND, "artifact %s of job %lld is no file", name, (long long)job);
     else if ((n = pread(fd, buf, size, offset)) < 0)
         err_errno(e, "read artifact %s of job %lld", name, (long long)job);
+    else
+        *total = st.st_size;
     close(fd);
     return n;
 }

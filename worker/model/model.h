@@ -59,12 +59,13 @@ struct model {
     float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
     struct model_buckets buckets;
     float *tree;
-    int64_t tree_stride; /* floats */
-    /* activations; *_stride: floats from one layer to the next, 0 where one instance serves all */
-    float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
+    int64_t tree_stride; /* bytes */
+    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0 where
+     * one instance serves all */
+    void *x, *q, *kv, *o, *x_mid, *gate_up;
     int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
-    float *xn, *rstd, *dx, *dxn;
-    float *logits, *act, *dact, *d_o, *dq, *dkv;
+    void *xn, *dx, *dxn, *act, *dact, *d_o;
+    float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
@@ -82,7 +83,8 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
 /* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything that
- * computes with weights asks here, at each use: the view is good until the next call. */
+ * computes with weights asks here, at each use: a layer's weights are good until those of another
+ * layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
 /* Where the gradient of element `offset` is summed; by bucket: until the next bucket's turn. */
@@ -137,6 +139,9 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
 
 /* Philox4x32-10 (Salmon et al., SC 2011). */
 void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+/* [T, cols] of the model's dtype at base. */
+struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);

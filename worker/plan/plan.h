@@ -85,25 +85,26 @@ enum plan_id {
     PLAN_ADAM_M,   /* [n_shard] */
     PLAN_ADAM_V,   /* [n_shard] */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
-    PLAN_X,        /* [T, C] input of each layer and the output of the last: L + 1, or one */
-    PLAN_Q,        /* [T, H*D] after RoPE */
-    PLAN_KV,       /* [T, 2*Hk*D]; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
-    PLAN_O,        /* [T, H*D] */
+    PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
+    PLAN_Q,        /* [T, H*D] act, after RoPE */
+    PLAN_KV,       /* [T, 2*Hk*D] act; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
+    PLAN_O,        /* [T, H*D] act */
     PLAN_LSE,      /* [H, T] */
-    PLAN_X_MID,    /* [T, C] residual between attention and MLP */
-    PLAN_GATE_UP,  /* [T, 2*I] */
-    PLAN_XN,       /* [T, C] a norm's output */
+    PLAN_X_MID,    /* [T, C] act: residual between attention and MLP */
+    PLAN_GATE_UP,  /* [T, 2*I] act */
+    PLAN_XN,       /* [T, C] act: a norm's output */
     PLAN_RSTD,     /* [T] */
-    PLAN_DX,       /* [T, C] gradient of the residual stream */
-    PLAN_DXN,      /* [T, C] gradient of a norm's output */
-    PLAN_WORK,     /* the next six share it: never two of different phases at a time */
+    PLAN_DX,       /* [T, C] act: gradient of the residual stream */
+    PLAN_DXN,      /* [T, C] act: gradient of a norm's output */
+    PLAN_WORK,     /* the next seven share it: never two of different phases at a time */
     PLAN_LOGITS,   /* in WORK: [loss_chunk, V] */
-    PLAN_ACT,      /* in WORK: [T, I] */
-    PLAN_DACT,     /* in WORK: [T, I] */
-    PLAN_DO,       /* in WORK: [T, H*D] */
+    PLAN_ACT,      /* in WORK: [T, I] act */
+    PLAN_DACT,     /* in WORK: [T, I] act */
+    PLAN_DO,       /* in WORK: [T, H*D] act */
     PLAN_DQ,       /* in WORK: [T, H*D] */
     PLAN_DKV,      /* in WORK: [T, 2*Hk*D] */
-    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] */
+    PLAN_O_SUM,    /* in WORK: [T, H*D] what attention carries from block to block; bf16 */
+    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] act */
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
     PLAN_RING_DKV1,
@@ -203,6 +204,11 @@ int plan_sum_ranks(const struct plan *p);
  * do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
+
+/* The same of one forward and backward pass of a training whose gradients everybody gets: its proof
+ * before the first step. Every rank the same, but for the weights that zero 3 fetches. */
+void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+                      struct comm_count out[PURPOSE_N]);
 
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);

@@ -14,7 +14,7 @@ static void count_ring(const struct model_shape *m, const struct plan *p, struct
     const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
     const int64_t n_layers = m->n_layers * p->micro_batches;
     const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
-    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim),
+    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
                n_layers * n_kv);
     if (back)
         volume_add(&out[PURPOSE_RING_DKV],
@@ -97,6 +97,14 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
         volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1),
                    p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+}
+
+void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+                      struct comm_count out[PURPOSE_N])
+{
+    struct plan pass = *p;
+    pass.zero = 0;
+    plan_comm(m, &pass, 0, out);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)

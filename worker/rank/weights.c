@@ -43,13 +43,15 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     struct model_shape shape = r->spec->model.shape;
     /* As the stage of its last step had it. */
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
-    if (ckpt_load(info->path, &shape, a, s, e)) return -1;
+    const int rc = ckpt_load(info->path, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
-    if (strcmp(digest, s->spec_digest))
-        return err_field(e, ERR_CONFLICT, "checkpoint.resume",
-                         "%s was made by a job with another model, data or schedule; to start from "
-                         "its weights alone set model.path to %s/hf",
-                         info->path, info->path);
+    if (s->spec_digest[0] && strcmp(digest, s->spec_digest))
+        return err_field(
+            e, ERR_CONFLICT, "checkpoint.resume",
+            "%s was made by a job with another model, data, schedule or precision; to start from "
+            "its weights alone set model.path to %s/hf",
+            info->path, info->path);
+    if (rc) return -1;
     if (strcmp(r->args->prepared_id, s->data_id))
         return err_field(e, ERR_CONFLICT, "data.train",
                          "%s counts in data %s, this job has %s: the files have changed",

@@ -340,6 +340,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     struct ckpt_state state;
     if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
     if (read_state(step_dir, m.step, &state, e) < 0) return -1;
+    if (s) *s = state;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || hf_config_read(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
     if (key)
@@ -348,9 +349,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        "another model",
                        hf, key);
     if (load_weights(hf, shape, a, e) < 0) return -1;
-    if (load_moments(step_dir, shape, a, e) < 0) return -1;
-    if (s) *s = state;
-    return 0;
+    return load_moments(step_dir, shape, a, e);
 }
 
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)

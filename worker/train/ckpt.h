@@ -91,7 +91,8 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
- * Arrays that are NULL are not read. s may be NULL. */
+ * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the caller
+ * can say of which job a checkpoint is that has not what this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 
