@@ -123,15 +123,16 @@ static int check_eod(const struct job_spec *s, const struct spec_source *src, co
 {
     const int f = src->format;
     const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
+    char member[48];
+    snprintf(member, sizeof member, "%s.eod", field);
     if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: nothing was said */
     if (!tokens)
-        return err_field(e, ERR_INVALID, field,
-                         "%s.eod %lld: only the formats llmc, nanogpt and npy find documents by an "
-                         "id",
-                         field, (long long)src->eod);
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
+                         member, (long long)src->eod);
     if (s->model.shape.width && src->eod >= s->model.shape.vocab)
-        return err_field(e, ERR_INVALID, field,
-                         "%s.eod %lld is no id of the model: its vocabulary has %lld, from 0", field,
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
                          (long long)src->eod, (long long)s->model.shape.vocab);
     return 0;
 }

@@ -140,14 +140,13 @@ static int blob_check(const struct comm *c, const struct comm_blob *b, int p, st
                        c->rank, c->n_ranks, (long long)own->segment_size, own->transport, own->tls,
                        p, b->rank, b->n_ranks, (long long)b->segment_size, b->transport, b->tls);
     bool same = first == c->first_local && n == c->n_local;
-    bool apart = n > 0 && first >= 0 && first <= c->n_ranks - n && p >= first && p < first + n &&
-                 (first >= c->first_local + c->n_local || first + n <= c->first_local);
+    bool apart = n > 0 && n <= c->n_ranks && first >= 0 && first <= p && p < first + (int64_t)n &&
+                 (first >= c->first_local + c->n_local || first + (int64_t)n <= c->first_local);
     if (comm_is_local(c, p) ? !same : !apart)
         return err_set(e, ERR_PEER,
-                       "rank %d shares its node with ranks %d to %d, rank %d with ranks %d to %d: "
-                       "that cannot be",
-                       c->rank, c->first_local, c->first_local + c->n_local - 1, p, first,
-                       first + n - 1);
+                       "rank %d shares its node with %d ranks from %d on, rank %d with %d from %d "
+                       "on: that cannot be",
+                       c->rank, c->n_local, c->first_local, p, n, first);
     return 0;
 }
 
@@ -369,6 +368,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 {
     assert(x->send_to < c->n_ranks && x->recv_from < c->n_ranks);
     assert(x->send_to != c->rank && x->recv_from != c->rank);
+    assert(x->send_size >= 0 && x->recv_size >= 0);
     if (c->base) {
         struct comm_xfer y = *x; /* by the endpoint's numbers */
         if (y.send_to >= 0) y.send_to += c->first;
