@@ -340,6 +340,8 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     *out = (struct verify){.n_ranks = m->plan->n_ranks};
     struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->plan->S);
     oo.mutant = a->mutant;
+    /* Documents that fit a sequence of the job may not fit what is compared of it. */
+    if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     order = data_order_open(a->data, &oo, e);
     if (!order || run_ranks(a, order, out, e)) goto out;
     if (first) {
