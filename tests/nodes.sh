@@ -158,7 +158,7 @@ took=$((($(date +%s%N) - before) / 1000000))
 # Twice the timeout to find it, and a second in which the other node might have known better, by a tick
 # of a second.
 if [ "$took" -lt $((2 * HOP_S * 1000 + 2500)) ]; then ok "a cut cable is found after $took ms"; else bad "a cut cable was found after $took ms"; fi
-says "by the name of a peer" '"class": "infrastructure".*rank [0-3]' events "$id"
+says "by the name of a peer" '"class": "infrastructure".*rank [0-3].*silent for [0-9]+ ms' events "$id"
 cable_mend
 check_end "cut for longer: the same weights" "$id"
 [ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
