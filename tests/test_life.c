@@ -100,21 +100,25 @@ static void check_sha(const char *want)
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
 }
 
-static void write_docs(const char *name, int first, int n, int odd)
+/* Document `odd` has a Z where the others have an x, and document `odd2` a Q. */
+static void write_docs(const char *name, int first, int n, int odd, int odd2)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
     FILE *f = fopen(path, "we");
     for (int i = first; f && i < first + n; i++)
-        fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i, i == odd ? "Z" : "x",
+        fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i,
+                i == odd    ? "Z"
+                : i == odd2 ? "Q"
+                            : "x",
                 i * 7 % 13);
     CHECK(f && !fclose(f));
 }
 
 static void test_prepare(void)
 {
-    write_docs("text.jsonl", 0, 90, 70);
-    write_docs("held.jsonl", 90, 9, -1);
+    write_docs("text.jsonl", 0, 90, 70, 20);
+    write_docs("held.jsonl", 90, 9, -1, -1);
     struct order *o = make_order(1, "prepare");
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
@@ -127,17 +131,21 @@ static void test_prepare(void)
 static char bad_model[128], skipped_sha[80];
 static int64_t bad_step; /* 1-based */
 
-static void write_bad_model(void)
+/* The embedding of one byte is x and x / 2. */
+static void write_model(char dir[128], const char *name, double eps, int byte, float x)
 {
     struct err e = {0};
     struct param_map map;
     const int64_t n = param_count(&tiny);
     float *w = calloc((size_t)n, 4);
-    snprintf(bad_model, sizeof bad_model, "%s/bad", scratch);
+    struct model_shape shape = tiny;
+    shape.norm_eps = eps;
+    snprintf(dir, 128, "%s/%s", scratch, name);
     param_map(&tiny, &map);
     for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
-    for (int64_t i = 0; i < tiny.width; i++) w[map.embed + 'Z' * tiny.width + i] = NAN;
-    CHECK_MSG(!hf_save(bad_model, &tiny, DT_F32, w, &e), "%s", e.text);
+    for (int64_t i = 0; i < tiny.width; i++)
+        w[map.embed + byte * tiny.width + i] = i % 2 ? x : x / 2;
+    CHECK_MSG(!hf_save(dir, &shape, DT_F32, w, &e), "%s", e.text);
     free(w);
 }
 
@@ -152,7 +160,7 @@ static struct order *bad_order(int policy, const char *name)
 static void test_skip(void)
 {
     char buf[64];
-    write_bad_model();
+    write_model(bad_model, "bad", tiny.norm_eps, 'Z', NAN);
     struct order *o = bad_order(NONFINITE_SKIP, "skip");
     if (run_ok(o)) {
         CHECK(g.n_steps == STEPS && number(g.result, "skipped_steps") == g.n_notes);
@@ -265,6 +273,44 @@ static void test_no_rollback_left(void)
     run(o);
     CHECK_MSG(g.fail.code == ERR_INVALID && strstr(g.fail.text, want), "%s", g.fail.text);
     free(o);
+}
+
+/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand times. The
+ * update is left out, and a job that is stopped on either side of it judges the same. */
+static void test_outlier(void)
+{
+    char odd_model[128], sha[80] = "", buf[80];
+    int64_t step = 0;
+    write_model(odd_model, "odd", 1e-12, 'Q', 1e-6f);
+    for (int way = 0; way < 3; way++) {
+        struct order *o = make_order(2, (const char *[]){"watched", "watched2", "unwatched"}[way]);
+        o->spec.model.path = intern(&o->spec, odd_model);
+        o->spec.model.shape.norm_eps = 1e-12;
+        o->spec.guard.grad_norm_z = way < 2 ? 6 : 0;
+        o->spec.checkpoint.every_steps = 1;
+        for (int i = 0; way == 1 && i < 2; i++, o->args.epoch++) {
+            prepare_run(o);
+            gang_start(&g, 2, o);
+            g.stop_at_step = (int)step - 1 + i;
+            gang_run(&g);
+        }
+        if (way < 2 && run_ok(o)) {
+            const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+            CHECK(number(g.result, "skipped_steps") == 1);
+            if (way == 0) {
+                CHECK(note && note->step > 16 && strstr(note->json, "deviations above"));
+                if (note) step = note->step;
+                if (note) CHECK_STR(text(note->json, "code", buf, sizeof buf), "step_skipped");
+                text(g.result, "weights_sha256", sha, sizeof sha);
+            } else {
+                check_sha(sha);
+            }
+        } else if (run_ok(o)) { /* nobody watches: the step is done, and the weights are others */
+            CHECK(number(g.result, "skipped_steps") == 0 && g.n_notes == 0);
+            CHECK(strcmp(text(g.result, "weights_sha256", buf, sizeof buf), sha));
+        }
+        free(o);
+    }
 }
 
 /* ---- evaluation --------------------------------------------------------------------------------- */
@@ -574,6 +620,7 @@ int main(int argc, char **argv)
     RUN(test_rollback);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
+    RUN(test_outlier);
     RUN(test_plain);
     RUN(test_eval);
     RUN(test_eval_is_exact);
