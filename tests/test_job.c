@@ -119,6 +119,23 @@ static void test_defaults_of_kinds(void)
     CHECK(!job_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
+/* A tolerance that the job does not give follows from its precision; one that it gives stays. */
+static void test_tolerances(void)
+{
+    struct job_spec s;
+    struct err e;
+    good(&s, JOB_VERIFY);
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 1e-6 && s.verify.grad_rel_l2 == 1e-5);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 5e-2);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    s.verify.loss_rel = 0;
+    s.verify.grad_rel_l2 = 1e-7;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
+}
+
 /* Each breaks one thing; the error must name the field. */
 static void break_one(struct job_spec *s, int i)
 {
@@ -197,6 +214,60 @@ static void test_rules(void)
         CHECK_STR(e.field, fields[i]);
         CHECK_MSG(*e.text, "case %d says nothing", i);
     }
+}
+
+/* Data: each breaks one thing of a good job, or none. */
+static void break_data(struct job_spec *s, int i)
+{
+    struct spec_source *t = s->data.train;
+    s->data.n_train = 2;
+    t[1] = t[0];
+    t[0].eod = t[1].eod = -1;
+    switch (i) {
+    case 0: t[0].weight = 0.5; break;
+    case 1: t[0].weight = 1, t[1].weight = 1e-4; break;
+    case 2: t[1].weight = -1; break;
+    case 3: t[0].weight = NAN, t[1].weight = 1; break;
+    case 4: t[1].format = DATA_TEXT, t[1].eod = 7; break;
+    case 5: t[1].format = DATA_MEGATRON, t[1].eod = 7; break;
+    case 6: t[1].format = DATA_NPY, t[1].eod = s->model.shape.vocab; break;
+    case 7: t[0].format = DATA_OPENAI_BATCH; break;
+    case 8: t[0].format = t[1].format = DATA_TEXT, s->data.loss_on = LOSS_ON_COMPLETION; break;
+    case 9: s->eval.data[s->eval.n_data++] = (struct spec_source){.eod = -1}; break;
+    case 10: s->eval.data[s->eval.n_data++] = t[0], s->eval.data[0].weight = 1; break;
+    case 11: s->eval.n_data = SPEC_SOURCES + 1; break;
+    case 12: t[0].weight = 999, t[1].weight = 1; break;
+    case 13: t[1].format = DATA_LLMC, t[1].eod = s->model.shape.vocab - 1; break;
+    case 14: t[1].format = DATA_JSONL, s->data.loss_on = LOSS_ON_COMPLETION; break;
+    case 15: s->eval.data[s->eval.n_data++] = t[0]; break;
+    }
+}
+
+static void test_data_rules(void)
+{
+    static const char *const fields[] = {
+        "data.train.1.weight", "data.train.1.weight", "data.train.1.weight", "data.train.0.weight",
+        "data.train.1.eod",    "data.train.1.eod",    "data.train.1.eod",    "data.train.0",
+        "data.loss_on",        "eval.data.0",         "eval.data.0",         "eval.data",
+        NULL,                  NULL,                  NULL,                  NULL};
+    struct job_spec s;
+    for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
+        struct err e = {0};
+        good(&s, JOB_TRAIN);
+        break_data(&s, i);
+        int rc = job_check(&s, &e);
+        CHECK_MSG(rc == (fields[i] ? -1 : 0), "case %d: %s", i, e.text);
+        if (fields[i]) CHECK_STR(e.field, fields[i]);
+    }
+    for (int packing = PACKING_CONCAT; packing < PACKING_N; packing++)
+        for (int over = OVERLONG_AUTO; over < OVERLONG_N; over++) {
+            struct err e = {0};
+            good(&s, JOB_SCORE);
+            s.data.packing = packing, s.data.overlong = over;
+            const bool fine = packing == PACKING_CONCAT && over <= OVERLONG_SPLIT &&
+                              over != OVERLONG_ERROR;
+            CHECK_MSG(job_check(&s, &e) == (fine ? 0 : -1), "%d %d: %s", packing, over, e.text);
+        }
 }
 
 /* Every number outside its range is refused, for every row of the table: none is forgotten. */
@@ -335,7 +406,9 @@ int main(void)
     RUN(test_suggest);
     RUN(test_text_table);
     RUN(test_defaults_of_kinds);
+    RUN(test_tolerances);
     RUN(test_rules);
+    RUN(test_data_rules);
     RUN(test_ranges);
     RUN(test_stages);
     RUN(test_training_rules);

@@ -123,15 +123,16 @@ static int check_eod(const struct job_spec *s, const struct spec_source *src, co
 {
     const int f = src->format;
     const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
+    char member[48];
+    snprintf(member, sizeof member, "%s.eod", field);
     if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: nothing was said */
     if (!tokens)
-        return err_field(e, ERR_INVALID, field,
-                         "%s.eod %lld: only the formats llmc, nanogpt and npy find documents by an "
-                         "id",
-                         field, (long long)src->eod);
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
+                         member, (long long)src->eod);
     if (s->model.shape.width && src->eod >= s->model.shape.vocab)
-        return err_field(e, ERR_INVALID, field,
-                         "%s.eod %lld is no id of the model: its vocabulary has %lld, from 0", field,
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
                          (long long)src->eod, (long long)s->model.shape.vocab);
     return 0;
 }
@@ -284,6 +285,21 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
+/* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels on
+ * the same data; only the order of fp32 sums differs.
+ *   fp32   some tens of roundings of 2^-24 each
+ *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and what
+ *          follows then differs, too: at worst the two sides' roundings of u = 2^-9 are independent of
+ *          each other. n of them in a row leave sqrt(2 n) u: 5e-2 is n = 300, about ten roundings per
+ *          layer of a deep model, forward and backward. The loss is a mean over many tokens, in which
+ *          they cancel: one u. A wrong block, position or scale is off by tens of percent. */
+static void set_tolerance(struct job_spec *s)
+{
+    const bool bf16 = s->precision.params == PRECISION_BF16;
+    if (s->verify.loss_rel < 0) s->verify.loss_rel = bf16 ? 2e-3 : 1e-6;
+    if (s->verify.grad_rel_l2 < 0) s->verify.grad_rel_l2 = bf16 ? 5e-2 : 1e-5;
+}
+
 /* Length of a training run. tokens and passes become steps when the data has been counted; then
  * both stand there, which is why "one of three" is the reader's rule (daemon/json.c) and not ours.
  */
@@ -365,6 +381,7 @@ int job_check(struct job_spec *s, struct err *e)
 {
     if (check_text_table(s, e) || check_table(s, e)) return -1;
     if (check_model(s, e) || check_data(s, e) || check_length(s, e)) return -1;
+    set_tolerance(s);
     return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
 }
 

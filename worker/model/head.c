@@ -12,7 +12,7 @@ static struct tensor head_weight(const struct model *m)
 static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
 {
     const int64_t C = m->shape.width;
-    const struct tensor y = tensor_f32(m->xn + row0 * C, n, C, C);
+    const struct tensor y = tensor_sub(model_rows(m, m->xn, C), row0, n, 0, C);
     m->be->ops->rmsnorm_fwd(
         m->be, &(struct rmsnorm_fwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .y = y,
@@ -45,6 +45,13 @@ struct head {
     bool backward;
 };
 
+/* Where the gradient of logits goes: into their own memory, in bf16 the first half of each row. */
+static struct tensor dlogits_of(const struct model *m, struct tensor logits)
+{
+    const int64_t ld = logits.ld * dtype_size(DT_F32) / dtype_size(m->dtype);
+    return tensor_of(m->dtype, logits.data, logits.rows, logits.cols, ld);
+}
+
 /* Loss chunks of one sum chunk, whose head gradient goes to dst. */
 static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, float *dst,
                       bool fresh)
@@ -54,17 +61,19 @@ static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, 
     for (int64_t r = row0; r < row0 + n_rows; r += step) {
         const int64_t n = r + step < row0 + n_rows ? step : row0 + n_rows - r;
         const struct tensor xn = final_norm(m, r, n), logits = logits_of(m, xn);
+        const struct tensor dlogits = dlogits_of(m, logits);
         m->be->ops->xent(m->be, &(struct xent_args){.logits = logits,
-                                                    .dlogits = logits,
+                                                    .dlogits = dlogits,
                                                     .targets = h->b->targets + r,
                                                     .nll = m->nll + r,
                                                     .scale = h->scale,
                                                     .backward = h->backward});
         if (!h->backward) continue;
-        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
-                                                    .b = head_weight(m),
-                                                    .c = tensor_f32(m->dxn + r * C, n, C, C)});
-        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
+        m->be->ops->gemm(
+            m->be, &(struct gemm_args){.a = dlogits,
+                                       .b = head_weight(m),
+                                       .c = tensor_sub(model_rows(m, m->dxn, C), r, n, 0, C)});
+        m->be->ops->gemm(m->be, &(struct gemm_args){.a = dlogits,
                                                     .b = xn,
                                                     .c = tensor_f32(dst, m->shape.vocab, C, C),
                                                     .trans_a = true,
@@ -78,8 +87,8 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
     if (fresh) m->be->ops->fill(m->be, dst, C, 0);
     m->be->ops->rmsnorm_bwd(
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
-                                          .dy = tensor_f32(m->dxn + row0 * C, n, C, C),
-                                          .dx = tensor_f32(m->dx + row0 * C, n, C, C),
+                                          .dy = tensor_sub(model_rows(m, m->dxn, C), row0, n, 0, C),
+                                          .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
                                           .g = model_weight(m, m->map.norm, 1, C),
                                           .rstd = m->rstd + row0,
                                           .dg = dst});
@@ -100,8 +109,8 @@ double head_loss(struct model *m, const struct batch *b, float scale, bool backw
     struct head h = {b, scale, backward};
     const int64_t V = m->shape.vocab, C = m->shape.width;
     if (backward) {
-        tree_sum(m, m->grad + m->map.head, V * C, &(struct tree_leaf){head_leaf, &h});
-        tree_sum(m, m->grad + m->map.norm, C, &(struct tree_leaf){norm_leaf, NULL});
+        tree_sum(m, model_gradient(m, m->map.head), V * C, &(struct tree_leaf){head_leaf, &h});
+        tree_sum(m, model_gradient(m, m->map.norm), C, &(struct tree_leaf){norm_leaf, NULL});
     } else {
         head_leaf(m, &h, 0, m->sp.shard.T, NULL, false);
     }

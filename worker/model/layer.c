@@ -12,9 +12,11 @@
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static struct tensor rows(const struct model *m, float *base, int64_t cols)
+/* Layer l's instance of a buffer. */
+static struct tensor rows_of(const struct model *m, void *base, int64_t l, int64_t stride,
+                             int64_t cols)
 {
-    return tensor_f32(base, m->sp.shard.T, cols, cols);
+    return model_rows(m, (char *)base + l * stride, cols);
 }
 
 /* What one layer reads and writes. */
@@ -38,16 +40,16 @@ static struct layer layer_of(struct model *m, int l)
                       .HD = s->n_heads * s->head_dim,
                       .KD = s->n_kv_heads * s->head_dim,
                       .I = s->ffn_width};
-    y.x = rows(m, m->x + l * m->x_stride, y.C);
-    y.x_mid = rows(m, m->x_mid + l * m->x_mid_stride, y.C);
-    y.x_out = rows(m, m->x + (l + 1) * m->x_stride, y.C);
-    y.xn = rows(m, m->xn, y.C);
-    y.q = rows(m, m->q + l * m->q_stride, y.HD);
-    y.kv = rows(m, m->kv + l * m->kv_stride, 2 * y.KD);
-    y.o = rows(m, m->o + l * m->o_stride, y.HD);
-    y.lse = m->lse + l * m->lse_stride;
-    y.gate_up = rows(m, m->gate_up + l * m->gate_up_stride, 2 * y.I);
-    y.act = rows(m, m->act, y.I);
+    y.x = rows_of(m, m->x, l, m->x_stride, y.C);
+    y.x_mid = rows_of(m, m->x_mid, l, m->x_mid_stride, y.C);
+    y.x_out = rows_of(m, m->x, l + 1, m->x_stride, y.C);
+    y.xn = model_rows(m, m->xn, y.C);
+    y.q = rows_of(m, m->q, l, m->q_stride, y.HD);
+    y.kv = rows_of(m, m->kv, l, m->kv_stride, 2 * y.KD);
+    y.o = rows_of(m, m->o, l, m->o_stride, y.HD);
+    y.lse = m->lse + l * m->lse_stride / 4;
+    y.gate_up = rows_of(m, m->gate_up, l, m->gate_up_stride, 2 * y.I);
+    y.act = model_rows(m, m->act, y.I);
     y.g_in = model_weight(m, w + at->in_norm, 1, y.C);
     y.g_post = model_weight(m, w + at->post_norm, 1, y.C);
     y.wq = model_weight(m, w + at->q, y.HD, y.C);
@@ -55,7 +57,7 @@ static struct layer layer_of(struct model *m, int l)
     y.wo = model_weight(m, w + at->o, y.C, y.HD);
     y.wgu = model_weight(m, w + at->gate_up, 2 * y.I, y.C);
     y.wd = model_weight(m, w + at->down, y.C, y.I);
-    y.grad = m->grad ? m->grad + w : NULL;
+    y.grad = m->grad ? model_gradient(m, w) : NULL;
     return y;
 }
 
@@ -96,7 +98,8 @@ static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_
 /* to = from, unless they are one buffer (inference keeps one residual stream). */
 static void copy_rows(struct model *m, struct tensor to, struct tensor from)
 {
-    if (to.data != from.data) m->be->ops->copy(m->be, to.data, from.data, from.rows * from.ld * 4);
+    if (to.data != from.data)
+        m->be->ops->copy(m->be, to.data, from.data, from.rows * from.ld * dtype_size(from.dtype));
 }
 
 static void project_qkv(struct model *m, const struct layer *y, const int64_t *pos)
@@ -186,8 +189,8 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
     if (fresh) m->be->ops->fill(m->be, dst, C, 0);
     m->be->ops->rmsnorm_bwd(
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(a->x, row0, n, 0, C),
-                                          .dy = tensor_sub(rows(m, m->dxn, C), row0, n, 0, C),
-                                          .dx = tensor_sub(rows(m, m->dx, C), row0, n, 0, C),
+                                          .dy = tensor_sub(model_rows(m, m->dxn, C), row0, n, 0, C),
+                                          .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
                                           .g = a->g,
                                           .rstd = m->rstd + row0,
                                           .dg = dst,
@@ -203,8 +206,8 @@ static void norm_back(struct model *m, struct tensor x, struct tensor g, float *
 
 static void mlp_backward(struct model *m, const struct layer *y)
 {
-    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
-    const struct tensor dact = rows(m, m->dact, y->I);
+    const struct tensor dx = model_rows(m, m->dx, y->C), dxn = model_rows(m, m->dxn, y->C);
+    const struct tensor dact = model_rows(m, m->dact, y->I);
     swiglu(m, y);
     tree_gemm(m, y->grad + m->map.down, dx, y->act);
     linear_back(m, dx, y->wd, dact, false);
@@ -216,27 +219,37 @@ static void mlp_backward(struct model *m, const struct layer *y)
     norm_back(m, y->x_mid, y->g_post, y->grad + m->map.post_norm);
 }
 
+/* What feeds products with weights: the gradient itself in fp32, else rounded into `room`. */
+static struct tensor rounded(struct model *m, struct tensor d, struct tensor room)
+{
+    if (m->dtype == DT_F32) return d;
+    m->be->ops->cast(m->be, &(struct cast_args){.dst = room, .src = d});
+    return room;
+}
+
 static int attention_backward(struct model *m, const struct layer *y, const struct batch *b,
                               struct err *e)
 {
-    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
-    const struct tensor d_o = rows(m, m->d_o, y->HD), dq = rows(m, m->dq, y->HD);
-    const struct tensor dkv = rows(m, m->dkv, 2 * y->KD);
-    tree_gemm(m, y->grad + m->map.o, dx, y->o);
-    linear_back(m, dx, y->wo, d_o, false);
-    mark_place(m, y->l);
+    const int64_t T = m->sp.shard.T, KV = 2 * y->KD;
+    const struct tensor dx = model_rows(m, m->dx, y->C), dxn = model_rows(m, m->dxn, y->C);
+    struct tensor dq = tensor_f32(m->dq, T, y->HD, y->HD), dkv = tensor_f32(m->dkv, T, KV, KV);
     const struct sp_bwd_args a = {.q = y->q,
                                   .kv = y->kv,
                                   .o = y->o,
-                                  .d_o = d_o,
+                                  .d_o = model_rows(m, m->d_o, y->HD),
                                   .lse = y->lse,
                                   .dq = dq,
                                   .dkv = dkv,
                                   .lo = b->lo,
                                   .hi = b->hi};
+    tree_gemm(m, y->grad + m->map.o, dx, y->o);
+    linear_back(m, dx, y->wo, a.d_o, false);
+    mark_place(m, y->l);
     if (m->sp.ops->attn_bwd(&m->sp, &a, e)) return -1;
     rope(m, dq, m->shape.n_heads, b->pos, true);
-    rope(m, tensor_sub(dkv, 0, dkv.rows, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
+    rope(m, tensor_sub(dkv, 0, T, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
+    dq = rounded(m, dq, y->q); /* attention was the last to read q and kv */
+    dkv = rounded(m, dkv, y->kv);
     norm(m, y->x, y->g_in, y->xn);
     tree_gemm(m, y->grad + m->map.q, dq, y->xn);
     tree_gemm(m, y->grad + m->map.kv, dkv, y->xn);
@@ -261,12 +274,13 @@ int layer_backward(struct model *m, int l, const struct batch *b, struct err *e)
 int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
 {
     struct layer y = layer_of(m, l);
-    const struct tensor cache = tensor_f32(y.kv.data, m->cache_used + own, y.kv.cols, y.kv.ld);
+    const int64_t used = m->cache_used, KV = y.kv.cols;
+    const struct tensor cache = tensor_of(m->dtype, y.kv.data, used + own, KV, KV);
     struct tensor *const one[] = {&y.x, &y.x_mid, &y.x_out, &y.xn, &y.q, &y.o, &y.gate_up, &y.act};
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) one[i]->rows = 1;
     /* Every rank computes the new key and value; only the owner's cache row is kept: the next token
      * overwrites the row of the others. */
-    y.kv = tensor_f32((float *)y.kv.data + m->cache_used * y.kv.ld, 1, y.kv.cols, y.kv.ld);
+    y.kv = tensor_sub(y.kv, used, 1, 0, KV);
     project_qkv(m, &y, &pos);
     mark_place(m, l);
     const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};

@@ -20,12 +20,12 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
 }
 
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
- * the plan counted the same. NULL when the job does not use it. *stride in floats, 0 for one
+ * the plan counted the same. NULL when the job does not use it. *stride in bytes, 0 for one
  * instance. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
-    if (stride) *stride = it->stride / 4;
+    if (stride) *stride = it->stride;
     if (!it->name) return NULL;
     const int64_t count = it->stride ? n : 1;
     assert(it->size == (count - 1) * it->stride + size);
@@ -33,9 +33,14 @@ static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int6
     return (it->in_segment ? b->segment : b->arena) + it->offset;
 }
 
-static float *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
+static float *take_f32(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
 {
     return take(b, id, 1, rows * cols * 4, NULL);
+}
+
+static void *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
+{
+    return take(b, id, 1, rows * cols * dtype_size(b->m->dtype), NULL);
 }
 
 static void place_activations(struct base *b)
@@ -45,24 +50,25 @@ static void place_activations(struct base *b)
     const int64_t T = m->plan->T, L = s->n_layers, C = s->width, HD = s->n_heads * s->head_dim;
     const int64_t KV = 2 * s->n_kv_heads * s->head_dim, I = s->ffn_width;
     const int64_t kv_rows = m->plan->cache_rows ? m->plan->cache_rows : T;
-    m->x = take(b, PLAN_X, L + 1, T * C * 4, &m->x_stride);
-    m->q = take(b, PLAN_Q, L, T * HD * 4, &m->q_stride);
-    m->kv = take(b, PLAN_KV, L, kv_rows * KV * 4, &m->kv_stride);
-    m->o = take(b, PLAN_O, L, T * HD * 4, &m->o_stride);
+    const int64_t unit = dtype_size(m->dtype);
+    m->x = take(b, PLAN_X, L + 1, T * C * unit, &m->x_stride);
+    m->q = take(b, PLAN_Q, L, T * HD * unit, &m->q_stride);
+    m->kv = take(b, PLAN_KV, L, kv_rows * KV * unit, &m->kv_stride);
+    m->o = take(b, PLAN_O, L, T * HD * unit, &m->o_stride);
     m->lse = take(b, PLAN_LSE, L, s->n_heads * T * 4, &m->lse_stride);
-    m->x_mid = take(b, PLAN_X_MID, L, T * C * 4, &m->x_mid_stride);
-    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * 4, &m->gate_up_stride);
+    m->x_mid = take(b, PLAN_X_MID, L, T * C * unit, &m->x_mid_stride);
+    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * unit, &m->gate_up_stride);
     if (!m->x_mid) m->x_mid = m->x; /* inference: one residual stream, in place */
     m->xn = take_rows(b, PLAN_XN, T, C);
-    m->rstd = take_rows(b, PLAN_RSTD, T, 1);
+    m->rstd = take_f32(b, PLAN_RSTD, T, 1);
     m->dx = take_rows(b, PLAN_DX, T, C);
     m->dxn = take_rows(b, PLAN_DXN, T, C);
-    m->logits = take_rows(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
+    m->logits = take_f32(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
     m->act = take_rows(b, PLAN_ACT, T, I);
     m->dact = take_rows(b, PLAN_DACT, T, I);
     m->d_o = take_rows(b, PLAN_DO, T, HD);
-    m->dq = take_rows(b, PLAN_DQ, T, HD);
-    m->dkv = take_rows(b, PLAN_DKV, T, KV);
+    m->dq = take_f32(b, PLAN_DQ, T, HD);
+    m->dkv = take_f32(b, PLAN_DKV, T, KV);
 }
 
 static void place_ring(struct base *b)
@@ -74,11 +80,12 @@ static void place_ring(struct base *b)
     struct sp_buffers *r = &m->sp.buf;
     r->kv[0] = take_rows(b, PLAN_RING_KV0, T, KV);
     r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
-    r->dkv[0] = take_rows(b, PLAN_RING_DKV0, T, KV);
-    r->dkv[1] = take_rows(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_rows(b, PLAN_RING_PART, m->plan->sp, s->n_heads * (s->head_dim + 1));
-    r->m = take_rows(b, PLAN_RING_M, s->n_heads, T);
-    r->delta = take_rows(b, PLAN_RING_DELTA, s->n_heads, T);
+    r->dkv[0] = take_f32(b, PLAN_RING_DKV0, T, KV);
+    r->dkv[1] = take_f32(b, PLAN_RING_DKV1, T, KV);
+    r->part = take_f32(b, PLAN_RING_PART, m->plan->sp, s->n_heads * (s->head_dim + 1));
+    r->m = take_f32(b, PLAN_RING_M, s->n_heads, T);
+    r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
+    r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
 }
 
@@ -89,7 +96,9 @@ static void place_rest(struct base *b, void *params)
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * dtype_size(m->dtype), NULL);
+    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : m->map.end;
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, n_params * act, NULL);
+    m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
@@ -173,16 +182,61 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
+/* Element `offset` of the flat layout in a window that holds its bucket. */
+static int64_t in_window(const struct model *m, int64_t offset)
+{
+    const struct zero *z = &m->plan->shards;
+    const int b = zero_bucket(z, offset);
+    return zero_window_at(z, b) + offset - zero_begin(z, b);
+}
+
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    char *at = (char *)m->params + offset * dtype_size(m->dtype);
-    return tensor_of(m->dtype, at, rows, cols, cols);
+    char *base = m->fetched ? m->fetched : m->params;
+    if (m->fetched) offset = in_window(m, offset);
+    return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
+}
+
+float *model_gradient(const struct model *m, int64_t offset)
+{
+    return m->grad + (m->plan->by_bucket ? in_window(m, offset) : offset);
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static int fetch(struct model *m, int bucket, struct err *e)
+{
+    return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
+}
+
+/* What the head reads: behind the last layer, and until it is done with. */
+static int fetch_head(struct model *m, struct err *e)
+{
+    if (m->shape.tied && fetch(m, 0, e)) return -1;
+    return fetch(m, m->shape.n_layers + 1, e);
+}
+
+/* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
+static void clear(struct model *m, int bucket)
+{
+    const struct zero *z = &m->plan->shards;
+    if (!m->plan->by_bucket) return;
+    m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
+}
+
+static int reduce(struct model *m, int bucket, bool last, struct err *e)
+{
+    return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
+}
+
+struct tensor model_rows(const struct model *m, void *base, int64_t cols)
+{
+    return tensor_of(m->dtype, base, m->sp.shard.T, cols, cols);
 }
 
 struct tensor model_hidden(struct model *m)
 {
-    float *x = m->x + m->shape.n_layers * m->x_stride;
-    return tensor_f32(x, m->sp.shard.T, m->shape.width, m->shape.width);
+    return model_rows(m, (char *)m->x + m->shape.n_layers * m->x_stride, m->shape.width);
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
@@ -198,13 +252,15 @@ static int64_t valid_rows(const struct shard *sh)
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
-    const int64_t T = m->sp.shard.T, C = m->shape.width;
+    const int64_t C = m->shape.width;
+    if (fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
-                                        .x = tensor_f32(m->x, T, C, C),
+                                        .x = model_rows(m, m->x, C),
                                         .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
-        if (layer_forward(m, l, b, e)) return -1;
+        if (fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
+    if (fetch_head(m, e)) return -1;
     m->cache_used = valid_rows(&m->sp.shard);
     m->n_decoded = 0;
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
@@ -219,29 +275,46 @@ static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, floa
     const struct embed_leaf *a = arg;
     const int64_t C = m->shape.width, V = m->shape.vocab;
     if (fresh) m->be->ops->fill(m->be, dst, V * C, 0);
-    m->be->ops->embed_bwd(m->be,
-                          &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
-                                                   .dx = tensor_f32(m->dx + row0 * C, n, C, C),
-                                                   .ids = a->ids + row0});
+    m->be->ops->embed_bwd(
+        m->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
+                                        .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
+                                        .ids = a->ids + row0});
 }
 
 /* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
 static float *embed_grad(struct model *m)
 {
-    return m->grad + (m->plan->rank_bits && m->shape.tied ? m->map.end : m->map.embed);
+    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
+    return apart ? m->grad + m->map.end : model_gradient(m, m->map.embed);
+}
+
+static int head_backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
+                         struct err *e)
+{
+    const int last = m->shape.n_layers + 1;
+    clear(m, last);
+    if (m->shape.tied) clear(m, 0);
+    *nll_sum = head_loss(m, b, scale, true);
+    if (reduce(m, last, true, e)) return -1;
+    return m->shape.tied ? reduce(m, 0, false, e) : 0;
 }
 
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
     if (model_forward(m, b, e)) return -1;
-    *nll_sum = head_loss(m, b, scale, true);
-    for (int l = m->shape.n_layers - 1; l >= 0; l--)
-        if (layer_backward(m, l, b, e)) return -1;
+    if (head_backward(m, b, scale, nll_sum, e)) return -1;
+    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
+        clear(m, l + 1);
+        if (fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
+        if (reduce(m, l + 1, true, e)) return -1;
+    }
     struct embed_leaf a = {b->ids};
+    clear(m, 0);
     tree_sum(m, embed_grad(m), m->shape.vocab * m->shape.width,
              &(struct tree_leaf){embed_leaf, &a});
+    if (reduce(m, 0, true, e)) return -1;
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 

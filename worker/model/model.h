@@ -23,6 +23,15 @@
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
+/* Where a rank does not hold all weights and gradients (worker/plan/zero.h): called before a bucket's
+ * weights are read, and when a bucket's gradient of one sequence is complete. A tied embedding has two
+ * parts, the head's (last: false) and its own. Both slots or none. */
+struct model_buckets {
+    int (*fetch)(void *arg, int bucket, struct err *e);
+    int (*reduce)(void *arg, int bucket, bool last, struct err *e);
+    void *arg;
+};
+
 struct model_options {
     const struct model_shape *shape; /* copied */
     const struct plan *plan;         /* borrowed for the model's life */
@@ -45,15 +54,18 @@ struct model {
     struct sp sp;       /* sp.shard says which rows these are */
     int rank, ring;     /* the rank's number in its ring; the ring's number */
     enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
-    void *params;     /* [n_params] of dtype: read them through model_weight */
-    float *grad;      /* [n_grad], NULL when only inferring */
+    void *params;     /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
+    void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
+    float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
+    struct model_buckets buckets;
     float *tree;
-    int64_t tree_stride; /* floats */
-    /* activations; *_stride: floats from one layer to the next, 0 where one instance serves all */
-    float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
+    int64_t tree_stride; /* bytes */
+    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0 where
+     * one instance serves all */
+    void *x, *q, *kv, *o, *x_mid, *gate_up;
     int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
-    float *xn, *rstd, *dx, *dxn;
-    float *logits, *act, *dact, *d_o, *dq, *dkv;
+    void *xn, *dx, *dxn, *act, *dact, *d_o;
+    float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
@@ -71,8 +83,12 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
 /* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything that
- * computes with weights asks here, at each use: the view is good until the next call. */
+ * computes with weights asks here, at each use: a layer's weights are good until those of another
+ * layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
+
+/* Where the gradient of element `offset` is summed; by bucket: until the next bucket's turn. */
+float *model_gradient(const struct model *m, int64_t offset);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
@@ -105,7 +121,7 @@ double model_nll(struct model *m, const struct batch *b);
 
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
  * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except under "ranks", where they
- * replace it. Not reduced over ranks. Collective. */
+ * replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes each. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
 /* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
@@ -123,6 +139,9 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
 
 /* Philox4x32-10 (Salmon et al., SC 2011). */
 void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+/* [T, cols] of the model's dtype at base. */
+struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);

@@ -11,7 +11,7 @@ int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int64_t S,
     struct shard sh;
     memset(out, 0, PURPOSE_N * sizeof *out);
     if (shard_init(&sh, S, P, 0, p->layout, p->rank_bits, e)) return -1;
-    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(P, sh.T, m->n_kv_heads, m->head_dim),
+    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(P, sh.T, m->n_kv_heads, m->head_dim, p->precision),
                n_windows * m->n_layers);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), n_windows);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), W > P);

@@ -1,6 +1,7 @@
 #include "worker/plan/volume.h"
 
 #include <assert.h>
+#include "worker/plan/plan.h"
 
 enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half for what leaves, half for what arrives */
 
@@ -25,10 +26,10 @@ static struct comm_count both(int64_t n_messages, int64_t bytes)
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
 }
 
-struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D)
+struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p)
 {
     int64_t n_hops = P - 1;
-    return both(n_hops, n_hops * T * 2 * Hk * D * 4);
+    return both(n_hops, n_hops * T * 2 * Hk * D * precision_size(p));
 }
 
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits)
@@ -43,6 +44,45 @@ struct comm_count volume_sum_f32(int P, int64_t n)
     if (P == 1) return both(0, 0);
     int64_t part = n / P, n_slices = (part + volume_slice(P) - 1) / volume_slice(P);
     return both(2 * (P - 1) * n_slices, 2 * (P - 1) * part * 4);
+}
+
+static int64_t slices(int64_t n, int64_t slice)
+{
+    return (n + slice - 1) / slice;
+}
+
+struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut)
+{
+    struct comm_count c = {0};
+    const int64_t slice = volume_slice(P);
+    for (int w = 0; w < P; w++) {
+        const int64_t n = cut[w + 1] - cut[w];
+        if (w == r) {
+            c.bytes_received = (P - 1) * n * 4;
+            c.messages_received = (P - 1) * slices(n, slice);
+        } else {
+            c.bytes_sent += n * 4;
+            c.messages_sent += slices(n, slice);
+        }
+    }
+    return c;
+}
+
+struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size)
+{
+    struct comm_count c = {0};
+    const int64_t slice = volume_bounce_size(P);
+    for (int w = 0; P > 1 && w < P; w++) {
+        const int64_t n = (cut[w + 1] - cut[w]) * size;
+        if (w == r) {
+            c.bytes_sent = (P - 1) * n;
+            c.messages_sent = (P - 1) * slices(n, slice);
+        } else {
+            c.bytes_received += n;
+            c.messages_received += slices(n, slice);
+        }
+    }
+    return c;
 }
 
 struct comm_count volume_sum_small(int P, int n)

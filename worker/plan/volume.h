@@ -2,14 +2,19 @@
  *
  * The transport counts what it moves (comm/ledger.h); these formulas never look there, and the two
  * are compared with ==. Letters: P ranks of the ring, T rows on a rank, H query and Hk KV heads, D
- * head size; a KV row is 2*Hk*D floats (keys, then values). Everything is fp32.
+ * head size; a KV row is 2*Hk*D elements (keys, then values). Keys and values travel in the model's
+ * precision (4 or 2 bytes each), everything else in fp32.
  *
- *   ring KV, one pass       P-1 hops of T*2*Hk*D*4 bytes; a forward pass is one, a backward pass too
- *   ring dKV, one backward  the same bytes per hop; P-1 hops: a visiting block's gradient is born at
+ *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; a forward pass is one, a backward pass too
+ *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
  *                           the rank after its owner and carried home, where the owner's own part is
  *                           added. Under determinism "ranks" it is born at its owner: P hops
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
  *                           bytes, in slices of volume_slice(P) floats per part
+ *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times, in
+ *                           slices of volume_slice(P) floats
+ *   all-gather              of parts of any size: mine goes out P-1 times, the others' come, in slices
+ *                           of the bounce buffer
  *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
  *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
@@ -19,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/job.h"
 #include "api/core/rank.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
@@ -29,9 +35,12 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D); /* sp_buffers.part */
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
 /* One rank's traffic in one operation. */
-struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D);
+struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
+/* Rank r's part: cut[w] .. cut[w + 1] is rank w's, in elements; P + 1 borders. */
+struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut);
+struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size); /* of one */
 struct comm_count volume_sum_small(int P, int n);   /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);

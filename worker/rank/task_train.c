@@ -16,7 +16,7 @@ static int plan_comms(struct training *t, struct err *e)
     int rc = p ? 0 : err_set(e, ERR_IO, "out of memory");
     for (int i = -1; !rc && i < s->n_stages; i++) {
         rc = plan_at(s, &r->plan, stage_seq_len(s, i), r->plan.micro_batches, p, e);
-        if (!rc) memcpy(t->want[i + 1], p->comm, sizeof p->comm);
+        if (!rc) plan_comm(&s->model.shape, p, r->args->rank, t->want[i + 1]);
     }
     free(p);
     if (rc || !t->feed.n_eval) return rc;
@@ -42,8 +42,7 @@ static int open_training(struct training *t, struct err *e)
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
     t->guard.spec = r->spec;
-    struct ckpt_arrays a = train_arrays(&t->train);
-    if (weights_load(r, &t->train.model, &a, &from, e)) return -1;
+    if (weights_start(r, &t->train.hold, &from, e)) return -1;
     training_adopt(t, &from);
     t->step.memory_high = run_memory_high(&t->train.model, 0);
     t->ledger_equal = true;

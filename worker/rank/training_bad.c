@@ -43,12 +43,11 @@ static int roll_back(struct training *t, const struct rank_step *numbers, const 
 {
     struct run *r = t->r;
     struct weights_start from;
-    const struct ckpt_arrays a = train_arrays(&t->train);
     const int64_t bad = t->train.step;
     char text[RANK_PATH_SIZE + 256];
     if (run_first(r) && guard_save(&t->guard, r->args->job_dir, e)) return -1;
     clear_moments(t);
-    if (weights_load(r, &t->train.model, &a, &from, e)) return -1;
+    if (weights_start(r, &t->train.hold, &from, e)) return -1;
     training_adopt(t, &from);
     snprintf(text, sizeof text, "%s; back to step %lld, rollback %lld of %d", why,
              (long long)from.state.step, (long long)t->guard.state.rollbacks,

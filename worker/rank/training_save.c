@@ -6,6 +6,7 @@
 #include "api/core/log.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
+#include "worker/train/spread.h"
 #include "worker/train/steps.h"
 
 #define RETRY_S  10   /* after a disk took no checkpoint, in the middle of a training */
@@ -68,7 +69,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 {
     struct run *r = t->r;
     const char *dir = r->args->job_dir;
-    const struct ckpt_arrays a = train_arrays(&t->train);
+    const struct ckpt_arrays a = spread_arrays(&t->train.hold);
     struct model_shape shape = r->spec->model.shape;
     struct ckpt_info info;
     char json[2048];
@@ -96,9 +97,13 @@ static int share(struct training *t, int64_t *word, struct err *e)
     return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
 }
 
+/* Rank 0 writes; what the others hold it asks them for. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
-    if (!run_first(t->r) || !write_checkpoint(t, best, why)) return SAVED;
+    if (!run_first(t->r)) return spread_serve(&t->train.hold, why) ? BROKEN : SAVED;
+    const int rc = write_checkpoint(t, best, why);
+    if (!rc) return spread_end(&t->train.hold, why) ? BROKEN : SAVED;
+    if (spread_end(&t->train.hold, NULL)) return BROKEN;
     return why->code == ERR_IO ? DISK : BROKEN;
 }
 

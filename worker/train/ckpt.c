@@ -159,20 +159,56 @@ static int fill_info(struct ckpt_info *info, const struct manifest *m, const cha
     return err_set(e, ERR_TOO_LARGE, "a path has more than %d bytes", CKPT_PATH_SIZE - 1);
 }
 
+struct flow_array {
+    const struct ckpt_flow *flow;
+    int which;
+};
+
+static int flow_read(void *arg, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    const struct flow_array *f = arg;
+    return f->flow->read(f->flow->arg, f->which, offset, n, out, e);
+}
+
+static int flow_take(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct flow_array *f = arg;
+    return f->flow->write(f->flow->arg, f->which, offset, n, x, e);
+}
+
+static void still(const struct ckpt_arrays *a)
+{
+    if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
+}
+
+static int write_arrays(const char *tmp, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
+    const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
+    const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m},
+                                      {"exp_avg_sq:", a->v, DT_F32, flow_read, &v},
+                                      {"master:", a->master, DT_F32, flow_read, &w}};
+    const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
+    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save_flat(path, shape, &weights, e) < 0)
+        return -1;
+    if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
+    return hf_write_flats(path, shape, moments, master ? 3 : 2, e);
+}
+
 static int write_all(const char *tmp, const struct model_shape *shape, const struct ckpt_arrays *a,
                      const struct ckpt_state *s, struct manifest *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    const struct hf_flat moments[] = {
-        {"exp_avg:", a->m, DT_F32}, {"exp_avg_sq:", a->v, DT_F32}, {"master:", a->master, DT_F32}};
-    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save(path, shape, a->dtype, a->params, e) < 0)
-        return -1;
-    if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
-    if (hf_write_flats(path, shape, moments, a->master ? 3 : 2, e) < 0) return -1;
-    if (write_state(tmp, s, e) < 0) return -1;
-    if (hf_weights_digest(shape, a->dtype, a->params, m->weights_sha256, e) < 0) return -1;
-    for (int i = 0; i < N_FILES; i++)
+    if (write_arrays(tmp, shape, a, e) < 0 || write_state(tmp, s, e) < 0) return -1;
+    still(a);
+    if (file_join(path, e, "%s/hf/model.safetensors", tmp) < 0) return -1;
+    if (hf_file_digest(path, m->weights_sha256, e) < 0) return -1;
+    for (int i = 0; i < N_FILES; i++) {
+        still(a);
         if (manifest_add(m, tmp, files[i], e) < 0) return -1;
+    }
     if (manifest_write(m, tmp, e) < 0) return -1;
     return file_sync_dir(tmp, e);
 }
@@ -255,14 +291,39 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
+static int flow_moments(const struct st_file *f, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
+    const struct hf_sink to_w = {flow_take, &w}, to_m = {flow_take, &m}, to_v = {flow_take, &v};
+    if (hf_read_pieces(f, shape, "exp_avg:", &to_m, e) < 0) return -1;
+    if (hf_read_pieces(f, shape, "exp_avg_sq:", &to_v, e) < 0) return -1;
+    return a->dtype == DT_F32 ? 0 : hf_read_pieces(f, shape, "master:", &to_w, e);
+}
+
+static int load_weights(const char *hf, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS};
+    if (!a->flow.arg)
+        return a->params && !a->master ? hf_load(hf, shape, a->dtype, a->params, e) : 0;
+    return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
+}
+
 static int load_moments(const char *step_dir, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (!a->m && !a->v && !a->master) return 0;
+    const bool flow = a->flow.arg != NULL;
+    if (!flow && !a->m && !a->v && !a->master) return 0;
     if (file_join(path, e, "%s/optim.safetensors", step_dir) < 0) return -1;
     struct st_file *f = st_open(path, e);
     if (!f) return -1;
+    if (flow) {
+        int rc = flow_moments(f, shape, a, e);
+        st_close(f);
+        return rc;
+    }
     int rc = a->m ? hf_read_flat(f, shape, "exp_avg:", a->m, e) : 0;
     if (rc == 0 && a->v) rc = hf_read_flat(f, shape, "exp_avg_sq:", a->v, e);
     if (rc == 0 && a->master) rc = hf_read_flat(f, shape, "master:", a->master, e);
@@ -279,6 +340,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     struct ckpt_state state;
     if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
     if (read_state(step_dir, m.step, &state, e) < 0) return -1;
+    if (s) *s = state;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || hf_config_read(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
     if (key)
@@ -286,10 +348,8 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        "%s/config.json: %s is not the job's: this checkpoint is of "
                        "another model",
                        hf, key);
-    if (a->params && !a->master && hf_load(hf, shape, a->dtype, a->params, e) < 0) return -1;
-    if (load_moments(step_dir, shape, a, e) < 0) return -1;
-    if (s) *s = state;
-    return 0;
+    if (load_weights(hf, shape, a, e) < 0) return -1;
+    return load_moments(step_dir, shape, a, e);
 }
 
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)

@@ -1,6 +1,5 @@
 #include "worker/train/train.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,22 +29,12 @@ struct train_source train_source_order(const struct data_order *o)
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-static void *place(struct train *t, const struct train_options *o, enum plan_id id, int64_t size)
-{
-    const struct plan_item *it = &t->plan->item[id];
-    if (!it->name) return NULL;
-    assert(!it->in_segment && it->size == size);
-    model_note_placed(&t->model, it, size);
-    return (char *)o->arena + it->offset;
-}
-
 int train_init(struct train *t, const struct train_options *o, struct err *e)
 {
     *t = (struct train){.spec = o->spec,
                         .plan = o->plan,
                         .source = o->source,
                         .guard = o->guard,
-                        .want = o->plan->comm,
                         .others_ok = true};
     const struct model_options mo = {.shape = &o->spec->model.shape,
                                      .plan = o->plan,
@@ -58,55 +47,19 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
                                      .mutant = o->mutant};
     if (o->plan->kind != JOB_TRAIN) return err_set(e, ERR_INVALID, "the plan is not of a training");
     if (model_init(&t->model, &mo, e)) return -1;
+    plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
+    t->want = t->own;
     if (o->plan->reference_size) /* whether this attempt verifies or goes on from a checkpoint */
         model_note_placed(&t->model, &(struct plan_item){.offset = o->plan->reference_offset},
                           o->plan->reference_size);
-    const int64_t n = o->plan->n_params, n_blocks = (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
-    t->grad_acc = place(t, o, PLAN_GRAD_ACC, n * 4);
-    float *master = place(t, o, PLAN_MASTER, n * 4);
-    t->optim = (struct optim){.spec = o->spec,
-                              .be = o->be,
-                              .params = master ? master : t->model.params,
-                              .rounded = master ? t->model.params : NULL,
-                              .m = place(t, o, PLAN_ADAM_M, n * 4),
-                              .v = place(t, o, PLAN_ADAM_V, n * 4),
-                              .partial = place(t, o, PLAN_SUMSQ, n_blocks * 8),
-                              .n_params = n};
+    holding_init(&t->hold, o->spec, &t->model, o->rank, o->arena);
     return 0;
-}
-
-void train_random(struct train *t, int64_t seed)
-{
-    const int64_t n = t->plan->n_params;
-    if (!t->optim.rounded) {
-        model_random(&t->model, seed);
-        return;
-    }
-    model_random_part(t->model.be, &t->model.shape, seed, 0, tensor_f32(t->optim.params, 1, n, n));
-    train_round(t);
-}
-
-void train_round(struct train *t)
-{
-    const int64_t n = t->plan->n_params;
-    if (!t->optim.rounded) return;
-    t->model.be->ops->cast(t->model.be,
-                           &(struct cast_args){.dst = model_weight(&t->model, 0, 1, n),
-                                               .src = tensor_f32(t->optim.params, 1, n, n)});
-}
-
-struct ckpt_arrays train_arrays(const struct train *t)
-{
-    return (struct ckpt_arrays){.params = t->model.params,
-                                .dtype = t->model.dtype,
-                                .master = t->optim.rounded ? t->optim.params : NULL,
-                                .m = t->optim.m,
-                                .v = t->optim.v};
 }
 
 const float *train_grad(const struct train *t)
 {
-    return t->grad_acc ? t->grad_acc : t->model.grad;
+    if (t->plan->zero || t->plan->by_bucket) return NULL;
+    return t->hold.acc ? t->hold.acc : t->model.grad;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -118,19 +71,11 @@ struct totals {
 
 /* Under "ranks" each sample's gradient and loss is summed over ranks before the samples are added,
  * so that the additions are the same whatever the number of ranks. */
-static int fold_sample(struct train *t, bool first, double *nll, struct err *e)
+static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
-    const struct be_ops *ops = m->be->ops;
-    const int64_t n = t->plan->n_params;
-    if (model_reduce_grad(m, e)) return -1;
-    if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e)) return -1;
-    if (!t->grad_acc) return 0;
-    if (first)
-        ops->copy(m->be, t->grad_acc, m->grad, n * 4);
-    else
-        ops->add(m->be, &(struct add_args){.y = t->grad_acc, .x = m->grad, .n = n});
-    return 0;
+    if (holding_reduce(&t->hold, e)) return -1;
+    return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
@@ -146,17 +91,19 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         sum->targets += targets;
     }
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
-    if (!bits) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
+    if (!bits && !t->plan->by_bucket)
+        m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < n; i++) {
         double nll;
+        t->hold.fresh = i == 0;
         if (t->source.batch(t->source.arg, &m->sp.shard, own + i, &m->batch, e)) return -1;
         if (model_grad(m, &m->batch, scale, &nll, e)) return -1;
-        if (bits && fold_sample(t, i == 0, &nll, e)) return -1;
+        if (bits && fold_sample(t, &nll, e)) return -1;
         sum->nll += nll;
         sum->tokens += m->batch.n_tokens;
     }
     if (bits) return 0;
-    if (model_reduce_grad(m, e)) return -1;
+    if (holding_reduce(&t->hold, e)) return -1;
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
@@ -254,15 +201,16 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
     }
+    t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
     if (accumulate(t, &sum, e)) return -1;
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;
     out->targets = sum.targets;
-    out->grad_norm = optim_norm(&t->optim, train_grad(t));
+    if (holding_norm(&t->hold, &out->grad_norm, e)) return -1;
     t->verdict = judge(t, out);
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
-    if (t->verdict == GUARD_ACCEPT)
-        optim_step(&t->optim, train_grad(t), out->grad_norm, out->lr, updates(t) + 1);
+    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm), updates(t) + 1};
+    if (holding_update(&t->hold, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);
