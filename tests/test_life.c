@@ -218,6 +218,32 @@ static void test_rollback(void)
     }
 }
 
+/* With weights, gradients and moments shared out over dp x sp ranks: back to nothing and back to a
+ * checkpoint end where skipping ends. */
+static void test_rollback_of_shards(void)
+{
+    char want[80] = "", buf[32];
+    for (int way = 0; way < 3; way++) {
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
+                                    (const char *[]){"zskip", "zback", "zback0"}[way]);
+        o->spec.parallel.dp = 2;
+        o->spec.parallel.zero = 3;
+        o->spec.eval.every_steps = 7;
+        o->spec.n_stages = 1;
+        o->spec.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 90, .lr = 2e-3};
+        if (way == 2) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (run_ok(o)) {
+            if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
+            check_sha(want);
+            CHECK(number(g.result, "skipped_steps") >= 1);
+            CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
+            CHECK(gang_event(&g, EV_EVAL, 1));
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
+        free(o);
+    }
+}
+
 static int n_firsts; /* how often the first step was done */
 
 static void stop_after_rollback(struct gang *k, const struct rank_step *s)
@@ -537,6 +563,27 @@ static void test_first_step_refuses(void)
     free(o);
 }
 
+#ifdef SEQD_MUTANTS
+/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
+static void test_first_step_catches(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(3, "mutant");
+        o->spec.verify.first_step = 1;
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
+                      g.n_steps == 0,
+                  "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
+        free(o);
+    }
+}
+#endif
+
 /* ---- time and disks ----------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
@@ -618,6 +665,7 @@ int main(int argc, char **argv)
     RUN(test_skip);
     RUN(test_skip_survives);
     RUN(test_rollback);
+    RUN(test_rollback_of_shards);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
     RUN(test_outlier);
@@ -630,6 +678,9 @@ int main(int argc, char **argv)
     RUN(test_length_in_tokens);
     RUN(test_first_step);
     RUN(test_first_step_refuses);
+#ifdef SEQD_MUTANTS
+    RUN(test_first_step_catches);
+#endif
     RUN(test_every_s);
     RUN(test_data_rots);
     struct err e = {0};
