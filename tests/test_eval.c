@@ -65,7 +65,8 @@ static struct engine_run training(int sp, int dp, int zero, int determinism, str
     return r;
 }
 
-/* nll of each window from a training step on it alone, whose rate is 0: another path to the number. */
+/* nll of each window from a training step on it alone, whose rate is 0: another path to the
+ * number. */
 static double slow_loss(int64_t *targets)
 {
     double nll = 0;

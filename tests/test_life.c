@@ -1,5 +1,5 @@
-/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation and
- * the best checkpoint, stages of length, the proof before the first step, data that rots. */
+/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation
+ * and the best checkpoint, stages of length, the proof before the first step, data that rots. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -125,7 +125,7 @@ static void test_prepare(void)
     free(o);
 }
 
-/* ---- bad steps ---------------------------------------------------------------------------------- */
+/* ---- bad steps ------------------------------------------------------------------------------- */
 
 /* A model whose embedding of 'Z' is no number: one document, and so one step of a pass, is bad. */
 static char bad_model[128], skipped_sha[80];
@@ -301,8 +301,8 @@ static void test_no_rollback_left(void)
     free(o);
 }
 
-/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand times. The
- * update is left out, and a job that is stopped on either side of it judges the same. */
+/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand
+ * times. The update is left out, and a job that is stopped on either side of it judges the same. */
 static void test_outlier(void)
 {
     char odd_model[128], sha[80] = "", buf[80];
@@ -339,7 +339,7 @@ static void test_outlier(void)
     }
 }
 
-/* ---- evaluation --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static char plain_sha[80];
 
@@ -442,7 +442,7 @@ static void test_eval_part(void)
     CHECK(targets[2] > 64 && targets[2] < 128);
 }
 
-/* ---- stages ------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 static double stage_loss[STEPS];
 static char stage_sha[80];
@@ -522,7 +522,7 @@ static void test_length_in_tokens(void)
     free(o);
 }
 
-/* ---- before the first step ---------------------------------------------------------------------- */
+/* ---- before the first step ------------------------------------------------------------------- */
 
 static void test_first_step(void)
 {
@@ -584,7 +584,7 @@ static void test_first_step_catches(void)
 }
 #endif
 
-/* ---- time and disks ----------------------------------------------------------------------------- */
+/* ---- time and disks -------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
 static void test_every_s(void)
@@ -616,8 +616,8 @@ static void unlink_tokens(struct gang *k, const struct rank_step *s)
     if (s->step == 5) CHECK(!unlink(tokens_path));
 }
 
-/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on where
- * it still can; with the file back the job ends as if nothing had been. */
+/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on
+ * where it still can; with the file back the job ends as if nothing had been. */
 static void test_data_rots(void)
 {
     char copy[600];

@@ -20,7 +20,8 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-/* The window of this rank's ring in a round; one that another ring counts is forwarded all the same. */
+/* The window of this rank's ring in a round; one that another ring counts is forwarded all the
+ * same. */
 static int one_round(struct train *t, const struct eval_args *a, int64_t round, struct sums *sum,
                      struct err *e)
 {
