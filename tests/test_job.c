@@ -347,6 +347,74 @@ static void test_walks(void)
     }
 }
 
+/* ---- training ---------------------------------------------------------------------------------- */
+
+static void refused(struct job_spec *s, const char *field)
+{
+    struct err e = {0};
+    CHECK_MSG(job_check(s, &e) == -1 && e.code == ERR_INVALID && !strcmp(e.field, field),
+              "want %s, got %s: %s", field, e.field, e.text);
+}
+
+static void test_stages(void)
+{
+    struct job_spec s;
+    struct err e = {0};
+    static const struct {
+        struct spec_stage stage[2];
+        const char *field;
+    } bad[] = {
+        {{{.from_step = 0}, {.from_step = 5}}, "stages.0.from_step"},
+        {{{.from_step = 5}, {.from_step = 5}}, "stages.1.from_step"},
+        {{{.from_step = 5}, {.from_step = 10}}, "stages.1.from_step"},
+        {{{.from_step = 2, .seq_len = 3}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2, .seq_len = -1}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2, .seq_len = JOB_MAX_SEQ + 1}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2}, {.from_step = 5, .lr = NAN}}, "stages.1.lr"},
+        {{{.from_step = 2}, {.from_step = 5, .rope_theta = -1}}, "stages.1.rope_theta"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        good(&s, JOB_TRAIN);
+        s.parallel.sp = 4;
+        s.n_stages = 2;
+        memcpy(s.stages, bad[i].stage, sizeof bad[i].stage);
+        refused(&s, bad[i].field);
+    }
+    good(&s, JOB_TRAIN);
+    s.n_stages = SPEC_STAGES + 1;
+    refused(&s, "stages");
+    good(&s, JOB_TRAIN);
+    s.n_stages = 2;
+    s.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 512};
+    s.stages[1] = (struct spec_stage){.from_step = 9, .lr = 1e-5};
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+}
+
+static void test_training_rules(void)
+{
+    struct job_spec s;
+    struct err e = {0};
+    good(&s, JOB_TRAIN);
+    s.schedule.type = SCHEDULE_WSD;
+    s.schedule.decay_shape = DECAY_EXPONENTIAL;
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    s.schedule.min_lr_ratio = 0;
+    refused(&s, "schedule.min_lr_ratio");
+    good(&s, JOB_TRAIN);
+    s.eval.every_steps = 10;
+    refused(&s, "eval.every_steps");
+    s.eval.n_data = 1;
+    refused(&s, "eval.data.0"); /* without a path */
+    put(&s, &s.eval.data[0].path, "held.txt");
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    s.eval.n_data = SPEC_SOURCES + 1;
+    refused(&s, "eval.data");
+    good(&s, JOB_TRAIN);
+    s.verify.first_step = 1;
+    s.verify.max_tokens = 3;
+    s.parallel.sp = 4;
+    refused(&s, "verify.max_tokens");
+}
+
 int main(void)
 {
     RUN(test_fields);
@@ -358,6 +426,8 @@ int main(void)
     RUN(test_data_rules);
     RUN(test_tls_needs_tcp);
     RUN(test_ranges);
+    RUN(test_stages);
+    RUN(test_training_rules);
     RUN(test_transitions);
     RUN(test_walks);
     return test_done("job");
