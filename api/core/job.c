@@ -374,6 +374,10 @@ static int check_parallel(struct job_spec *s, struct err *e)
     if (bits && sp != 1 && sp != 2 && sp != 4 && sp != 8)
         return err_field(e, ERR_INVALID, "parallel.sp",
                          "parallel.sp %d cannot give determinism \"ranks\": use 1, 2, 4 or 8", sp);
+    if (s->parallel.tls && s->parallel.transport == TRANSPORT_SHM)
+        return err_field(e, ERR_INVALID, "parallel.tls",
+                         "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
+                         "\"auto\", or leave parallel.tls out");
     return 0;
 }
 
