@@ -15,7 +15,7 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_FORGET == (int)SEQD__MSG__BODY_FORGET,
+                  (int)MSG_TRACE == (int)SEQD__MSG__BODY_TRACE,
               "enum msg_type numbers the members of Msg.body");
 
 /* A zeroed message of the given kind, or NULL when the arena is full. */
@@ -490,12 +490,13 @@ static int log_pack(const struct msg *m, struct arena *a, void *body)
 }
 
 /* Bytes of a file at an offset: LOG and FETCHED. */
-static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, struct msg *m, struct err *e)
+static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, int64_t max, struct msg *m,
+                        struct err *e)
 {
     m->offset = offset;
     m->data = data.data;
     m->size = data.len;
-    if (range_check((int64_t)data.len, 0, WIRE_CHUNK, "data", e) < 0) return -1;
+    if (range_check((int64_t)data.len, 0, max, "data", e) < 0) return -1;
     return range_check(offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e);
 }
 
@@ -505,7 +506,7 @@ static int log_unpack(const void *body, struct arena *a, struct msg *m, struct e
     m->rank = w->rank;
     if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
     if (range_check(w->rank, 0, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
-    return chunk_unpack(w->data, w->offset, m, e);
+    return chunk_unpack(w->data, w->offset, WIRE_CHUNK, m, e);
 }
 
 static int described_pack(const struct msg *m, struct arena *a, void *body)
@@ -542,7 +543,7 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
     m->request = w->request;
     m->total = w->total;
     if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
-    if (chunk_unpack(w->data, w->offset, m, e) < 0) return -1;
+    if (chunk_unpack(w->data, w->offset, WIRE_TRACE_SIZE, m, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
 
@@ -709,6 +710,39 @@ static int describe_unpack(const void *body, struct arena *a, struct msg *m, str
     return text_copy(m->path, sizeof m->path, w->path, "path", e);
 }
 
+static int trace_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Trace *w = body;
+    w->request = m->request;
+    w->prepared_id = (char *)m->prepared_id;
+    w->seq_len = m->trace.seq_len;
+    w->seed = m->trace.seed;
+    w->first = m->trace.first;
+    w->count = m->trace.count;
+    w->max_fragments = m->trace.max_fragments;
+    w->packing = (char *)m->trace.packing;
+    w->overlong = (char *)m->trace.overlong;
+    return 0;
+}
+
+static int trace_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Trace *w = body;
+    struct wire_trace *t = &m->trace;
+    *t = (struct wire_trace){w->seq_len, w->seed, w->first, w->count, w->max_fragments, "", ""};
+    m->request = w->request;
+    if (range_check(t->seq_len, 1, JOB_MAX_SEQ, "seq_len", e) < 0 ||
+        range_check(t->seed, 0, INT64_MAX, "seed", e) < 0 ||
+        range_check(t->first, 0, INT64_MAX / 2, "first", e) < 0 ||
+        range_check(t->count, 1, 65536, "count", e) < 0 ||
+        range_check(t->max_fragments, 0, 1 << 20, "max_fragments", e) < 0)
+        return -1;
+    if (text_copy(t->packing, sizeof t->packing, w->packing, "packing", e) < 0 ||
+        text_copy(t->overlong, sizeof t->overlong, w->overlong, "overlong", e) < 0)
+        return -1;
+    return text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e);
+}
+
 static int forget_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Forget *w = body;
@@ -742,6 +776,7 @@ static const struct row {
     [MSG_FETCH] = {&seqd__fetch__descriptor, fetch_pack, fetch_unpack},
     [MSG_DESCRIBE] = {&seqd__describe__descriptor, describe_pack, describe_unpack},
     [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
+    [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

@@ -18,7 +18,7 @@
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
  *   seqw  HEARTBEAT  every 2 s
- *   seqd  DESCRIBE, FETCH -> DESCRIBED, FETCHED with the same request number, exactly one each */
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -33,6 +33,7 @@
 #define WIRE_MAX_SIZE (4 << 20) /* one message */
 #define NODE_NAME     64
 #define WIRE_CHUNK    65536     /* bytes of log in one message */
+#define WIRE_TRACE_SIZE (1 << 20) /* of the answer to a TRACE */
 
 enum msg_type {
     /* seqw -> seqd */
@@ -51,7 +52,13 @@ enum msg_type {
     MSG_EXPECT,     /* reconcile: the attempts seqd believes this node runs */
     MSG_FETCH,      /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
-    MSG_FORGET      /* attempt is final and acknowledged: its directory may go */
+    MSG_FORGET,     /* attempt is final and acknowledged: its directory may go */
+    MSG_TRACE       /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+};
+
+struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
+    int64_t seq_len, seed, first, count, max_fragments;
+    char packing[16], overlong[16]; /* words of data.packing and data.overlong */
 };
 
 struct wire_attempt {
@@ -96,6 +103,7 @@ struct msg {
     char path[RANK_PATH_SIZE];
     struct model_shape shape;
     struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
+    struct wire_trace trace; /* TRACE, of prepared_id */
     /* STOP */
     char reason[128];
 };

@@ -94,7 +94,7 @@ const char *control_any_node(const struct control *c); /* one that is up, or NUL
 
 /* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called once. */
 typedef void control_answer(void *arg, const struct msg *m, const struct err *e);
-/* m: MSG_DESCRIBE or MSG_FETCH; request is filled in. node NULL: any node that is up. */
+/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up. */
 void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
                  void *arg);
 

@@ -152,6 +152,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_DESCRIBED: m.job = m.epoch = 0, m.request = 5, m.shape = shape_fill(); break;
     case MSG_FETCHED:
         m.job = m.epoch = 0, m.request = 6, m.offset = 65536, m.data = "\0\1\2", m.size = 3;
+        m.total = 70000;
         err_field(&m.err, ERR_NOT_FOUND, "path", "no such artifact");
         break;
     case MSG_ASSIGN:
@@ -169,6 +170,11 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_HEARTBEAT:
     case MSG_WELCOME: m.job = m.epoch = 0; break;
     case MSG_FORGET: break;
+    case MSG_TRACE:
+        m.job = m.epoch = 0, m.request = 3;
+        snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
+        m.trace = (struct wire_trace){4096, 7, 12, 2, 100, "best_fit", "split"};
+        break;
     }
     return m;
 }
@@ -196,7 +202,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -251,7 +257,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;

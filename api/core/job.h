@@ -300,6 +300,8 @@ const char *spec_suggest(const char *path);
  * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
+/* Its part about schedules, stages, evaluation and the first step (job_train.c). */
+int job_check_training(const struct job_spec *s, struct err *e);
 
 /* ---- states --------------------------------------------------------------------------------- */
 

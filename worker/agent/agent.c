@@ -17,7 +17,9 @@
 #include "api/core/log.h"
 #include "api/rpc.h"
 #include "api/wire.h"
+#include "worker/agent/aside.h"
 #include "worker/agent/attempt.h"
+#include "worker/agent/describe.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/shelf.h"
 #include "worker/agent/spawn.h"
@@ -29,7 +31,9 @@ enum {
     LOG_BUDGET_SIZE = WIRE_CHUNK,
     QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
     QUIT_MS = 2000,       /* for seqd to hear the last reports */
-    MAX_DESCRIBES = 8,
+    MAX_ASIDES = 8,
+    ASIDE_MS = 30000,
+    DESCRIBE_SIZE = 8192,
     ARENA_SIZE = 16 << 20
 };
 
@@ -45,11 +49,10 @@ struct agent {
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     bool quitting;
-    int n_describes;
-    struct {
+    struct { /* programs that are run to answer a question */
         int64_t request;
-        struct describe *d;
-    } describe[MAX_DESCRIBES];
+        struct aside *a;
+    } aside[MAX_ASIDES];
     struct arena arena;          /* of the message being handled */
     char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
 };
@@ -314,31 +317,84 @@ static void on_expect(struct agent *a, const struct msg *m)
             send_end(a, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
 }
 
-static void described(void *arg, int64_t request, const struct model_shape *shape,
+/* A place for one more program to be run aside; *i is it. */
+static int aside_room(const struct agent *a, int *i, struct err *e)
+{
+    for (*i = 0; *i < MAX_ASIDES; ++*i)
+        if (!a->aside[*i].a) return 0;
+    return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", a->o.name, MAX_ASIDES);
+}
+
+static void aside_over(struct agent *a, int64_t request)
+{
+    for (int i = 0; i < MAX_ASIDES; i++)
+        if (a->aside[i].a && a->aside[i].request == request) a->aside[i].a = NULL;
+}
+
+static void described(void *arg, int64_t request, const char *text, size_t size,
                       const struct err *why)
 {
     struct agent *a = arg;
-    struct msg m = {.type = MSG_DESCRIBED, .request = request, .shape = *shape, .err = *why};
-    for (int i = 0; i < MAX_DESCRIBES; i++)
-        if (a->describe[i].d && a->describe[i].request == request) a->describe[i].d = NULL;
+    struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
+    aside_over(a, request);
+    if (!m.err.code) describe_parse(text, size, &m.shape, &m.err);
+    if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
     send_msg(a, &m);
 }
 
 static void on_describe(struct agent *a, const struct msg *m)
 {
     char path[FILE_PATH_SIZE];
+    char *argv[] = {"seqrank", "--describe", path, NULL};
+    const struct aside_options o = {a->loop,  a->rank_program, argv,      m->request,
+                                    ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};
-    int i = 0;
-    while (i < MAX_DESCRIBES && a->describe[i].d) i++;
-    if (i == MAX_DESCRIBES)
-        err_set(&e, ERR_CONFLICT, "%d models are being read already", i);
-    else if (shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
-        a->describe[i].request = m->request;
-        a->describe[i].d = describe_start(a->loop, a->rank_program, path, m->request, described, a,
-                                          &e);
-        if (a->describe[i].d) return;
+    int i;
+    if (aside_room(a, &i, &e) == 0 && shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
+        a->aside[i].request = m->request;
+        a->aside[i].a = aside_start(&o, &e);
+        if (a->aside[i].a) return;
     }
-    described(a, m->request, &(struct model_shape){0}, &e);
+    described(a, m->request, "", 0, &e);
+}
+
+static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
+    aside_over(a, request);
+    if (!m.err.code) {
+        m.data = text;
+        m.size = size;
+        m.total = (int64_t)size;
+    }
+    send_msg(a, &m);
+}
+
+/* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */
+static void on_trace(struct agent *a, const struct msg *m)
+{
+    const struct wire_trace *t = &m->trace;
+    char dir[FILE_PATH_SIZE], word[7][64];
+    char *argv[11] = {"seqrank", "--trace", dir};
+    const struct aside_options o = {a->loop,  a->rank_program, argv,   m->request,
+                                    ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
+    struct err e = {0};
+    int i, n = 0;
+    snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
+    snprintf(word[n++], sizeof word[0], "seed=%lld", (long long)t->seed);
+    snprintf(word[n++], sizeof word[0], "packing=%s", t->packing);
+    snprintf(word[n++], sizeof word[0], "overlong=%s", t->overlong);
+    snprintf(word[n++], sizeof word[0], "first=%lld", (long long)t->first);
+    snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
+    snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
+    for (int k = 0; k < n; k++) argv[3 + k] = word[k];
+    if (aside_room(a, &i, &e) == 0 && shelf_prepared(&a->shelf, m->prepared_id, dir, &e) == 0) {
+        a->aside[i].request = m->request;
+        a->aside[i].a = aside_start(&o, &e);
+        if (a->aside[i].a) return;
+    }
+    traced(a, m->request, "", 0, &e);
 }
 
 static void on_fetch(struct agent *a, const struct msg *m)
@@ -395,6 +451,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_ASSIGN: on_assign(a, &m); break;
     case MSG_EXPECT: on_expect(a, &m); break;
     case MSG_DESCRIBE: on_describe(a, &m); break;
+    case MSG_TRACE: on_trace(a, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
     case MSG_STOP:
     case MSG_BLOBS:
@@ -528,7 +585,7 @@ void agent_destroy(struct agent *a)
 {
     if (!a) return;
     rpc_client_destroy(a->client);
-    for (int i = 0; i < MAX_DESCRIBES; i++) describe_cancel(a->describe[i].d);
+    for (int i = 0; i < MAX_ASIDES; i++) aside_cancel(a->aside[i].a);
     while (a->attempts) {
         struct attempt *t = a->attempts;
         a->attempts = t->next;

@@ -141,3 +141,14 @@ int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_
     close(fd);
     return n;
 }
+
+int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e)
+{
+    struct stat st;
+    if (!*id || strspn(id, "0123456789abcdef") != strlen(id))
+        return err_set(e, ERR_INVALID, "'%.80s' is no id of prepared data", id);
+    if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
+    if (stat(out, &st) || !S_ISDIR(st.st_mode))
+        return err_set(e, ERR_NOT_FOUND, "the prepared data %s is not on this node any more", id);
+    return 0;
+}

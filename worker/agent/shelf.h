@@ -43,4 +43,7 @@ int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SI
 int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
                     size_t size, int64_t *total, struct err *e);
 
+/* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits; ERR_NOT_FOUND. */
+int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e);
+
 #endif

@@ -78,9 +78,9 @@ static void fill_prompt(struct model *m, const int32_t *tokens, int64_t n)
 static int owner_of(struct model *m, int64_t pos, int64_t *row, struct err *e)
 {
     const struct plan *p = m->plan;
-    for (int q = 0; q < p->n_ranks; q++) {
+    for (int q = 0; q < p->sp; q++) {
         struct shard sh;
-        if (shard_init(&sh, m->sp.shard.S, p->n_ranks, q, p->layout, p->rank_bits, e)) return -1;
+        if (shard_init(&sh, m->sp.shard.S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
         for (int s = 0; s < sh.n_segs; s++) {
             if (pos < sh.pos[s] || pos >= sh.pos[s] + sh.seg_len) continue;
             *row = s * sh.seg_len + pos - sh.pos[s];

@@ -63,9 +63,9 @@ static int put_in_order(struct scorer *s, struct err *e)
     const struct model *m = s->in->model;
     const struct plan *p = m->plan;
     int64_t T = m->sp.shard.T;
-    for (int q = 0; q < p->n_ranks; q++) {
+    for (int q = 0; q < p->sp; q++) {
         struct shard sh;
-        if (shard_init(&sh, s->S, p->n_ranks, q, p->layout, p->rank_bits, e)) return -1;
+        if (shard_init(&sh, s->S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
         for (int64_t i = 0; i < T; i++) {
             int64_t pos = shard_pos(&sh, i);
             if (pos < s->S) s->nll[pos] = s->rows[q * T + i];
@@ -144,7 +144,7 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     struct model *m = in->model;
     struct scorer s = {.in = in, .d = d, .S = m->plan->S};
     bool writer = m->sp.shard.r == 0;
-    size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
+    size_t n_rows = writer ? (size_t)(m->plan->sp * m->sp.shard.T) : 1;
     int rc = -1;
     *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
     struct order_options oo = data_order_options(in->spec, SET_TRAIN, s.S);
