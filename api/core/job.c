@@ -125,6 +125,10 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
         return err_field(e, ERR_INVALID, field, "%s is damaged", field);
     if (!*spec_text(s, src->path))
         return err_field(e, ERR_INVALID, field, "%s.path is missing: name a file or a glob", field);
+    if (src->format == DATA_OPENAI_BATCH && s->kind != JOB_GENERATE)
+        return err_field(e, ERR_INVALID, field,
+                         "%s.format openai_batch holds requests: only a generate job reads them",
+                         field);
     return 0;
 }
 
@@ -178,10 +182,10 @@ static int check_data(struct job_spec *s, struct err *e)
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: the tokens of one sequence");
-    if (s->kind == JOB_SCORE) {
+    if (s->kind == JOB_SCORE || s->kind == JOB_EMBED) {
         if (!*spec_text(s, s->input.source.path))
             return err_field(e, ERR_INVALID, "input",
-                             "input.path is missing: the file a score job reads");
+                             "input.path is missing: the file a %s job reads", kind_name(s->kind));
         return check_source(s, &s->input.source, "input", e);
     }
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > s->data.seq_len)
@@ -269,7 +273,8 @@ static int check_parallel(struct job_spec *s, struct err *e)
 int job_check(struct job_spec *s, struct err *e)
 {
     if (check_text_table(s, e) || check_table(s, e)) return -1;
-    if (check_model(s, e) || check_data(s, e) || check_length(s, e)) return -1;
+    if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
+        return -1;
     return check_ranks(s, e) || check_parallel(s, e) ? -1 : 0;
 }
 

@@ -105,6 +105,9 @@ int model_reduce_grad(struct model *m, struct err *e);
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
+/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the next
+ * token follows it. */
+void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 

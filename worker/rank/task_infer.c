@@ -73,15 +73,20 @@ static int send_text(struct run *r, const struct infer_text *t, int64_t high, st
 {
     char json[RANK_RESULT_SIZE];
     struct jwrite w;
-    size_t len = strlen(t->text), shown = utf8_prefix(t->text, len, RESULT_TEXT_SIZE);
+    const char *text = t->text ? t->text : ""; /* all answered by an earlier attempt, or refused */
+    size_t len = strlen(text), shown = utf8_prefix(text, len, RESULT_TEXT_SIZE);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
-    jwrite_strn(&w, "text", t->text, shown);
+    jwrite_strn(&w, "text", text, shown);
     jwrite_bool(&w, "text_cut", shown < len);
     jwrite_str(&w, "finish_reason", infer_finish_name(t->finish));
     jwrite_int(&w, "prompts", t->n_prompts);
     jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
     jwrite_int(&w, "n_tokens", t->n_tokens);
+    if (r->spec->input.source.format == DATA_OPENAI_BATCH) {
+        jwrite_int(&w, "refused", t->n_refused);
+        jwrite_int(&w, "resumed", t->n_resumed);
+    }
     run_write_account(&w, r, t->ledger_equal, high);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
@@ -99,8 +104,9 @@ int task_generate(struct run *r, struct err *e)
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     if (infer_generate(&in, &p, &out, e)) goto out;
-    if (run_first(r) &&
-        (run_send_artifact(r, &out.artifact, e) || send_text(r, &out, run_memory_high(m, 0), e)))
+    if (run_first(r) && (run_send_artifact(r, &out.artifact, e) ||
+                         (*out.errors.name && run_send_artifact(r, &out.errors, e)) ||
+                         send_text(r, &out, run_memory_high(m, 0), e)))
         goto out;
     rc = 0;
 out:
