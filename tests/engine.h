@@ -80,9 +80,10 @@ static inline int32_t synth_target(const struct synth *y, int64_t n, int64_t pos
     return synth_token(y, n, pos + 1);
 }
 
-static inline int64_t synth_targets(void *arg, int64_t n)
+static inline int64_t synth_targets(void *arg, int64_t n, struct err *e)
 {
     const struct synth *y = arg;
+    (void)e;
     int64_t count = 0;
     for (int64_t i = 0; i < y->S; i++) count += synth_target(y, n, i) >= 0;
     return count;
@@ -92,9 +93,8 @@ static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, stru
                               struct err *e)
 {
     const struct synth *y = arg;
-    (void)e; /* synthetic data is never corrupt */
     b->n_tokens = y->S;
-    b->n_targets = synth_targets(arg, n);
+    b->n_targets = synth_targets(arg, n, e);
     for (int64_t i = 0; i < sh->T; i++) {
         const int64_t pos = shard_pos(sh, i);
         const bool pad = pos >= y->S;

@@ -68,9 +68,33 @@ static struct data *prepare_open(void)
 {
     struct data_stats st;
     if (prepare(&st) < 0) printf("  %s\n", e.text), abort();
-    struct data *d = data_open(in_dir("prepared"), st.id, &e);
+    struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
     if (!d) printf("  %s\n", e.text), abort();
     return d;
+}
+
+static bool tokens_are(const struct data *d, const uint16_t *want, int64_t n)
+{
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    bool same = data_read(d, 0, n, ids, &e) == 0;
+    for (int64_t i = 0; i < n; i++) same = same && ids[i] == want[i];
+    free(ids);
+    return same;
+}
+
+static struct data_order *order_open(const struct data *d, const struct order_options *o)
+{
+    struct data_order *x = data_order_open(d, o, &e);
+    if (!x) printf("  %s\n", e.text), abort();
+    return x;
+}
+
+/* Which window of seq_len global sample n of concatenated documents is. */
+static int64_t window_of(const struct data_order *o, int64_t n)
+{
+    struct sample s;
+    data_sample(o, n, &s);
+    return s.index;
 }
 
 /* ---- preparation ---------------------------------------------------------------------------- */
@@ -86,7 +110,7 @@ static void test_text(void)
     static const uint16_t want[] = {'o', 'n', 'e', 255, 256, 't', 'w', 'o', 256};
     const struct data_stats *s = data_stats(d);
     CHECK(s->n_tokens == 9 && s->n_documents == 2 && s->n_bytes == 7);
-    CHECK(!memcmp(data_tokens(d), want, sizeof want));
+    CHECK(tokens_are(d, want, sizeof want / sizeof *want));
     CHECK(data_documents(d)[0] == 5 && data_documents(d)[1] == 9);
     double h = 0; /* o and 256 twice, five tokens once */
     h -= 2 * (2.0 / 9) * log(2.0 / 9) + 5 * (1.0 / 9) * log(1.0 / 9);
@@ -108,7 +132,7 @@ static void test_jsonl(void)
     source_add("x.jsonl", DATA_JSONL, "body"); /* relative: found under the second root */
     struct data *d = prepare_open();
     CHECK(data_stats(d)->n_tokens == 11 && data_stats(d)->n_documents == 2);
-    CHECK(!memcmp(data_tokens(d), want, sizeof want));
+    CHECK(tokens_are(d, want, sizeof want / sizeof *want));
     data_close(d);
 }
 
@@ -137,8 +161,9 @@ static void test_jsonl_long(void)
     int64_t n_docs = 1 + SHORT - (SHORT + 28) / 29;
     CHECK(data_stats(d)->n_bytes == n_bytes && data_stats(d)->n_documents == n_docs);
     CHECK(data_stats(d)->n_tokens == n_bytes + n_docs);
-    const uint16_t *t = data_tokens(d);
-    for (int i = 0; i < 60; i++) CHECK(t[i] == "\nabab"[i % 5]);
+    uint16_t start[60];
+    for (int i = 0; i < 60; i++) start[i] = (uint16_t) "\nabab"[i % 5];
+    CHECK(tokens_are(d, start, 60));
     data_close(d);
     free(text);
 }
@@ -290,7 +315,7 @@ static void check_damage(const char *id, const char *file, int64_t size, int64_t
         CHECK(unlink(path) == 0);
     }
     e = (struct err){0};
-    struct data *d = data_open(in_dir("prepared"), id, &e);
+    struct data *d = data_open(in_dir("prepared"), id, DATA_CHECK, &e);
     CHECK_MSG(!d && e.code == ERR_CORRUPT && strstr(e.text, file), "%s size %lld flip %lld: %s",
               file, (long long)size, (long long)flip, e.text);
     data_close(d);
@@ -317,7 +342,7 @@ static void test_damage(void)
     snprintf(path, sizeof path, "prepared/%s/meta.json", st.id);
     for (int64_t i = 0; i < 300; i += 7) check_damage(st.id, "meta.json", i, -1);
     e = (struct err){0};
-    CHECK(!data_open(in_dir("prepared"), "0123", &e) && e.code == ERR_NOT_FOUND);
+    CHECK(!data_open(in_dir("prepared"), "0123", DATA_CHECK, &e) && e.code == ERR_NOT_FOUND);
 }
 
 /* Four at once, and some of them killed: those that live agree, the data is made once and nothing of
@@ -379,20 +404,22 @@ static void test_order(void)
         sources_begin();
         source_add("order.txt", DATA_TEXT, NULL);
         struct data *d = prepare_open();
-        int64_t w = data_samples(d, 1);
+        struct order_options o7 = {.seq_len = 1, .seed = 7}, o8 = {.seq_len = 1, .seed = 8};
+        struct data_order *seven = order_open(d, &o7), *eight = order_open(d, &o8);
+        int64_t w = data_order_samples(seven);
         CHECK(w == n + 1);
         char *seen = calloc((size_t)w, 1);
         int64_t n_same_pass = 0, n_same_seed = 0, n_fixed = 0;
         for (int64_t i = 0; i < 2 * w; i++) {
-            int64_t x = data_window(d, 1, 7, i);
+            int64_t x = window_of(seven, i);
             if (x < 0 || x >= w) {
                 CHECK_MSG(0, "window %lld of %lld", (long long)x, (long long)w);
                 continue;
             }
             if (i < w) CHECK(!seen[x]); /* each window once per pass */
             seen[x] = 1;
-            n_same_pass += x == data_window(d, 1, 7, i + w);
-            n_same_seed += x == data_window(d, 1, 8, i);
+            n_same_pass += x == window_of(seven, i + w);
+            n_same_seed += x == window_of(eight, i);
             n_fixed += x == i % w;
         }
         for (int64_t i = 0; i < w; i++) CHECK(seen[i]);
@@ -400,6 +427,8 @@ static void test_order(void)
          * draws 2; more than 20 has a chance below 1e-13. */
         if (w > 30) CHECK(n_same_pass < 20 && n_same_seed < 20 && n_fixed < 20);
         free(seen);
+        data_order_close(seven);
+        data_order_close(eight);
         data_close(d);
     }
     free(text);
@@ -415,7 +444,7 @@ struct naive { /* one window, written down from the documents */
 
 /* tokens and the number of its document for each; S <= 256. */
 static void naive_window(struct naive *v, const int *tokens, const int *doc, int64_t n_tokens,
-                         int64_t start, const struct batch_options *o)
+                         int64_t start, const struct order_options *o)
 {
     int64_t S = o->seq_len;
     v->n = n_tokens - start < S ? n_tokens - start : S;
@@ -449,7 +478,7 @@ struct rows {
 };
 
 /* Compares all ranks' rows of sample n with the naive window. Returns the number of differences. */
-static int compare(const struct data *d, const struct batch_options *o, const struct naive *v,
+static int compare(const struct data_order *d, const struct order_options *o, const struct naive *v,
                    int64_t n, int P, enum layout_id layout, bool rank_bits)
 {
     struct rows rows;
@@ -459,7 +488,7 @@ static int compare(const struct data *d, const struct batch_options *o, const st
         struct shard sh;
         if (shard_init(&sh, o->seq_len, P, r, layout, rank_bits, &e) < 0) return 1000;
         memset(&rows, 0x55, sizeof rows);
-        if (data_batch(d, o, &sh, n, &b, &e) < 0) return 1000;
+        if (data_batch(d, &sh, n, &b, &e) < 0) return 1000;
         bad += b.n_tokens != v->n || b.n_targets != v->n - v->n_fragments;
         for (int64_t row = 0; row < sh.T; row++) {
             int64_t i = naive_pos(o->seq_len, P, r, layout, rank_bits, row);
@@ -523,26 +552,29 @@ static void corpus_free(struct corpus *c)
 }
 
 /* All ranks and layouts of every window. Returns differences. */
-static int sweep(const struct corpus *c, struct batch_options o, int P)
+static int sweep(const struct corpus *c, struct order_options o, int P)
 {
     struct naive v;
     int bad = 0;
-    int64_t n_targets = 0, windows = data_samples(c->d, o.seq_len);
+    struct data_order *d = order_open(c->d, &o);
+    int64_t n_targets = 0, windows = data_order_samples(d);
     for (int64_t n = 0; n < windows; n++) {
-        int64_t w = o.in_order ? n : data_window(c->d, o.seq_len, o.seed, n);
+        int64_t w = window_of(d, n);
+        if (o.in_order) bad += w != n;
         naive_window(&v, c->tokens, c->doc, c->n_tokens, w * o.seq_len, &o);
-        bad += compare(c->d, &o, &v, n, P, LAYOUT_CONTIGUOUS, false);
-        bad += compare(c->d, &o, &v, n, P, LAYOUT_ZIGZAG, false);
+        bad += compare(d, &o, &v, n, P, LAYOUT_CONTIGUOUS, false);
+        bad += compare(d, &o, &v, n, P, LAYOUT_ZIGZAG, false);
         if (P == 1 || P == 2 || P == 4 || P == 8)
-            bad += compare(c->d, &o, &v, n, P, LAYOUT_CONTIGUOUS, true);
-        n_targets += data_targets(c->d, &o, n);
-        bad += data_targets(c->d, &o, n) != v.n - v.n_fragments;
+            bad += compare(d, &o, &v, n, P, LAYOUT_CONTIGUOUS, true);
+        n_targets += data_targets(d, n, &e);
+        bad += data_targets(d, n, &e) != v.n - v.n_fragments;
     }
     /* Over one pass: a target for each token but the last of each document and of each window that
      * cuts a document. */
     int64_t cuts = 0;
     for (int64_t i = o.seq_len; i < c->n_tokens; i += o.seq_len) cuts += c->doc[i] == c->doc[i - 1];
     bad += n_targets != c->n_tokens - c->n_docs - cuts;
+    data_order_close(d);
     return bad;
 }
 
@@ -560,7 +592,7 @@ static void test_rows(void)
         for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++)
             for (size_t s = 0; s < sizeof lens / sizeof *lens; s++)
                 for (int flags = 0; flags < 16; flags++) {
-                    struct batch_options o = {.seq_len = lens[s], .seed = 3};
+                    struct order_options o = {.seq_len = lens[s], .seed = 3};
                     o.document_mask = flags & 1;
                     o.reset_positions = flags & 2;
                     o.causal = flags & 4;
@@ -581,7 +613,7 @@ static void test_mutants(void)
     struct corpus c;
     corpus_make(&c, 5, 60);
     for (size_t m = 0; m < 3; m++) {
-        struct batch_options o = {.seq_len = 100,
+        struct order_options o = {.seq_len = 100,
                                   .seed = 3,
                                   .document_mask = true,
                                   .reset_positions = true,
@@ -601,16 +633,18 @@ static void test_batch_corrupt(void)
     struct corpus c;
     struct rows rows;
     struct batch b = {rows.ids, rows.targets, rows.pos, rows.lo, rows.hi, 0, 0};
-    struct batch_options o = {.seq_len = 100, .in_order = true};
+    struct order_options o = {.seq_len = 100, .in_order = true};
     struct shard sh;
     char path[200];
     corpus_make(&c, 5, 60);
     CHECK(shard_init(&sh, 100, 1, 0, LAYOUT_CONTIGUOUS, false, &e) == 0);
-    CHECK(data_batch(c.d, &o, &sh, 0, &b, &e) == 0);
+    struct data_order *order = order_open(c.d, &o);
+    CHECK(data_batch(order, &sh, 0, &b, &e) == 0);
     snprintf(path, sizeof path, "%s/prepared/%s/tokens.bin", dir, data_stats(c.d)->id);
     CHECK(truncate(path, 4) == 0);
-    CHECK(data_batch(c.d, &o, &sh, 1, &b, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK(data_batch(order, &sh, 1, &b, &e) == -1 && e.code == ERR_CORRUPT);
     CHECK(strstr(e.text, path) != NULL);
+    data_order_close(order);
     corpus_free(&c);
 
     /* Digests that agree with a token out of range: written by another program, or by an enemy. */
@@ -633,10 +667,12 @@ static void test_batch_corrupt(void)
     if (at) memcpy(at, sha, 64);
     CHECK(file_write(meta_path, meta, size, &e) == 0);
     free(meta);
-    struct data *d = data_open(in_dir("prepared"), id, &e);
+    struct data *d = data_open(in_dir("prepared"), id, DATA_CHECK, &e);
     CHECK(d != NULL);
-    CHECK(d && data_batch(d, &o, &sh, 0, &b, &e) == -1 && e.code == ERR_CORRUPT);
+    order = d ? order_open(d, &o) : NULL;
+    CHECK(order && data_batch(order, &sh, 0, &b, &e) == -1 && e.code == ERR_CORRUPT);
     CHECK_MSG(strstr(e.text, "token"), "%s", e.text);
+    data_order_close(order);
     data_close(d);
 }
 

@@ -254,7 +254,7 @@ static void score_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
     struct score out;
-    struct data *d = data_open(scratch, r->id, &e);
+    struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
     struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = scratch};
     if (!rc) rc = score_run(&in, d, &out, &e);

@@ -162,7 +162,7 @@ static void whole_body(struct ranks *g, int rank, void *arg)
     big_weights(&s->m);
     if (w->poisoned) poison(&s->m, s->arena, g ? comm_segment(g->comm[rank]) : NULL);
     synth_batch(&w->y, &s->m.sp.shard, 0, &s->m.batch, &e);
-    const int64_t n = synth_targets(&w->y, 0);
+    const int64_t n = synth_targets(&w->y, 0, NULL);
     if (model_grad(&s->m, &s->m.batch, 1.0f / (float)(n ? n : 1), &nll, &e) ||
         model_reduce_grad(&s->m, &e) ||
         (g && comm_sum_f64(g->comm[rank], PURPOSE_LOSS, &nll, 1, s->m.bounce, &e))) {

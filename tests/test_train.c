@@ -38,7 +38,7 @@ static int golden_batch(void *arg, const struct shard *sh, int64_t n, struct bat
     return 0;
 }
 
-static int64_t golden_targets(void *arg, int64_t n)
+static int64_t golden_targets(void *arg, int64_t n, struct err *e)
 {
     const struct golden *g = arg;
     int64_t count = 0;

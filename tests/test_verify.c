@@ -59,7 +59,7 @@ static void verify_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *r = malloc(sizeof *r);
     struct verify v = {0};
     struct err e = {0};
-    struct data *d = data_open(scratch, t->id, &e);
+    struct data *d = data_open(scratch, t->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(r, &t->spec, g, rank, t->mutant, &e);
     if (!rc && rank == t->disturb) {
         struct param p;

@@ -47,11 +47,15 @@ static int derive_steps(struct run *r, struct err *e)
     struct job_spec *s = r->spec;
     if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
     int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
-    if (s->train.tokens > 0)
+    if (s->train.tokens > 0) {
         s->train.steps = (s->train.tokens + per_step - 1) / per_step;
-    else
-        s->train.steps = (data_samples(r->data, s->data.seq_len) * s->train.passes + batch - 1) /
-                         batch;
+    } else {
+        struct order_options oo = data_order_options(s, SET_TRAIN, 0);
+        struct data_order *order = data_order_open(r->data, &oo, e);
+        if (!order) return -1;
+        s->train.steps = (data_order_samples(order) * s->train.passes + batch - 1) / batch;
+        data_order_close(order);
+    }
     if (s->train.steps < 1) s->train.steps = 1;
     return job_check(s, e);
 }
@@ -76,8 +80,10 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
-    r->data = data_open(r->args->prepared_dir, r->args->prepared_id, e);
-    if (!r->data) return -1;
+    const bool first_here = r->args->rank == r->args->first_local;
+    r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
+                        first_here ? DATA_CHECK : DATA_TRUST, e);
+    if (!r->data || data_check_vocab(r->data, r->spec->model.shape.vocab, e)) return -1;
     return derive_steps(r, e);
 }
 
@@ -168,7 +174,7 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
     if (open_head(r, e)) goto out;
     if (o->args.task == TASK_PREPARE) {
-        rc = task_prepare(r, e);
+        rc = open_shape(r, e) || task_prepare(r, e) ? -1 : 0;
         goto out;
     }
     if (!t) {

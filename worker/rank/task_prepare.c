@@ -1,25 +1,86 @@
 #include "api/core/jwrite.h"
 #include "worker/rank/run.h"
 
+/* How the documents fill samples of one length. */
+static void write_order(struct jwrite *w, const struct order_options *o,
+                        const struct order_stats *s)
+{
+    jwrite_object(w, NULL);
+    jwrite_str(w, "set", o->set == SET_EVAL ? "eval" : "train");
+    jwrite_int(w, "seq_len", o->seq_len);
+    jwrite_int(w, "samples", s->n_samples);
+    jwrite_int(w, "fragments", s->n_fragments);
+    jwrite_int(w, "tokens", s->n_tokens);
+    jwrite_int(w, "padding", s->n_samples * o->seq_len - s->n_tokens);
+    jwrite_int(w, "documents", s->n_documents);
+    jwrite_int(w, "dropped_documents", s->dropped_documents);
+    jwrite_int(w, "dropped_tokens", s->dropped_tokens);
+    jwrite_int(w, "truncated_documents", s->truncated_documents);
+    jwrite_int(w, "truncated_tokens", s->truncated_tokens);
+    jwrite_int(w, "split_documents", s->split_documents);
+    jwrite_end(w);
+}
+
+/* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples of
+ * the first. */
+static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
+                     struct jwrite *w, int64_t *per_pass, struct err *e)
+{
+    struct order_options oo = data_order_options(r->spec, set, seq_len);
+    struct data_order *o = data_order_open(d, &oo, e);
+    if (!o) return -1;
+    if (!*per_pass) *per_pass = data_order_samples(o);
+    write_order(w, &oo, data_order_stats(o));
+    data_order_close(o);
+    return 0;
+}
+
+static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int64_t *per_pass,
+                      struct err *e)
+{
+    const struct job_spec *s = r->spec;
+    if (try_order(r, d, SET_TRAIN, 0, w, per_pass, e)) return -1;
+    for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
+        if (s->stages[i].seq_len &&
+            try_order(r, d, SET_TRAIN, s->stages[i].seq_len, w, per_pass, e))
+            return err_prefix(e, "stages.%d", i);
+    if (data_stats(d)->eval_documents) return try_order(r, d, SET_EVAL, 0, w, per_pass, e);
+    return 0;
+}
+
+static int send(struct run *r, const struct data *d, struct err *e)
+{
+    const struct data_stats *s = data_stats(d);
+    char json[RANK_RESULT_SIZE];
+    struct jwrite w;
+    int64_t per_pass = 0;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "prepared_id", s->id);
+    jwrite_int(&w, "n_tokens", s->n_tokens);
+    jwrite_int(&w, "n_documents", s->n_documents);
+    jwrite_int(&w, "n_bytes", s->n_bytes);
+    jwrite_int(&w, "eval_tokens", s->eval_tokens);
+    jwrite_int(&w, "eval_documents", s->eval_documents);
+    jwrite_int(&w, "masked_tokens", s->n_masked);
+    jwrite_int(&w, "skipped_records", s->n_skipped);
+    jwrite_double(&w, "unigram_entropy", s->unigram_entropy);
+    jwrite_array(&w, "orders");
+    if (try_orders(r, d, &w, &per_pass, e)) return -1;
+    jwrite_end(&w);
+    jwrite_int(&w, "samples_per_pass", per_pass);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}
+
 int task_prepare(struct run *r, struct err *e)
 {
     struct data_stats s;
-    struct data *d;
-    char json[1024];
-    struct jwrite w;
     if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &s, e)) return -1;
-    d = data_open(r->args->prepared_dir, s.id, e); /* what was written can be read */
-    if (!d) return -1;
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "prepared_id", s.id);
-    jwrite_int(&w, "n_tokens", s.n_tokens);
-    jwrite_int(&w, "n_documents", s.n_documents);
-    jwrite_int(&w, "n_bytes", s.n_bytes);
-    jwrite_double(&w, "unigram_entropy", s.unigram_entropy);
-    jwrite_int(&w, "samples_per_pass", data_samples(d, r->spec->data.seq_len));
-    jwrite_end(&w);
+    struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
+    if (!d) return -1; /* what was written can be read, or nobody will */
+    int rc = send(r, d, e);
     data_close(d);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
-    return link_send_result(r->link, json, e);
+    return rc;
 }

@@ -12,8 +12,7 @@
 struct training {
     struct run *r;
     struct train train;
-    struct train_data td;
-    struct batch_options options;
+    struct data_order *order; /* owned */
     struct ckpt_state state;
     struct ckpt_info last; /* rank 0: the newest checkpoint; path "" before the first */
     struct rank_step step; /* the newest report */
@@ -25,13 +24,10 @@ static int open_training(struct training *t, struct err *e)
     struct run *r = t->r;
     const struct job_spec *s = r->spec;
     struct weights_start from;
-    t->options = (struct batch_options){.seq_len = s->data.seq_len,
-                                        .seed = s->seed,
-                                        .document_mask = s->data.document_mask,
-                                        .reset_positions = s->data.reset_positions,
-                                        .causal = true,
-                                        .mutant = r->mutant};
-    t->td = (struct train_data){r->data, &t->options};
+    struct order_options oo = data_order_options(s, SET_TRAIN, 0);
+    oo.mutant = r->mutant;
+    t->order = data_order_open(r->data, &oo, e);
+    if (!t->order) return -1;
     struct train_options o = {.spec = s,
                               .plan = &r->plan,
                               .arena = r->arena,
@@ -40,7 +36,7 @@ static int open_training(struct training *t, struct err *e)
                               .comm = r->comm,
                               .rank = r->args->rank,
                               .n_ranks = r->args->n_ranks,
-                              .source = train_source_data(&t->td),
+                              .source = train_source_order(t->order),
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e)) return -1;
     struct ckpt_arrays a = {t->train.model.params, t->train.optim.m, t->train.optim.v};
@@ -137,6 +133,7 @@ int task_train(struct run *r, struct err *e)
     if (run_first(r) && report(t, e)) goto out;
     rc = 0;
 out:
+    data_order_close(t->order);
     free(t);
     return rc;
 }

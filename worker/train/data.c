@@ -1,340 +1,266 @@
 #include "worker/train/data.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "api/core/jread.h"
-#include "worker/sp/sp.h"
+#include "worker/train/meta.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "prepared data is mapped as it lies");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "prepared data is read as it lies");
+_Static_assert(sizeof(struct data_origin) == 24, "origins.bin is read as it lies");
 
-struct mapped {
-    int fd;
-    void *data;
-    int64_t size;
+struct part {
+    int fd; /* -1: absent */
     char path[FILE_PATH_SIZE];
 };
 
 struct data {
-    struct data_stats stats;
-    struct mapped tokens, documents;
+    struct meta meta;
+    struct part part[PART_N];
+    uint64_t *ends; /* owned [n_documents of both sets] */
+    int64_t n_tokens, n_documents;
 };
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* A file that became shorter while it is in use is damage, not an end. */
+static int read_at(const struct part *p, void *out, int64_t size, int64_t at, struct err *e)
+{
+    char *to = out;
+    for (int64_t done = 0; done < size;) {
+        ssize_t n = pread(p->fd, to + done, (size_t)(size - done), at + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_errno(e, "read %s", p->path);
+        if (n == 0)
+            return err_set(e, ERR_CORRUPT, "%s became shorter: no byte at %lld", p->path,
+                           (long long)(at + done));
+        done += n;
+    }
+    return 0;
+}
+
+int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e)
+{
+    const int width = d->meta.width;
+    assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
+    /* What is narrower than an id lies at the end of the array, and is widened from the front: what
+     * is written at i ends before what is still to be read, of i + 1, begins. */
+    char *raw = (char *)ids + (4 - width) * n;
+    if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t id = 0;
+        memcpy(&id, raw + width * i, (size_t)width);
+        if (id > (uint32_t)d->meta.stats.max_token)
+            return err_set(e, ERR_CORRUPT,
+                           "%s: token %lld is %u, out of range: the largest is %lld",
+                           d->part[PART_TOKENS].path, (long long)(first + i), id,
+                           (long long)d->meta.stats.max_token);
+        ids[i] = (int32_t)id;
+    }
+    return 0;
+}
+
+int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e)
+{
+    uint8_t bits[512];
+    assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
+    if (!data_masked(d)) {
+        memset(learn, 1, (size_t)n);
+        return 0;
+    }
+    for (int64_t i = 0; i < n;) {
+        int64_t at = first + i, byte = at / 8, room = ((int64_t)sizeof bits + byte) * 8 - at;
+        int64_t k = n - i < room ? n - i : room;
+        if (read_at(&d->part[PART_LOSS], bits, (at + k + 7) / 8 - byte, byte, e) < 0) return -1;
+        for (int64_t b = 0; b < k; b++) {
+            int64_t bit = at + b - 8 * byte;
+            learn[i + b] = bits[bit / 8] >> (bit % 8) & 1;
+        }
+        i += k;
+    }
+    return 0;
+}
+
+int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e)
+{
+    assert(document >= 0 && document < d->n_documents);
+    return read_at(&d->part[PART_ORIGINS], out, sizeof *out, document * (int64_t)sizeof *out, e);
+}
+
+const char *data_file(const struct data *d, uint32_t file)
+{
+    return file < (uint32_t)d->meta.n_files ? d->meta.file[file].path : "";
+}
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-struct meta {
-    int64_t version;
-    struct data_stats stats;
-    char sha_tokens[SHA256_HEX], sha_documents[SHA256_HEX];
-};
-
-/* One member of meta.json whose key was just read. -1 when its value is not what it must be. */
-static int meta_member(struct jread *j, struct meta *m)
+static int open_part(struct data *d, int id, const char *dir, struct err *e)
 {
-    const struct {
-        const char *key;
-        int64_t *value;
-    } ints[] = {{"version", &m->version},
-                {"n_tokens", &m->stats.n_tokens},
-                {"n_documents", &m->stats.n_documents},
-                {"n_bytes", &m->stats.n_bytes}};
-    const struct {
-        const char *key;
-        char *text;
-    } texts[] = {{"sha256_tokens", m->sha_tokens}, {"sha256_documents", m->sha_documents}};
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        if (jread_is(j, ints[i].key))
-            return jread_next(j) == J_NUMBER ? jread_int(j, ints[i].value) : -1;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (jread_is(j, texts[i].key))
-            return jread_next(j) == J_STRING ? jread_copy(j, texts[i].text, SHA256_HEX) : -1;
-    if (jread_is(j, "unigram_entropy"))
-        return jread_next(j) == J_NUMBER ? jread_double(j, &m->stats.unigram_entropy) : -1;
-    if (jread_is(j, "tokenizer")) return jread_next(j) == J_STRING && jread_is(j, "byte") ? 0 : -1;
-    return jread_skip(j);
+    struct part *p = &d->part[id];
+    const int64_t size = d->meta.part[id].size;
+    struct stat st;
+    if (size < 0) return 0;
+    if (file_join(p->path, e, "%s/%s", dir, meta_part_name(id)) < 0) return -1;
+    p->fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    if (p->fd < 0 || fstat(p->fd, &st) < 0)
+        return err_set(e, ERR_CORRUPT, "cannot open %s; remove %s", p->path, dir);
+    if (st.st_size == size) return 0;
+    return err_set(e, ERR_CORRUPT, "%s has %lld bytes, want %lld; remove %s", p->path,
+                   (long long)st.st_size, (long long)size, dir);
 }
 
-static int meta_read(const char *dir, struct meta *m, struct err *e)
+/* What the files are, as far as it shows without reading them. */
+static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    struct jread j;
-    size_t size;
-    if (file_join(path, e, "%s/meta.json", dir) < 0) return -1;
-    char *text = file_read(path, 64 << 20, &size, e);
-    if (!text) return -1;
-    jread_init(&j, text, size);
-    int rc = jread_next(&j) == J_OBJECT ? 0 : -1;
-    enum jtok t = J_ERROR;
-    while (rc == 0 && (t = jread_next(&j)) == J_KEY) rc = meta_member(&j, m);
-    if (rc < 0 || t != J_OBJECT_END || jread_next(&j) != J_END || m->version != 1 ||
-        m->stats.n_documents < 1 || m->stats.n_tokens < m->stats.n_documents ||
-        m->stats.n_tokens > INT64_MAX / 16)
-        rc = err_set(e, ERR_CORRUPT, "%s is not the description of prepared data; remove %s", path,
-                     dir);
-    free(text);
-    return rc;
+    size_t n = 0;
+    for (int i = 0; i < PART_N; i++) {
+        struct stat st;
+        if (d->part[i].fd < 0) continue;
+        if (fstat(d->part[i].fd, &st) < 0) return err_errno(e, "stat %s", d->part[i].path);
+        n += (size_t)snprintf(out + n, size - n, "%s %s %lld %llu %lld.%09ld %lld.%09ld\n",
+                              meta_part_name(i), d->meta.part[i].sha256, (long long)st.st_size,
+                              (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
+                              st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+        assert(n < size);
+    }
+    return 0;
 }
 
-/* Maps a file after comparing its size and digest with what meta.json says. */
-static int map_file(struct mapped *m, const char *dir, const char *name, int64_t size,
-                    const char *sha, struct err *e)
+static int check_digest(const struct data *d, int id, const char *dir, struct err *e)
 {
     char hex[SHA256_HEX];
     int64_t found;
-    if (file_join(m->path, e, "%s/%s", dir, name) < 0) return -1;
-    m->fd = open(m->path, O_RDONLY | O_CLOEXEC);
-    if (m->fd < 0) return err_set(e, ERR_CORRUPT, "cannot open %s; remove %s", m->path, dir);
-    if (sha256_file(m->path, hex, &found, e) < 0) return -1;
-    if (found != size)
-        return err_set(e, ERR_CORRUPT, "%s has %lld bytes, want %lld; remove %s", m->path,
-                       (long long)found, (long long)size, dir);
-    if (strcmp(hex, sha))
-        return err_set(e, ERR_CORRUPT, "%s does not have the digest in meta.json; remove %s",
-                       m->path, dir);
-    m->size = size;
-    m->data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, m->fd, 0);
-    if (m->data != MAP_FAILED) return 0;
-    m->data = NULL;
-    return err_errno(e, "map %s", m->path);
+    if (d->part[id].fd < 0) return 0;
+    if (sha256_file(d->part[id].path, hex, &found, e) < 0) return -1;
+    if (!strcmp(hex, d->meta.part[id].sha256)) return 0;
+    return err_set(e, ERR_CORRUPT, "%s does not have the digest in meta.json; remove %s",
+                   d->part[id].path, dir);
 }
 
-static int check_documents(const struct data *d, struct err *e)
+/* Hashes everything, unless it was done before and the files are still the same ones. Their times
+ * are taken before: who changes a file meanwhile makes the record false, not the data. */
+static int check_digests(const struct data *d, const char *dir, struct err *e)
 {
-    const uint64_t *ends = d->documents.data;
-    uint64_t before = 0;
-    for (int64_t i = 0; i < d->stats.n_documents; i++) {
-        if (ends[i] <= before)
-            return err_set(e, ERR_CORRUPT, "%s: document %lld does not end behind the one before",
-                           d->documents.path, (long long)i);
-        before = ends[i];
-    }
-    if (before == (uint64_t)d->stats.n_tokens) return 0;
-    return err_set(e, ERR_CORRUPT, "%s: the last document ends at %llu, want %lld",
-                   d->documents.path, (unsigned long long)before, (long long)d->stats.n_tokens);
+    char path[FILE_PATH_SIZE], now[2048];
+    size_t size;
+    if (identity(d, now, sizeof now, e) < 0) return -1;
+    if (file_join(path, e, "%s.checked", dir) < 0) return -1;
+    char *before = file_read(path, sizeof now, &size, NULL);
+    bool known = before && !strcmp(before, now);
+    free(before);
+    if (known) return 0;
+    for (int i = 0; i < PART_N; i++)
+        if (check_digest(d, i, dir, e) < 0) return -1;
+    file_write(path, now, strlen(now), NULL); /* without it the next one hashes again */
+    return 0;
 }
 
-struct data *data_open(const char *parent, const char *id, struct err *e)
+static int read_documents(struct data *d, struct err *e)
+{
+    const struct part *p = &d->part[PART_DOCUMENTS];
+    uint64_t before = 0;
+    d->ends = malloc((size_t)d->n_documents * sizeof *d->ends);
+    if (!d->ends)
+        return err_set(e, ERR_IO, "out of memory for the ends of %lld documents",
+                       (long long)d->n_documents);
+    if (read_at(p, d->ends, 8 * d->n_documents, 0, e) < 0) return -1;
+    for (int64_t i = 0; i < d->n_documents; i++) {
+        if (d->ends[i] <= before)
+            return err_set(e, ERR_CORRUPT, "%s: document %lld does not end behind the one before",
+                           p->path, (long long)i);
+        before = d->ends[i];
+        if (i == d->meta.stats.n_documents - 1 && before != (uint64_t)d->meta.stats.n_tokens)
+            return err_set(e, ERR_CORRUPT, "%s: the training set ends at token %llu, want %lld",
+                           p->path, (unsigned long long)before, (long long)d->meta.stats.n_tokens);
+    }
+    if (before == (uint64_t)d->n_tokens) return 0;
+    return err_set(e, ERR_CORRUPT, "%s: the last document ends at %llu, want %lld", p->path,
+                   (unsigned long long)before, (long long)d->n_tokens);
+}
+
+static int open_parts(struct data *d, const char *dir, enum data_check check, struct err *e)
+{
+    if (meta_read(dir, &d->meta, e) < 0) {
+        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT; /* the directory is there */
+        return -1;
+    }
+    d->n_tokens = d->meta.stats.n_tokens + d->meta.stats.eval_tokens;
+    d->n_documents = d->meta.stats.n_documents + d->meta.stats.eval_documents;
+    for (int i = 0; i < PART_N; i++)
+        if (open_part(d, i, dir, e) < 0) return -1;
+    if (check == DATA_CHECK && check_digests(d, dir, e) < 0) return -1;
+    return read_documents(d, e);
+}
+
+struct data *data_open(const char *parent, const char *id, enum data_check check, struct err *e)
 {
     char dir[FILE_PATH_SIZE];
-    struct meta m = {0};
-    struct data *d = NULL;
     struct stat st;
     if (file_join(dir, e, "%s/%s", parent, id) < 0) return NULL;
     if (stat(dir, &st) < 0) {
         err_errno(e, "prepared data %s", dir);
         return NULL;
     }
-    if (meta_read(dir, &m, e) < 0) {
-        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT; /* the directory is there */
-        return NULL;
-    }
-    if (!(d = calloc(1, sizeof *d))) {
+    struct data *d = calloc(1, sizeof *d);
+    if (!d) {
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
-    d->tokens.fd = d->documents.fd = -1;
-    d->stats = m.stats;
-    snprintf(d->stats.id, sizeof d->stats.id, "%s", id);
-    if (map_file(&d->tokens, dir, "tokens.bin", 2 * m.stats.n_tokens, m.sha_tokens, e) < 0 ||
-        map_file(&d->documents, dir, "documents.bin", 8 * m.stats.n_documents, m.sha_documents, e) <
-            0 ||
-        check_documents(d, e) < 0) {
+    for (int i = 0; i < PART_N; i++) d->part[i].fd = -1;
+    if (open_parts(d, dir, check, e) < 0) {
         data_close(d);
         return NULL;
     }
+    snprintf(d->meta.stats.id, sizeof d->meta.stats.id, "%s", id);
     return d;
-}
-
-static void unmap_file(struct mapped *m)
-{
-    if (m->data) munmap(m->data, (size_t)m->size);
-    if (m->fd >= 0) close(m->fd);
 }
 
 void data_close(struct data *d)
 {
     if (!d) return;
-    unmap_file(&d->tokens);
-    unmap_file(&d->documents);
+    for (int i = 0; i < PART_N; i++)
+        if (d->part[i].fd >= 0) close(d->part[i].fd);
+    meta_fini(&d->meta);
+    free(d->ends);
     free(d);
 }
 
 const struct data_stats *data_stats(const struct data *d)
 {
-    return &d->stats;
+    return &d->meta.stats;
 }
 
-const uint16_t *data_tokens(const struct data *d)
+int data_check_vocab(const struct data *d, int64_t vocab, struct err *e)
 {
-    return d->tokens.data;
+    if (d->meta.stats.max_token < vocab) return 0;
+    return err_set(e, ERR_INVALID,
+                   "%s: token %lld is %lld: the model's vocabulary has %lld ids, from 0",
+                   data_file(d, (uint32_t)d->meta.max_file), (long long)d->meta.max_pos,
+                   (long long)d->meta.stats.max_token, (long long)vocab);
 }
 
 const uint64_t *data_documents(const struct data *d)
 {
-    return d->documents.data;
+    return d->ends;
 }
 
-/* ---- order ---------------------------------------------------------------------------------- */
-
-/* The finalizer of splitmix64: every output bit depends on every input bit. */
-static uint64_t mix(uint64_t x)
+int data_n_sources(const struct data *d)
 {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return d->meta.n_sources;
 }
 
-/* A permutation of [0, n) that needs no memory: a Feistel network of 8 rounds over the smallest
- * even number of bits that holds n, walked along its cycle until the value lies below n (fewer than
- * 4 steps on average). It does not depend on the number of ranks; a resumed job finds it again. */
-static int64_t permute(int64_t i, int64_t n, int64_t seed, int64_t pass)
+const struct data_source *data_source(const struct data *d, int i)
 {
-    int half = 1;
-    while ((int64_t)1 << 2 * half < n) half++;
-    uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
-    uint64_t key = mix(mix((uint64_t)seed + 0x9e3779b97f4a7c15u) ^ (uint64_t)pass);
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (uint64_t round = 0; round < 8; round++) {
-            uint64_t f = mix(key ^ mix(right << 8 | round)) & mask;
-            uint64_t old = right;
-            right = left ^ f;
-            left = old;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
+    assert(i >= 0 && i < d->meta.n_sources);
+    return &d->meta.source[i].range;
 }
 
-int64_t data_samples(const struct data *d, int64_t seq_len)
+bool data_masked(const struct data *d)
 {
-    assert(seq_len > 0);
-    return (d->stats.n_tokens + seq_len - 1) / seq_len;
-}
-
-int64_t data_window(const struct data *d, int64_t seq_len, int64_t seed, int64_t n)
-{
-    int64_t windows = data_samples(d, seq_len);
-    assert(n >= 0);
-    return permute(n % windows, windows, seed, n / windows);
-}
-
-/* ---- rows ----------------------------------------------------------------------------------- */
-
-struct window {
-    int64_t start, n_tokens; /* in the concatenated tokens; at least 1 token */
-};
-
-static struct window window_of(const struct data *d, const struct batch_options *o, int64_t n)
-{
-    int64_t windows = data_samples(d, o->seq_len);
-    int64_t w = o->in_order ? n % windows : data_window(d, o->seq_len, o->seed, n);
-    int64_t start = w * o->seq_len, left = d->stats.n_tokens - start;
-    return (struct window){start, left < o->seq_len ? left : o->seq_len};
-}
-
-/* The document that holds a token: the first whose end lies behind it. */
-static int64_t document_at(const struct data *d, int64_t token)
-{
-    const uint64_t *ends = d->documents.data;
-    int64_t lo = 0, hi = d->stats.n_documents - 1;
-    while (lo < hi) {
-        int64_t mid = lo + (hi - lo) / 2;
-        if (ends[mid] > (uint64_t)token)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
-int64_t data_targets(const struct data *d, const struct batch_options *o, int64_t n)
-{
-    struct window w = window_of(d, o, n);
-    int64_t last = document_at(d, w.start + w.n_tokens - 1);
-    return w.n_tokens - (last - document_at(d, w.start) + 1);
-}
-
-/* A fragment, in positions of the window. */
-struct fragment {
-    int64_t document, start, end;
-};
-
-static struct fragment fragment_of(const struct data *d, struct window w, int64_t document)
-{
-    const uint64_t *ends = d->documents.data;
-    int64_t start = document ? (int64_t)ends[document - 1] - w.start : -w.start;
-    int64_t end = (int64_t)ends[document] - w.start;
-    return (struct fragment){document, start > 0 ? start : 0, end < w.n_tokens ? end : w.n_tokens};
-}
-
-static void pad_row(struct batch *b, int64_t row)
-{
-    b->ids[row] = TOKEN_PAD;
-    b->targets[row] = -1;
-    b->pos[row] = b->lo[row] = b->hi[row] = 0;
-}
-
-/* Row `row` holds position i of the window, inside fragment f. */
-static void set_row(const struct batch_options *o, const uint16_t *tokens, int64_t n_tokens,
-                    struct fragment f, int64_t i, struct batch *b, int64_t row)
-{
-    b->ids[row] = tokens[i];
-    b->targets[row] = i + 1 < f.end ? tokens[i + 1] : -1;
-    b->pos[row] = o->reset_positions ? i - f.start : i;
-    b->lo[row] = o->document_mask ? f.start : 0;
-    b->hi[row] = o->causal ? i + 1 : o->document_mask ? f.end : n_tokens;
-}
-
-#ifdef SEQD_MUTANTS
-static void mutate(int mutant, const struct shard *sh, struct batch *b)
-{
-    if (sh->P == 1) return;
-    if (mutant == MUTANT_LABEL_SHIFT) b->targets[sh->T - 1] = -1;
-    for (int64_t row = 0; row < sh->T; row++) {
-        if (b->hi[row] == 0) continue; /* padding */
-        if (mutant == MUTANT_DOC_CROSSED) b->lo[row] = 0;
-        if (mutant == MUTANT_LOCAL_POSITION) b->pos[row] = row;
-    }
-}
-#endif
-
-int data_batch(const struct data *d, const struct batch_options *o, const struct shard *sh,
-               int64_t n, struct batch *b, struct err *e)
-{
-    struct window w = window_of(d, o, n);
-    struct stat st;
-    assert(sh->S == o->seq_len);
-    if (fstat(d->tokens.fd, &st) < 0 || st.st_size < d->tokens.size) /* a shorter map is SIGBUS */
-        return err_set(e, ERR_CORRUPT, "%s became shorter than %lld bytes", d->tokens.path,
-                       (long long)d->tokens.size);
-    const uint16_t *tokens = (const uint16_t *)d->tokens.data + w.start;
-    struct fragment f = {-1, 0, 0};
-    for (int64_t row = 0; row < sh->T; row++) {
-        int64_t i = shard_pos(sh, row);
-        if (i >= w.n_tokens) {
-            pad_row(b, row);
-            continue;
-        }
-        if (i < f.start || i >= f.end) { /* a neighbour, unless a segment begins here */
-            bool next = f.document >= 0 && i == f.end;
-            f = fragment_of(d, w, next ? f.document + 1 : document_at(d, w.start + i));
-        }
-        set_row(o, tokens, w.n_tokens, f, i, b, row);
-        if (tokens[i] >= BYTE_VOCAB || b->targets[row] >= BYTE_VOCAB)
-            return err_set(e, ERR_CORRUPT, "%s: token %lld is out of range", d->tokens.path,
-                           (long long)(w.start + i));
-    }
-    b->n_tokens = w.n_tokens;
-    b->n_targets = data_targets(d, o, n);
-#ifdef SEQD_MUTANTS
-    mutate(o->mutant, sh, b);
-#endif
-    return 0;
+    return d->part[PART_LOSS].fd >= 0;
 }

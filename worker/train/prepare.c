@@ -7,73 +7,63 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include "api/core/file.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/train/format.h"
 #include "worker/train/source.h"
 
-enum {
-    CHUNK_SIZE = 1 << 18,
-    LINE_SIZE = 256 << 20, /* one line of JSONL, in memory while it is read */
-    META_SOURCES = 1000    /* files named in meta.json; all are in the id */
-};
-
-struct source_digest {
-    char hex[SHA256_HEX];
-    int64_t size;
+struct prepared_source {
+    const struct spec_source *spec; /* borrowed */
+    int set;
+    char field[64]; /* "data.train.0", "eval.data.1", "input" */
 };
 
 struct prepare {
     const struct job_spec *spec;
-    const struct spec_source *source; /* borrows the spec's */
     int n_sources;
-    const char *field; /* "data.train" or "input" */
+    struct prepared_source source[META_SOURCES];
     const char *const *roots;
     struct source_list list;
-    struct source_digest *digest; /* [list.n] owned */
-    /* the second pass */
-    struct file_out tokens, documents;
-    int64_t n_tokens, n_documents, n_bytes;
-    int64_t document_start;
-    int64_t count[BYTE_VOCAB];
+    struct meta meta; /* sources and files from the first pass on, counts from the second */
 };
-
-static void field_name(const struct prepare *p, int source, const char *member, char out[96])
-{
-    if (p->source == p->spec->data.train)
-        snprintf(out, 96, "%s.%d.%s", p->field, source, member);
-    else
-        snprintf(out, 96, "%s.%s", p->field, member);
-}
 
 /* Gives an error the name of the spec field that led to it, unless it has one. */
 static int blame(const struct prepare *p, int source, struct err *e)
 {
-    if (e && !e->field[0]) field_name(p, source, "path", e->field);
+    if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "%s.path", p->source[source].field);
     return -1;
+}
+
+static void add_source(struct prepare *p, const struct spec_source *s, int set, const char *field,
+                       int index)
+{
+    struct prepared_source *to = &p->source[p->n_sources++];
+    *to = (struct prepared_source){.spec = s, .set = set};
+    if (index < 0)
+        snprintf(to->field, sizeof to->field, "%s", field);
+    else
+        snprintf(to->field, sizeof to->field, "%s.%d", field, index);
 }
 
 static int choose_sources(struct prepare *p, struct err *e)
 {
     const struct job_spec *s = p->spec;
-    if (s->kind == JOB_TRAIN || s->kind == JOB_VERIFY) {
-        p->source = s->data.train;
-        p->n_sources = s->data.n_train;
-        p->field = "data.train";
-    } else {
-        p->source = &s->input.source;
-        p->n_sources = s->input.source.path ? 1 : 0;
-        p->field = "input";
+    const bool training = s->kind == JOB_TRAIN || s->kind == JOB_VERIFY;
+    const char *field = training ? "data.train" : "input";
+    if (training) {
+        for (int i = 0; i < s->data.n_train; i++)
+            add_source(p, &s->data.train[i], SET_TRAIN, field, i);
+    } else if (s->input.source.path) {
+        add_source(p, &s->input.source, SET_TRAIN, field, -1);
     }
-    if (p->n_sources) return 0;
-    return err_field(e, ERR_INVALID, p->field, "%s names no file to read", p->field);
+    if (!p->n_sources) return err_field(e, ERR_INVALID, field, "%s names no file to read", field);
+    for (int i = 0; training && i < s->eval.n_data; i++)
+        add_source(p, &s->eval.data[i], SET_EVAL, "eval.data", i);
+    return 0;
 }
 
 /* ---- first pass ----------------------------------------------------------------------------- */
@@ -81,318 +71,168 @@ static int choose_sources(struct prepare *p, struct err *e)
 static int digest_one(struct prepare *p, int i, struct err *e)
 {
     const struct source_file *f = &p->list.file[i];
+    struct meta_file *m = &p->meta.file[i];
     struct sha256 sha;
+    struct reader r;
     sha256_init(&sha);
-    int fd = source_open(p->roots[f->root], f->path, e);
-    if (fd < 0) return blame(p, f->source, e);
-    uint8_t *buf = malloc(CHUNK_SIZE);
-    ssize_t n = buf ? 1 : -1;
-    while (n > 0) {
-        n = read(fd, buf, CHUNK_SIZE);
-        if (n < 0 && errno == EINTR)
-            n = 1;
-        else if (n > 0)
-            sha256_add(&sha, buf, (size_t)n);
+    m->path = strdup(f->path);
+    p->meta.n_files = i + 1;
+    m->source = f->source;
+    if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    int rc = reader_open(&r, p->roots[f->root], f->path, &sha, e);
+    while (rc == 0 && !r.end) {
+        rc = reader_fill(&r, e);
+        reader_drop(&r, r.n);
     }
-    if (n < 0) err_errno(e, "read %s", f->path);
-    free(buf);
-    close(fd);
-    if (n < 0) return blame(p, f->source, e);
-    p->digest[i].size = (int64_t)sha.n_bytes;
-    sha256_hex(&sha, p->digest[i].hex);
+    reader_close(&r);
+    if (rc < 0) return blame(p, f->source, e);
+    m->size = (int64_t)sha.n_bytes;
+    sha256_hex(&sha, m->sha256);
     return 0;
+}
+
+static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
+{
+    const struct prepared_source *s = &p->source[i];
+    struct meta_source *m = &p->meta.source[i];
+    const char *path = spec_text(p->spec, s->spec->path);
+    char field[96];
+    snprintf(field, sizeof field, "%s.path", s->field);
+    m->range = (struct data_source){.set = s->set, .weight = s->spec->weight};
+    m->format = s->spec->format;
+    m->path = strdup(path);
+    p->meta.n_sources = i + 1;
+    if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    if (!format_row(s->spec->format))
+        return err_field(e, ERR_UNSUPPORTED, s->field, "%s.format: only generate reads this one",
+                         s->field);
+    return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
 static int find_sources(struct prepare *p, int n_roots, struct err *e)
 {
-    for (int i = 0; i < p->n_sources; i++) {
-        char field[96];
-        field_name(p, i, "path", field);
-        const char *path = spec_text(p->spec, p->source[i].path);
-        if (source_expand(&p->list, path, p->roots, n_roots, i, field, e) < 0) return -1;
-    }
-    p->digest = calloc((size_t)p->list.n, sizeof *p->digest);
-    if (!p->digest) return err_set(e, ERR_IO, "out of memory");
+    for (int i = 0; i < p->n_sources; i++)
+        if (find_source(p, i, n_roots, e) < 0) return -1;
+    p->meta.file = calloc((size_t)p->list.n, sizeof *p->meta.file);
+    if (!p->meta.file) return err_set(e, ERR_IO, "out of memory");
     for (int i = 0; i < p->list.n; i++)
         if (digest_one(p, i, e) < 0) return -1;
     return 0;
 }
 
-static const char *text_key(const struct prepare *p, int source)
+static const char *text_key(const struct prepare *p, const struct prepared_source *s)
 {
-    const char *key = spec_text(p->spec, p->source[source].text_key);
+    const char *key = spec_text(p->spec, s->spec->text_key);
     return key[0] ? key : "text";
 }
 
-/* Everything that the tokens are a function of, each piece ended by a NUL. */
+/* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
+ * it because origins name them. */
 static void make_id(const struct prepare *p, char id[80])
 {
     struct sha256 sha;
-    char hex[SHA256_HEX];
-    static const char version[] = "seqd prepared data 1, byte tokenizer";
+    char hex[SHA256_HEX], how[128];
+    static const char version[] = "seqd prepared data 2, byte tokenizer";
     sha256_init(&sha);
     sha256_add(&sha, version, sizeof version);
-    for (int i = 0; i < p->list.n; i++) {
-        int source = p->list.file[i].source;
-        bool jsonl = p->source[source].format == DATA_JSONL;
-        const char *how = jsonl ? "jsonl" : "text", *key = jsonl ? text_key(p, source) : "";
-        sha256_add(&sha, how, strlen(how) + 1);
+    for (int i = 0; i < p->n_sources; i++) {
+        const struct prepared_source *s = &p->source[i];
+        const bool jsonl = s->spec->format == DATA_JSONL;
+        const char *key = jsonl ? text_key(p, s) : "";
+        int n = snprintf(how, sizeof how, "source %d %s eod %lld weight %.17g loss_on %d", s->set,
+                         format_row(s->spec->format)->name, (long long)s->spec->eod,
+                         s->spec->weight, jsonl ? p->spec->data.loss_on : 0);
+        sha256_add(&sha, how, (size_t)n + 1);
         sha256_add(&sha, key, strlen(key) + 1);
-        sha256_add(&sha, p->digest[i].hex, SHA256_HEX);
+    }
+    for (int i = 0; i < p->meta.n_files; i++) {
+        const struct meta_file *f = &p->meta.file[i];
+        int n = snprintf(how, sizeof how, "file %d %s", f->source, f->sha256);
+        sha256_add(&sha, how, (size_t)n + 1);
+        sha256_add(&sha, f->path, strlen(f->path) + 1);
     }
     sha256_hex(&sha, hex);
     snprintf(id, 80, "%.32s", hex);
 }
 
-/* ---- second pass: tokens -------------------------------------------------------------------- */
+/* ---- second pass ---------------------------------------------------------------------------- */
 
-static int put_bytes(struct prepare *p, const uint8_t *bytes, size_t n, struct err *e)
-{
-    uint8_t pair[2 * 4096]; /* u16 little-endian, whatever the machine's order */
-    p->n_bytes += (int64_t)n;
-    p->n_tokens += (int64_t)n;
-    while (n) {
-        size_t k = n < 4096 ? n : 4096;
-        for (size_t i = 0; i < k; i++) {
-            pair[2 * i] = bytes[i];
-            pair[2 * i + 1] = 0;
-            p->count[bytes[i]]++;
-        }
-        if (file_out_add(&p->tokens, pair, 2 * k, e) < 0) return -1;
-        bytes += k;
-        n -= k;
-    }
-    return 0;
-}
-
-/* A document without a byte is none. */
-static int end_document(struct prepare *p, struct err *e)
-{
-    static const uint8_t eod[2] = {TOKEN_EOD & 0xff, TOKEN_EOD >> 8};
-    uint8_t end[8];
-    if (p->n_tokens == p->document_start) return 0;
-    if (file_out_add(&p->tokens, eod, 2, e) < 0) return -1;
-    p->count[TOKEN_EOD]++;
-    p->document_start = ++p->n_tokens;
-    p->n_documents++;
-    for (int i = 0; i < 8; i++) end[i] = (uint8_t)((uint64_t)p->n_tokens >> (8 * i));
-    return file_out_add(&p->documents, end, 8, e);
-}
-
-/* A source being read: hashed on the way. */
-struct reader {
-    int fd;
-    const char *path;
-    struct sha256 sha;
-    char *buf;
-    size_t n, room; /* bytes held, bytes allocated */
-    bool end;
-};
-
-static int reader_open(struct reader *r, const struct prepare *p, int i, struct err *e)
+static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
 {
     const struct source_file *f = &p->list.file[i];
-    *r = (struct reader){.fd = source_open(p->roots[f->root], f->path, e), .path = f->path};
-    if (r->fd < 0) return -1;
-    sha256_init(&r->sha);
-    r->room = CHUNK_SIZE;
-    if ((r->buf = malloc(r->room))) return 0;
-    close(r->fd);
-    return err_set(e, ERR_IO, "out of memory");
-}
-
-/* Reads once more behind what is held. */
-static int reader_fill(struct reader *r, struct err *e)
-{
-    ssize_t n;
-    do n = read(r->fd, r->buf + r->n, r->room - r->n);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return err_errno(e, "read %s", r->path);
-    sha256_add(&r->sha, r->buf + r->n, (size_t)n);
-    r->n += (size_t)n;
-    r->end = n == 0;
-    return 0;
-}
-
-static int put_text(struct prepare *p, struct reader *r, struct err *e)
-{
-    while (!r->end) {
-        r->n = 0;
-        if (reader_fill(r, e) < 0 || put_bytes(p, (uint8_t *)r->buf, r->n, e) < 0) return -1;
-    }
-    return end_document(p, e);
-}
-
-/* The text member of one line. *text points into line, which is overwritten. */
-static int line_text(char *line, size_t n, const char *key, char **text, size_t *len, struct err *e)
-{
-    struct jread j;
-    enum jtok t;
-    bool found = false;
-    jread_init(&j, line, n);
-    if ((t = jread_next(&j)) != J_OBJECT && t != J_ERROR)
-        return err_set(e, ERR_INVALID, "want an object on every line");
-    while (t != J_ERROR && (t = jread_next(&j)) == J_KEY) {
-        if (!jread_is(&j, key)) {
-            if (jread_skip(&j) < 0) break;
-            continue;
-        }
-        if (found) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
-        if ((t = jread_next(&j)) == J_ERROR) break;
-        if (t != J_STRING) return err_set(e, ERR_INVALID, "the member \"%s\" is not a string", key);
-        *text = line + (j.text - line);
-        *len = jread_unescape(&j, *text);
-        found = true;
-    }
-    while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
-    if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
-    if (!found) return err_set(e, ERR_INVALID, "no member \"%s\"; set text_key", key);
-    return 0;
-}
-
-static int put_line(struct prepare *p, struct reader *r, int64_t number, char *line, size_t n,
-                    const char *key, struct err *e)
-{
-    char *text = NULL;
-    size_t len = 0, blank = 0;
-    if (number == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
-        line += 3;
-        n -= 3;
-    }
-    while (blank < n && strchr(" \t\r", line[blank]) && line[blank]) blank++;
-    if (blank == n) return 0;
-    if (line_text(line, n, key, &text, &len, e) < 0)
-        return err_prefix(e, "%s line %lld", r->path, (long long)number);
-    if (put_bytes(p, (uint8_t *)text, len, e) < 0) return -1;
-    return end_document(p, e);
-}
-
-static int reader_grow(struct reader *r, int64_t line, struct err *e)
-{
-    if (r->room >= LINE_SIZE)
-        return err_set(e, ERR_TOO_LARGE, "%s line %lld has more than %d bytes", r->path,
-                       (long long)line, LINE_SIZE);
-    char *more = realloc(r->buf, 2 * r->room);
-    if (!more) return err_set(e, ERR_IO, "%s line %lld: out of memory", r->path, (long long)line);
-    r->buf = more;
-    r->room *= 2;
-    return 0;
-}
-
-static int put_jsonl(struct prepare *p, struct reader *r, const char *key, struct err *e)
-{
-    int64_t number = 0;
-    size_t searched = 0; /* of the held bytes, without a newline */
-    while (!r->end || r->n) {
-        char *nl = r->n > searched ? memchr(r->buf + searched, '\n', r->n - searched) : NULL;
-        if (!nl && !r->end) {
-            searched = r->n;
-            if (r->n == r->room && reader_grow(r, number + 1, e) < 0) return -1;
-            if (reader_fill(r, e) < 0) return -1;
-            continue;
-        }
-        /* All whole lines held, then what is left moves to the front. */
-        char *line = r->buf, *end = r->buf + r->n;
-        for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
-            if (put_line(p, r, ++number, line, (size_t)(nl - line), key, e) < 0) return -1;
-        if (r->end && line < end) {
-            if (put_line(p, r, ++number, line, (size_t)(end - line), key, e) < 0) return -1;
-            line = end;
-        }
-        r->n = searched = (size_t)(end - line);
-        memmove(r->buf, line, r->n);
-    }
-    return 0;
-}
-
-static int put_file(struct prepare *p, int i, struct err *e)
-{
-    struct reader r;
+    const struct prepared_source *s = &p->source[f->source];
     char hex[SHA256_HEX];
-    int source = p->list.file[i].source;
-    if (reader_open(&r, p, i, e) < 0) return blame(p, source, e);
-    int rc = p->source[source].format == DATA_JSONL ? put_jsonl(p, &r, text_key(p, source), e)
-                                                    : put_text(p, &r, e);
-    close(r.fd);
-    free(r.buf);
-    if (rc < 0) return blame(p, source, e);
-    sha256_hex(&r.sha, hex);
-    if (!strcmp(hex, p->digest[i].hex)) return 0;
-    err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", r.path);
-    return blame(p, source, e);
+    struct sha256 sha;
+    struct reader r;
+    sha256_init(&sha);
+    if (reader_open(&r, p->roots[f->root], f->path, &sha, e) < 0) return blame(p, f->source, e);
+    struct format_in in = {.r = &r,
+                           .c = c,
+                           .root = p->roots[f->root],
+                           .text_key = text_key(p, s),
+                           .eod = s->spec->eod,
+                           .loss_on = p->spec->data.loss_on};
+    encode_file(c, s->set, (uint32_t)f->source, (uint32_t)i);
+    int rc = format_row(s->spec->format)->read(&in, e);
+    reader_close(&r);
+    if (rc < 0) return blame(p, f->source, e);
+    sha256_hex(&sha, hex);
+    if (!strcmp(hex, p->meta.file[i].sha256)) return 0;
+    err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", f->path);
+    return blame(p, f->source, e);
 }
 
-static double entropy(const struct prepare *p)
+static int read_source(struct prepare *p, struct encode *c, int i, struct err *e)
 {
-    double h = 0;
-    for (int t = 0; t < BYTE_VOCAB; t++) {
-        double q = (double)p->count[t] / (double)p->n_tokens;
-        if (p->count[t]) h -= q * log(q);
+    struct meta_source *m = &p->meta.source[i];
+    const int64_t n_tokens = c->n_tokens;
+    m->range.first_document = c->n_documents;
+    for (int k = 0; k < p->list.n; k++)
+        if (p->list.file[k].source == i && read_file(p, c, k, e) < 0) return -1;
+    m->range.n_documents = c->n_documents - m->range.first_document;
+    m->n_tokens = c->n_tokens - n_tokens;
+    return 0;
+}
+
+static int no_token(const struct prepare *p, int set, struct err *e)
+{
+    int n_files = 0;
+    for (int i = 0; i < p->list.n; i++) n_files += p->source[p->list.file[i].source].set == set;
+    const char *field = set == SET_EVAL                        ? "eval.data"
+                        : !strcmp(p->source[0].field, "input") ? "input"
+                                                               : "data.train";
+    return err_field(e, ERR_INVALID, field, "%s: no byte of text and no token in %d file%s", field,
+                     n_files, n_files == 1 ? "" : "s");
+}
+
+static int write_files(struct prepare *p, struct encode *c, const char *dir, struct err *e)
+{
+    const struct data_stats *s = &p->meta.stats;
+    for (int i = 0; i < p->n_sources; i++)
+        if (read_source(p, c, i, e) < 0) return -1;
+    if (!s->n_documents) return no_token(p, SET_TRAIN, e);
+    if (!s->eval_documents && p->source[p->n_sources - 1].set == SET_EVAL)
+        return no_token(p, SET_EVAL, e);
+    if (encode_close(c, e) < 0) return -1;
+    return meta_write(&p->meta, dir, e);
+}
+
+/* With 2 bytes a token, and again with 4 when an id turns out not to fit. */
+static int write_all(struct prepare *p, const char *dir, struct err *e)
+{
+    struct encode c;
+    int rc = -1;
+    for (int width = 2; width <= 4; width += 2) {
+        p->meta.stats = (struct data_stats){0};
+        p->meta.max_file = 0;
+        p->meta.max_pos = 0;
+        rc = encode_open(&c, dir, width, p->spec->model.shape.vocab, &p->meta, e);
+        if (rc == 0) rc = write_files(p, &c, dir, e);
+        encode_abort(&c); /* nothing to do after a success */
+        if (rc == 0 || !c.too_wide) break;
+        if (e) *e = (struct err){0};
     }
-    return h;
-}
-
-/* With size 0 it only measures. Returns the bytes needed, NUL included. */
-static size_t meta_json(const struct prepare *p, const char *sha_tokens, const char *sha_documents,
-                        char *out, size_t size)
-{
-    struct jwrite w;
-    jwrite_init(&w, out, size);
-    jwrite_object(&w, NULL);
-    jwrite_int(&w, "version", 1);
-    jwrite_str(&w, "tokenizer", "byte");
-    jwrite_int(&w, "n_tokens", p->n_tokens);
-    jwrite_int(&w, "n_documents", p->n_documents);
-    jwrite_int(&w, "n_bytes", p->n_bytes);
-    jwrite_double(&w, "unigram_entropy", entropy(p));
-    jwrite_str(&w, "sha256_tokens", sha_tokens);
-    jwrite_str(&w, "sha256_documents", sha_documents);
-    jwrite_int(&w, "n_sources", p->list.n);
-    jwrite_array(&w, "sources");
-    for (int i = 0; i < p->list.n && i < META_SOURCES; i++) {
-        jwrite_object(&w, NULL);
-        jwrite_str(&w, "path", p->list.file[i].path);
-        jwrite_str(&w, "sha256", p->digest[i].hex);
-        jwrite_int(&w, "size", p->digest[i].size);
-        jwrite_end(&w);
-    }
-    jwrite_end(&w);
-    jwrite_end(&w);
-    jwrite_finish(&w);
-    return w.len + 1;
-}
-
-static int write_meta(const struct prepare *p, const char *dir, const char *sha_tokens,
-                      const char *sha_documents, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    size_t size = meta_json(p, sha_tokens, sha_documents, NULL, 0);
-    char *text = malloc(size);
-    if (!text) return err_set(e, ERR_IO, "out of memory");
-    meta_json(p, sha_tokens, sha_documents, text, size);
-    int rc = file_join(path, e, "%s/meta.json", dir);
-    if (rc == 0) rc = file_write(path, text, size - 1, e);
-    free(text);
     return rc;
-}
-
-static int write_tokens(struct prepare *p, const char *dir, struct err *e)
-{
-    char path[FILE_PATH_SIZE], sha_tokens[SHA256_HEX], sha_documents[SHA256_HEX];
-    p->tokens.fd = p->documents.fd = -1;
-    if (file_join(path, e, "%s/tokens.bin", dir) < 0 || file_out_open(&p->tokens, path, e) < 0)
-        return -1;
-    if (file_join(path, e, "%s/documents.bin", dir) < 0 ||
-        file_out_open(&p->documents, path, e) < 0)
-        return -1;
-    for (int i = 0; i < p->list.n; i++)
-        if (put_file(p, i, e) < 0) return -1;
-    if (!p->n_tokens)
-        return err_field(e, ERR_INVALID, p->field, "%s: no byte of text in %d file%s", p->field,
-                         p->list.n, p->list.n == 1 ? "" : "s");
-    if (file_out_close(&p->tokens, sha_tokens, e) < 0) return -1;
-    if (file_out_close(&p->documents, sha_documents, e) < 0) return -1;
-    return write_meta(p, dir, sha_tokens, sha_documents, e);
 }
 
 static int build(struct prepare *p, const char *parent, const char *id, struct err *e)
@@ -401,9 +241,7 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_join(tmp, e, "%s/%s.tmp", parent, id) < 0) return -1;
     if (file_join(final, e, "%s/%s", parent, id) < 0) return -1;
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
-    int rc = write_tokens(p, tmp, e);
-    file_out_abort(&p->tokens); /* nothing to do after a success */
-    file_out_abort(&p->documents);
+    int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
     if (rc == 0) rc = file_remove(final, e); /* an invalid one: data_open has refused it */
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
@@ -432,17 +270,18 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
                       struct err *e)
 {
     struct err none = {0};
-    struct data *d = data_open(parent, id, &none);
+    struct data *d = data_open(parent, id, DATA_CHECK, &none);
     if (d) {
         log_info("data.reuse", "id=%s tokens=%lld", id, (long long)data_stats(d)->n_tokens);
     } else {
         if (none.code != ERR_NOT_FOUND)
             log_warn("data.rebuild", "id=%s reason=\"%s\"", id, none.text);
-        if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, e))) return -1;
+        if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e))) return -1;
     }
     *out = *data_stats(d);
+    int rc = data_check_vocab(d, p->spec->model.shape.vocab, e);
     data_close(d);
-    return 0;
+    return rc;
 }
 
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
@@ -462,7 +301,7 @@ int data_prepare(const struct job_spec *spec, const char *const *roots, int n_ro
 out:
     if (lock >= 0) close(lock);
     source_list_fini(&p->list);
-    free(p->digest);
+    meta_fini(&p->meta);
     free(p);
     return rc;
 }

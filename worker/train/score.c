@@ -22,8 +22,11 @@ double score_bits_per_byte(const struct score_sum *s)
 struct scorer {
     const struct infer *in;
     const struct data *d;
-    double *rows; /* [P * T] gathered, rank order */
-    double *nll;  /* [P * T] by position in the window */
+    struct data_order *order; /* owned: windows in file order */
+    int32_t *ids;             /* [S] tokens of the window, on rank 0 */
+    uint8_t *learn;           /* [S] which of them may be targets */
+    double *rows;             /* [P * T] gathered, rank order */
+    double *nll;              /* [P * T] by position in the window */
     int64_t S;
     int64_t document;     /* the one being read */
     struct score_sum sum; /* of that one */
@@ -76,18 +79,19 @@ static int put_in_order(struct scorer *s, struct err *e)
 static int read_window(struct scorer *s, int64_t window, int64_t n_targets, struct score *out,
                        struct err *e)
 {
-    const uint16_t *tokens = data_tokens(s->d);
     const uint64_t *ends = data_documents(s->d);
     int64_t first = window * s->S, n = data_stats(s->d)->n_tokens - first, seen = 0;
     if (n > s->S) n = s->S;
-    if (put_in_order(s, e)) return -1;
+    if (put_in_order(s, e) || data_read(s->d, first, n, s->ids, e) ||
+        data_read_mask(s->d, first, n, s->learn, e))
+        return -1;
     for (int64_t i = 0; i < n; i++) {
         int64_t end = (int64_t)ends[s->document];
-        if (first + i + 1 < end && i + 1 < n) {
+        if (first + i + 1 < end && i + 1 < n && s->learn[i + 1]) {
             seen++;
             s->sum.nll += s->nll[i];
             s->sum.n_targets++;
-            s->sum.n_bytes += tokens[first + i + 1] < 256;
+            s->sum.n_bytes += s->ids[i + 1] < 256;
         }
         if (first + i + 1 == end && finish_document(s, out, e)) return -1;
     }
@@ -121,17 +125,10 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
 static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
-    const struct job_spec *spec = s->in->spec;
-    struct batch_options bo = {.seq_len = s->S,
-                               .seed = spec->seed,
-                               .causal = true,
-                               .document_mask = spec->data.document_mask,
-                               .reset_positions = spec->data.reset_positions,
-                               .in_order = true};
     bool writer = m->sp.shard.r == 0;
     int64_t T = m->sp.shard.T;
     infer_at(s->in, window + 1);
-    if (data_batch(s->d, &bo, &m->sp.shard, window, &m->batch, e)) return -1;
+    if (data_batch(s->order, &m->sp.shard, window, &m->batch, e)) return -1;
     if (model_forward(m, &m->batch, e)) return -1;
     if (sum_window(s, window, out, e)) return -1;
     if (!m->comm)
@@ -149,12 +146,17 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     bool writer = m->sp.shard.r == 0;
     size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
     int rc = -1;
-    *out = (struct score){.n_documents = data_stats(d)->n_documents,
-                          .n_windows = data_samples(d, s.S),
-                          .ledger_equal = true};
+    *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
+    struct order_options oo = data_order_options(in->spec, SET_TRAIN, s.S);
+    oo.in_order = true;
+    s.order = data_order_open(d, &oo, e);
+    if (!s.order) goto out;
+    out->n_windows = data_order_samples(s.order);
     s.rows = calloc(n_rows, sizeof *s.rows);
     s.nll = calloc(n_rows, sizeof *s.nll);
-    if (!s.rows || !s.nll) {
+    s.ids = calloc(writer ? (size_t)s.S : 1, sizeof *s.ids);
+    s.learn = calloc(writer ? (size_t)s.S : 1, sizeof *s.learn);
+    if (!s.rows || !s.nll || !s.ids || !s.learn) {
         err_set(e, ERR_IO, "out of memory for the losses of a window of %lld", (long long)s.S);
         goto out;
     }
@@ -167,7 +169,10 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     rc = 0;
 out:
     artifact_drop(&s.out);
+    data_order_close(s.order);
     free(s.rows);
     free(s.nll);
+    free(s.ids);
+    free(s.learn);
     return rc;
 }

@@ -12,19 +12,17 @@
 static int source_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
                         struct err *e)
 {
-    const struct train_data *td = arg;
-    return data_batch(td->data, td->options, sh, n, b, e);
+    return data_batch(arg, sh, n, b, e);
 }
 
-static int64_t source_targets(void *arg, int64_t n)
+static int64_t source_targets(void *arg, int64_t n, struct err *e)
 {
-    const struct train_data *td = arg;
-    return data_targets(td->data, td->options, n);
+    return data_targets(arg, n, e);
 }
 
-struct train_source train_source_data(struct train_data *td)
+struct train_source train_source_order(const struct data_order *o)
 {
-    return (struct train_source){source_batch, source_targets, td};
+    return (struct train_source){source_batch, source_targets, (void *)o};
 }
 
 /* ---- init ------------------------------------------------------------------------------------ */
@@ -98,7 +96,11 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     struct model *m = &t->model;
     const int64_t B = t->plan->micro_batches, first = t->step * B;
     const bool bits = t->plan->rank_bits;
-    for (int64_t i = 0; i < B; i++) sum->targets += t->source.targets(t->source.arg, first + i);
+    for (int64_t i = 0; i < B; i++) {
+        int64_t n = t->source.targets(t->source.arg, first + i, e);
+        if (n < 0) return -1;
+        sum->targets += n;
+    }
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
     if (!bits) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < B; i++) {

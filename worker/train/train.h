@@ -17,18 +17,14 @@
 /* Where samples come from. Both must be pure in n, so that any rank can ask for any sample. */
 struct train_source {
     int (*batch)(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
-    int64_t (*targets)(void *arg, int64_t n); /* of the whole sample, all ranks */
+    /* Of the whole sample, all ranks; -1 with e when the data cannot be read. */
+    int64_t (*targets)(void *arg, int64_t n, struct err *e);
     void *arg;
 };
 
-struct data;
-struct batch_options;
-struct train_data { /* train_source over a prepared directory */
-    const struct data *data;
-    const struct batch_options *options;
-};
-/* Borrows td, which must outlive the source. */
-struct train_source train_source_data(struct train_data *td);
+struct data_order;
+/* The samples of an order, which must outlive the source. */
+struct train_source train_source_order(const struct data_order *o);
 
 struct train_options {
     const struct job_spec *spec; /* borrowed */

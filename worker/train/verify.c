@@ -15,17 +15,12 @@
 
 /* ---- the ranks' side: as in training ---------------------------------------------------------- */
 
-static int run_ranks(const struct verify_args *a, struct verify *v, struct err *e)
+static int run_ranks(const struct verify_args *a, const struct data_order *order, struct verify *v,
+                     struct err *e)
 {
     struct model *m = a->model;
-    struct batch_options bo = {.seq_len = m->plan->S,
-                               .seed = a->spec->seed,
-                               .causal = true,
-                               .document_mask = a->spec->data.document_mask,
-                               .reset_positions = a->spec->data.reset_positions,
-                               .mutant = a->mutant};
     double nll;
-    if (data_batch(a->data, &bo, &m->sp.shard, 0, &m->batch, e)) return -1;
+    if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
     int64_t n = v->targets_p > 0 ? v->targets_p : 1;
@@ -45,37 +40,70 @@ static int run_ranks(const struct verify_args *a, struct verify *v, struct err *
 
 /* ---- the reference: one rank, its batch from first principles --------------------------------- */
 
-/* Window [first, first + n) of the text as one sequence of S rows on one rank. */
-static void fill_reference(const struct verify_args *a, struct model *ref, int64_t first)
+/* A fragment must lie in one document, and end before the document does only where the sequence
+ * ends or an over-long document was cut. */
+static int check_fragment(const struct data *d, const struct fragment *f, int64_t pos, int64_t S,
+                          struct err *e)
 {
-    const uint16_t *tokens = data_tokens(a->data);
-    const uint64_t *ends = data_documents(a->data);
-    struct batch *b = &ref->batch;
-    int64_t S = ref->plan->S, n = data_stats(a->data)->n_tokens - first, document = 0;
-    if (n > S) n = S;
-    b->n_tokens = n;
-    b->n_targets = 0;
-    for (int64_t i = 0; i < S; i++) {
-        if (i >= n) {
-            b->ids[i] = TOKEN_PAD, b->targets[i] = -1;
-            b->pos[i] = b->lo[i] = b->hi[i] = 0;
-            continue;
-        }
-        while ((int64_t)ends[document] <= first + i) document++;
-        int64_t start = document ? (int64_t)ends[document - 1] - first : -first;
-        if (start < 0) start = 0; /* the document began in an earlier window */
-        bool last = (int64_t)ends[document] == first + i + 1 || i + 1 == n;
-        b->ids[i] = tokens[first + i];
-        b->targets[i] = last ? -1 : tokens[first + i + 1];
-        b->pos[i] = a->spec->data.reset_positions ? i - start : i;
-        b->lo[i] = a->spec->data.document_mask ? start : 0;
-        b->hi[i] = i + 1;
-        b->n_targets += !last;
-    }
+    const uint64_t *ends = data_documents(d);
+    const int64_t start = f->document ? (int64_t)ends[f->document - 1] : 0;
+    const int64_t end = (int64_t)ends[f->document], z = f->token + f->length;
+    if (f->token >= start && f->length > 0 && z <= end &&
+        (z == end || pos + f->length == S || f->length == S))
+        return 0;
+    return err_set(e, ERR_INTERNAL,
+                   "the packer put tokens [%lld, %lld) into one fragment; document %lld is "
+                   "[%lld, %lld)",
+                   (long long)f->token, (long long)z, (long long)f->document, (long long)start,
+                   (long long)end);
 }
 
-static int run_reference(const struct verify_args *a, struct model *ref, struct plan *plan,
-                         struct verify *v, struct err *e)
+/* Rows [pos, pos + f->length) of one sequence on one rank. The packer says which tokens; where they
+ * stand, whom they see and what they have to predict is worked out here. */
+static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
+                         int64_t pos, struct err *e)
+{
+    uint8_t learn = 0;
+    if (data_read(a->data, f->token, f->length, b->ids + pos, e)) return -1;
+    for (int64_t i = 0; i < f->length; i++) {
+        const int64_t row = pos + i;
+        const bool last = i + 1 == f->length;
+        if (!last && data_read_mask(a->data, f->token + i + 1, 1, &learn, e)) return -1;
+        b->targets[row] = last || !learn ? -1 : b->ids[row + 1];
+        b->pos[row] = a->spec->data.reset_positions ? i : row;
+        b->lo[row] = a->spec->data.document_mask ? pos : 0;
+        b->hi[row] = row + 1;
+        b->n_targets += b->targets[row] >= 0;
+    }
+    return 0;
+}
+
+/* Sample 0 as one sequence of S rows on one rank. */
+static int fill_reference(const struct verify_args *a, const struct data_order *order,
+                          struct model *ref, struct err *e)
+{
+    struct batch *b = &ref->batch;
+    struct sample s;
+    int64_t pos = 0;
+    data_sample(order, 0, &s);
+    b->n_targets = 0;
+    for (int64_t k = 0; k < s.n_fragments; k++) {
+        struct fragment f;
+        data_fragment(order, &s, k, &f);
+        if (check_fragment(a->data, &f, pos, ref->plan->S, e)) return -1;
+        if (fill_fragment(a, b, &f, pos, e)) return -1;
+        pos += f.length;
+    }
+    b->n_tokens = pos;
+    for (; pos < ref->plan->S; pos++) {
+        b->ids[pos] = TOKEN_PAD, b->targets[pos] = -1;
+        b->pos[pos] = b->lo[pos] = b->hi[pos] = 0;
+    }
+    return 0;
+}
+
+static int run_reference(const struct verify_args *a, const struct data_order *order,
+                         struct model *ref, struct plan *plan, struct verify *v, struct err *e)
 {
     const struct model *m = a->model;
     double nll;
@@ -87,8 +115,7 @@ static int run_reference(const struct verify_args *a, struct model *ref, struct 
                               .arena = (char *)a->arena + m->plan->reference_offset,
                               .params = m->params};
     if (model_init(ref, &o, e)) return -1;
-    int64_t window = data_window(a->data, plan->S, a->spec->seed, 0);
-    fill_reference(a, ref, window * plan->S);
+    if (fill_reference(a, order, ref, e)) return -1;
     v->reference_end = ref->arena_end;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
@@ -308,9 +335,13 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     bool first = m->sp.shard.r == 0;
     struct model *ref = NULL;
     struct plan *plan = NULL;
+    struct data_order *order = NULL;
     int rc = -1;
     *out = (struct verify){.n_ranks = m->plan->n_ranks};
-    if (run_ranks(a, out, e)) goto out;
+    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->plan->S);
+    oo.mutant = a->mutant;
+    order = data_order_open(a->data, &oo, e);
+    if (!order || run_ranks(a, order, out, e)) goto out;
     if (first) {
         ref = calloc(1, sizeof *ref);
         plan = calloc(1, sizeof *plan);
@@ -318,7 +349,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             err_set(e, ERR_IO, "out of memory for the reference");
             goto out;
         }
-        if (run_reference(a, ref, plan, out, e) || compare_grads(ref, m, out, e)) goto out;
+        if (run_reference(a, order, ref, plan, out, e) || compare_grads(ref, m, out, e)) goto out;
     }
     if (compare_logits(m, ref, out, e)) goto out;
     int64_t bad = !out->ledger_equal;
@@ -330,6 +361,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     }
     rc = 0;
 out:
+    data_order_close(order);
     free(ref);
     free(plan);
     if (rc) verify_fini(out);

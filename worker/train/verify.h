@@ -2,8 +2,8 @@
  *
  * The ranks run one forward and backward over the first verify.max_tokens of the user's data along
  * the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the same tokens
- * alone, and its batch is built here, straight from tokens and document ends, without the packer and
- * the position map that it checks. Compared: the number of targets, the loss, the logits (row by
+ * alone, and its batch is built here, straight from tokens and document ends: the packer only says
+ * which tokens the sample has, and its fragments, position map and masks are checked. Compared: the number of targets, the loss, the logits (row by
  * row, in chunks) and the gradient of every tensor.
  *
  * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel that

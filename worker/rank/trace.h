@@ -1,0 +1,22 @@
+/* trace.h: `seqrank --trace`: which parts of which files a step of a job learnt from.
+ *
+ *   seqrank --trace DIR KEY=VALUE ...     DIR: a prepared directory, <prepared_dir>/<prepared_id>
+ *     seq_len=N          data.seq_len, or the stage's                   required
+ *     seed=N             the job's                                      default 0
+ *     packing=WORD       data.packing                                   default concat
+ *     overlong=WORD      data.overlong                                  default auto
+ *     set=train|eval     eval is in order                               default train
+ *     step=N             1-based, as metrics count; with
+ *     global_batch=N     it means samples [(step - 1) * global_batch, step * global_batch)
+ *     first=N count=N    or these samples, counted from 0
+ *     max_fragments=N    listed of each sample                          default 1000
+ *
+ * Prints one JSON object on one line: {"prepared_id", "set", "seq_len", "first", "count",
+ * "samples": [as data_trace]}. Weights of the mixture come from DIR itself. Exit status 0, 1 with a
+ * sentence on stderr, 2 for wrong arguments. It reads nothing but DIR, and no model. */
+#ifndef SEQD_RANK_TRACE_H
+#define SEQD_RANK_TRACE_H
+
+int trace_main(int argc, char **argv); /* argv[0]: DIR */
+
+#endif
