@@ -82,6 +82,10 @@ int model_forward(struct model *m, const struct batch *b, struct err *e);
  * model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
+/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until
+ * the next call. Local. */
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
+
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
  * Local: no communication. */
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);

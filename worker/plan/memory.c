@@ -145,7 +145,8 @@ static void put_work(struct placer *b)
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
     const bool back = trains(p);
-    const int64_t logits = floats(b, p->loss_chunk, m->vocab), act = floats(b, p->T, m->ffn_width);
+    const int64_t logits = p->kind == JOB_EMBED ? 0 : floats(b, p->loss_chunk, m->vocab);
+    const int64_t act = floats(b, p->T, m->ffn_width);
     const int64_t q = back ? floats(b, p->T, m->n_heads * m->head_dim) : 0;
     const int64_t kv = back ? floats(b, p->T, 2 * m->n_kv_heads * m->head_dim) : 0;
     const int64_t mlp = (back ? 2 : 1) * mem_round(act, MEM_ALIGN);
