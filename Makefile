@@ -34,6 +34,9 @@ UNAME_M := $(shell uname -m)
 ifeq ($(UNAME_M),x86_64)
 ISA_avx2   := -mavx2 -mfma
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+# The compilers of 2019 and before do not know it.
+ISA_avx512bf16 := $(shell $(CC) -mavx512bf16 -E -x c /dev/null >/dev/null 2>&1 && \
+                    echo '$(ISA_avx512) -mavx512bf16')
 endif
 
 # ---- sources --------------------------------------------------------------------------------
@@ -50,6 +53,11 @@ DAEMON_SRC := $(call src,daemon)
 CLIENT_SRC := $(call src,client)
 ifneq ($(UNAME_M),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
+endif
+ifeq ($(ISA_avx512bf16),)
+ENGINE_SRC := $(filter-out %_avx512bf16.c,$(ENGINE_SRC))
+else
+CFLAGS_kernels += -DCPU_AVX512BF16
 endif
 TEST_SRC   := $(call src,tests)
 BENCH_SRC  := $(call src,tests/bench)
@@ -112,6 +120,7 @@ FORCE:
 $(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
 $(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
 $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
+$(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
 $(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'

@@ -1,5 +1,6 @@
 #include "api/address.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -28,39 +29,55 @@ static int unix_check(const char *path, struct err *e)
     return 0;
 }
 
-/* Splits "127.0.0.1:50051" or "[::1]:50051". Only loopback: there is no TLS here yet. */
+/* "127.0.0.1" or "10.0.0.1" or "fe80::1": the address with the port, in network order. */
+static int host_parse(const char *host, bool is_v6, uint16_t port, struct sockaddr_storage *out,
+                      socklen_t *size)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+    memset(out, 0, sizeof *out);
+    if (!is_v6) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        *size = sizeof *v4;
+        return inet_pton(AF_INET, strcmp(host, "localhost") ? host : "127.0.0.1", &v4->sin_addr);
+    }
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    *size = sizeof *v6;
+    return inet_pton(AF_INET6, host, &v6->sin6_addr);
+}
+
+static bool is_loopback(const struct sockaddr_storage *sa)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
+    if (sa->ss_family == AF_INET) return v4->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only when the address says so: there
+ * is no TLS here yet. */
 static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_t *size,
                      struct err *e)
 {
     char host[64];
-    const char *colon = strrchr(address, ':');
+    const char *target = address_target(address);
+    const char *colon = strrchr(target, ':');
     char *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : -1;
     if (!colon || end == colon + 1 || *end || port < 0 || port > 65535)
         return err_set(e, ERR_INVALID, "address %s: want unix:/path or 127.0.0.1:port", address);
-    bool is_v6 = address[0] == '[' && colon[-1] == ']';
-    int len = (int)(colon - address) - (is_v6 ? 2 : 0);
-    snprintf(host, sizeof host, "%.*s", len, address + (is_v6 ? 1 : 0));
-    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
-    memset(out, 0, sizeof *out);
-    if (!strcmp(host, "127.0.0.1") || !strcmp(host, "localhost")) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        *size = sizeof *v4;
+    bool is_v6 = target[0] == '[' && colon[-1] == ']';
+    int len = (int)(colon - target) - (is_v6 ? 2 : 0);
+    snprintf(host, sizeof host, "%.*s", len, target + (is_v6 ? 1 : 0));
+    if (host_parse(host, is_v6, (uint16_t)port, out, size) == 1 &&
+        (target != address || is_loopback(out)))
         return 0;
-    }
-    if (is_v6 && !strcmp(host, "::1")) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        v6->sin6_addr = in6addr_loopback;
-        *size = sizeof *v6;
-        return 0;
-    }
     return err_set(e, ERR_UNSUPPORTED,
                    "address %s: only unix:/path, 127.0.0.1:port and [::1]:port: sessions are not "
-                   "encrypted",
+                   "encrypted; insecure:NUMERIC-HOST:port is for networks where every machine is "
+                   "trusted",
                    address);
 }
 
@@ -98,4 +115,35 @@ int address_check(const char *address, struct err *e)
 int address_free_check(const char *address, struct err *e)
 {
     return is_unix(address) ? unix_check(address + 5, e) : tcp_check(address, e);
+}
+
+const char *address_target(const char *address)
+{
+    static const char prefix[] = "insecure:";
+    return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
+}
+
+/* Connecting a datagram socket asks the routing table and sends nothing. */
+void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
+{
+    struct sockaddr_storage sa;
+    socklen_t size;
+    snprintf(out, ADDRESS_HOST_SIZE, "127.0.0.1");
+    if (is_unix(address) || tcp_parse(address, &sa, &size, NULL)) return;
+    int fd = socket(sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (!connect(fd, (struct sockaddr *)&sa, size) &&
+        !getsockname(fd, (struct sockaddr *)&sa, &size)) {
+        const void *host = sa.ss_family == AF_INET
+                               ? (const void *)&((struct sockaddr_in *)&sa)->sin_addr
+                               : (const void *)&((struct sockaddr_in6 *)&sa)->sin6_addr;
+        inet_ntop(sa.ss_family, host, out, ADDRESS_HOST_SIZE);
+    }
+    close(fd);
+}
+
+bool address_is_numeric(const char *host)
+{
+    unsigned char any[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1;
 }

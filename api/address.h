@@ -1,7 +1,12 @@
-/* address.h: where a session may be: "unix:/path/sock", "127.0.0.1:port", "[::1]:port". */
+/* address.h: where a session may be: "unix:/path/sock", "127.0.0.1:port", "[::1]:port".
+ *
+ * Sessions are neither encrypted nor authenticated, so they stay on one machine, unless the address
+ * says that whoever wrote it knows: "insecure:10.0.0.1:port", for networks where every machine is
+ * trusted (who reaches the port can start programs on the nodes). Hosts are numeric. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
+#include <stdbool.h>
 #include "api/core/err.h"
 
 /* Is it one of these? fails: ERR_INVALID; ERR_UNSUPPORTED for an address beyond this machine,
@@ -10,5 +15,13 @@ int address_check(const char *address, struct err *e);
 /* And could we listen there? fails: ERR_CONFLICT when it is in use, ERR_IO. Asked before gRPC is,
  * which unlinks a Unix socket that lies in its way and has no reason for a port it cannot have. */
 int address_free_check(const char *address, struct err *e);
+
+/* The part that a socket or gRPC understands: without "insecure:". */
+const char *address_target(const char *address);
+/* The numeric address that this machine has towards `address`, without a port: loopback for a Unix
+ * socket, and where there is no route. */
+#define ADDRESS_HOST_SIZE 64
+void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
+bool address_is_numeric(const char *host);
 
 #endif

@@ -532,7 +532,7 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
     s->server = server_create();
     grpc_server_register_completion_queue(s->server, s->ep.cq, NULL);
     grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    s->port = grpc_server_add_http2_port(s->server, address, creds);
+    s->port = grpc_server_add_http2_port(s->server, address_target(address), creds);
     grpc_server_credentials_release(creds);
     bool bound = s->port != 0;
     if (!strncmp(address, "unix:", 5)) s->port = 0;
@@ -660,7 +660,7 @@ static grpc_channel *channel_create(const char *address)
     };
     grpc_channel_args args = {sizeof list / sizeof list[0], list};
     grpc_channel_credentials *creds = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(address, creds, &args);
+    grpc_channel *channel = grpc_channel_create(address_target(address), creds, &args);
     grpc_channel_credentials_release(creds);
     return channel;
 }

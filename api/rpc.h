@@ -3,7 +3,7 @@
  * it only hands events over: every callback runs on the loop thread, and every function here is
  * called from it.
  *
- * Not encrypted yet: addresses are Unix sockets and loopback, anything else is refused. A peer that
+ * Not encrypted yet: addresses are Unix sockets and loopback; others must say "insecure:" (address.h). A peer that
  * is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message over
  * RPC_MAX_SIZE ends the stream of its receiver. */
 #ifndef SEQD_API_RPC_H

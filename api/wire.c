@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/address.h"
 #include "api/cluster.pb-c.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
@@ -14,7 +15,7 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_FORGET == (int)SEQD__MSG__BODY_FORGET,
+                  (int)MSG_TRACE == (int)SEQD__MSG__BODY_TRACE,
               "enum msg_type numbers the members of Msg.body");
 
 /* A zeroed message of the given kind, or NULL when the arena is full. */
@@ -80,6 +81,7 @@ static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__
     for (size_t i = 0; i < *n; i++) {
         (*out)[i] = attempt_pack(m->attempts[i].job, m->attempts[i].epoch, a);
         if (!(*out)[i]) return -1;
+        (*out)[i]->slots = m->attempts[i].slots;
     }
     return 0;
 }
@@ -90,8 +92,11 @@ static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct a
     if (range_check((int64_t)n, 0, WIRE_ATTEMPTS, "attempts", e) < 0) return -1;
     struct wire_attempt *out = arena_alloc(a, (n ? n : 1) * sizeof *out);
     if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu attempts", n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (attempt_unpack(in[i], &out[i].job, &out[i].epoch, e) < 0) return -1;
+        if (range_check(in[i]->slots, 0, JOB_MAX_RANKS, "slots", e) < 0) return -1;
+        out[i].slots = in[i]->slots;
+    }
     m->n_attempts = (int)n;
     m->attempts = out;
     return 0;
@@ -407,7 +412,16 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     w->n_slots = m->n_slots;
     w->n_cores = m->n_cores;
     w->memory_size = m->memory_size;
+    w->address = (char *)m->address;
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
+}
+
+/* Ranks of other nodes connect to it: no name, which every node might resolve in its own way. */
+static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct err *e)
+{
+    if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
+    if (!*out || address_is_numeric(out)) return 0;
+    return err_field(e, ERR_INVALID, "address", "address %s is no numeric IP address", out);
 }
 
 static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
@@ -421,6 +435,7 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     if (!m->node[0]) return err_field(e, ERR_INVALID, "node", "node is empty: give it a name");
     if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
     if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
+    if (address_unpack(w->address, m->address, e) < 0) return -1;
     return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
 }
 
@@ -475,12 +490,13 @@ static int log_pack(const struct msg *m, struct arena *a, void *body)
 }
 
 /* Bytes of a file at an offset: LOG and FETCHED. */
-static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, struct msg *m, struct err *e)
+static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, int64_t max, struct msg *m,
+                        struct err *e)
 {
     m->offset = offset;
     m->data = data.data;
     m->size = data.len;
-    if (range_check((int64_t)data.len, 0, WIRE_CHUNK, "data", e) < 0) return -1;
+    if (range_check((int64_t)data.len, 0, max, "data", e) < 0) return -1;
     return range_check(offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e);
 }
 
@@ -490,7 +506,7 @@ static int log_unpack(const void *body, struct arena *a, struct msg *m, struct e
     m->rank = w->rank;
     if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
     if (range_check(w->rank, 0, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
-    return chunk_unpack(w->data, w->offset, m, e);
+    return chunk_unpack(w->data, w->offset, WIRE_CHUNK, m, e);
 }
 
 static int described_pack(const struct msg *m, struct arena *a, void *body)
@@ -517,6 +533,7 @@ static int fetched_pack(const struct msg *m, struct arena *a, void *body)
     w->offset = m->offset;
     w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
     w->error = error_pack(&m->err, a);
+    w->total = m->total;
     return w->error ? 0 : -1;
 }
 
@@ -524,7 +541,9 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
 {
     const Seqd__Fetched *w = body;
     m->request = w->request;
-    if (chunk_unpack(w->data, w->offset, m, e) < 0) return -1;
+    m->total = w->total;
+    if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
+    if (chunk_unpack(w->data, w->offset, WIRE_TRACE_SIZE, m, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
 
@@ -538,6 +557,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->n_local = m->n_local;
     w->prepared_id = (char *)m->prepared_id;
     w->memory_limit = m->memory_limit;
+    w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
     w->spec = spec_pack(m->spec, a);
     return w->attempt && w->spec ? 0 : -1;
 }
@@ -558,6 +578,10 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
     if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
     if (text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e) < 0)
         return -1;
+    if (w->key.len != 0 && w->key.len != sizeof m->key)
+        return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
+                         w->key.len, sizeof m->key);
+    if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
     return spec_unpack(w->spec, a, &m->spec, e);
 }
 
@@ -686,6 +710,39 @@ static int describe_unpack(const void *body, struct arena *a, struct msg *m, str
     return text_copy(m->path, sizeof m->path, w->path, "path", e);
 }
 
+static int trace_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Trace *w = body;
+    w->request = m->request;
+    w->prepared_id = (char *)m->prepared_id;
+    w->seq_len = m->trace.seq_len;
+    w->seed = m->trace.seed;
+    w->first = m->trace.first;
+    w->count = m->trace.count;
+    w->max_fragments = m->trace.max_fragments;
+    w->packing = (char *)m->trace.packing;
+    w->overlong = (char *)m->trace.overlong;
+    return 0;
+}
+
+static int trace_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Trace *w = body;
+    struct wire_trace *t = &m->trace;
+    *t = (struct wire_trace){w->seq_len, w->seed, w->first, w->count, w->max_fragments, "", ""};
+    m->request = w->request;
+    if (range_check(t->seq_len, 1, JOB_MAX_SEQ, "seq_len", e) < 0 ||
+        range_check(t->seed, 0, INT64_MAX, "seed", e) < 0 ||
+        range_check(t->first, 0, INT64_MAX / 2, "first", e) < 0 ||
+        range_check(t->count, 1, 65536, "count", e) < 0 ||
+        range_check(t->max_fragments, 0, 1 << 20, "max_fragments", e) < 0)
+        return -1;
+    if (text_copy(t->packing, sizeof t->packing, w->packing, "packing", e) < 0 ||
+        text_copy(t->overlong, sizeof t->overlong, w->overlong, "overlong", e) < 0)
+        return -1;
+    return text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e);
+}
+
 static int forget_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Forget *w = body;
@@ -719,6 +776,7 @@ static const struct row {
     [MSG_FETCH] = {&seqd__fetch__descriptor, fetch_pack, fetch_unpack},
     [MSG_DESCRIBE] = {&seqd__describe__descriptor, describe_pack, describe_unpack},
     [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
+    [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

@@ -7,7 +7,8 @@
  *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
  *                    listed, forgets what ended and is not listed, and answers what is listed and
  *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s.
- *   seqd  ASSIGN     start this gang, once per epoch: the same epoch again is ignored, an older one
+ *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
+ *                    may have others on other nodes), once per epoch: the same epoch again is ignored, an older one
  *                    than this node has seen of the job is answered GANG_UNKNOWN
  *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the last
  *                    ACK; after a new session some come again: seqd drops what it has and ACKs.
@@ -17,7 +18,7 @@
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
  *   seqw  HEARTBEAT  every 2 s
- *   seqd  DESCRIBE, FETCH -> DESCRIBED, FETCHED with the same request number, exactly one each */
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -32,6 +33,7 @@
 #define WIRE_MAX_SIZE (4 << 20) /* one message */
 #define NODE_NAME     64
 #define WIRE_CHUNK    65536     /* bytes of log in one message */
+#define WIRE_TRACE_SIZE (1 << 20) /* of the answer to a TRACE */
 
 enum msg_type {
     /* seqw -> seqd */
@@ -50,11 +52,18 @@ enum msg_type {
     MSG_EXPECT,     /* reconcile: the attempts seqd believes this node runs */
     MSG_FETCH,      /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
-    MSG_FORGET      /* attempt is final and acknowledged: its directory may go */
+    MSG_FORGET,     /* attempt is final and acknowledged: its directory may go */
+    MSG_TRACE       /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+};
+
+struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
+    int64_t seq_len, seed, first, count, max_fragments;
+    char packing[16], overlong[16]; /* words of data.packing and data.overlong */
 };
 
 struct wire_attempt {
     int64_t job, epoch;
+    int32_t slots; /* HELLO: its ranks that run here now */
 };
 
 struct msg {
@@ -64,6 +73,8 @@ struct msg {
     char node[NODE_NAME], version[32];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
+    char address[RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
+                                      * they are not to be reached */
     int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
     /* most others */
@@ -72,6 +83,7 @@ struct msg {
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit;
+    unsigned char key[RANK_KEY_SIZE]; /* of the attempt, the same for all its nodes: a secret */
     const struct job_spec *spec;
     /* BLOBS */
     int n_blobs;
@@ -81,8 +93,8 @@ struct msg {
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before offset
      * (rank -1: says nothing).
      * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0 at
-     * the end, offset as asked. */
-    int64_t seq, offset;
+     * the end, offset as asked; total: bytes of the whole file as it is now. */
+    int64_t seq, offset, total;
     int32_t rank;
     const void *data;
     size_t size;
@@ -91,6 +103,7 @@ struct msg {
     char path[RANK_PATH_SIZE];
     struct model_shape shape;
     struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
+    struct wire_trace trace; /* TRACE, of prepared_id */
     /* STOP */
     char reason[128];
 };

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/sha256.h"
 #include "client/api.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -27,13 +29,20 @@ int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
 
 struct sink {
     int fd;
-    int64_t size;
+    int64_t size;  /* bytes in it: with those that were there before */
+    int64_t begun; /* of these, before this request */
+    const struct http_stream *stream;
     int error; /* errno of the first failed write */
 };
 
 static void on_bytes(void *arg, const char *p, size_t n)
 {
     struct sink *s = arg;
+    /* The server sends the whole although a part was asked for: what is there goes. */
+    if (s->begun && http_answer(s->stream)->status == 200) {
+        if (ftruncate(s->fd, 0) || lseek(s->fd, 0, SEEK_SET)) s->error = errno;
+        s->begun = s->size = 0;
+    }
     for (size_t done = 0; done < n && !s->error;) {
         ssize_t k = write(s->fd, p + done, n - done);
         if (k < 0 && errno != EINTR) s->error = errno;
@@ -42,31 +51,71 @@ static void on_bytes(void *arg, const char *p, size_t n)
     s->size += (int64_t)n;
 }
 
-/* Downloads into s. Returns an enum cli_exit with the message printed. */
+/* Downloads into s what it does not have yet. Returns an enum cli_exit with the message printed. */
 static int download(struct cli *c, const char *path, struct sink *s)
 {
     struct err e = {0};
     struct http_stream *h = http_open(
-        c->http, &(struct http_request){.method = "GET", .path = path}, on_bytes, s, &e);
+        c->http, &(struct http_request){.method = "GET", .path = path, .range_from = s->begun},
+        on_bytes, s, &e);
     if (!h) return cli_fail(CLI_ERROR, "%s", e.text);
+    s->stream = h;
     while (!http_done(h, &e) && !s->error) http_turn(c->http, 1000, -1);
+    const int status = http_answer(h)->status;
     int rc = CLI_OK;
     if (s->error)
         rc = cli_fail(CLI_ERROR, "cannot write: %s", strerror(s->error));
     else if (e.code != ERR_NONE)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
-    else if (http_answer(h)->status != 200)
+    else if (status != 200 && status != 206 &&
+             !(status == 416 && s->begun)) /* 416: nothing is left */
         rc = api_refused(http_answer(h), path);
     http_close(h);
     return rc;
 }
 
-/* Into FILE by way of FILE.part, so that a broken download never looks like the file. */
+/* The digest that the job's list of artifacts gives name; "" when it gives none. */
+static int listed_digest(struct cli *c, int64_t id, const char *name, char out[SHA256_HEX])
+{
+    char path[64];
+    struct jv *v = NULL;
+    out[0] = 0;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/artifacts?limit=1000", (long long)id);
+    int rc = api_get(c, path, &v);
+    const struct jv *data = jv_get(v, "data");
+    for (size_t i = 0; i < jv_len(data);
+         i++) { /* the last one counts: an attempt may write it anew */
+        const struct jv *a = jv_at(data, i, NULL);
+        if (!strcmp(jv_str(a, "name", ""), name))
+            snprintf(out, SHA256_HEX, "%s", jv_str(a, "sha256", ""));
+    }
+    jv_free(v);
+    return rc;
+}
+
+static int check_digest(struct cli *c, int64_t id, const char *name, const char *part)
+{
+    char want[SHA256_HEX], have[SHA256_HEX];
+    struct err e = {0};
+    int rc = listed_digest(c, id, name, want);
+    if (rc || !*want) return rc;
+    if (sha256_file(part, have, NULL, &e)) return cli_fail(CLI_ERROR, "%s", e.text);
+    if (!strcmp(have, want)) return CLI_OK;
+    unlink(part);
+    return cli_fail(CLI_ERROR,
+                    "%s does not have the digest that job %lld gave it; what was downloaded is "
+                    "removed, run this again",
+                    name, (long long)id);
+}
+
+/* Into FILE by way of FILE.part, so that a broken download never looks like the file, and the next
+ * one goes on where it broke. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];
     const char *file = c->opt.file;
     struct sink s = {.fd = STDOUT_FILENO};
+    struct stat st;
     artifact_path(path, sizeof path, id, name);
     if (!file) {
         if (isatty(STDOUT_FILENO))
@@ -76,15 +125,17 @@ static int fetch(struct cli *c, int64_t id, const char *name)
     }
     if ((size_t)snprintf(part, sizeof part, "%s.part", file) >= sizeof part)
         return cli_fail(CLI_USAGE, "--file: the name is too long");
-    s.fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (s.fd < 0) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    s.fd = open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (s.fd < 0 || fstat(s.fd, &st)) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    s.size = s.begun = st.st_size;
+    if (s.begun) cli_say(c, "%s: going on behind %s", part, text_bytes(size, s.begun));
     int rc = download(c, path, &s);
     if (close(s.fd) && !rc) rc = cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (rc && s.size) cli_say(c, "%s is kept: run this again and it goes on from there", part);
+    if (rc && !s.size) unlink(part);
+    if (!rc) rc = check_digest(c, id, name, part);
     if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
-    if (rc)
-        unlink(part);
-    else
-        cli_say(c, "%s: %s", file, text_bytes(size, s.size));
+    if (!rc) cli_say(c, "%s: %s", file, text_bytes(size, s.size));
     return rc;
 }
 
@@ -167,7 +218,9 @@ const struct verb artifacts_verb = {
     .run = artifacts_run,
     .options = OPT_FILE,
     .help = "Lists the files a job left, or fetches one to stdout or into a file.\n\n"
-            "  --file FILE     write it there (FILE.part until it is whole)\n\n"
+            "  --file FILE     write it there: FILE.part until it is whole and has its digest; a "
+            "download\n"
+            "                  that broke goes on where it broke\n\n"
             "  seqctl artifacts 12\n"
             "  seqctl artifacts 12 verify.json --file verify.json",
 };

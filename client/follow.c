@@ -38,7 +38,8 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
 }
 
-int follow_signals(void)
+/* An fd; the signals stay blocked. */
+static int signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -58,13 +59,6 @@ static bool asked_to_leave(int fd)
     bool leave = false;
     while (read(fd, &s, sizeof s) == sizeof s) leave |= s.ssi_signo != SIGWINCH;
     return leave;
-}
-
-bool follow_pause(struct cli *c, int sigs, int ms)
-{
-    for (int64_t end = now_ms() + ms, left = ms; left > 0; left = end - now_ms())
-        if (http_turn(c->http, (int)left, sigs) && asked_to_leave(sigs)) return true;
-    return false;
 }
 
 static void on_event(void *arg, const struct sse_event *ev)
@@ -190,7 +184,7 @@ int follow_run(struct cli *c, const struct follow_job *f)
             .run = &r, .item = &f->item[i], .lost_at_ms = -1, .retry_ms = RETRY_FIRST_MS};
         sse_init(&r.line[i].sse, on_event, &r.line[i]);
     }
-    int sigs = follow_signals();
+    int sigs = signals();
     int rc = follow_loop(&r, sigs);
     close(sigs);
     for (int i = 0; i < f->n_items; i++) {

@@ -27,9 +27,6 @@ struct follow_job {
 /* Returns CLI_OK when all streams ended, CLI_DETACHED (said on stderr), CLI_TIMEOUT (said), or an
  * error (said). Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
 int follow_run(struct cli *c, const struct follow_job *f);
-/* A pause of ms that Ctrl-C ends early: true then. For verbs that poll. sigs: from follow_signals. */
-int follow_signals(void); /* an fd; the signals stay blocked */
-bool follow_pause(struct cli *c, int sigs, int ms);
 /* The job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
 int follow_verdict(const struct jv *job);
 

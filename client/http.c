@@ -94,7 +94,7 @@ static size_t on_bytes(char *p, size_t size, size_t n, void *arg)
     n *= size;
     curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
     s->reply.status = (int)status;
-    if (!s->call || status != 200) return collect(s, p, n);
+    if (!s->call || (status != 200 && status != 206)) return collect(s, p, n);
     s->call(s->arg, p, n);
     return n;
 }
@@ -145,7 +145,7 @@ static bool is_loopback(const char *url)
 
 static void set_options(struct http_stream *s, const struct http_request *q)
 {
-    char url[4096];
+    char url[4096], range[40];
     CURL *c = s->easy;
     snprintf(url, sizeof url, "%s%s", s->http->url, q->path);
     curl_easy_setopt(c, CURLOPT_URL, url);
@@ -169,6 +169,10 @@ static void set_options(struct http_stream *s, const struct http_request *q)
     }
     add_header(s, "Accept", q->accept);
     add_header(s, "Last-Event-ID", q->last_event_id);
+    if (q->range_from > 0) {
+        snprintf(range, sizeof range, "bytes=%lld-", (long long)q->range_from);
+        add_header(s, "Range", range);
+    }
     add_header(s, "Idempotency-Key", q->idempotency_key);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "seqctl/" SEQD_VERSION);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, s->headers);

@@ -27,6 +27,7 @@ struct http_request {
     const char *body;                            /* JSON, or NULL */
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
+    int64_t range_from;                          /* the bytes from there on; 0: all of them */
 };
 
 struct http_reply {
@@ -43,7 +44,7 @@ void http_reply_fini(struct http_reply *r);
  * a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
-/* A request whose body is handed on as it comes while its status is 200; another status collects it
+/* A request whose body is handed on as it comes while its status is 200 or 206; another collects it
  * in reply. Strings of q are copied. */
 struct http_stream;
 typedef void http_bytes(void *arg, const char *bytes, size_t n);

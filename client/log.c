@@ -1,15 +1,14 @@
-/* log.c: what ranks wrote. Logs are read by offset: a line is never lost or seen twice. */
+/* log.c: what ranks wrote: as it lies in the file, read by offset, or followed as a stream of whole
+ * lines. A line is never lost or seen twice, whatever happens to the connection. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "client/api.h"
 #include "client/follow.h"
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define LOG_CHUNK    65536
-#define LOG_PAUSE_MS 300
+#define LOG_CHUNK 65536
 
 /* Into a pipe or file the bytes go as they are; a terminal gets them cleaned. */
 static void print_log(const struct cli *c, const char *p, size_t n)
@@ -51,23 +50,53 @@ static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size
     return rc;
 }
 
-static int logs_run(struct cli *c)
+/* The whole of one attempt's log as it is now. */
+static int print_all(struct cli *c, int64_t id)
 {
-    int64_t id = cli_job_id(c, 0), offset = 0;
-    if (id < 0) return CLI_USAGE;
-    int sigs = c->opt.follow ? follow_signals() : -1;
+    int64_t offset = 0;
     for (;;) {
         bool end = false;
         size_t n = 0;
         int rc = read_once(c, id, &offset, &end, &n);
-        if (rc || end) return rc;
-        if (!c->opt.follow && !n) return CLI_OK;
-        if (c->opt.follow && follow_pause(c, sigs, n ? 1 : LOG_PAUSE_MS)) {
-            cli_say(c, "\ndetached; job %lld goes on; seqctl watch %lld", (long long)id,
-                    (long long)id);
-            return CLI_DETACHED;
-        }
+        if (rc || end || !n) return rc;
     }
+}
+
+struct tail {
+    struct cli *c;
+    int64_t epoch;
+};
+
+static void on_text(void *arg, const char *name, const struct jv *v)
+{
+    struct tail *t = arg;
+    const char *text = jv_str(v, "text", NULL);
+    const int64_t epoch = jv_int(v, "epoch", 0);
+    if (!strcmp(name, "end")) {
+        const char *state = jv_str(v, "state", NULL);
+        if (state) cli_say(t->c, "the end: %s", state);
+    } else if (text) {
+        if (t->epoch && epoch != t->epoch) cli_say(t->c, "-- attempt %lld", (long long)epoch);
+        t->epoch = epoch;
+        print_log(t->c, text, strlen(text));
+    }
+}
+
+static int logs_run(struct cli *c)
+{
+    char path[128];
+    struct tail t = {.c = c};
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    if (!c->opt.follow) return print_all(c, id);
+    int n = snprintf(path, sizeof path, "/v1/jobs/%lld/logs?rank=%lld", (long long)id,
+                     (long long)(c->opt.rank < 0 ? 0 : c->opt.rank));
+    if (c->opt.epoch >= 0)
+        snprintf(path + n, sizeof path - (size_t)n, "&epoch=%lld", (long long)c->opt.epoch);
+    struct follow_item item = {.path = path, .call = on_text};
+    return follow_run(
+        c, &(struct follow_job){
+               .id = id, .item = &item, .n_items = 1, .arg = &t, .timeout_s = c->opt.timeout_s});
 }
 
 const struct verb logs_verb = {
@@ -77,10 +106,12 @@ const struct verb logs_verb = {
     .min_args = 1,
     .max_args = 1,
     .run = logs_run,
-    .options = OPT_FOLLOW | OPT_RANK | OPT_EPOCH,
+    .options = OPT_FOLLOW | OPT_RANK | OPT_EPOCH | OPT_TIMEOUT,
     .help = "Prints the log of one rank of a job.\n\n"
             "  --rank N        which rank (default 0)\n"
             "  --epoch N       of which attempt (default: the newest)\n"
-            "  -f, --follow    go on until the log is complete; Ctrl-C detaches (exit code 130)\n\n"
+            "  -f, --follow    all attempts, until the job has ended; Ctrl-C detaches (exit code "
+            "130)\n"
+            "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
             "  seqctl logs 12 -f --rank 1",
 };

@@ -102,7 +102,7 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
     if (!q) abort();
     q->all = a;
     q->request = out.request;
-    q->want = m->type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED;
+    q->want = m->type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED; /* also of a TRACE */
     snprintf(q->node, sizeof q->node, "%s", node);
     q->answer = answer;
     q->arg = arg;

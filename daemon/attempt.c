@@ -1,23 +1,25 @@
 #include "daemon/attempt.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/jread.h"
 #include "api/core/log.h"
-#include "daemon/doc.h"
+#include "daemon/record.h"
+#include "daemon/secret.h"
 
-#define STEPS_FLUSH_SIZE (256 << 10)
+#define STOP_MS 5000 /* a STOP that had no effect is sent again */
 
 struct attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
     struct attempt *a = calloc(1, sizeof *a);
-    if (!a) abort();
+    if (!a || !(a->parts = calloc((size_t)j->n_places, sizeof *a->parts))) abort();
     a->epoch = j->epoch;
     a->task = j->task;
-    a->n_ranks = j->task == TASK_PREPARE ? 1 : j->spec->resources.ranks;
-    memcpy(a->node, j->node, sizeof a->node);
+    a->n_parts = j->n_places;
+    for (int i = 0; i < a->n_parts; i++) {
+        a->parts[i].place = j->places[i];
+        a->n_ranks += j->places[i].n_ranks;
+    }
     a->start_ms = now_ms;
     return a;
 }
@@ -25,19 +27,59 @@ struct attempt *attempt_create(const struct job *j, int64_t now_ms)
 void attempt_destroy(struct attempt *a)
 {
     if (!a) return;
+    free(a->parts);
     free(a->blobs);
     free(a->steps);
     free(a);
 }
 
-int64_t attempt_mark(const struct attempt *a)
+struct part *attempt_part(const struct attempt *a, const char *node)
 {
-    return a->hold ? a->hold - 1 : a->seq;
+    for (int i = 0; i < a->n_parts; i++)
+        if (!a->parts[i].lost && !strcmp(a->parts[i].place.node, node)) return &a->parts[i];
+    return NULL;
 }
 
-/* ---- messages to the node -------------------------------------------------------------------- */
+const struct part *attempt_part_of_rank(const struct attempt *a, int rank)
+{
+    for (int i = 0; i < a->n_parts; i++) {
+        const struct place *p = &a->parts[i].place;
+        if (rank >= p->first_rank && rank < p->first_rank + p->n_ranks) return &a->parts[i];
+    }
+    return NULL;
+}
 
-void attempt_send_assign(struct control *c, const struct job *j)
+/* ---- marks ------------------------------------------------------------------------------------- */
+
+int64_t attempt_mark(const struct attempt *a, const struct part *p)
+{
+    int64_t mark = p->seq;
+    if (a->ended) return mark;
+    if (p->ended && p->last && p->last <= mark) mark = p->last - 1;
+    if (p->hold && p->hold <= mark) mark = p->hold - 1;
+    return mark;
+}
+
+bool attempt_has_news(const struct attempt *a)
+{
+    for (int i = 0; i < a->n_parts; i++)
+        if (attempt_mark(a, &a->parts[i]) > a->parts[i].marked) return true;
+    return a->steps_size > 0;
+}
+
+void attempt_hold(struct part *p, int64_t seq)
+{
+    if (!p->hold && seq) p->hold = seq;
+}
+
+void attempt_release(struct attempt *a)
+{
+    for (int i = 0; i < a->n_parts; i++) a->parts[i].hold = 0;
+}
+
+/* ---- messages to the nodes ------------------------------------------------------------------- */
+
+void attempt_send_assign(struct control *c, const struct job *j, const struct part *p)
 {
     const struct attempt *a = j->attempt;
     struct job_spec *spec = malloc(sizeof *spec);
@@ -48,12 +90,20 @@ void attempt_send_assign(struct control *c, const struct job *j)
                     .epoch = a->epoch,
                     .task = a->task,
                     .n_ranks = a->n_ranks,
-                    .n_local = a->n_ranks,
+                    .first_rank = p->place.first_rank,
+                    .n_local = p->place.n_ranks,
                     .memory_limit = spec->resources.memory_mib << 20,
                     .spec = spec};
     if (a->task == TASK_RUN) memcpy(m.prepared_id, j->prepared_id, sizeof m.prepared_id);
-    control_send(c, a->node, &m);
+    secret_attempt_key(control_secret(c), j->id, a->epoch, m.key);
+    control_send(c, p->place.node, &m);
+    explicit_bzero(m.key, sizeof m.key);
     free(spec);
+}
+
+void attempt_send_assigns(struct control *c, const struct job *j)
+{
+    for (int i = 0; i < j->attempt->n_parts; i++) attempt_send_assign(c, j, &j->attempt->parts[i]);
 }
 
 void attempt_send_stop(struct control *c, const struct job *j, int64_t now_ms)
@@ -63,10 +113,11 @@ void attempt_send_stop(struct control *c, const struct job *j, int64_t now_ms)
     const char *why = j->target == JOB_CANCELLED ? "cancelled" : j->err.text;
     snprintf(m.reason, sizeof m.reason, "%.*s", (int)sizeof m.reason - 1, why);
     a->stop_ms = now_ms > 0 ? now_ms : 1;
-    control_send(c, a->node, &m);
+    for (int i = 0; i < a->n_parts; i++)
+        if (!a->parts[i].ended) control_send(c, a->parts[i].place.node, &m);
 }
 
-void attempt_send_blobs(struct control *c, const struct job *j)
+void attempt_send_blobs(struct control *c, const struct job *j, const struct part *p)
 {
     const struct attempt *a = j->attempt;
     if (!a->n_ranks || a->n_blobs < a->n_ranks || j->state != JOB_STARTING) return;
@@ -75,115 +126,77 @@ void attempt_send_blobs(struct control *c, const struct job *j)
                     .epoch = a->epoch,
                     .n_blobs = a->n_blobs,
                     .blobs = a->blobs};
-    control_send(c, a->node, &m);
+    for (int i = 0; i < a->n_parts; i++)
+        if ((!p || p == &a->parts[i]) && !a->parts[i].ended)
+            control_send(c, a->parts[i].place.node, &m);
 }
 
-/* ---- what a record means --------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------------- */
 
-struct record {
-    struct rank_msg head;
-    const char *data; /* head.size bytes */
-    int64_t seq;
-};
-
-static int parse_record(const struct msg *m, struct record *r)
-{
-    if (m->size < sizeof r->head) return -1;
-    memcpy(&r->head, m->data, sizeof r->head);
-    r->data = (const char *)m->data + sizeof r->head;
-    r->seq = m->seq;
-    return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
-}
-
-bool attempt_is_final_record(const struct msg *m)
-{
-    struct record r;
-    return !parse_record(m, &r) && r.head.type == RANK_EXIT && r.head.rank == RANK_GANG;
-}
-
-static void hold(struct attempt *a, const struct record *r)
-{
-    if (!a->hold && r->seq) a->hold = r->seq;
-}
-
-/* Would the same failure happen again? Then trying again only wastes time. */
-static enum cause cause_of(enum err_code code)
-{
-    switch (code) {
-    case ERR_INVALID:
-    case ERR_NOT_FOUND:
-    case ERR_DOES_NOT_FIT:
-    case ERR_TOO_LARGE:
-    case ERR_CORRUPT:
-    case ERR_CONFLICT:
-    case ERR_UNSUPPORTED: return CAUSE_FINAL;
-    default: return CAUSE_USER;
-    }
-}
-
-static void fail(struct control *c, struct job *j, struct event *ev)
-{
-    j->attempt->hold = 0; /* nobody waits for the others any more */
-    memcpy(ev->node, j->attempt->node, sizeof ev->node);
-    if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
-    log_info("job.failure", "job=%lld epoch=%lld rank=%d class=%s text=\"%s\"", (long long)j->id,
-             (long long)j->epoch, ev->rank, cause_name(ev->cause), ev->err.text);
-    control_apply(c, j, ev);
-}
-
-/* Keeps a failure that may only follow from another rank's: the first of them, until the gang ends. */
-static void suspect(struct job *j, const struct event *ev, const struct record *r)
-{
-    struct attempt *a = j->attempt;
-    hold(a, r);
-    if (a->has_suspect) return;
-    a->has_suspect = true;
-    a->suspect = *ev;
-}
-
-static bool alive(const struct job *j)
+bool attempt_alive(const struct job *j)
 {
     return j->state == JOB_STARTING || j->state == JOB_RUNNING;
 }
 
-static void on_fail(struct control *c, struct job *j, const struct record *r)
+void attempt_fail(struct control *c, struct job *j, const struct part *p, struct event *ev)
 {
-    struct rank_fail f;
-    struct event ev = {.type = EV_RANK_EXIT, .rank = r->head.rank};
-    if (r->head.size < sizeof f || !alive(j)) return;
-    memcpy(&f, r->data, sizeof f);
-    f.field[sizeof f.field - 1] = f.text[sizeof f.text - 1] = 0;
-    enum err_code code = f.code > ERR_NONE && f.code < ERR_N ? (enum err_code)f.code : ERR_INTERNAL;
-    err_field(&ev.err, code, f.field, "%s", f.text);
-    ev.cause = cause_of(code);
-    if (code == ERR_ABORTED || code == ERR_PEER) {
-        suspect(j, &ev, r);
-        return;
-    }
-    if (code == ERR_TIMEOUT) ev.type = EV_HANG;
-    fail(c, j, &ev);
+    attempt_release(j->attempt);
+    if (p) memcpy(ev->node, p->place.node, sizeof ev->node);
+    if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
+    log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
+             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, cause_name(ev->cause),
+             ev->err.text);
+    control_apply(c, j, ev);
 }
 
-static void on_rank_exit(struct control *c, struct job *j, const struct rank_exit *x)
+void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
+                     const struct event *ev)
 {
-    struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
-    if ((!x->exit_status && !x->signal) || !alive(j)) return;
-    if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
-    ev.exit_status = x->exit_status;
-    ev.signal = x->signal;
-    ev.cause = x->signal == SIGKILL ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
-    if (x->signal)
-        err_set(&ev.err, ERR_PEER, "rank %d (pid %d) was killed by signal %d (%s)%s", x->rank,
-                x->pid, x->signal, strsignal(x->signal),
-                x->signal == SIGKILL ? ": not by seqd; out of memory, or somebody's hand" : "");
-    else
-        err_set(&ev.err, ERR_INTERNAL, "rank %d (pid %d) exited with status %d", x->rank, x->pid,
-                x->exit_status);
-    fail(c, j, &ev);
+    struct attempt *a = j->attempt;
+    attempt_hold(p, seq);
+    /* Who was told to stop knows less than who missed a peer. */
+    bool better = a->has_suspect && a->suspect.err.code == ERR_ABORTED && ev->err.code == ERR_PEER;
+    if (a->has_suspect && !better) return;
+    if (!a->has_suspect) a->suspect_ms = control_now_ms(c);
+    a->has_suspect = true;
+    a->suspect = *ev;
+    memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
+}
+
+/* No better cause came. A node that is away now is most likely what its peers missed. */
+static void suspect_convict(struct control *c, struct job *j)
+{
+    struct attempt *a = j->attempt;
+    struct event ev = a->suspect;
+    for (int i = 0; i < a->n_parts; i++) {
+        const char *name = a->parts[i].place.node;
+        const struct node *n = node_find((struct nodes *)control_nodes(c), name);
+        if (a->parts[i].ended || (n && n->up)) continue;
+        err_prefix(&ev.err, "node %s is not connected", name);
+        memcpy(ev.node, a->parts[i].place.node, sizeof ev.node);
+        break;
+    }
+    attempt_fail(c, j, NULL, &ev);
+}
+
+/* ---- the end of a part, and of all --------------------------------------------------------------- */
+
+static bool all_ended(const struct attempt *a)
+{
+    for (int i = 0; i < a->n_parts; i++)
+        if (!a->parts[i].ended) return false;
+    return true;
+}
+
+static bool all_done(const struct attempt *a)
+{
+    for (int i = 0; i < a->n_parts; i++)
+        if (!a->parts[i].done) return false;
+    return true;
 }
 
 /* A gang that ended without being told to, and without a rank to blame. */
-static void blame_gang(struct control *c, struct job *j, int end)
+static void blame_gang(struct control *c, struct job *j, const struct part *p, int end)
 {
     static const char *const said[GANG_END_N] = {
         [GANG_DONE] = "every rank exited, but the attempt never got ready or gave no result",
@@ -195,224 +208,117 @@ static void blame_gang(struct control *c, struct job *j, int end)
     };
     struct event ev = {.type = EV_RANK_EXIT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
     bool own = end == GANG_DONE || end == GANG_FAILED;
+    /* Ranks of a gang that was stopped or lost say that they were aborted: no cause of anything. */
+    if (own && j->attempt->has_suspect) {
+        suspect_convict(c, j);
+        return;
+    }
     if (own) ev.cause = CAUSE_USER;
     err_set(&ev.err, ERR_PEER, "%s", said[end]);
-    /* Ranks of a gang that was stopped or lost say that they were aborted: no cause of anything. */
-    if (own && j->attempt->has_suspect) ev = j->attempt->suspect;
-    fail(c, j, &ev);
+    if (j->attempt->n_parts > 1) err_prefix(&ev.err, "node %s", p->place.node);
+    attempt_fail(c, j, p, &ev);
 }
 
-static void on_gang_end(struct control *c, struct job *j, const struct rank_exit *x)
+static void stop_when_all_ended(struct control *c, struct job *j)
 {
-    int end = x->exit_status >= 0 && x->exit_status < GANG_END_N ? x->exit_status : GANG_FAILED;
-    j->attempt->forget = true;
-    logs_sync(control_logs(c), NULL, NULL,
-              NULL); /* before the end is told, its last line is there */
-    if (end == GANG_DONE && j->state == JOB_RUNNING) {
-        j->attempt->hold = 0;
+    struct event ev = {.type = EV_STOPPED, .rank = -1};
+    if (j->state != JOB_STOPPING || j->attempt->ended || !all_ended(j->attempt)) return;
+    memcpy(ev.node, j->attempt->parts[0].place.node, sizeof ev.node);
+    control_apply(c, j, &ev);
+}
+
+void attempt_part_end(struct control *c, struct job *j, struct part *p, int64_t seq, int end)
+{
+    struct attempt *a = j->attempt;
+    if (end < 0 || end >= GANG_END_N) end = GANG_FAILED;
+    p->ended = true;
+    p->done = end == GANG_DONE;
+    p->last = seq;
+    /* Before the end is told, its last line is there. */
+    logs_sync(control_logs(c), NULL, NULL, NULL);
+    if (all_done(a) && j->state == JOB_RUNNING) {
+        attempt_release(a);
         control_apply(c, j, &(struct event){.type = EV_DONE, .rank = -1});
         return;
     }
-    if (alive(j)) blame_gang(c, j, end);
-    if (j->state != JOB_STOPPING) return;
-    struct event ev = {.type = EV_STOPPED, .rank = -1};
-    memcpy(ev.node, j->attempt->node, sizeof ev.node);
-    control_apply(c, j, &ev);
+    /* A part that is done, or failed because of its peers, waits for what the others say. */
+    bool waits = !all_ended(a) && (end == GANG_DONE || (end == GANG_FAILED && a->has_suspect));
+    if (attempt_alive(j) && !waits) blame_gang(c, j, p, end);
+    stop_when_all_ended(c, j);
 }
 
-static void on_exit_record(struct control *c, struct job *j, const struct record *r)
+void attempt_lose_node(struct control *c, struct job *j, struct part *p)
 {
-    struct rank_exit x;
-    if (r->head.size < sizeof x) return;
-    memcpy(&x, r->data, sizeof x);
-    if (r->head.rank == RANK_GANG)
-        on_gang_end(c, j, &x);
-    else
-        on_rank_exit(c, j, &x);
+    struct event lost = {.type = EV_NODE_LOST, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
+    err_set(&lost.err, ERR_PEER, "node %s has not been seen for %d s", p->place.node,
+            NODE_LOST_MS / 1000);
+    attempt_fail(c, j, p, &lost);
+    /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
+    p->ended = p->lost = true;
+    stop_when_all_ended(c, j);
 }
 
-static void on_blob(struct control *c, struct job *j, const struct record *r)
-{
-    struct attempt *a = j->attempt;
-    int rank = r->head.rank;
-    if (rank < 0 || rank >= a->n_ranks || r->head.size > BLOB_SIZE || j->state != JOB_STARTING)
-        return;
-    hold(a, r);
-    if (!a->blobs) {
-        a->blobs = calloc((size_t)a->n_ranks, sizeof *a->blobs);
-        if (!a->blobs) abort();
-        for (int i = 0; i < a->n_ranks; i++) a->blobs[i].size = -1;
-    }
-    struct rank_blob *b = &a->blobs[rank];
-    if (b->size < 0) a->n_blobs++;
-    b->rank = rank;
-    b->size = (int32_t)r->head.size;
-    memcpy(b->data, r->data, r->head.size);
-    attempt_send_blobs(c, j);
-}
+/* ---- deadlines --------------------------------------------------------------------------------- */
 
-static void on_ready(struct control *c, struct job *j, const struct record *r)
+static void start_timed_out(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;
-    int rank = r->head.rank;
-    if (rank < 0 || rank >= a->n_ranks || j->state != JOB_STARTING || a->task == TASK_PREPARE)
-        return;
-    hold(a, r);
-    if (!a->ready[rank]) a->n_ready++;
-    a->ready[rank] = true;
-    if (a->n_ready < a->n_ranks) return;
-    if (!a->has_suspect) a->hold = 0;
-    control_apply(c, j, &(struct event){.type = EV_READY, .rank = -1, .n_ranks = a->n_ranks});
+    struct event ev = {.type = EV_START_TIMEOUT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
+    int late = 0;
+    while (late < a->n_ranks - 1 && a->ready[late]) late++;
+    const struct part *p = attempt_part_of_rank(a, late);
+    err_field(&ev.err, ERR_TIMEOUT, "limits.init_timeout_s",
+              "%d of %d ranks were ready after %lld s; rank %d on node %s was not", a->n_ready,
+              a->n_ranks, (long long)j->spec->limits.init_timeout_s, late, p->place.node);
+    attempt_fail(c, j, p, &ev);
 }
 
-static void keep_step(struct attempt *a, const char *json, size_t n)
+void attempt_tick(struct control *c, struct job *j, int64_t now_ms)
 {
-    if (a->steps_size + n + 3 > a->steps_room) {
-        a->steps_room = 2 * (a->steps_size + n) + 4096;
-        a->steps = realloc(a->steps, a->steps_room);
-        if (!a->steps) abort();
-    }
-    a->steps[a->steps_size] = a->steps_size ? ',' : '[';
-    a->steps_size++;
-    memcpy(a->steps + a->steps_size, json, n + 1);
-    a->steps_size += n;
-}
-
-static void on_step(struct control *c, struct job *j, const struct record *r)
-{
-    struct rank_step s;
-    char json[DOC_STEP_SIZE];
-    if (r->head.size < sizeof s) return;
-    memcpy(&s, r->data, sizeof s);
-    struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step};
-    int64_t n = doc_step(&s, j->epoch, json, sizeof json);
-    if (n < 0 || job_fold(j, &ev, NULL)) return;
-    char *copy = strdup(json);
-    if (!copy) abort();
-    free(j->metrics);
-    j->metrics = copy;
-    keep_step(j->attempt, json, (size_t)n);
-    if (j->attempt->steps_size > STEPS_FLUSH_SIZE) control_flush(c, j);
-}
-
-/* A rank's JSON, checked and on one line. -1: not an object, or too long. */
-static int take_json(const char *data, size_t size, char *out, size_t room)
-{
-    struct jread j;
-    if (size >= room) return -1;
-    jread_init(&j, data, size);
-    if (jread_next(&j) != J_OBJECT || jread_skip(&j) || jread_next(&j) != J_END) return -1;
-    for (size_t i = 0; i < size; i++) out[i] = (unsigned char)data[i] < 0x20 ? ' ' : data[i];
-    out[size] = 0;
-    return 0;
-}
-
-static void on_event(struct control *c, struct job *j, const struct record *r)
-{
-    struct rank_event re;
-    if (r->head.size < sizeof re) return;
-    memcpy(&re, r->data, sizeof re);
-    struct event ev = {.rank = r->head.rank, .step = re.step};
-    if (re.type != EV_CHECKPOINT && re.type != EV_ARTIFACT) return;
-    ev.type = (enum job_event)re.type;
-    if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev.detail, sizeof ev.detail))
-        ev.detail[0] = 0;
-    control_apply(c, j, &ev);
-}
-
-/* {"prepared_id": "...", "n_tokens": N, ...} */
-static int read_prepared(const char *json, struct event *ev)
-{
-    struct jread j;
-    jread_init(&j, json, strlen(json));
-    jread_next(&j);
-    while (jread_next(&j) == J_KEY) {
-        int bad = 0;
-        if (jread_is(&j, "prepared_id"))
-            bad = jread_next(&j) != J_STRING ||
-                  jread_copy(&j, ev->prepared_id, sizeof ev->prepared_id);
-        else if (jread_is(&j, "n_tokens"))
-            bad = jread_next(&j) != J_NUMBER || jread_int(&j, &ev->n_tokens);
-        else
-            bad = jread_skip(&j);
-        if (bad) return -1;
-    }
-    return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
-}
-
-static void on_prepared(struct control *c, struct job *j, const char *json)
-{
-    struct event ev = {.type = EV_PREPARED, .rank = -1};
-    if (strlen(json) < sizeof ev.detail) memcpy(ev.detail, json, strlen(json) + 1);
-    if (!read_prepared(json, &ev)) {
-        ev.steps = job_steps(j->spec, ev.n_tokens);
-        control_apply(c, j, &ev);
+    struct attempt *a = j->attempt;
+    stop_when_all_ended(c, j);
+    if (a->ended) return;
+    if (j->state == JOB_STOPPING && a->stop_ms && now_ms - a->stop_ms >= STOP_MS)
+        attempt_send_stop(c, j, now_ms);
+    if (!attempt_alive(j)) return;
+    if (a->n_parts > 1 && a->has_suspect && now_ms - a->suspect_ms >= SUSPECT_MS) {
+        suspect_convict(c, j);
         return;
     }
-    struct event bad = {.type = EV_RANK_EXIT, .rank = 0, .cause = CAUSE_FINAL};
-    err_set(&bad.err, ERR_INVALID, "the preparation found no tokens in the data");
-    if (alive(j)) fail(c, j, &bad);
+    if (j->state != JOB_STARTING || a->task != TASK_RUN) return;
+    for (int i = 0; i < a->n_ranks; i++)
+        if (a->preparing[i]) a->start_ms = now_ms;
+    if (now_ms - a->start_ms >= j->spec->limits.init_timeout_s * 1000) start_timed_out(c, j);
 }
 
-static void on_result(struct control *c, struct job *j, const struct record *r)
+/* ---- reports ----------------------------------------------------------------------------------- */
+
+static bool speaks_for(const struct part *p, int rank)
 {
-    char *json = malloc(RANK_RESULT_SIZE + 1);
-    if (!json) abort();
-    if (!take_json(r->data, r->head.size, json, RANK_RESULT_SIZE + 1)) {
-        if (j->attempt->task == TASK_PREPARE)
-            on_prepared(c, j, json);
-        else
-            control_result(c, j, json);
-    }
-    free(json);
+    return rank == RANK_GANG ||
+           (rank >= p->place.first_rank && rank < p->place.first_rank + p->place.n_ranks);
 }
 
-static void take_record(struct control *c, struct job *j, const struct record *r)
-{
-    switch (r->head.type) {
-    case RANK_BLOB: on_blob(c, j, r); break;
-    case RANK_READY: on_ready(c, j, r); break;
-    case RANK_STEP: on_step(c, j, r); break;
-    case RANK_EVENT: on_event(c, j, r); break;
-    case RANK_RESULT: on_result(c, j, r); break;
-    case RANK_FAIL: on_fail(c, j, r); break;
-    case RANK_EXIT: on_exit_record(c, j, r); break;
-    default: break; /* of a newer rank: nothing we could act on */
-    }
-}
-
-void attempt_report(struct control *c, struct job *j, const struct msg *m)
+void attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m)
 {
     struct attempt *a = j->attempt;
     struct record r;
-    if (parse_record(m, &r)) {
-        log_warn("report.damaged", "job=%lld seq=%lld size=%zu", (long long)j->id,
-                 (long long)m->seq, m->size);
+    if (record_parse(m, &r) || !speaks_for(p, r.head.rank)) {
+        log_warn("report.damaged", "job=%lld node=%s seq=%lld size=%zu", (long long)j->id,
+                 p->place.node, (long long)m->seq, m->size);
         return;
     }
-    if (m->seq && m->seq != a->seq + 1) {
+    if (m->seq && m->seq != p->seq + 1) {
         /* Again, after a new session; or ahead of what we have, which the next EXPECT mends. */
         struct msg ack = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .rank = -1};
-        ack.seq = a->marked;
-        if (m->seq <= a->seq && a->marked) control_send(c, a->node, &ack);
+        ack.seq = p->marked;
+        if (m->seq <= p->seq && p->marked) control_send(c, p->place.node, &ack);
         return;
     }
-    if (m->seq) a->seq = m->seq;
+    if (m->seq) p->seq = m->seq;
     if (a->ended) {
-        if (attempt_is_final_record(m)) a->forget = true;
+        if (record_is_final(m)) p->ended = true;
         return;
     }
-    take_record(c, j, &r);
-}
-
-void attempt_lose_node(struct control *c, struct job *j)
-{
-    struct event lost = {.type = EV_NODE_LOST, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
-    struct event stopped = {.type = EV_STOPPED, .rank = -1};
-    err_set(&lost.err, ERR_PEER, "node %s has not been seen for %d s", j->attempt->node,
-            NODE_LOST_MS / 1000);
-    memcpy(stopped.node, j->attempt->node, sizeof stopped.node);
-    fail(c, j, &lost);
-    /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
-    if (j->state == JOB_STOPPING) control_apply(c, j, &stopped);
+    if (!p->ended) record_take(c, j, p, &r);
 }

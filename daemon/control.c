@@ -11,7 +11,6 @@
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
-#define STOP_MS   5000 /* a STOP that had no effect is sent again */
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -62,6 +61,11 @@ struct asks *control_asks(struct control *c)
     return c->asks;
 }
 
+const unsigned char *control_secret(const struct control *c)
+{
+    return c->o.secret;
+}
+
 int control_send(struct control *c, const char *node, const struct msg *m)
 {
     return c->o.send(c->o.send_arg, node, m);
@@ -76,22 +80,21 @@ const char *control_any_node(const struct control *c)
 
 struct tally {
     const char *node;
-    int32_t slots, preparing;
+    int32_t slots;
 };
 
 static void tally_job(void *arg, struct job *j)
 {
     struct tally *t = arg;
-    if (strcmp(j->node, t->node)) return;
-    t->slots += job_slots(j);
-    t->preparing += j->state == JOB_STARTING && j->task == TASK_PREPARE;
+    t->slots += job_slots(j, t->node);
 }
 
 int32_t control_reserved(const struct control *c, const char *node)
 {
     struct tally t = {.node = node};
+    const struct node *n = node_find((struct nodes *)&c->nodes, node);
     jobs_each((struct jobs *)&c->jobs, tally_job, &t);
-    return t.slots;
+    return t.slots + (n ? node_stale_slots(n) : 0);
 }
 
 void control_want_sched(struct control *c)
@@ -104,8 +107,12 @@ void control_want_sched(struct control *c)
 /* What is to be done when a request is on disk. */
 struct commit {
     struct control *c;
-    int64_t job, epoch, mark;
-    char node[NODE_NAME];
+    int64_t job, epoch;
+    struct commit_mark { /* of one part */
+        char node[NODE_NAME];
+        int64_t seq;
+    } * marks; /* owns */
+    int n_marks;
     enum job_event type;
     bool has_event;
     control_done *done; /* submit and cancel */
@@ -120,8 +127,13 @@ static struct commit *commit_for(struct control *c, const struct job *j)
     k->c = c;
     k->job = j->id;
     k->epoch = j->epoch;
-    memcpy(k->node, j->node, sizeof k->node);
     return k;
+}
+
+static void commit_free(struct commit *k)
+{
+    free(k->marks);
+    free(k);
 }
 
 static void write_doc(struct control *c, const struct job *j)
@@ -130,12 +142,21 @@ static void write_doc(struct control *c, const struct job *j)
     assert(n > 0);
 }
 
-static void add_mark(struct store_txn *t, struct commit *k, const struct job *j)
+static void add_marks(struct store_txn *t, struct commit *k, const struct job *j)
 {
     const struct attempt *a = j->attempt;
-    if (!a || attempt_mark(a) <= a->marked) return;
-    k->mark = attempt_mark(a);
-    store_mark_set(t, j->id, a->epoch, k->mark);
+    if (!a) return;
+    k->marks = calloc((size_t)a->n_parts, sizeof *k->marks);
+    if (!k->marks) abort();
+    for (int i = 0; i < a->n_parts; i++) {
+        const struct part *p = &a->parts[i];
+        struct commit_mark *m = &k->marks[k->n_marks];
+        m->seq = attempt_mark(a, p);
+        if (p->lost || m->seq <= p->marked) continue;
+        memcpy(m->node, p->place.node, sizeof m->node);
+        store_mark_set(t, j->id, a->epoch, i, m->seq);
+        k->n_marks++;
+    }
 }
 
 static void add_steps(struct store_txn *t, const struct job *j)
@@ -150,10 +171,13 @@ static void add_steps(struct store_txn *t, const struct job *j)
 
 static void acknowledge(struct control *c, const struct commit *k, struct attempt *a)
 {
-    if (!k->mark) return;
-    if (a && a->epoch == k->epoch && k->mark > a->marked) a->marked = k->mark;
-    struct msg m = {.type = MSG_ACK, .job = k->job, .epoch = k->epoch, .seq = k->mark, .rank = -1};
-    control_send(c, k->node, &m);
+    struct msg m = {.type = MSG_ACK, .job = k->job, .epoch = k->epoch, .rank = -1};
+    for (int i = 0; i < k->n_marks; i++) {
+        struct part *p = a && a->epoch == k->epoch ? attempt_part(a, k->marks[i].node) : NULL;
+        m.seq = k->marks[i].seq;
+        if (p && m.seq > p->marked) p->marked = m.seq;
+        control_send(c, k->marks[i].node, &m);
+    }
 }
 
 void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch)
@@ -162,12 +186,14 @@ void control_forget(struct control *c, const char *node, int64_t job, int64_t ep
     control_send(c, node, &m);
 }
 
-/* The attempt's end is on disk: let go of it, here and at the node. */
+/* The attempt's end is on disk: let go of it, here and at its nodes. */
 static void end_attempt(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;
     if (!a || !a->ended) return;
-    if (a->forget) control_forget(c, a->node, j->id, a->epoch);
+    for (int i = 0; i < a->n_parts; i++)
+        if (a->parts[i].ended && !a->parts[i].lost)
+            control_forget(c, a->parts[i].place.node, j->id, a->epoch);
     attempt_destroy(a);
     j->attempt = NULL;
 }
@@ -179,9 +205,10 @@ static void act(struct control *c, struct job *j, const struct commit *k)
     case EV_ASSIGN:
         if (!a || a->epoch != k->epoch) return;
         a->assigned = true;
-        attempt_send_assign(c, j);
+        attempt_send_assigns(c, j);
         return;
     case EV_RANK_EXIT:
+    case EV_NODE_LOST:
     case EV_HANG:
     case EV_START_TIMEOUT:
     case EV_CANCEL:
@@ -210,7 +237,7 @@ static void committed(void *arg, const struct err *e)
     }
     if (c->o.changed) c->o.changed(c->o.changed_arg, k->job);
     if (k->has_event) control_want_sched(c);
-    free(k);
+    commit_free(k);
 }
 
 static void add_event(struct control *c, struct store_txn *t, const struct event *ev)
@@ -247,7 +274,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     k->arg = arg;
     add_steps(t, j);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
-    add_mark(t, k, j);
+    add_marks(t, k, j);
     add_event(c, t, ev);
     if (ev->type == EV_PREPARED &&
         json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) > 0)
@@ -268,12 +295,12 @@ int control_apply(struct control *c, struct job *j, struct event *ev)
 void control_flush(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;
-    if (!a || a->ended || (!a->steps_size && attempt_mark(a) <= a->marked)) return;
+    if (!a || a->ended || !attempt_has_news(a)) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(c, j);
     bool steps = a->steps_size > 0;
     add_steps(t, j);
-    add_mark(t, k, j);
+    add_marks(t, k, j);
     if (steps) {
         write_doc(c, j);
         store_job_set(t, j->id, (int)j->state, c->doc);
@@ -289,7 +316,7 @@ void control_result(struct control *c, struct job *j, const char *json)
     j->result = strdup(json);
     if (!j->result) abort();
     store_result_set(t, j->id, json);
-    add_mark(t, k, j);
+    add_marks(t, k, j);
     store_commit(c->o.store, t, committed, k);
 }
 
@@ -306,7 +333,7 @@ static void submitted(void *arg, const struct err *e)
         jobs_add(&c->jobs, k->submitted);
     k->done(k->arg, e ? NULL : k->submitted, e);
     if (!e) control_want_sched(c);
-    free(k);
+    commit_free(k);
 }
 
 void control_submit(struct control *c, const struct control_submit *s, control_done *done,
@@ -379,28 +406,77 @@ static void enqueue(void *arg, struct job *j)
         if (!c->queue) abort();
     }
     int only = -1;
+    /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared
+     * it; when that one is away, another prepares it again. */
+    bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const char *name = checkpoint ? j->checkpoint_node : j->prepared_node;
     for (int i = 0; i < c->nodes.n; i++)
-        if (c->nodes.node[i].up && !strcmp(c->nodes.node[i].name, j->prepared_node)) only = i;
-    /* Data lies on the node that prepared it; when that one is away, another prepares it again. */
-    c->queue[p->n++] = (struct sched_job){.id = j->id,
-                                          .priority = j->spec->priority,
-                                          .n_ranks = j->spec->resources.ranks,
-                                          .prepare = job_needs_data(j) ||
-                                                     (*j->prepared_node && only < 0),
-                                          .not_before_ms = j->not_before_ms,
-                                          .only = only};
+        if (!strcmp(c->nodes.node[i].name, name) && (checkpoint || c->nodes.node[i].up)) only = i;
+    struct sched_job *q = &c->queue[p->n++];
+    memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
+    q->id = j->id;
+    q->priority = j->spec->priority;
+    q->n_ranks = j->spec->resources.ranks;
+    q->ring = j->spec->parallel.sp;
+    q->prepare = job_needs_data(j) || (*j->prepared_node && only < 0);
+    q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
+    q->checkpoint = checkpoint;
+    q->not_before_ms = j->not_before_ms;
+    q->only = only;
+}
+
+struct listing {
+    struct control *c;
+    struct sched_node *nodes;
+};
+
+static void list_job(void *arg, struct job *j)
+{
+    struct listing *l = arg;
+    bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
+    if (!prepares && !job_slots(j, NULL)) return;
+    for (int i = 0; i < j->n_places; i++) {
+        const struct node *n = node_find(&l->c->nodes, j->places[i].node);
+        if (!n) continue;
+        struct sched_node *out = &l->nodes[n - l->c->nodes.node];
+        if (prepares)
+            out->n_preparing++;
+        else
+            out->n_reserved += j->places[i].n_ranks;
+    }
 }
 
 static void list_nodes(struct control *c, struct sched_node *out)
 {
     for (int i = 0; i < c->nodes.n; i++) {
         const struct node *n = &c->nodes.node[i];
-        struct tally t = {.node = n->name};
-        jobs_each(&c->jobs, tally_job, &t);
-        out[i] = (struct sched_node){
-            .up = n->up, .n_slots = n->n_slots, .n_reserved = t.slots, .n_preparing = t.preparing};
+        out[i] = (struct sched_node){.up = n->up,
+                                     .net = node_net(n),
+                                     .n_slots = n->n_slots,
+                                     .n_reserved = node_stale_slots(n)};
         memcpy(out[i].name, n->name, sizeof out[i].name);
     }
+    struct listing l = {c, out};
+    jobs_each(&c->jobs, list_job, &l);
+}
+
+static void assign(struct control *c, struct job *j, const struct sched_job *q,
+                   const struct sched_node *nodes)
+{
+    struct event ev = {.type = EV_ASSIGN, .rank = -1, .epoch = j->epoch + 1};
+    int32_t first = 0;
+    ev.task = q->prepare ? TASK_PREPARE : TASK_RUN;
+    ev.n_ranks = q->prepare ? 1 : q->n_ranks;
+    memcpy(ev.node, nodes[q->node].name, sizeof ev.node);
+    ev.n_places = q->n_parts;
+    for (int i = 0; i < q->n_parts; i++) {
+        struct place *p = &ev.places[i];
+        p->first_rank = first;
+        p->n_ranks = q->part[i].n_ranks;
+        memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);
+        first += p->n_ranks;
+    }
+    control_apply(c, j, &ev);
 }
 
 static void run_sched(void *arg)
@@ -419,11 +495,7 @@ static void run_sched(void *arg)
         memcpy(j->reason_code, q->reason_code, sizeof j->reason_code);
         memcpy(j->reason, q->reason, sizeof j->reason);
         if (q->node < 0) continue;
-        struct event ev = {.type = EV_ASSIGN, .rank = -1, .epoch = j->epoch + 1};
-        ev.task = q->prepare ? TASK_PREPARE : TASK_RUN;
-        ev.n_ranks = q->prepare ? 1 : q->n_ranks;
-        memcpy(ev.node, nodes[q->node].name, sizeof ev.node);
-        control_apply(c, j, &ev);
+        assign(c, j, q, nodes);
     }
 }
 
@@ -437,27 +509,16 @@ struct losing {
 static void lose_job(void *arg, struct job *j)
 {
     struct losing *l = arg;
-    if (j->attempt && !j->attempt->ended && !strcmp(j->attempt->node, l->node))
-        attempt_lose_node(l->c, j);
+    struct part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node) : NULL;
+    if (p && !p->ended) attempt_lose_node(l->c, j, p);
 }
 
 static void tick_job(void *arg, struct job *j)
 {
     struct control *c = arg;
-    struct attempt *a = j->attempt;
-    int64_t now = loop_now_ms(c->o.loop);
-    if (!a || a->ended) return;
+    if (!j->attempt || j->attempt->ended) return;
     control_flush(c, j);
-    if (j->state == JOB_STOPPING && a->stop_ms && now - a->stop_ms >= STOP_MS)
-        attempt_send_stop(c, j, now);
-    int64_t limit_s = j->spec->limits.init_timeout_s;
-    if (j->state != JOB_STARTING || a->task != TASK_RUN || now - a->start_ms < limit_s * 1000)
-        return;
-    struct event ev = {.type = EV_START_TIMEOUT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
-    memcpy(ev.node, a->node, sizeof ev.node);
-    err_field(&ev.err, ERR_TIMEOUT, "limits.init_timeout_s",
-              "%d of %d ranks were ready after %lld s", a->n_ready, a->n_ranks, (long long)limit_s);
-    control_apply(c, j, &ev);
+    attempt_tick(c, j, loop_now_ms(c->o.loop));
 }
 
 static void tick(void *arg)
@@ -484,6 +545,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
 {
     struct control *c = calloc(1, sizeof *c);
     if (!c || jobs_init(&c->jobs)) abort();
+    assert(o->secret);
     c->o = *o;
     c->asks = asks_create(o->loop);
     c->tick = loop_timer_create(o->loop, tick, c);
@@ -513,6 +575,7 @@ void control_destroy(struct control *c)
     if (!c) return;
     jobs_each(&c->jobs, drop_attempt, NULL);
     jobs_fini(&c->jobs);
+    nodes_fini(&c->nodes);
     asks_destroy(c->asks);
     loop_timer_destroy(c->tick);
     loop_timer_destroy(c->sched);

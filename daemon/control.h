@@ -7,9 +7,9 @@
  * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
  * what runs there (control.c), or gives it up after NODE_LOST_MS.
  *
- * control.c  commits, submit, cancel, the scheduling pass     attempt.c  what a report means
- * session.c  nodes that come, go and speak                    replay.c   after a restart
- * ask.c      questions to nodes that have one answer */
+ * control.c  commits, submit, cancel, the scheduling pass     attempt.c  its parts, failures, ends
+ * session.c  nodes that come, go and speak                    record.c   what a report means
+ * replay.c   after a restart                                  ask.c      questions to nodes */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
 
@@ -28,6 +28,8 @@ struct control_options {
     struct loop *loop;
     struct store *store;
     struct logs *logs;
+    const unsigned char
+        *secret; /* SECRET_SIZE bytes, borrowed: the keys of attempts follow from it */
     /* Sends to a node; -1 when it has no session. link_send in seqd, a recorder in tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *send_arg;
@@ -35,6 +37,8 @@ struct control_options {
     int64_t (*utc_ms)(void);
     /* Something of this job has been committed: a cue for its followers. */
     void (*changed)(void *arg, int64_t job);
+    /* Bytes of its log have come; NULL: nobody cares. */
+    void (*logged)(void *arg, int64_t job);
     void *changed_arg;
 };
 
@@ -62,7 +66,8 @@ void control_cancel(struct control *c, int64_t id, control_done *done, void *arg
 
 const struct job *control_job(const struct control *c, int64_t id); /* NULL: not live */
 const struct nodes *control_nodes(const struct control *c);
-int32_t control_reserved(const struct control *c, const char *node); /* slots held on it now */
+/* Slots held on it now: by jobs, and by ranks of attempts that are over here and not yet there. */
+int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
@@ -78,6 +83,7 @@ int control_apply(struct control *c, struct job *j, struct event *ev);
 void control_flush(struct control *c, struct job *j);
 /* Commits the result text with the mark. */
 void control_result(struct control *c, struct job *j, const char *json);
+const unsigned char *control_secret(const struct control *c);
 int control_send(struct control *c, const char *node, const struct msg *m);
 struct asks *control_asks(struct control *c);
 const char *control_any_node(const struct control *c); /* one that is up, or NULL */
@@ -88,7 +94,7 @@ const char *control_any_node(const struct control *c); /* one that is up, or NUL
 
 /* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called once. */
 typedef void control_answer(void *arg, const struct msg *m, const struct err *e);
-/* m: MSG_DESCRIBE or MSG_FETCH; request is filled in. node NULL: any node that is up. */
+/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up. */
 void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
                  void *arg);
 

@@ -99,6 +99,7 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--connect", argv[n++] = d->address;
     argv[n++] = "--name", argv[n++] = "local";
     argv[n++] = "--state", argv[n++] = d->node_dir;
+    argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
     argv[n++] = "--orphan-ms", argv[n++] = "60000"; /* outlives a kill -9 of seqd, not for ever */
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];

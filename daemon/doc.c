@@ -62,6 +62,20 @@ static void put_labels(struct jwrite *w, const struct job_spec *s)
     jwrite_end(w);
 }
 
+/* Of the current or last attempt, in rank order. */
+static void put_places(struct jwrite *w, const struct job *j)
+{
+    jwrite_array(w, "nodes");
+    for (int i = 0; i < j->n_places; i++) {
+        jwrite_object(w, NULL);
+        jwrite_str(w, "node", j->places[i].node);
+        jwrite_int(w, "first_rank", j->places[i].first_rank);
+        jwrite_int(w, "ranks", j->places[i].n_ranks);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
 /* Drops the braces of a finished object, so that it can be part of a larger one. */
 static int64_t bare(struct jwrite *w, char *out)
 {
@@ -93,6 +107,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_int(&w, "attempts", j->attempts);
     jwrite_int(&w, "restarts", j->restarts);
     jwrite_str(&w, "node", j->node);
+    put_places(&w, j);
     jwrite_int(&w, "ranks", j->spec->resources.ranks);
     jwrite_int(&w, "step", j->step);
     jwrite_int(&w, "steps", j->steps);
@@ -159,6 +174,10 @@ void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
     jwrite_str(w, "state", n->up ? "up" : "down");
+    if (*n->address)
+        jwrite_str(w, "address", n->address);
+    else
+        jwrite_null(w, "address");
     jwrite_int(w, "slots", n->n_slots);
     jwrite_int(w, "slots_free", n->n_slots - n_reserved);
     jwrite_int(w, "cores", n->n_cores);

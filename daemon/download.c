@@ -1,9 +1,15 @@
 /* GET /v1/jobs/{id}/artifacts/{name}: bytes come from the node that ran the job, one chunk asked for
- * when the client has read the one before. */
+ * when the client has read the one before. One byte range of a request is honoured (RFC 9110, 14), so
+ * that a broken download goes on where it broke; several, or a condition, get the whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/routes.h"
+
+struct range {
+    bool given;
+    int64_t first, last; /* inclusive, as in the header; first -1: the final `last` bytes */
+};
 
 struct download {
     struct routes *R;
@@ -11,7 +17,8 @@ struct download {
     struct http_stream *stream; /* from then on; NULL again: the client is gone */
     bool asking, opened;
     char node[NODE_NAME];
-    int64_t job, offset;
+    int64_t job, offset, end; /* end: of what is sent, once opened */
+    struct range range;
     char path[RANK_PATH_SIZE];
 };
 
@@ -34,9 +41,89 @@ static void end(struct download *d, bool whole)
     http_stream_end(d->stream, whole); /* on_closed follows */
 }
 
-static void on_chunk(void *arg, const struct msg *m, const struct err *e)
+/* ---- ranges ----------------------------------------------------------------------------------- */
+
+static bool digits(const char **p, int64_t *out)
+{
+    size_t n = strspn(*p, "0123456789");
+    if (!n || n > 18) return false;
+    *out = strtoll(*p, NULL, 10);
+    *p += n;
+    return true;
+}
+
+/* "bytes=5-9", "bytes=5-", "bytes=-5". Anything else counts as no range at all, as RFC 9110 wants. */
+static struct range parse_range(const char *text)
+{
+    struct range g = {true, -1, INT64_MAX};
+    if (!text || strncmp(text, "bytes=", 6)) return (struct range){0};
+    text += 6;
+    const bool has_first = digits(&text, &g.first);
+    if (*text++ != '-') return (struct range){0};
+    const bool has_last = digits(&text, &g.last);
+    if (*text || (!has_first && !has_last) || (has_first && has_last && g.last < g.first))
+        return (struct range){0};
+    return g;
+}
+
+/* Where the answer begins and ends in a file of total bytes. false: the range lies outside. */
+static bool resolve(const struct range *g, int64_t total, int64_t *from, int64_t *to)
+{
+    *from = 0;
+    *to = total;
+    if (!g->given) return true;
+    if (g->first >= 0) {
+        *from = g->first;
+        if (g->last < total - 1) *to = g->last + 1;
+    } else {
+        *from = g->last < total ? total - g->last : 0;
+        if (!g->last) return false;
+    }
+    return *from < total;
+}
+
+static void outside(struct download *d, int64_t total)
+{
+    char size[48];
+    struct err e;
+    snprintf(size, sizeof size, "bytes */%lld", (long long)total);
+    http_set_header(d->r, "Content-Range", size);
+    err_field(&e, ERR_INVALID, "Range", "the range lies outside the %lld bytes of %s",
+              (long long)total, d->path);
+    route_problem(d->r, 416, &e, NULL);
+    free(d);
+}
+
+/* The size is known now. false: the request has been answered, or the chunk is not the first. */
+static bool open_stream(struct download *d, int64_t total)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};
+    int64_t from, to;
+    char text[96];
+    if (!resolve(&d->range, total, &from, &to)) {
+        outside(d, total);
+        return false;
+    }
+    if (from != d->offset) { /* the final bytes: only now do we know where they begin */
+        d->offset = from;
+        ask(d);
+        return false;
+    }
+    snprintf(text, sizeof text, "bytes %lld-%lld/%lld", (long long)from, (long long)to - 1,
+             (long long)total);
+    if (d->range.given) http_set_header(d->r, "Content-Range", text);
+    http_set_header(d->r, "Accept-Ranges", "bytes");
+    d->opened = true;
+    d->end = to;
+    d->stream = http_stream_open(d->r, d->range.given ? 206 : 200, "application/octet-stream",
+                                 to - from, &calls, d);
+    return true;
+}
+
+/* ---- chunks ----------------------------------------------------------------------------------- */
+
+static void on_chunk(void *arg, const struct msg *m, const struct err *e)
+{
     struct download *d = arg;
     d->asking = false;
     if (!d->opened && e) {
@@ -48,26 +135,29 @@ static void on_chunk(void *arg, const struct msg *m, const struct err *e)
         free(d);
         return;
     }
-    if (!d->opened) {
-        d->opened = true;
-        d->stream = http_stream_open(d->r, 200, "application/octet-stream", &calls, d);
-    }
-    if (e || !m->size) {
-        end(d, !e);
-        return;
-    }
-    if (m->size > WIRE_CHUNK || http_stream_write(d->stream, m->data, m->size)) {
+    if (!d->opened && !open_stream(d, m->total)) return;
+    if (e || (!m->size && d->offset < d->end)) { /* the node is away, or the file became shorter */
         end(d, false);
         return;
     }
-    d->offset += (int64_t)m->size;
-    ask(d);
+    const int64_t left = d->end - d->offset;
+    const int64_t n = (int64_t)m->size < left ? (int64_t)m->size : left;
+    if (m->size > WIRE_CHUNK || (n && http_stream_write(d->stream, m->data, (size_t)n))) {
+        end(d, false);
+        return;
+    }
+    d->offset += n;
+    if (d->offset == d->end)
+        end(d, true);
+    else
+        ask(d);
 }
 
 static void ask(struct download *d)
 {
     if (d->asking || (d->opened && (!d->stream || http_stream_room(d->stream) < WIRE_CHUNK)))
         return;
+    if (d->opened && d->offset == d->end) return;
     struct msg m = {.type = MSG_FETCH, .job = d->job, .offset = d->offset};
     memcpy(m.path, d->path, sizeof m.path);
     d->asking = true;
@@ -109,6 +199,9 @@ void route_download(struct routes *R, struct http_req *r, const struct route_arg
         return;
     }
     snprintf(d->path, sizeof d->path, "%s", a->name);
+    /* No validators are given out, so a condition on one cannot hold. */
+    if (!http_header(r, "if-range")) d->range = parse_range(http_header(r, "range"));
+    if (d->range.given && d->range.first > 0) d->offset = d->range.first;
     const struct job *j = control_job(R->control, a->id);
     if (j && *j->node) {
         memcpy(d->node, j->node, sizeof d->node);

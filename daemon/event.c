@@ -24,6 +24,19 @@ static int cause_by_name(const char *name)
     return CAUSE_USER;
 }
 
+static void write_places(struct jwrite *w, const struct event *ev)
+{
+    jwrite_array(w, "nodes");
+    for (int i = 0; i < ev->n_places; i++) {
+        jwrite_object(w, NULL);
+        jwrite_str(w, "node", ev->places[i].node);
+        jwrite_int(w, "first_rank", ev->places[i].first_rank);
+        jwrite_int(w, "n_ranks", ev->places[i].n_ranks);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
 int64_t event_write(const struct event *ev, char *out, size_t size)
 {
     struct jwrite w;
@@ -32,6 +45,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (ev->type == EV_ASSIGN) jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
     if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
+    if (ev->n_places > 1) write_places(&w, ev);
     if (ev->cause) jwrite_str(&w, "class", cause_name(ev->cause));
     if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
     if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
@@ -62,6 +76,39 @@ static int read_int(struct jread *j, int64_t *out, struct err *e)
     return err_set(e, ERR_CORRUPT, "an event's number is damaged");
 }
 
+static int read_place(struct jread *j, struct place *p, struct err *e)
+{
+    int64_t first = 0, n = 0;
+    enum jtok t;
+    while ((t = jread_next(j)) == J_KEY) {
+        int bad = jread_is(j, "node")         ? read_text(j, p->node, sizeof p->node, e)
+                  : jread_is(j, "first_rank") ? read_int(j, &first, e)
+                  : jread_is(j, "n_ranks")    ? read_int(j, &n, e)
+                                              : jread_skip(j);
+        if (bad) return -1;
+    }
+    if (t != J_OBJECT_END || !*p->node || first < 0 || n < 1 || first > JOB_MAX_RANKS - n)
+        return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
+    p->first_rank = (int32_t)first;
+    p->n_ranks = (int32_t)n;
+    return 0;
+}
+
+/* Ranges follow one another from rank 0. */
+static int read_places(struct jread *j, struct event *ev, struct err *e)
+{
+    int32_t next = 0;
+    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
+    for (; t == J_OBJECT && ev->n_places < JOB_MAX_RANKS; t = jread_next(j)) {
+        struct place *p = &ev->places[ev->n_places++];
+        if (read_place(j, p, e)) return -1;
+        if (p->first_rank != next) break;
+        next += p->n_ranks;
+    }
+    if (t == J_ARRAY_END) return 0;
+    return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
+}
+
 /* The raw text of the value that follows. */
 static int read_detail(struct jread *j, struct event *ev, struct err *e)
 {
@@ -80,6 +127,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     char word[32];
     int64_t n = 0;
     if (jread_is(j, "detail")) return read_detail(j, ev, e);
+    if (jread_is(j, "nodes")) return read_places(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
     if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
     if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);

@@ -10,7 +10,7 @@
 #include "api/core/job.h"
 #include "api/wire.h"
 
-#define EVENT_DATA_SIZE   8192
+#define EVENT_DATA_SIZE   49152 /* 64 places with names of 63 escaped bytes, and the rest */
 #define EVENT_DETAIL_SIZE 4096
 
 /* Who pays for a failure (service: retry by cause class). */
@@ -22,13 +22,21 @@ enum cause {
     CAUSE_N
 };
 
+/* Where a contiguous range of an attempt's ranks runs. */
+struct place {
+    char node[NODE_NAME];
+    int32_t first_rank, n_ranks;
+};
+
 struct event {
     int64_t seq;               /* global, ascending; 0 before the store knows it */
     int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
     enum job_event type;
     /* ASSIGN */
     int32_t task, n_ranks;
-    char node[NODE_NAME];
+    char node[NODE_NAME]; /* that of rank 0; below: the node it happened on */
+    int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
+    struct place places[JOB_MAX_RANKS];
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     struct err err;

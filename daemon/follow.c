@@ -1,17 +1,25 @@
-/* Event streams (text/event-stream): a cursor into the table, never a queue.
+/* Event streams (text/event-stream): a cursor into the table or the log file, never a queue.
  *
  * A follower asks the reader for the rows behind its cursor, writes what has room, and stops until
  * something is committed or the client has read. id: is "seq" of an event or "seq.index" of a step
  * within its row, and Last-Event-ID continues there. The last event is "end", with the final state,
- * after everything else: the final record of a job is committed behind all of them. */
+ * after everything else: the final record of a job is committed behind all of them.
+ *
+ * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole lines
+ * where they are not too long; id: is "epoch.offset" behind the text, so that a client that comes back
+ * gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the file as it is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/jwrite.h"
+#include "api/core/utf8.h"
 #include "daemon/doc.h"
 #include "daemon/routes.h"
 
 #define HEARTBEAT_MS 15000
 #define ROWS         64
+#define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
+#define LOG_MESSAGE  (6 * LOG_PIECE + 256)
 #define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* the largest one */
 
 struct follow {
@@ -21,9 +29,10 @@ struct follow {
     struct http_stream *stream; /* NULL: the client is gone */
     int64_t job;
     enum follow_what what;
-    int64_t seq, index; /* last row finished; steps delivered of the row behind it */
-    bool asking, again; /* a read is under way; something happened meanwhile */
-    bool was_live;      /* when it was asked */
+    int64_t seq, index;    /* last row finished; steps delivered of the row behind it */
+    struct follow_log log; /* where in which log; FOLLOW_LOG only */
+    bool asking, again;    /* a read is under way; something happened meanwhile */
+    bool was_live;         /* when it was asked */
 };
 
 struct follows {
@@ -161,8 +170,87 @@ static void on_rows(void *arg, const struct store_rows *rows)
     }
 }
 
+/* ---- logs ------------------------------------------------------------------------------------- */
+
+/* How much of the n bytes to send now: up to the last line's end; a line longer than a piece, or the
+ * last one of a log that is complete, up to the last whole character. 0: wait for more. */
+static size_t whole_lines(const char *p, size_t n, bool over)
+{
+    const char *end = memrchr(p, '\n', n);
+    if (end) return (size_t)(end - p) + 1;
+    if (n < LOG_PIECE) return over ? n : 0;
+    return n - utf8_partial(p, n); /* never 0: a character has at most 4 bytes */
+}
+
+static int write_log(struct follow *f, const char *text, size_t n)
+{
+    char out[LOG_MESSAGE], id[48];
+    struct jwrite w;
+    jwrite_init(&w, out, sizeof out);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "rank", f->log.rank);
+    jwrite_int(&w, "epoch", f->log.epoch);
+    jwrite_int(&w, "offset", f->log.offset);
+    jwrite_strn(&w, "text", text, n);
+    jwrite_end(&w);
+    int64_t len = jwrite_finish(&w);
+    f->log.offset += (int64_t)n;
+    snprintf(id, sizeof id, "%lld.%lld", (long long)f->log.epoch, (long long)f->log.offset);
+    return len < 0 ? 0 : write_message(f, id, out, (size_t)len);
+}
+
+/* The attempt behind the one whose log has been read; 0: none yet. */
+static int64_t next_epoch(struct follow *f, const struct job *j)
+{
+    int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);
+    if (!next && j && j->epoch > f->log.epoch && j->attempt) next = j->epoch;
+    return next;
+}
+
+/* Moves on to the next attempt's log, or ends the stream. false: nothing to do until more happens. */
+static bool leave_log(struct follow *f, const struct job *j)
+{
+    int64_t next = f->log.one_epoch ? 0 : next_epoch(f, j);
+    if (next) {
+        f->log.epoch = next;
+        f->log.offset = 0;
+        return true;
+    }
+    if (j && !f->log.one_epoch) return false;
+    f->asking = true;
+    store_read(control_store(f->control), ASK_JOB, (const int64_t[4]){f->job}, NULL, on_final, f);
+    return false;
+}
+
+static bool send_piece(struct follow *f)
+{
+    char buf[LOG_PIECE];
+    const struct job *j = control_job(f->control, f->job);
+    struct follow_log *g = &f->log;
+    if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
+    /* Asked before reading: what is over does not grow between the two. */
+    const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
+    int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
+                          sizeof buf, NULL);
+    size_t take = n > 0 ? whole_lines(buf, (size_t)n, over) : 0;
+    for (size_t i = 0; i < take; i++)
+        if (!buf[i]) buf[i] = (char)0xff; /* many readers of JSON cannot hold a NUL: U+FFFD, too */
+    if (take) return !write_log(f, buf, take);
+    return over && n <= 0 && leave_log(f, j);
+}
+
+static void pump_log(struct follow *f)
+{
+    while (!f->asking && f->stream && http_stream_room(f->stream) >= LOG_MESSAGE)
+        if (!send_piece(f)) return;
+}
+
 static void pump(struct follow *f)
 {
+    if (f->what == FOLLOW_LOG) {
+        pump_log(f);
+        return;
+    }
     f->again = f->asking;
     if (f->asking || !f->stream || http_stream_room(f->stream) < MESSAGE_SIZE) return;
     f->asking = true;
@@ -178,12 +266,20 @@ void follows_changed(void *arg, int64_t job)
         if (f->job == job) pump(f);
 }
 
+void follows_logged(void *arg, int64_t job)
+{
+    struct follows *all = arg;
+    for (struct follow *f = all->first; f; f = f->next)
+        if (f->job == job && f->what == FOLLOW_LOG) pump(f);
+}
+
 struct opening {
     struct follows *all;
     struct control *control;
     struct http_req *r;
     int64_t job;
     enum follow_what what;
+    struct follow_log log;
 };
 
 static void open_stream(struct opening *o)
@@ -197,11 +293,16 @@ static void open_stream(struct opening *o)
     f->what = o->what;
     const char *last = http_header(o->r, "last-event-id");
     long long seq = 0, index = -1;
-    if (last && sscanf(last, "%lld.%lld", &seq, &index) >= 1) {
+    f->log = o->log;
+    int n = last ? sscanf(last, "%lld.%lld", &seq, &index) : 0;
+    if (n == 2 && f->what == FOLLOW_LOG && seq > 0 && index >= 0) {
+        f->log.epoch = seq;
+        f->log.offset = index;
+    } else if (n >= 1) {
         f->seq = index < 0 ? seq : seq - 1;
         f->index = index + 1;
     }
-    f->stream = http_stream_open(o->r, 200, "text/event-stream", &calls, f);
+    f->stream = http_stream_open(o->r, 200, "text/event-stream", -1, &calls, f);
     f->next = o->all->first;
     o->all->first = f;
     http_stream_write(f->stream, "retry: 3000\n\n", 13);
@@ -222,10 +323,11 @@ static void on_known(void *arg, const struct store_rows *rows)
 }
 
 void follow_start(struct follows *all, struct control *c, struct http_req *r, int64_t job,
-                  enum follow_what what)
+                  enum follow_what what, const struct follow_log *log)
 {
     struct opening *o = calloc(1, sizeof *o);
     if (!o) abort();
-    *o = (struct opening){all, c, r, job, what};
+    *o = (struct opening){all, c, r, job, what, {0}};
+    if (log) o->log = *log;
     store_read(control_store(c), ASK_JOB, (const int64_t[4]){job}, NULL, on_known, o);
 }

@@ -18,10 +18,10 @@
 #define MAX_CONNECTIONS 1000
 #define IDLE_S          60
 #define POOL_SIZE       16384 /* of a connection: bounds its headers too (431) */
-#define MAX_HEADERS     8
+#define MAX_HEADERS     12
 
 static const char *const kept_headers[] = {
-    "idempotency-key", "last-event-id", "accept", "if-none-match",
+    "idempotency-key", "last-event-id", "accept", "if-none-match", "range", "if-range",
     "content-type",    "host",          "origin", NULL};
 
 struct pair {
@@ -385,7 +385,7 @@ static void stream_free(void *arg)
     loop_post(s->h->loop, say_closed, s);
 }
 
-struct http_stream *http_stream_open(struct http_req *r, int status, const char *type,
+struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                      const struct http_stream_calls *calls, void *arg)
 {
     struct http_stream *s = calloc(1, sizeof *s);
@@ -397,8 +397,8 @@ struct http_stream *http_stream_open(struct http_req *r, int status, const char 
     pthread_mutex_lock(&r->h->mutex);
     LINK(r->h->streams, s);
     pthread_mutex_unlock(&r->h->mutex);
-    struct MHD_Response *resp = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096,
-                                                                  stream_read, s, stream_free);
+    struct MHD_Response *resp = MHD_create_response_from_callback(
+        size < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)size, 4096, stream_read, s, stream_free);
     if (!resp) abort();
     add_headers(resp, r, type);
     MHD_add_response_header(resp, "X-Accel-Buffering", "no");

@@ -47,7 +47,7 @@ const char *http_path(const struct http_req *r);                    /* decoded, 
 const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
 /* Name of the i-th query parameter, or NULL past the last. */
 const char *http_query_name(const struct http_req *r, int i);
-/* idempotency-key, last-event-id, accept, if-none-match: or NULL. */
+/* idempotency-key, last-event-id, accept, if-none-match, range, if-range: or NULL. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
 int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */
@@ -61,8 +61,9 @@ struct http_stream_calls {
     void (*want)(void *arg);   /* there is room again */
     void (*closed)(void *arg); /* the client has all of it, or is gone; the stream is invalid */
 };
-/* Answers with a body that is written bit by bit. r is gone afterwards. closed is called once. */
-struct http_stream *http_stream_open(struct http_req *r, int status, const char *type,
+/* Answers with a body that is written bit by bit; size: its bytes (Content-Length), -1 when unknown.
+ * r is gone afterwards. closed is called once. */
+struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                      const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_stream *s);
 /* All or nothing: -1 when there is less room. */

@@ -32,6 +32,7 @@ void job_destroy(struct job *j)
 {
     if (!j) return;
     free(j->spec);
+    free(j->places);
     free(j->result);
     free(j->plan);
     free(j->metrics);
@@ -50,10 +51,14 @@ bool job_needs_data(const struct job *j)
     return j->spec->kind != JOB_GENERATE && !*j->prepared_id;
 }
 
-int32_t job_slots(const struct job *j)
+int32_t job_slots(const struct job *j, const char *node)
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
-    return placed && j->task == TASK_RUN ? j->spec->resources.ranks : 0;
+    int32_t n = 0;
+    if (!placed || j->task != TASK_RUN) return 0;
+    for (int i = 0; i < j->n_places; i++)
+        if (!node || !strcmp(j->places[i].node, node)) n += j->places[i].n_ranks;
+    return n;
 }
 
 const char *job_phase(const struct job *j)
@@ -88,8 +93,24 @@ static int64_t backoff_ms(int32_t n_failures)
     return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
 }
 
+static void fold_places(struct job *j, const struct event *ev)
+{
+    int n = ev->n_places ? ev->n_places : 1;
+    struct place *p = realloc(j->places, (size_t)n * sizeof *p);
+    if (!p) abort();
+    j->places = p;
+    j->n_places = n;
+    if (ev->n_places) {
+        memcpy(p, ev->places, (size_t)n * sizeof *p);
+        return;
+    }
+    *p = (struct place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
+    memcpy(p->node, ev->node, sizeof p->node);
+}
+
 static void fold_assign(struct job *j, const struct event *ev)
 {
+    fold_places(j, ev);
     j->epoch = ev->epoch;
     j->task = ev->task;
     memcpy(j->node, ev->node, sizeof j->node);
@@ -147,6 +168,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_STEP: j->step = ev->step; break;
     case EV_CHECKPOINT:
         j->checkpoint_step = ev->step;
+        memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
         break;
     case EV_RANK_EXIT:

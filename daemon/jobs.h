@@ -22,15 +22,19 @@ struct job {
     enum job_state state, target; /* target: where a stopping job goes */
     int64_t version;              /* events folded */
     int64_t epoch;
-    int32_t attempts;     /* of TASK_RUN */
-    int32_t task;         /* of the current or last attempt: enum rank_task */
-    char node[NODE_NAME]; /* of the current or last attempt */
+    int32_t attempts; /* of TASK_RUN */
+    int32_t task;     /* of the current or last attempt: enum rank_task */
+    /* Of the current or last attempt: where rank 0 is, and all its nodes in rank order. */
+    char node[NODE_NAME];
+    struct place *places; /* owns */
+    int n_places;
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
     int64_t not_before_ms; /* backoff, UTC */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
+    char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
     int64_t n_tokens;
     struct err err; /* of the last failure; code ERR_NONE when there is none */
     int32_t err_cause, err_rank;
@@ -67,8 +71,9 @@ void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Folds one event. fails: ERR_CONFLICT for an illegal transition, with the job unchanged. */
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
-bool job_needs_data(const struct job *j);   /* and has not got it yet: TASK_PREPARE comes first */
-int32_t job_slots(const struct job *j);     /* slots it holds on j->node now */
+bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
+/* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
+int32_t job_slots(const struct job *j, const char *node);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
 /* Steps of a run over n_tokens: given, or derived from tokens or passes. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);

@@ -198,6 +198,24 @@ int64_t logs_last_epoch(struct logs *l, int64_t job, int rank)
     return n.epoch;
 }
 
+struct following {
+    int rank;
+    int64_t after, epoch;
+};
+
+static void keep_following(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
+{
+    struct following *n = arg;
+    if (rank == n->rank && epoch > n->after && (!n->epoch || epoch < n->epoch)) n->epoch = epoch;
+}
+
+int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch)
+{
+    struct following n = {.rank = rank, .after = epoch};
+    scan(l, job, keep_following, &n);
+    return n.epoch;
+}
+
 struct only {
     int64_t epoch;
     logs_durable *call;

@@ -29,6 +29,8 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
                   size_t size, struct err *e);
 /* Newest epoch of which this rank has a log; 0 when there is none. */
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);
+/* The oldest epoch after `epoch` of which this rank has a log; 0 when there is none. */
+int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch);
 /* Tells the size of every log of one attempt: for the acknowledgements of a new session. */
 void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg);
 

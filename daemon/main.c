@@ -11,9 +11,11 @@
 #include "daemon/link.h"
 #include "daemon/options.h"
 #include "daemon/routes.h"
+#include "daemon/secret.h"
 
 struct seqd {
     struct options o;
+    unsigned char secret[SECRET_SIZE];
     struct loop *loop;
     struct store *store;
     struct logs *logs;
@@ -53,14 +55,17 @@ static int create(struct seqd *d, struct err *e)
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, 2, on_signal, d, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
+    if (secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
     d->routes.follows = follows_create(d->loop);
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
                                 .logs = d->logs,
+                                .secret = d->secret,
                                 .send = send_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,
+                                .logged = follows_logged,
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;

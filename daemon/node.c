@@ -1,6 +1,8 @@
 #include "daemon/node.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct node *node_find(struct nodes *t, const char *name)
@@ -30,6 +32,7 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->n_slots = hello->n_slots;
     n->n_cores = hello->n_cores;
     n->memory_size = hello->memory_size;
+    snprintf(n->address, sizeof n->address, "%s", hello->address);
     snprintf(n->version, sizeof n->version, "%s", hello->version);
     return n;
 }
@@ -51,4 +54,48 @@ struct node *node_next_lost(struct nodes *t, int64_t now_ms)
         return n;
     }
     return NULL;
+}
+
+void nodes_fini(struct nodes *t)
+{
+    for (int i = 0; i < t->n; i++) node_stale_clear(&t->node[i]);
+}
+
+int node_net(const struct node *n)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, n->address, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127 ? 1 : 2;
+    if (inet_pton(AF_INET6, n->address, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) ? 3 : 4;
+    return 0;
+}
+
+void node_stale_clear(struct node *n)
+{
+    free(n->stale);
+    n->stale = NULL;
+    n->n_stale = 0;
+}
+
+void node_stale_add(struct node *n, int64_t job, int64_t epoch, int32_t slots)
+{
+    n->stale = realloc(n->stale, (size_t)(n->n_stale + 1) * sizeof *n->stale);
+    if (!n->stale) abort();
+    n->stale[n->n_stale++] = (struct stale){job, epoch, slots};
+}
+
+void node_stale_remove(struct node *n, int64_t job, int64_t epoch)
+{
+    for (int i = 0; i < n->n_stale; i++) {
+        if (n->stale[i].job != job || n->stale[i].epoch != epoch) continue;
+        n->stale[i] = n->stale[--n->n_stale];
+        return;
+    }
+}
+
+int32_t node_stale_slots(const struct node *n)
+{
+    int32_t slots = 0;
+    for (int i = 0; i < n->n_stale; i++) slots += n->stale[i].slots;
+    return slots;
 }

@@ -10,6 +10,12 @@
 #define NODE_MAX     256
 #define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */
 
+/* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
+struct stale {
+    int64_t job, epoch;
+    int32_t slots;
+};
+
 struct node {
     char name[NODE_NAME], version[32];
     bool up;
@@ -18,6 +24,9 @@ struct node {
     int64_t seen_ms;  /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
+    char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
+    int n_stale;
+    struct stale *stale; /* owns */
 };
 
 struct nodes {
@@ -33,5 +42,17 @@ void node_down(struct nodes *t, const char *name, int64_t now_ms);
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
 /* The next node that has just become lost (marks it), or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms);
+
+void nodes_fini(struct nodes *t);
+
+/* Nodes of the same net can form one gang: both speak IPv4 or both IPv6, and both are this one host
+ * (loopback) or neither is. 0: its ranks reach no other node. */
+int node_net(const struct node *n);
+
+/* Attempts that a node said it runs and that are not expected there. */
+void node_stale_clear(struct node *n);
+void node_stale_add(struct node *n, int64_t job, int64_t epoch, int32_t slots);
+void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
+int32_t node_stale_slots(const struct node *n);
 
 #endif

@@ -31,18 +31,24 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
     if (event_read(row->data, strlen(row->data), &ev, e) || job_fold(j, &ev, e))
         return err_prefix(e, "stored event %lld", (long long)row->seq);
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
-    if (placed && j->attempt && j->attempt->epoch == j->epoch) return 0;
+    if (placed && j->attempt && j->attempt->epoch == j->epoch) {
+        struct part *p = ev.type == EV_NODE_LOST ? attempt_part(j->attempt, ev.node) : NULL;
+        if (p) p->ended = p->lost = true; /* fenced, whether or not the node has come back */
+        return 0;
+    }
     attempt_destroy(j->attempt);
     j->attempt = placed ? attempt_create(j, loop_now_ms(c->o.loop)) : NULL;
     if (placed) j->attempt->assigned = true;
     return 0;
 }
 
-static int load_mark(void *arg, int64_t job, int64_t epoch, int64_t seq)
+static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
     struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, job);
-    if (j && j->attempt && j->attempt->epoch == epoch) j->attempt->seq = j->attempt->marked = seq;
+    const struct job *j = jobs_find(&c->jobs, job);
+    struct attempt *a = j ? j->attempt : NULL;
+    if (a && a->epoch == epoch && part >= 0 && part < a->n_parts)
+        a->parts[part].seq = a->parts[part].marked = seq;
     return 0;
 }
 
@@ -63,7 +69,10 @@ static int load_steps(void *arg, int64_t job, const char *data)
 static void expect_node(void *arg, struct job *j)
 {
     struct control *c = arg;
-    if (j->attempt) node_expect(&c->nodes, j->attempt->node, loop_now_ms(c->o.loop));
+    int64_t now = loop_now_ms(c->o.loop);
+    if (*j->checkpoint_node) node_expect(&c->nodes, j->checkpoint_node, now);
+    for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
+        node_expect(&c->nodes, j->attempt->parts[i].place.node, now);
 }
 
 int replay(struct control *c, struct err *e)

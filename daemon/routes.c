@@ -17,6 +17,7 @@ const struct route route_table[] = {
     {"GET", "/v1/jobs/{id}/artifacts", "limit cursor", route_artifacts},
     {"GET", "/v1/jobs/{id}/artifacts/{name}", "", route_download},
     {"GET", "/v1/jobs/{id}/checkpoints", "limit cursor", route_checkpoints},
+    {"GET", "/v1/jobs/{id}/steps/{n}/data", "sample fragments", route_step_data},
     {"POST", "/v1/plan", "", route_plan},
     {"GET", "/v1/nodes", "", route_nodes},
     {"GET", "/livez", "", route_livez},
@@ -138,12 +139,13 @@ static bool match(const char *pattern, const char *path, struct route_args *a)
             a->name = path;
             return *path != 0;
         }
-        if (!strncmp(pattern, "{id}", 4)) {
+        bool id = !strncmp(pattern, "{id}", 4);
+        if (id || !strncmp(pattern, "{n}", 3)) {
             size_t n = strspn(path, "0123456789");
             if (!n || n > 18) return false;
-            a->id = strtoll(path, NULL, 10);
+            *(id ? &a->id : &a->n) = strtoll(path, NULL, 10);
             path += n;
-            pattern += 3;
+            pattern += id ? 3 : 2;
             continue;
         }
         if (*pattern != *path++) return false;

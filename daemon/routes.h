@@ -3,7 +3,8 @@
  *
  *   routes.c   table, dispatch, problems          submit.c    POST of jobs and plans
  *   views.c    what can be looked at              follow.c    event and metric streams
- *   download.c bytes of an artifact, from its node */
+ *   download.c bytes of an artifact, from its node
+ *   origin.c   the files that a step learnt from, from the node that has its data */
 #ifndef SEQD_DAEMON_ROUTES_H
 #define SEQD_DAEMON_ROUTES_H
 
@@ -15,6 +16,7 @@ struct follows;
 
 struct route_args {
     int64_t id;       /* {id} */
+    int64_t n;        /* {n}: a step */
     const char *name; /* {name}: the rest of the path */
 };
 
@@ -58,15 +60,22 @@ route_call route_jobs, route_job, route_cancel, route_logs, route_artifacts, rou
     route_events, route_metrics, route_nodes, route_livez, route_readyz, route_version,
     route_openapi;         /* views.c */
 route_call route_download; /* download.c */
+route_call route_step_data; /* origin.c */
 
 /* ---- follow.c -------------------------------------------------------------------------------- */
 
 struct follows *follows_create(struct loop *l);
 void follows_destroy(struct follows *f);
 void follows_changed(void *arg, int64_t job); /* control_options.changed */
-enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS };
-/* Last-Event-ID of the request says where to begin. */
+void follows_logged(void *arg, int64_t job);  /* control_options.logged */
+enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
+struct follow_log {
+    int rank;
+    bool one_epoch;        /* end with this attempt; else go on with the next ones */
+    int64_t epoch, offset; /* epoch 0: the first there is */
+};
+/* Last-Event-ID of the request says where to begin. log: NULL but for FOLLOW_LOG. */
 void follow_start(struct follows *f, struct control *c, struct http_req *r, int64_t job,
-                  enum follow_what what);
+                  enum follow_what what, const struct follow_log *log);
 
 #endif

@@ -1,34 +1,52 @@
 /* sched.h: which queued jobs start now, and why the others do not: a pure function.
  *
- * Gangs are all or nothing, on one node: no transport of this version crosses hosts. Order is
- * priority, then age. A job that would fit on an idle node and does not fit now is first in line:
- * nothing behind it is placed, so it cannot be overtaken for ever. Jobs that wait for their backoff
- * or that no node could ever hold do not block. The reason a job waits is written by the same code
- * that would have placed it: mend what it names and the job starts (tests/test_seqd_sched.c). */
+ * Gangs are all or nothing. A gang goes to one node where it fits (the one with the fewest free
+ * slots), else over several: contiguous ranges of ranks, whole rings per node where the slots allow
+ * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each other
+ * (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and does not
+ * fit now is first in line: nothing behind it is placed, so it cannot be overtaken for ever. Jobs that
+ * wait for their backoff or that these nodes could never hold do not block. The reason a job waits is
+ * written by the same code that would have placed it: mend what it names and the job starts
+ * (tests/test_seqd_sched.c). */
 #ifndef SEQD_DAEMON_SCHED_H
 #define SEQD_DAEMON_SCHED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/wire.h"
+#include "daemon/node.h"
 
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
+/* A contiguous range of ranks: those behind the part before. Small, because every queued job has room
+ * for the largest placement. */
+struct sched_part {
+    uint8_t node; /* index into nodes */
+    uint8_t n_ranks;
+};
+_Static_assert(NODE_MAX <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
+
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
+    int32_t ring;          /* ranks of one ring, which n_ranks is a multiple of; 0: n_ranks */
     bool prepare;          /* next task is TASK_PREPARE: needs a node, no slots */
+    bool one_node;         /* its transport does not leave a node */
+    bool checkpoint;       /* `only` holds checkpoints, not just prepared data */
     int64_t not_before_ms; /* backoff */
-    int only;              /* the node that holds its data, as an index; -1: any will do */
+    int only;              /* the node that rank 0 must be on, as an index; -1: any will do */
     /* out */
-    int node; /* index into nodes, or -1 */
+    int node; /* of rank 0, index into nodes; -1: it waits */
+    int n_parts;
+    struct sched_part part[JOB_MAX_RANKS];
     char reason_code[32], reason[192];
 };
 
 struct sched_node {
     char name[NODE_NAME];
     bool up;
+    int32_t net; /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
 };
 

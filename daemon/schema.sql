@@ -43,6 +43,15 @@ CREATE TABLE IF NOT EXISTS marks (
   PRIMARY KEY (job, epoch)
 ) STRICT, WITHOUT ROWID;
 
+-- The same for the second and further nodes of an attempt: marks are those of the first.
+CREATE TABLE IF NOT EXISTS part_marks (
+  job   INTEGER NOT NULL REFERENCES jobs (id),
+  epoch INTEGER NOT NULL,
+  part  INTEGER NOT NULL,
+  seq   INTEGER NOT NULL,
+  PRIMARY KEY (job, epoch, part)
+) STRICT, WITHOUT ROWID;
+
 -- Idempotency-Key of POST /v1/jobs.
 CREATE TABLE IF NOT EXISTS keys (
   key         TEXT PRIMARY KEY,

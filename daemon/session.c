@@ -4,6 +4,7 @@
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
+#include "daemon/record.h"
 
 struct listing { /* of the attempts of one node */
     struct control *c;
@@ -17,9 +18,9 @@ static void list_attempt(void *arg, struct job *j)
 {
     struct listing *l = arg;
     const struct attempt *a = j->attempt;
-    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
+    if (!a || !a->assigned || !attempt_part(a, l->node)) return;
     if (l->n < (int)(sizeof l->attempts / sizeof *l->attempts))
-        l->attempts[l->n++] = (struct wire_attempt){j->id, a->epoch};
+        l->attempts[l->n++] = (struct wire_attempt){.job = j->id, .epoch = a->epoch};
 }
 
 static void send_expect(struct control *c, const char *node)
@@ -39,9 +40,11 @@ void session_expect_all(struct control *c)
 void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
 {
     struct control *c = arg;
-    struct job *j = jobs_find(&c->jobs, job);
+    const struct job *j = jobs_find(&c->jobs, job);
     struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
-    if (j) control_send(c, j->node, &m);
+    if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* nobody waits for it any more */
+    const struct part *p = attempt_part_of_rank(j->attempt, rank);
+    if (p && !p->lost) control_send(c, p->place.node, &m);
 }
 
 static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
@@ -57,36 +60,55 @@ static void reattach(void *arg, struct job *j)
     struct listing *l = arg;
     struct control *c = l->c;
     struct attempt *a = j->attempt;
-    if (!a || !a->assigned || strcmp(a->node, l->node)) return;
+    struct part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
+    if (!p) return;
     if (!listed(l->hello, j->id, a->epoch)) {
         /* The ASSIGN was committed and may have been lost with the session; if it was not, the
          * node answers that the epoch is known and gone. */
-        if (j->state == JOB_STARTING && !a->ended) attempt_send_assign(c, j);
+        if (j->state == JOB_STARTING && !a->ended && !p->ended) attempt_send_assign(c, j, p);
         return;
     }
     logs_sync(c->o.logs, NULL, NULL, NULL);
-    struct msg m = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .seq = a->marked, .rank = -1};
-    if (a->marked) control_send(c, a->node, &m);
+    struct msg m = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .seq = p->marked, .rank = -1};
+    if (p->marked) control_send(c, l->node, &m);
     logs_each(c->o.logs, j->id, a->epoch, session_ack_log, c);
 }
 
 static void resume(void *arg, struct job *j)
 {
     struct listing *l = arg;
-    if (!j->attempt || !j->attempt->assigned || strcmp(j->attempt->node, l->node)) return;
-    attempt_send_blobs(l->c, j);
+    struct part *p = j->attempt && j->attempt->assigned ? attempt_part(j->attempt, l->node) : NULL;
+    if (!p) return;
+    attempt_send_blobs(l->c, j, p);
     if (j->state == JOB_STOPPING && !j->attempt->ended)
         attempt_send_stop(l->c, j, loop_now_ms(l->c->o.loop));
+}
+
+/* What runs there and is not ours any more, as after the node was given up: it will be stopped, and
+ * until the node says that it is gone its slots are taken. */
+static void list_stale(struct control *c, struct node *n, const struct msg *hello)
+{
+    node_stale_clear(n);
+    for (int i = 0; i < hello->n_attempts; i++) {
+        const struct wire_attempt *w = &hello->attempts[i];
+        const struct job *j = jobs_find(&c->jobs, w->job);
+        const struct attempt *a = j ? j->attempt : NULL;
+        if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
+        if (w->slots > 0) node_stale_add(n, w->job, w->epoch, w->slots);
+    }
 }
 
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
-    if (!node_up(&c->nodes, hello, loop_now_ms(c->o.loop))) {
+    struct node *n = node_up(&c->nodes, hello, loop_now_ms(c->o.loop));
+    if (!n) {
         log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
         return;
     }
-    log_info("node.up", "node=%s slots=%d attempts=%d", name, hello->n_slots, hello->n_attempts);
+    log_info("node.up", "node=%s slots=%d attempts=%d address=%s", name, hello->n_slots,
+             hello->n_attempts, hello->address);
+    list_stale(c, n, hello);
     struct listing l = {.c = c, .node = name, .hello = hello};
     jobs_each(&c->jobs, reattach, &l);
     send_expect(c, name);
@@ -109,7 +131,11 @@ static void stale_report(struct control *c, const char *node, const struct msg *
 {
     struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .seq = m->seq, .rank = -1};
     if (m->seq) control_send(c, node, &ack);
-    if (attempt_is_final_record(m)) control_forget(c, node, m->job, m->epoch);
+    if (!record_is_final(m)) return;
+    struct node *n = node_find(&c->nodes, node);
+    if (n) node_stale_remove(n, m->job, m->epoch);
+    control_forget(c, node, m->job, m->epoch);
+    control_want_sched(c);
 }
 
 static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
@@ -118,9 +144,15 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     struct err e;
     bool known = j && m->epoch >= 1 && m->epoch <= j->epoch && m->rank >= 0 &&
                  m->rank < JOB_MAX_RANKS && m->size <= WIRE_CHUNK;
+    if (known && j->attempt && j->attempt->epoch == m->epoch) {
+        /* Only the node of a rank writes its log. */
+        const struct part *p = attempt_part_of_rank(j->attempt, m->rank);
+        known = p && !p->lost && !strcmp(p->place.node, node);
+    }
     if (known &&
         logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
         log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
+    if (known && c->o.logged) c->o.logged(c->o.changed_arg, m->job);
     if (known) return; /* acknowledged when it is on disk */
     struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .rank = m->rank};
     ack.offset = m->offset + (int64_t)m->size;
@@ -133,11 +165,14 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     struct node *n = node_find(&c->nodes, name);
     if (n) n->seen_ms = loop_now_ms(c->o.loop);
     struct job *j;
+    struct part *p;
     switch (m->type) {
     case MSG_REPORT:
         j = jobs_find(&c->jobs, m->job);
-        if (j && j->attempt && j->attempt->epoch == m->epoch && !strcmp(j->attempt->node, name))
-            attempt_report(c, j, m);
+        p = j && j->attempt && j->attempt->epoch == m->epoch ? attempt_part(j->attempt, name)
+                                                             : NULL;
+        if (p)
+            attempt_report(c, j, p, m);
         else
             stale_report(c, name, m);
         return;

@@ -34,6 +34,8 @@ static const char *const op_sql[OP_N] = {
     [OP_METRICS] = "INSERT INTO metrics (job, data) VALUES (?1, ?5)",
     [OP_MARK] = "INSERT INTO marks (job, epoch, seq) VALUES (?1, ?2, ?3) "
                 "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
+    [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
+                     "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
     [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
 };
 
@@ -403,7 +405,7 @@ static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *
 static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e)
 {
     return c->mark(c->arg, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
-                   sqlite3_column_int64(st, 2));
+                   sqlite3_column_int(st, 2), sqlite3_column_int64(st, 3));
 }
 
 static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
@@ -420,7 +422,9 @@ int store_load(struct store *s, const struct store_load *c, struct err *e)
                   "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",
                   c, load_event, e) ||
         load_rows(s,
-                  "SELECT m.job, m.epoch, m.seq FROM jobs AS j CROSS JOIN marks AS m "
+                  "SELECT m.job, m.epoch, 0, m.seq FROM jobs AS j CROSS JOIN marks AS m "
+                  "ON m.job = j.id WHERE j." LIVE " UNION ALL "
+                  "SELECT m.job, m.epoch, m.part, m.seq FROM jobs AS j CROSS JOIN part_marks AS m "
                   "ON m.job = j.id WHERE j." LIVE,
                   c, load_mark, e) ||
         load_rows(s,

@@ -41,7 +41,7 @@ struct store_load {
                struct err *e);
     /* Its events, ascending over all of them. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
-    int (*mark)(void *arg, int64_t job, int64_t epoch, int64_t seq);
+    int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
     /* The last row of its metrics. */
     int (*steps)(void *arg, int64_t job, const char *data);
 };
@@ -61,7 +61,8 @@ void store_spec_set(struct store_txn *t, int64_t id, const char *spec);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq);
+/* part: of the attempt's nodes, in rank order. */
+void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms);
 

@@ -77,10 +77,10 @@ void store_metrics_add(struct store_txn *t, int64_t job, const char *data)
     o->text[0] = txn_copy(data);
 }
 
-void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int64_t seq)
+void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq)
 {
-    struct op *o = add_op(t, OP_MARK);
-    o->n[0] = job, o->n[1] = epoch, o->n[2] = seq;
+    struct op *o = add_op(t, part ? OP_PART_MARK : OP_MARK);
+    o->n[0] = job, o->n[1] = epoch, o->n[2] = seq, o->n[3] = part;
 }
 
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,

@@ -12,6 +12,7 @@ enum op_type {
     OP_EVENT,
     OP_METRICS,
     OP_MARK,
+    OP_PART_MARK,
     OP_KEY,
     OP_N
 };

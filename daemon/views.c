@@ -353,7 +353,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
 void route_events(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     if (route_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS, NULL);
     else
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
 }
@@ -361,7 +361,7 @@ void route_events(struct routes *R, struct http_req *r, const struct route_args 
 void route_metrics(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     if (route_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS, NULL);
     else
         job_page(view_of(R, r, a), ASK_METRICS, -1, METRIC_ROWS_MAX, page_steps);
 }
@@ -428,6 +428,12 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
         free(v);
         return;
     }
+    if (route_wants_stream(r)) {
+        const struct follow_log log = {(int)rank, epoch > 0, epoch, epoch > 0 ? v->offset : 0};
+        free(v);
+        follow_start(R->follows, R->control, r, a->id, FOLLOW_LOG, &log);
+        return;
+    }
     v->rank = (int32_t)rank;
     v->n[0] = epoch;
     if (control_job(R->control, a->id)) {
@@ -444,7 +450,7 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
 void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     const struct nodes *t = control_nodes(R->control);
-    size_t size = 256 + (size_t)t->n * 768;
+    size_t size = 256 + (size_t)t->n * 1024;
     char *out = malloc(size);
     struct jwrite w;
     if (!out) abort();

@@ -6,85 +6,123 @@
 #include <assert.h>
 #include "kernels/backend.h"
 
-static inline bool shape_is(struct tensor t, int64_t rows, int64_t cols)
+/* A view that every device can address, of either dtype. */
+static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
-    return t.dtype == DT_F32 && t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
+    return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
+}
+/* fp32 whatever the model's precision is. */
+static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
+{
+    return t.dtype == DT_F32 && shape_fits(t, rows, cols);
+}
+/* Of the model's precision: that of the call's other tensors of this kind. */
+static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
+{
+    return (act == DT_F32 || act == DT_BF16) && t.dtype == act && shape_fits(t, rows, cols);
 }
 
 static inline void shape_gemm(const struct gemm_args *a)
 {
     int64_t M = a->c.rows, N = a->c.cols, K = a->trans_a ? a->a.rows : a->a.cols;
-    assert(shape_is(a->c, M, N));
-    assert(a->trans_a ? shape_is(a->a, K, M) : shape_is(a->a, M, K));
-    assert(a->trans_b ? shape_is(a->b, N, K) : shape_is(a->b, K, N));
+    enum dtype in = a->a.dtype;
+    assert(shape_act(a->c, M, N, a->c.dtype));
+    assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
+    assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
 }
 
 static inline void shape_attn_fwd(const struct attn_fwd_args *a)
 {
     assert(a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim % 2 == 0);
-    assert(shape_is(a->q, a->q.rows, a->n_heads * a->head_dim));
-    assert(shape_is(a->o, a->q.rows, a->n_heads * a->head_dim));
-    assert(shape_is(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim));
+    assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
+    assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
+    assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
     assert(a->ml_ld >= a->q.rows);
 }
 
 static inline void shape_attn_finish(const struct attn_finish_args *a)
 {
-    assert(shape_is(a->o, a->o.rows, a->n_heads * a->head_dim) && a->ml_ld >= a->o.rows);
+    assert(shape_f32(a->o, a->o.rows, a->n_heads * a->head_dim) && a->ml_ld >= a->o.rows);
+    assert(shape_act(a->out, a->o.rows, a->o.cols, a->out.dtype));
+    assert(a->out.dtype == DT_F32 || a->out.data != a->o.data);
 }
 
 static inline void shape_attn_delta(const struct attn_delta_args *a)
 {
-    assert(shape_is(a->o, a->o.rows, a->n_heads * a->head_dim) && a->ld >= a->o.rows);
-    assert(shape_is(a->d_o, a->o.rows, a->n_heads * a->head_dim));
+    assert(shape_act(a->o, a->o.rows, a->n_heads * a->head_dim, a->o.dtype));
+    assert(shape_act(a->d_o, a->o.rows, a->o.cols, a->o.dtype) && a->ld >= a->o.rows);
 }
 
 static inline void shape_attn_bwd(const struct attn_bwd_args *a)
 {
     assert(a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim % 2 == 0);
-    assert(shape_is(a->q, a->q.rows, a->n_heads * a->head_dim));
-    assert(shape_is(a->d_o, a->q.rows, a->n_heads * a->head_dim));
-    assert(shape_is(a->dq, a->q.rows, a->n_heads * a->head_dim));
-    assert(shape_is(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim));
-    assert(shape_is(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows);
+    assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
+    assert(shape_act(a->d_o, a->q.rows, a->q.cols, a->q.dtype));
+    assert(shape_f32(a->dq, a->q.rows, a->q.cols));
+    assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
+    assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows);
 }
 
 static inline void shape_rmsnorm_fwd(const struct rmsnorm_fwd_args *a)
 {
-    assert(shape_is(a->x, a->x.rows, a->x.cols) && shape_is(a->y, a->x.rows, a->x.cols));
+    enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) && shape_act(a->g, 1, a->x.cols, act));
+    assert(shape_act(a->y, a->x.rows, a->x.cols, act));
 }
 
 static inline void shape_rmsnorm_bwd(const struct rmsnorm_bwd_args *a)
 {
-    assert(shape_is(a->x, a->x.rows, a->x.cols) && shape_is(a->dy, a->x.rows, a->x.cols));
-    assert(shape_is(a->dx, a->x.rows, a->x.cols) && a->dx.data != a->x.data);
+    enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) && shape_act(a->g, 1, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act) && a->dx.data != a->x.data);
 }
 
 static inline void shape_rope(const struct rope_args *a)
 {
     assert(a->head_dim % 2 == 0 && a->x.cols >= a->n_heads * a->head_dim);
-    assert(shape_is(a->x, a->x.rows, a->x.cols));
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
 }
 
 static inline void shape_swiglu_fwd(const struct swiglu_fwd_args *a)
 {
-    assert(shape_is(a->a, a->a.rows, a->a.cols) && shape_is(a->gu, a->a.rows, 2 * a->a.cols));
+    assert(shape_act(a->a, a->a.rows, a->a.cols, a->gu.dtype));
+    assert(shape_act(a->gu, a->a.rows, 2 * a->a.cols, a->gu.dtype));
 }
 
 static inline void shape_swiglu_bwd(const struct swiglu_bwd_args *a)
 {
-    assert(shape_is(a->da, a->da.rows, a->da.cols) && shape_is(a->gu, a->da.rows, 2 * a->da.cols));
-    assert(shape_is(a->dgu, a->da.rows, 2 * a->da.cols));
+    assert(shape_act(a->da, a->da.rows, a->da.cols, a->gu.dtype));
+    assert(shape_act(a->gu, a->da.rows, 2 * a->da.cols, a->gu.dtype));
+    assert(shape_act(a->dgu, a->da.rows, 2 * a->da.cols, a->gu.dtype));
 }
 
-static inline void shape_embed(struct tensor table, struct tensor x)
+static inline void shape_embed_fwd(const struct embed_fwd_args *a)
 {
-    assert(shape_is(table, table.rows, table.cols) && shape_is(x, x.rows, table.cols));
+    assert(shape_act(a->table, a->table.rows, a->table.cols, a->x.dtype));
+    assert(shape_act(a->x, a->x.rows, a->table.cols, a->x.dtype));
 }
 
+static inline void shape_embed_bwd(const struct embed_bwd_args *a)
+{
+    assert(shape_f32(a->dtable, a->dtable.rows, a->dtable.cols));
+    assert(shape_act(a->dx, a->dx.rows, a->dtable.cols, a->dx.dtype));
+}
+
+/* A bf16 gradient in the logits' memory keeps to its own row. dlogits is looked at when backward. */
 static inline void shape_xent(const struct xent_args *a)
 {
-    assert(shape_is(a->logits, a->logits.rows, a->logits.cols));
+    const struct tensor x = a->logits, d = a->dlogits;
+    assert(shape_f32(x, x.rows, x.cols));
+    if (!a->backward) return;
+    assert(shape_act(d, x.rows, x.cols, d.dtype));
+    assert(d.data != x.data || x.rows <= 1 || d.ld * dtype_size(d.dtype) == x.ld * 4);
+}
+
+static inline void shape_cast(const struct cast_args *a)
+{
+    assert(shape_act(a->src, a->src.rows, a->src.cols, a->src.dtype));
+    assert(shape_act(a->dst, a->src.rows, a->src.cols, a->dst.dtype));
 }
 
 #endif

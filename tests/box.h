@@ -3,37 +3,84 @@
 #ifndef SEQD_TESTS_BOX_H
 #define SEQD_TESTS_BOX_H
 
+#include <assert.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/backend.h"
 
-#define BOX_GUARD    40          /* floats before and after */
-#define BOX_SENTINEL 0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
+#define BOX_GUARD         40          /* elements before and after */
+#define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
+#define BOX_SENTINEL_BF16 0x7fa5u
 
 struct box {
     struct tensor t; /* the window */
-    uint32_t *mem;
-    int64_t n;
+    void *mem;
+    int64_t n; /* elements in all */
 };
 
-static inline struct box box_new(int64_t rows, int64_t cols, int64_t gap)
+static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols, int64_t gap)
 {
     struct box b;
     b.n = rows * (cols + gap) + 2 * BOX_GUARD;
-    b.mem = malloc((size_t)b.n * sizeof *b.mem);
-    for (int64_t i = 0; i < b.n; i++) b.mem[i] = BOX_SENTINEL;
-    b.t = tensor_f32((float *)b.mem + BOX_GUARD, rows, cols, cols + gap);
+    assert(b.n > 0 && b.n < (int64_t)1 << 40);
+    b.mem = malloc((size_t)(b.n * dtype_size(type)));
+    for (int64_t i = 0; i < b.n; i++)
+        if (type == DT_BF16)
+            ((uint16_t *)b.mem)[i] = BOX_SENTINEL_BF16;
+        else
+            ((uint32_t *)b.mem)[i] = BOX_SENTINEL;
+    char *window = (char *)b.mem + BOX_GUARD * dtype_size(type);
+    b.t = tensor_of(type, window, rows, cols, cols + gap);
     return b;
+}
+static inline struct box box_new(int64_t rows, int64_t cols, int64_t gap)
+{
+    return box_new_as(DT_F32, rows, cols, gap);
 }
 static inline void box_free(struct box *b)
 {
     free(b->mem);
 }
-static inline float *box_at(struct box b, int64_t i, int64_t j)
+static inline void *box_ptr(struct box b, int64_t i, int64_t j)
 {
-    return (float *)b.t.data + i * b.t.ld + j;
+    return (char *)b.t.data + (i * b.t.ld + j) * dtype_size(b.t.dtype);
+}
+static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
+{
+    return box_ptr(b, i, j);
+}
+
+/* The bf16 nearest to x, ties to even: x over the spacing of its binade is rounded to a whole number
+ * in double, where nothing is lost. A NaN becomes a quiet one. */
+static inline uint16_t box_bf16(double x)
+{
+    uint32_t bits;
+    int e = 0;
+    float y = (float)x;
+    if (isfinite(x) && x != 0) {
+        (void)frexp(x, &e);
+        const double spacing = ldexp(1, (e < -125 ? -125 : e) - 8);
+        y = (float)(nearbyint(x / spacing) * spacing); /* beyond the largest: inf */
+    }
+    memcpy(&bits, &y, sizeof bits);
+    return (uint16_t)(bits >> 16 | (isnan(x) ? 0x40 : 0));
+}
+static inline float box_float(uint16_t x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+static inline void box_set(struct box b, int64_t i, int64_t j, float value)
+{
+    if (b.t.dtype == DT_BF16)
+        *(uint16_t *)box_ptr(b, i, j) = box_bf16(value);
+    else
+        *box_at(b, i, j) = value;
 }
 
 static inline bool box_intact(struct box b)
@@ -41,7 +88,9 @@ static inline bool box_intact(struct box b)
     for (int64_t k = 0; k < b.n; k++) {
         int64_t at = k - BOX_GUARD, row = at / b.t.ld, col = at % b.t.ld;
         bool inside = at >= 0 && row < b.t.rows && col < b.t.cols;
-        if (!inside && b.mem[k] != BOX_SENTINEL) return false;
+        bool same = b.t.dtype == DT_BF16 ? ((uint16_t *)b.mem)[k] == BOX_SENTINEL_BF16
+                                         : ((uint32_t *)b.mem)[k] == BOX_SENTINEL;
+        if (!inside && !same) return false;
     }
     return true;
 }
@@ -64,26 +113,27 @@ static inline float box_normal(uint64_t *state, double deviation)
 static inline void box_random(struct box b, uint64_t seed, double deviation)
 {
     for (int64_t i = 0; i < b.t.rows; i++)
-        for (int64_t j = 0; j < b.t.cols; j++) *box_at(b, i, j) = box_normal(&seed, deviation);
+        for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, box_normal(&seed, deviation));
 }
 static inline void box_fill(struct box b, float value)
 {
     for (int64_t i = 0; i < b.t.rows; i++)
-        for (int64_t j = 0; j < b.t.cols; j++) *box_at(b, i, j) = value;
+        for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, value);
 }
 /* The same shape and contents in other memory, with another gap. */
 static inline struct box box_copy(struct box from, int64_t gap)
 {
-    struct box b = box_new(from.t.rows, from.t.cols, gap);
+    struct box b = box_new_as(from.t.dtype, from.t.rows, from.t.cols, gap);
     for (int64_t i = 0; i < b.t.rows; i++)
-        memcpy(box_at(b, i, 0), box_at(from, i, 0), (size_t)b.t.cols * sizeof(float));
+        memcpy(box_ptr(b, i, 0), box_ptr(from, i, 0), (size_t)(b.t.cols * dtype_size(b.t.dtype)));
     return b;
 }
 /* Same bits in the window of b and in rows [r0, r0 + b.rows) of big. */
 static inline bool box_same_bits(struct box b, struct box big, int64_t r0)
 {
     for (int64_t i = 0; i < b.t.rows; i++)
-        if (memcmp(box_at(b, i, 0), box_at(big, r0 + i, 0), (size_t)b.t.cols * sizeof(float)))
+        if (memcmp(box_ptr(b, i, 0), box_ptr(big, r0 + i, 0),
+                   (size_t)(b.t.cols * dtype_size(b.t.dtype))))
             return false;
     return true;
 }

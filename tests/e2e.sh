@@ -81,6 +81,14 @@ check "streams end with the state" grep -A1 '^event: end' "$T/rest"
 curl -sSN -H 'Accept: text/event-stream' -H "Last-Event-ID: $(grep '^id:' <(curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/metrics") | sed -n 30p | tr -d 'id: \r')" "$(base)/v1/jobs/$id/metrics" >"$T/rest"
 same "metrics after Last-Event-ID" "$(grep -c '^data: {"step' "$T/rest")" 10
 
+curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/logs?rank=1" >"$T/rest"
+check "a log's stream ends with the state" grep -A1 '^event: end' "$T/rest"
+seqctl logs "$id" --rank 1 -f 2>/dev/null | tail -n 1 >"$T/followed"
+same "a followed log ends as the log does" "$(cat "$T/followed")" "$(seqctl logs "$id" --rank 1 | tail -n 1)"
+says "the data of a step" 'text\.txt' seqctl data "$id" 40
+same "pieces of a step are whole" "$(seqctl data "$id" 1 -o json | grep -o '"tokens": *[0-9]*' | grep -o '[0-9]*$')" 512
+refuse "a step that is none" 3 '40 steps' seqctl data "$id" 41
+
 # Idempotency: one key, one job; another body under the same key is refused.
 key='Idempotency-Key: "e2e-1"'
 one=$(post /v1/jobs "$TRAIN" -H "$key" | grep -o '"id":[0-9]*' | head -n 1)
@@ -111,6 +119,11 @@ says "verify keeps both gradient sets" 'grads-sp1' seqctl artifacts "$verify" -o
 check "a gradient set can be fetched" seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/grads"
 same "its digest" "$(sha256sum <"$T/grads" | cut -c 1-64)" \
     "$(seqctl artifacts "$verify" -o jsonl | grep grads-sp1.safetensors | grep -o '"sha256": "[0-9a-f]*' | tail -c 65)"
+url="$(base)/v1/jobs/$verify/artifacts/grads-sp1.safetensors"
+same "two ranges are the whole" "$( (curl -sS -r 0-12344 "$url"; curl -sS -r 12345- "$url") | sha256sum)" "$(sha256sum <"$T/grads")"
+head -c 5000 "$T/grads" >"$T/again.part"
+says "a broken download goes on" 'going on' seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/again"
+check "and is the same file" cmp "$T/grads" "$T/again"
 
 # ---- cancel -----------------------------------------------------------------------------------
 long=$(submit -o name -q --set train.steps=100000)

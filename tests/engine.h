@@ -146,7 +146,8 @@ static inline struct be *engine_be(const struct plan *p, void *arena, const char
     return be;
 }
 
-/* A run of `steps` optimizer steps on P ranks. weights, grad: rank 0's, n_params each; the caller
+/* A run of `steps` optimizer steps on P ranks. weights (the master ones), grad: rank 0's, n_params
+ * each; the caller
  * frees them with engine_free. */
 struct engine_run {
     const struct job_spec *spec;
@@ -180,9 +181,10 @@ static inline void engine_start(struct train *t, const struct engine_run *r)
 {
     const size_t size = (size_t)r->plan.n_params * 4;
     if (r->initial)
-        memcpy(t->model.params, r->initial, size);
+        memcpy(t->optim.params, r->initial, size);
     else
-        model_random(&t->model, r->spec->seed);
+        train_random(t, r->spec->seed);
+    train_round(t);
     if (r->m) memcpy(t->optim.m, r->m, size);
     if (r->v) memcpy(t->optim.v, r->v, size);
     t->step = r->first_step;
@@ -228,7 +230,7 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
     if (rank == 0) {
-        engine_keep(&r->weights, t->model.params, r->plan.n_params);
+        engine_keep(&r->weights, t->optim.params, r->plan.n_params);
         engine_keep(&r->adam_m, t->optim.m, r->plan.n_params);
         engine_keep(&r->adam_v, t->optim.v, r->plan.n_params);
     }

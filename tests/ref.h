@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include "kernels/backend.h"
 
 struct mat { /* dense, row-major, owned */
@@ -27,25 +28,47 @@ static inline void mat_free(struct mat *m)
     free(m->p);
     m->p = NULL;
 }
+static inline double ref_at(struct tensor t, int64_t i, int64_t j)
+{
+    if (t.dtype == DT_F32) return ((const float *)t.data)[i * t.ld + j];
+    const uint32_t bits = (uint32_t)((const uint16_t *)t.data)[i * t.ld + j] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 static inline struct mat mat_of(struct tensor t)
 {
     struct mat m = mat_new(t.rows, t.cols);
     for (int64_t i = 0; i < t.rows; i++)
-        for (int64_t j = 0; j < t.cols; j++) MAT(m, i, j) = ((const float *)t.data)[i * t.ld + j];
+        for (int64_t j = 0; j < t.cols; j++) MAT(m, i, j) = ref_at(t, i, j);
     return m;
 }
 
-/* |got - want| / |want| over all elements, and the plain norm of got where want is zero. */
+/* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32, whose
+ * rounding the bounds of the operations count, and half a spacing of bf16: 2^-8 of the power of two
+ * at or below the value. y is what came of it: the value may lie in the higher binade of the two. */
+static inline double ref_rounding(enum dtype type, double x, double y)
+{
+    int e = 0;
+    if (type == DT_F32) return 0;
+    (void)frexp(fmax(fabs(x), fabs(y)), &e);
+    return ldexp(1, (e < -125 ? -125 : e) - 9);
+}
+
+/* |got - want| / |want| over all elements, and the plain norm of the difference where want is zero.
+ * Where got is bf16, the rounding of its elements is taken off first: what is left is bounded by the
+ * error of the fp32 value that was rounded, if it was rounded once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < want.rows; i++)
         for (int64_t j = 0; j < want.cols; j++) {
-            double x = ((const float *)got.data)[i * got.ld + j], y = MAT(want, i, j);
-            diff += (x - y) * (x - y);
+            double x = ref_at(got, i, j), y = MAT(want, i, j), d = fabs(x - y);
+            if (isnan(d)) return INFINITY;
+            d = fmax(0, d - ref_rounding(got.dtype, x, y));
+            diff += d * d;
             norm += y * y;
         }
-    if (isnan(diff)) return INFINITY;
     return sqrt(norm > 0 ? diff / norm : diff);
 }
 
@@ -138,6 +161,51 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
                 }
             }
         }
+}
+
+/* By how much o, dq and dkv may be off, element by element, where every probability and every ds is off
+ * by u of itself (their rounding to bf16, before the products they feed) and every sum in fp32 by eps
+ * of the sum of its addends' sizes. Adds to the three. */
+static inline void ref_attn_bounds(const struct ref_attn *a, double u, double eps, struct mat q,
+                                   struct mat kv, struct mat o, struct mat lse, struct mat d_o,
+                                   struct mat bo, struct mat bdq, struct mat bdkv)
+{
+    int64_t D = a->head_dim, Hk = a->n_kv_heads;
+    for (int64_t h = 0; h < a->n_heads; h++)
+        for (int64_t i = 0; i < q.rows; i++) {
+            int64_t g = h / (a->n_heads / Hk);
+            double delta = 0, delta_size = 0;
+            for (int64_t d = 0; d < D; d++) {
+                delta += MAT(o, i, h * D + d) * MAT(d_o, i, h * D + d);
+                delta_size += fabs(MAT(o, i, h * D + d) * MAT(d_o, i, h * D + d));
+            }
+            for (int64_t t = 0; t < kv.rows; t++) {
+                if (!ref_sees(a, i, t)) continue;
+                double p = exp(ref_score(a, q, kv, h, i, t) - MAT(lse, h, i)), dp = 0, size = 0;
+                for (int64_t d = 0; d < D; d++) {
+                    dp += MAT(d_o, i, h * D + d) * MAT(kv, t, (Hk + g) * D + d);
+                    size += fabs(MAT(d_o, i, h * D + d) * MAT(kv, t, (Hk + g) * D + d));
+                }
+                double ds = a->scale * p * (u * fabs(dp - delta) + eps * (size + delta_size));
+                for (int64_t d = 0; d < D; d++) {
+                    MAT(bo, i, h * D + d) += (u + eps) * p * fabs(MAT(kv, t, (Hk + g) * D + d));
+                    MAT(bdq, i, h * D + d) += ds * fabs(MAT(kv, t, g * D + d));
+                    MAT(bdkv, t, g * D + d) += ds * fabs(MAT(q, i, h * D + d));
+                    MAT(bdkv, t, (Hk + g) * D + d) += (u + eps) * p * fabs(MAT(d_o, i, h * D + d));
+                }
+            }
+        }
+}
+
+/* Every element of got within its bound, and one rounding where it is bf16. */
+static inline bool ref_within(struct tensor got, struct mat want, struct mat bound)
+{
+    for (int64_t i = 0; i < want.rows; i++)
+        for (int64_t j = 0; j < want.cols; j++) {
+            double x = ref_at(got, i, j), y = MAT(want, i, j);
+            if (!(fabs(x - y) <= MAT(bound, i, j) + ref_rounding(got.dtype, x, y))) return false;
+        }
+    return true;
 }
 
 /* g [1, C], rstd [T, 1] out */

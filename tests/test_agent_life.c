@@ -300,7 +300,7 @@ static void about(enum msg_type type, int64_t job, int64_t epoch)
 
 static void expect(int64_t job, int64_t epoch)
 {
-    struct wire_attempt one = {job, epoch};
+    struct wire_attempt one = {.job = job, .epoch = epoch};
     tell(&(struct msg){.type = MSG_EXPECT, .n_attempts = job ? 1 : 0, .attempts = &one});
 }
 

@@ -122,7 +122,7 @@ static void spec_compare(const struct job_spec *a, const struct job_spec *b)
     CHECK(a->model.has_config == b->model.has_config);
 }
 
-static const struct wire_attempt two_attempts[] = {{1, 2}, {(int64_t)1 << 60, 4}};
+static const struct wire_attempt two_attempts[] = {{1, 2, 5}, {(int64_t)1 << 60, 4, 0}};
 static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
 static struct {
     struct rank_msg head;
@@ -141,7 +141,8 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
                          .version = "v1",
                          .n_slots = 8,
                          .n_cores = 2,
-                         .memory_size = 1 << 30};
+                         .memory_size = 1 << 30,
+                         .address = "fe80::12"};
         m.n_attempts = 2, m.attempts = two_attempts;
         break;
     case MSG_REPORT:
@@ -151,11 +152,13 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_DESCRIBED: m.job = m.epoch = 0, m.request = 5, m.shape = shape_fill(); break;
     case MSG_FETCHED:
         m.job = m.epoch = 0, m.request = 6, m.offset = 65536, m.data = "\0\1\2", m.size = 3;
+        m.total = 70000;
         err_field(&m.err, ERR_NOT_FOUND, "path", "no such artifact");
         break;
     case MSG_ASSIGN:
         m.task = TASK_RUN, m.n_ranks = 4, m.first_rank = 2, m.n_local = 2, m.memory_limit = 1 << 20;
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
+        for (int i = 0; i < RANK_KEY_SIZE; i++) m.key[i] = (unsigned char)(200 - 7 * i);
         m.spec = spec;
         break;
     case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
@@ -167,6 +170,11 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_HEARTBEAT:
     case MSG_WELCOME: m.job = m.epoch = 0; break;
     case MSG_FORGET: break;
+    case MSG_TRACE:
+        m.job = m.epoch = 0, m.request = 3;
+        snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
+        m.trace = (struct wire_trace){4096, 7, 12, 2, 100, "best_fit", "split"};
+        break;
     }
     return m;
 }
@@ -194,7 +202,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -249,7 +257,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_FORGET; type++) {
+    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;
@@ -303,6 +311,21 @@ static void test_refusals(void)
     m.node[0] = 0;
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "node");
+    /* Ranks connect where a node says: an address, never a name or something longer. */
+    static const char *const not_numeric[] = {"node-7", "10.0.0.1:80", "10.0.0", "::1%lo",
+                                              " 1.2.3.4"};
+    for (int i = 0; i < 5; i++) {
+        m = msg_fill(MSG_HELLO, spec);
+        snprintf(m.address, sizeof m.address, "%s", not_numeric[i]);
+        CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_numeric[i]);
+        CHECK_STR(e.field, "address");
+    }
+    m.address[0] = 0; /* of an older seqw */
+    CHECK(unpack_of(&m, &e) == 0);
+    struct wire_attempt many = {1, 1, JOB_MAX_RANKS + 1};
+    m.n_attempts = 1, m.attempts = &many;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "slots");
     static char chunk[WIRE_CHUNK + 1];
     m = msg_fill(MSG_LOG, spec);
     m.data = chunk, m.size = sizeof chunk;

@@ -62,16 +62,19 @@ struct arrays {
 static struct arrays arrays_new(int salt)
 {
     struct arrays x = {.n = param_count(&shape)};
-    float **p[] = {&x.a.params, &x.a.m, &x.a.v};
+    float *p[3];
     for (int k = 0; k < 3; k++) {
-        *p[k] = malloc((size_t)x.n * sizeof(float));
-        for (int64_t i = 0; i < x.n; i++) (*p[k])[i] = NAN; /* gaps must not reach the files */
+        p[k] = malloc((size_t)x.n * sizeof(float));
+        for (int64_t i = 0; i < x.n; i++) p[k][i] = NAN; /* gaps must not reach the files */
     }
+    x.a.params = p[0];
+    x.a.m = p[1];
+    x.a.v = p[2];
     struct param q;
     for (int k = 0; k < param_tensors(&shape); k++) {
         param_get(&shape, k, &q);
         for (int64_t i = q.offset; i < q.offset + q.count; i++) {
-            x.a.params[i] = sinf((float)(i + salt));
+            p[0][i] = sinf((float)(i + salt));
             x.a.m[i] = (float)i * 1e-40f; /* subnormals survive too */
             x.a.v[i] = (float)(i * 7 + salt) / 3;
         }
@@ -141,7 +144,7 @@ static void test_round_trip(void)
     CHECK_MSG(save("job", 3, 500, 1, &info) == 0, "%s", e.text);
     CHECK_STR(info.path, in_dir("job/checkpoints/step-00000500"));
     CHECK(info.step == 500 && info.epoch == 3 && info.size > 10000);
-    CHECK(hf_weights_digest(&shape, want.a.params, digest, &e) == 0);
+    CHECK(hf_weights_digest(&shape, DT_F32, want.a.params, digest, &e) == 0);
     CHECK_STR(info.weights_sha256, digest);
     CHECK(!file_exists(in_dir("job/checkpoints/step-00000500.e3.tmp")));
     for (int i = 0; i < N_FILES; i++)
@@ -156,7 +159,8 @@ static void test_round_trip(void)
     struct ckpt_arrays only = {.params = got.a.params};
     memset(got.a.params, 0, (size_t)got.n * sizeof(float));
     CHECK(ckpt_load(info.path, &shape, &only, NULL, &e) == 0 && same(got.a.params, want.a.params));
-    CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, got.a.params, &e) == 0);
+    CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, DT_F32, got.a.params, &e) ==
+          0);
     CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, digest));
     CHECK(ckpt_json(&info, json, 10) == -1);
     arrays_free(&want);

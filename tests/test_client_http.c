@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/sha256.h"
 #include "client/cli.h"
 #include "client/verbs.h"
 #include "tests/test.h"
@@ -316,16 +317,33 @@ static void test_logs(void)
     "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSeqd-Next-Offset: " next                       \
     "\r\nSeqd-Log-End: " end "\r\nConnection: close\r\n\r\n" body
     static const char *const reply[] = {LOG_REPLY("6", "false", "hello\n"),
-                                        LOG_REPLY("6", "false", ""),
                                         LOG_REPLY("11", "true", "you\033\n")};
     struct server s;
-    server_start(&s, reply, 3);
-    int rc = SEQCTL(&s, "logs", "12", "-f", "--rank", "1");
+    server_start(&s, reply, 2);
+    int rc = SEQCTL(&s, "logs", "12", "--rank", "1");
     const char *asked = server_end(&s);
     CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
     CHECK_STR(out, "hello\nyou\033\n"); /* not a terminal: bytes as they are */
-    CHECK_MSG(count(asked, "rank=1&offset=0") == 1 && count(asked, "rank=1&offset=6") == 2, "%s",
+    CHECK_MSG(count(asked, "rank=1&offset=0") == 1 && count(asked, "rank=1&offset=6") == 1, "%s",
               asked);
+}
+
+/* A followed log breaks off in the middle of a message and goes on in another attempt. */
+static void test_logs_follow(void)
+{
+    static const char *const reply[] = {
+        SSE_REPLY("id: 1.6\ndata: {\"epoch\":1,\"text\":\"hello\\n\"}\n\nid: 1.10\ndata: {\"epo"),
+        SSE_REPLY("id: 1.10\ndata: {\"epoch\":1,\"text\":\"you\\n\"}\n\n"
+                  "id: 2.6\ndata: {\"epoch\":2,\"text\":\"again\\n\"}\n\n"
+                  "event: end\ndata: {\"state\":\"succeeded\"}\n\n")};
+    struct server s;
+    server_start(&s, reply, 2);
+    int rc = SEQCTL(&s, "logs", "12", "-f", "--rank", "1");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK_STR(out, "hello\nyou\nagain\n");
+    CHECK(strstr(err, "attempt 2") && strstr(err, "succeeded"));
+    CHECK_MSG(count(asked, "Last-Event-ID: 1.6\r\n") == 1, "%s", asked);
 }
 
 /* Two streams, the job before and after; lines because stdout is no terminal. */
@@ -355,23 +373,48 @@ static void test_ls(void)
     CHECK_MSG(strstr(out, "12  t     train  running"), "%s", out);
 }
 
-/* A download that breaks leaves no file that looks whole. */
+/* A download that breaks leaves no file that looks whole, and goes on where it broke; what does not
+ * have its digest is not kept. */
+#define PARTS(status, size, body)                                                                  \
+    "HTTP/1.1 " status "\r\nContent-Length: " size "\r\nConnection: close\r\n\r\n" body
+#define LISTED(sha) JSON_REPLY("200 OK", "{\"data\":[{\"name\":\"a/b\",\"sha256\":\"" sha "\"}]}")
+
 static void test_artifact_broken(void)
 {
-    static const char *const reply[] = {
-        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nhalf",
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwhole"};
+    char sha[SHA256_HEX], good[512];
+    struct sha256 h;
+    sha256_init(&h);
+    sha256_add(&h, "half and whole", 14);
+    sha256_hex(&h, sha);
+    snprintf(good, sizeof good, LISTED("%s"), sha);
+    const char *const reply[] = {
+        PARTS("200 OK", "14", "half"), /* breaks */
+        PARTS("206 Partial Content", "10", " and whole"),
+        good,
+        PARTS("200 OK", "14", "half and wrong"),
+        good,                          /* another digest */
+        PARTS("200 OK", "14", "half"), /* breaks; then a server without ranges */
+        PARTS("200 OK", "14", "half and whole"),
+        good};
     struct server s;
-    char file[64], text[16] = "";
+    char file[64], part[80], text[32] = "";
     snprintf(file, sizeof file, "/tmp/test_client_artifact_%d", (int)getpid());
-    server_start(&s, reply, 2);
+    snprintf(part, sizeof part, "%s.part", file);
+    server_start(&s, reply, 8);
     CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
-    CHECK(access(file, F_OK) < 0);
+    CHECK(access(file, F_OK) < 0 && !access(part, F_OK));
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_OK);
+    CHECK(!access(file, F_OK) && access(part, F_OK) < 0);
+    unlink(file);
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
+    CHECK(strstr(err, "digest") && access(file, F_OK) < 0 && access(part, F_OK) < 0);
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
     CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_OK);
     const char *asked = server_end(&s);
     CHECK_MSG(strstr(asked, "/artifacts/a%2Fb "), "%s", asked);
+    CHECK_MSG(count(asked, "Range: bytes=4-\r\n") == 2, "%s", asked);
     FILE *f = fopen(file, "r");
-    CHECK(f && fgets(text, sizeof text, f) && !strcmp(text, "whole"));
+    CHECK(f && fgets(text, sizeof text, f) && !strcmp(text, "half and whole"));
     if (f) fclose(f);
     unlink(file);
 }
@@ -386,6 +429,7 @@ int main(void)
     RUN(test_wait_verdicts);
     RUN(test_leave);
     RUN(test_logs);
+    RUN(test_logs_follow);
     RUN(test_watch_lines);
     RUN(test_ls);
     RUN(test_artifact_broken);

@@ -1,4 +1,4 @@
-/* The comm contract (worker/comm/comm.h) on the shared-memory transport, under injected delays:
+/* The comm contract (worker/comm/comm.h) on every transport, under injected delays:
  * every pattern the strategies use and those they might, buffers poisoned as soon as they are free,
  * counts at both ends, and every way out of a wait. */
 #include <errno.h>
@@ -10,6 +10,26 @@
 
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
 enum { N_DEGREES = 6, WORDS = 700, N_ROUNDS = 30 };
+
+/* Every way to reach the other ranks: shared memory; sockets; nodes of two ranks, both at once. */
+static const struct way {
+    const char *name;
+    enum transport_id transport;
+    int n_local;
+} ways[] = {
+    {"shm", TRANSPORT_AUTO, 0},
+    {"tcp", TRANSPORT_TCP, 0},
+    {"mixed", TRANSPORT_AUTO, 2},
+};
+enum { N_WAYS = 3 };
+static const struct way *way = &ways[0]; /* of the running test */
+
+static struct comm_options options(struct comm_options o)
+{
+    o.transport = way->transport;
+    o.n_local = way->n_local;
+    return o;
+}
 
 static uint64_t mix(uint64_t z)
 {
@@ -144,7 +164,8 @@ static void pattern_body(struct ranks *g, int rank, void *arg)
 static void run_pattern(pattern *p, int P, uint64_t seed, int64_t delay_max_us)
 {
     struct ranks g;
-    struct comm_options o = {.delay_seed = seed, .delay_max_us = delay_max_us};
+    struct comm_options o = options(
+        (struct comm_options){.delay_seed = seed, .delay_max_us = delay_max_us});
     ranks_open(&g, P, 8 * WORDS * 8, &o);
     ranks_run(&g, pattern_body, &p);
     ranks_check(&g);
@@ -244,7 +265,10 @@ static void sum_case(int P, int64_t n)
     s.n = n;
     for (int r = 0; r < P; r++) s.x[r] = malloc((size_t)n * 4);
     ranks_open(&g, P, comm_bounce_size(P),
-               &(struct comm_options){.delay_seed = 5, .delay_max_us = 50});
+               &(struct comm_options){.transport = way->transport,
+                                      .n_local = way->n_local,
+                                      .delay_seed = 5,
+                                      .delay_max_us = 50});
     ranks_run(&g, sums_body, &s);
     ranks_check(&g);
     for (int r = 0; r < P; r++) {
@@ -275,7 +299,8 @@ static void test_sums(void)
     }
     sum_case(3, 48 * 6001); /* several slices, the last one short */
     sum_case(2, 32 * 9000);
-    sum_case(JOB_MAX_RANKS, 16 * JOB_MAX_RANKS * 3);
+    int many = way == &ways[0] ? JOB_MAX_RANKS : 16; /* two descriptors for a pair */
+    sum_case(many, 16 * many * 3);
 }
 
 struct moves {
@@ -319,7 +344,10 @@ static void move_case(int P, int root, int64_t size)
     struct ranks g;
     for (int r = 0; r < P; r++) m.x[r] = malloc((size_t)size);
     ranks_open(&g, P, comm_bounce_size(P),
-               &(struct comm_options){.delay_seed = 9, .delay_max_us = 100});
+               &(struct comm_options){.transport = way->transport,
+                                      .n_local = way->n_local,
+                                      .delay_seed = 9,
+                                      .delay_max_us = 100});
     ranks_run(&g, moves_body, &m);
     ranks_check(&g);
     int64_t n_wrong = 0;
@@ -371,7 +399,8 @@ static void abort_body(struct ranks *g, int rank, void *arg)
     uint64_t in[WORDS];
     (void)arg;
     for (int r = 1; rank == 0 && r < g->P; r++)
-        while (!__atomic_load_n(&g->head->lastop[r].n_ops, __ATOMIC_ACQUIRE)) sched_yield();
+        while (!__atomic_load_n(&ranks_head(g, r)->lastop[r].n_ops, __ATOMIC_ACQUIRE))
+            sched_yield();
     if (rank == 0) {
         ranks_abort(g, 0);
         return;
@@ -385,7 +414,8 @@ static void abort_body(struct ranks *g, int rank, void *arg)
 static void test_abort_wakes_everyone(void)
 {
     struct ranks g;
-    ranks_open(&g, 8, 4096, NULL); /* the time limit is a minute: a missed wake is a timeout */
+    struct comm_options o = options((struct comm_options){0});
+    ranks_open(&g, 8, 4096, &o); /* the time limit is a minute: a missed wake is a timeout */
     ranks_run(&g, abort_body, NULL);
     for (int r = 1; r < 8; r++) CHECK(g.err[r].code == ERR_ABORTED);
     CHECK_STR(g.err[2].text, "step 12, layer 3, hop 1: rank 2 stopped in ring_kv: rank 0 is gone");
@@ -440,7 +470,8 @@ static void mismatch_body(struct ranks *g, int rank, void *arg)
 static void test_size_mismatch(void)
 {
     struct ranks g;
-    ranks_open(&g, 2, WORDS * 8, NULL);
+    struct comm_options o = options((struct comm_options){0});
+    ranks_open(&g, 2, WORDS * 8, &o);
     ranks_run(&g, mismatch_body, NULL);
     CHECK(g.err[1].code == ERR_PEER);
     CHECK_STR(g.err[1].text,
@@ -473,6 +504,9 @@ static void test_connect_refuses(void)
     c[2] = comm_listen(&o, blobs[1].data, &blobs[1].size, &e);
     CHECK(comm_connect(c[0], blobs, 2, &e) && e.code == ERR_PEER);
     CHECK(strstr(e.text, "4096") && strstr(e.text, "8192"));
+    comm_close(c[2]);
+    o.segment_size = 4096;
+    c[2] = comm_listen(&o, blobs[1].data, &blobs[1].size, &e);
     blobs[1].data[20] ^= 1; /* another host's boot id */
     CHECK(comm_connect(c[0], blobs, 2, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.text, "no transport connects ranks 0 and 1: \"shm\" needs both on one host");
@@ -548,18 +582,30 @@ static void test_kill_a_process_mid_hop(void)
     ranks_close(&g);
 }
 
+/* The same tests over every transport. */
+static void run_ways(const char *name, void (*fn)(void))
+{
+    for (int i = 0; i < N_WAYS; i++) {
+        char title[80];
+        way = &ways[i];
+        snprintf(title, sizeof title, "%s over %s", name, way->name);
+        test_run(title, fn);
+    }
+    way = &ways[0];
+}
+
 int main(void)
 {
-    RUN(test_ring_two_channels);
-    RUN(test_chain);
-    RUN(test_pairs);
-    RUN(test_queued);
-    RUN(test_sums);
-    RUN(test_broadcast_gather_barrier);
+    run_ways("test_ring_two_channels", test_ring_two_channels);
+    run_ways("test_chain", test_chain);
+    run_ways("test_pairs", test_pairs);
+    run_ways("test_queued", test_queued);
+    run_ways("test_sums", test_sums);
+    run_ways("test_broadcast_gather_barrier", test_broadcast_gather_barrier);
     RUN(test_ledger_names_the_difference);
-    RUN(test_abort_wakes_everyone);
+    run_ways("test_abort_wakes_everyone", test_abort_wakes_everyone);
     RUN(test_timeout_sentence);
-    RUN(test_size_mismatch);
+    run_ways("test_size_mismatch", test_size_mismatch);
     RUN(test_connect_refuses);
     RUN(test_kill_a_process_mid_hop);
     return test_done("comm");

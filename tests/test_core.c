@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "api/core/err.h"
 #include "api/core/file.h"
+#include "api/core/hmac.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/mem.h"
@@ -103,6 +104,49 @@ static void test_sha256(void)
 }
 
 /* The fast blocks, where this machine has them, against the plain ones. */
+static void check_hmac(const char *key, size_t key_size, const char *data, size_t size,
+                       const char *want, size_t want_digits)
+{
+    uint8_t mac[HMAC_SIZE], other[HMAC_SIZE];
+    char hex[2 * HMAC_SIZE + 1];
+    hmac_sha256(key, key_size, data, size, mac);
+    for (int i = 0; i < HMAC_SIZE; i++) snprintf(hex + 2 * i, 3, "%02x", mac[i]);
+    hex[want_digits] = 0;
+    CHECK_STR(hex, want);
+    memcpy(other, mac, sizeof other);
+    CHECK(hmac_equal(mac, other));
+    other[HMAC_SIZE - 1] ^= 1;
+    CHECK(!hmac_equal(mac, other));
+}
+
+/* RFC 4231, cases 1 to 7. */
+static void test_hmac(void)
+{
+    char key[131], data[50];
+    const char *long_key = "This is a test using a larger than block-size key and a larger than "
+                           "block-size data. The key needs to be hashed before being used by the "
+                           "HMAC algorithm.";
+    memset(key, 0x0b, 20);
+    check_hmac(key, 20, "Hi There", 8,
+               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", 64);
+    check_hmac("Jefe", 4, "what do ya want for nothing?", 28,
+               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", 64);
+    memset(key, 0xaa, sizeof key);
+    memset(data, 0xdd, sizeof data);
+    check_hmac(key, 20, data, 50,
+               "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe", 64);
+    check_hmac(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54,
+               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54", 64);
+    check_hmac(key, 131, long_key, strlen(long_key),
+               "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2", 64);
+    for (int i = 0; i < 25; i++) key[i] = (char)(i + 1);
+    memset(data, 0xcd, sizeof data);
+    check_hmac(key, 25, data, 50,
+               "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b", 64);
+    memset(key, 0x0c, 20);
+    check_hmac(key, 20, "Test With Truncation", 20, "a3b6167473100ee06e0c796c2955552b", 32);
+}
+
 static void test_sha256_portable(void)
 {
     uint8_t block[64 * 5];
@@ -553,6 +597,7 @@ int main(void)
     RUN(test_err_long);
     RUN(test_arena);
     RUN(test_sha256);
+    RUN(test_hmac);
     RUN(test_sha256_portable);
     RUN(test_sha256_file);
     RUN(test_file);

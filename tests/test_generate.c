@@ -481,7 +481,7 @@ static void test_independent(void)
         char name[32], line[512];
         snprintf(name, sizeof name, "\"%s\"", ids[i]);
         const char *from = strstr(batch, name);
-        while (from[-1] != '\n' && from > batch) from--;
+        while (from > batch && from[-1] != '\n') from--;
         snprintf(line, sizeof line, "%.*s", (int)(strchr(from, '\n') - from), from);
         put("alone.jsonl", line, strlen(line));
         char *text = run_batch(1, "alone.jsonl", ids[i], &size, &out);

@@ -119,6 +119,23 @@ static void test_defaults_of_kinds(void)
     CHECK(!job_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
+/* A tolerance that the job does not give follows from its precision; one that it gives stays. */
+static void test_tolerances(void)
+{
+    struct job_spec s;
+    struct err e;
+    good(&s, JOB_VERIFY);
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 1e-6 && s.verify.grad_rel_l2 == 1e-5);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 5e-2);
+    good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_BF16;
+    s.verify.loss_rel = 0;
+    s.verify.grad_rel_l2 = 1e-7;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
+}
+
 /* Each breaks one thing; the error must name the field. */
 static void break_one(struct job_spec *s, int i)
 {
@@ -352,6 +369,7 @@ int main(void)
     RUN(test_suggest);
     RUN(test_text_table);
     RUN(test_defaults_of_kinds);
+    RUN(test_tolerances);
     RUN(test_rules);
     RUN(test_infer_rules);
     RUN(test_ranges);

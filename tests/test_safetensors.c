@@ -489,21 +489,22 @@ static void test_model_round_trip(void)
         m.tied = tied;
         float *x = make_params(&m), *y = make_params(&m);
         for (int64_t i = 0; i < param_count(&m); i++) y[i] = -1;
-        CHECK(hf_save(in_dir("model"), &m, x, &e) == 0);
+        CHECK(hf_save(in_dir("model"), &m, DT_F32, x, &e) == 0);
         CHECK(hf_config_read(in_dir("model"), &back, &e) == 0 && !memcmp(&m, &back, sizeof m));
-        CHECK_MSG(hf_load(in_dir("model"), &back, y, &e) == 0, "%s", e.text);
+        CHECK_MSG(hf_load(in_dir("model"), &back, DT_F32, y, &e) == 0, "%s", e.text);
         CHECK(same_params(&m, y, x));
-        CHECK(hf_weights_digest(&m, x, a, &e) == 0 && hf_weights_digest(&m, y, b, &e) == 0);
+        CHECK(hf_weights_digest(&m, DT_F32, x, a, &e) == 0 &&
+              hf_weights_digest(&m, DT_F32, y, b, &e) == 0);
         CHECK_STR(a, b); /* gaps are in neither */
         y[0] += 1;
-        CHECK(hf_weights_digest(&m, y, b, &e) == 0 && strcmp(a, b));
+        CHECK(hf_weights_digest(&m, DT_F32, y, b, &e) == 0 && strcmp(a, b));
         CHECK(hf_describe(in_dir("model"), text, sizeof text, &e) > 0);
         CHECK(strstr(text, tied ? "\"n_params\":15456" : "\"n_params\":21768") != NULL);
         /* the same parameters give the same bytes */
         char h1[SHA256_HEX], h2[SHA256_HEX];
         CHECK(sha256_file(in_dir("model/model.safetensors"), h1, NULL, &e) == 0);
-        CHECK(hf_load(in_dir("model"), &back, y, &e) == 0);
-        CHECK(hf_save(in_dir("model2"), &m, y, &e) == 0);
+        CHECK(hf_load(in_dir("model"), &back, DT_F32, y, &e) == 0);
+        CHECK(hf_save(in_dir("model2"), &m, DT_F32, y, &e) == 0);
         CHECK(sha256_file(in_dir("model2/model.safetensors"), h2, NULL, &e) == 0);
         CHECK_STR(h1, h2);
         free(x);
@@ -533,7 +534,7 @@ static void test_model_wrong(void)
     float *x = make_params(&m), *y = make_params(&m);
     struct st_out *items = all_items(&m, x, params), keep;
     file_remove(in_dir("model"), NULL);
-    CHECK(hf_save(in_dir("model"), &m, x, &e) == 0);
+    CHECK(hf_save(in_dir("model"), &m, DT_F32, x, &e) == 0);
     char path[100];
     snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
     /* missing, unexpected and misshapen at once */
@@ -543,7 +544,7 @@ static void test_model_wrong(void)
     items[5].dims[1] = 3;
     items[5].n_dims = 2;
     CHECK(st_write(path, items, n, &e) == 0);
-    CHECK(hf_load(in_dir("model"), &m, y, &e) == -1 && e.code == ERR_INVALID);
+    CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && e.code == ERR_INVALID);
     CHECK_MSG(strstr(e.text, keep.name) && strstr(e.text, "missing") &&
                   strstr(e.text, "[8,3], want") &&
                   strstr(e.text, "model.layers.9.odd is unexpected"),
@@ -553,20 +554,21 @@ static void test_model_wrong(void)
     free(items);
     /* everything missing: counted */
     CHECK(st_write(path, NULL, 0, &e) == 0);
-    CHECK(hf_load(in_dir("model"), &m, y, &e) == -1 && strstr(e.text, "in 21 tensors"));
+    CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && strstr(e.text, "in 21 tensors"));
     /* an integer tensor where a float belongs; a stale buffer that is ignored */
     static const int32_t zeros[24];
     items = all_items(&m, x, params);
     items[n] = (struct st_out){"model.layers.0.self_attn.rotary_emb.inv_freq", ST_F32, 1, {5}, x};
-    CHECK(st_write(path, items, n + 1, &e) == 0 && hf_load(in_dir("model"), &m, y, &e) == 0);
+    CHECK(st_write(path, items, n + 1, &e) == 0 &&
+          hf_load(in_dir("model"), &m, DT_F32, y, &e) == 0);
     CHECK(same_params(&m, y, x));
     items[1].dtype = ST_I32;
     items[1].data = zeros;
     CHECK(st_write(path, items, n, &e) == 0);
-    CHECK(hf_load(in_dir("model"), &m, y, &e) == -1 && e.code == ERR_UNSUPPORTED);
+    CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && e.code == ERR_UNSUPPORTED);
     free(items);
     /* no weights, no directory */
-    CHECK(unlink(path) == 0 && hf_load(in_dir("model"), &m, y, &e) == -1 &&
+    CHECK(unlink(path) == 0 && hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 &&
           e.code == ERR_NOT_FOUND);
     CHECK(hf_describe(in_dir("nowhere"), text, sizeof text, &e) == -1 && e.code == ERR_NOT_FOUND);
     free(params);
@@ -581,15 +583,17 @@ static void test_model_tied_head(void)
     struct param *params = malloc(HF_MAX_PARAMS * sizeof *params);
     int n = param_tensors(&m);
     float *x = make_params(&m), *y = make_params(&m);
-    CHECK(hf_save(in_dir("tied"), &m, x, &e) == 0);
+    CHECK(hf_save(in_dir("tied"), &m, DT_F32, x, &e) == 0);
     struct st_out *items = all_items(&m, x, params);
     items[n] = items[0];
     items[n].name = "lm_head.weight";
     CHECK(st_write(in_dir("tied/model.safetensors"), items, n + 1, &e) == 0);
-    CHECK_MSG(hf_load(in_dir("tied"), &m, y, &e) == 0 && same_params(&m, y, x), "%s", e.text);
+    CHECK_MSG(hf_load(in_dir("tied"), &m, DT_F32, y, &e) == 0 && same_params(&m, y, x), "%s",
+              e.text);
     items[n].data = x + 16;
     CHECK(st_write(in_dir("tied/model.safetensors"), items, n + 1, &e) == 0);
-    CHECK(hf_load(in_dir("tied"), &m, y, &e) == -1 && strstr(e.text, "lm_head.weight differs"));
+    CHECK(hf_load(in_dir("tied"), &m, DT_F32, y, &e) == -1 &&
+          strstr(e.text, "lm_head.weight differs"));
     free(items);
     free(params);
     free(x);
@@ -616,7 +620,8 @@ static void test_model_sharded(void)
         items[i].dtype = ST_BF16;
         items[i].data = half + params[i].offset;
     }
-    CHECK(hf_config_write((file_make_dir(in_dir("sharded"), &e), in_dir("sharded")), &m, &e) == 0);
+    CHECK(hf_config_write((file_make_dir(in_dir("sharded"), &e), in_dir("sharded")), &m, DT_F32,
+                          &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00001-of-00002.safetensors"), items, 10, &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00002-of-00002.safetensors"), items + 8, n - 8, &e) == 0);
     char *index = malloc(16384);
@@ -628,10 +633,11 @@ static void test_model_sharded(void)
                                 params[i].name, i < 10 ? 1 : 2);
     len += (size_t)snprintf(index + len, 16384 - len, "}}");
     put("sharded/model.safetensors.index.json", index, len);
-    CHECK_MSG(hf_load(in_dir("sharded"), &m, y, &e) == 0 && same_params(&m, y, x), "%s", e.text);
+    CHECK_MSG(hf_load(in_dir("sharded"), &m, DT_F32, y, &e) == 0 && same_params(&m, y, x), "%s",
+              e.text);
     for (size_t i = 0; i < len; i += 11) {
         put("sharded/model.safetensors.index.json", index, i);
-        CHECK(hf_load(in_dir("sharded"), &m, y, &e) == -1);
+        CHECK(hf_load(in_dir("sharded"), &m, DT_F32, y, &e) == -1);
     }
     static const char *const bad[] = {"{\"weight_map\":{\"a\":\"../x\"}}",
                                       "{\"weight_map\":{\"a\":\"/etc/passwd\"}}",
@@ -643,11 +649,11 @@ static void test_model_sharded(void)
                                       "{\"weight_map\":{\"a\":\"gone.safetensors\"}}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put("sharded/model.safetensors.index.json", bad[i], strlen(bad[i]));
-        CHECK_MSG(hf_load(in_dir("sharded"), &m, y, &e) == -1, "%s", bad[i]);
+        CHECK_MSG(hf_load(in_dir("sharded"), &m, DT_F32, y, &e) == -1, "%s", bad[i]);
     }
     put("sharded/model.safetensors.index.json", index, len);
     CHECK(truncate(in_dir("sharded/model-00002-of-00002.safetensors"), 1000) == 0);
-    CHECK(hf_load(in_dir("sharded"), &m, y, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK(hf_load(in_dir("sharded"), &m, DT_F32, y, &e) == -1 && e.code == ERR_CORRUPT);
     CHECK(strstr(e.text, "model-00002-of-00002") != NULL);
     free(index);
     free(items);

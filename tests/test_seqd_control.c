@@ -110,6 +110,7 @@ static void open_seqd(void)
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
                                 .logs = w.logs,
+                                .secret = (const unsigned char *)"a secret of the test, 32 bytes.",
                                 .send = on_send,
                                 .utc_ms = fake_utc,
                                 .changed = on_changed};

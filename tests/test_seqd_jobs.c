@@ -110,7 +110,7 @@ static void test_replay(void)
         }
         check_same(live, again);
         bool holds = live->state >= JOB_STARTING && live->state <= JOB_STOPPING;
-        CHECK(job_slots(live) == (holds && live->task == TASK_RUN ? 2 : 0));
+        CHECK(job_slots(live, NULL) == (holds && live->task == TASK_RUN ? 2 : 0));
         n_final += job_final(live->state);
         job_destroy(live);
         job_destroy(again);

@@ -21,20 +21,27 @@ static int make_nodes(struct sched_node *n)
         n[i] = (struct sched_node){.up = below(4) != 0, .n_slots = below(9)};
         n[i].n_reserved = n[i].n_slots ? below(n[i].n_slots + 1) : 0;
         n[i].n_preparing = below(SCHED_MAX_PREPARE + 1);
+        n[i].net = below(4) ? 1 + below(2) : 0;
     }
     return count;
 }
 
-static int make_jobs(struct sched_job *j)
+static int make_jobs(struct sched_job *j, int n_nodes)
 {
     int count = below(MAX_JOBS + 1);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        int ring = 1 + below(4);
         j[i] = (struct sched_job){.id = i + 1,
                                   .priority = below(3),
-                                  .n_ranks = 1 + below(10),
+                                  .n_ranks = ring * (1 + below(4)),
+                                  .ring = ring,
                                   .prepare = below(4) == 0,
+                                  .one_node = below(4) == 0,
+                                  .checkpoint = below(2),
                                   .only = -1,
                                   .not_before_ms = below(5) ? 0 : 2000};
+        if (n_nodes && below(3) == 0) j[i].only = below(n_nodes);
+    }
     return count;
 }
 
@@ -45,22 +52,107 @@ static struct sched_job *find(struct sched_job *j, int n, int64_t id)
     return NULL;
 }
 
+/* All or nothing, on nodes that are up and reach each other, rank 0 where it must be. */
+static void check_gang(const struct sched_job *j, const struct sched_node *nodes)
+{
+    int32_t n = 0;
+    bool seen[MAX_NODES + 3] = {false};
+    CHECK((j->node >= 0) == (j->n_parts > 0));
+    if (j->node < 0) return;
+    CHECK(j->part[0].node == j->node);
+    for (int i = 0; i < j->n_parts; i++) {
+        int k = j->part[i].node;
+        CHECK(nodes[k].up && j->part[i].n_ranks > 0 && !seen[k]);
+        if (j->n_parts > 1) CHECK(nodes[k].net && nodes[k].net == nodes[j->node].net);
+        seen[k] = true;
+        n += j->part[i].n_ranks;
+    }
+    CHECK(n == (j->prepare ? 1 : j->n_ranks));
+    CHECK(j->n_parts == 1 || !j->one_node);
+    if (!j->prepare && j->only >= 0) CHECK(j->node == j->only);
+}
+
 static void check_sums(const struct sched_job *j, int nj, const struct sched_node *before,
                        const struct sched_node *after, int nn)
 {
-    for (int k = 0; k < nn; k++) {
-        int32_t placed = 0, preparing = 0;
-        for (int i = 0; i < nj; i++) {
-            if (j[i].node != k) continue;
-            CHECK(before[k].up);
-            placed += j[i].prepare ? 0 : j[i].n_ranks;
-            preparing += j[i].prepare;
+    int32_t placed[MAX_NODES + 3] = {0}, preparing[MAX_NODES + 3] = {0};
+    for (int i = 0; i < nj; i++) {
+        check_gang(&j[i], before);
+        for (int p = 0; p < j[i].n_parts; p++) {
+            int k = j[i].part[p].node;
+            if (j[i].prepare)
+                preparing[k]++;
+            else
+                placed[k] += j[i].part[p].n_ranks;
         }
-        CHECK(after[k].n_reserved == before[k].n_reserved + placed);
-        CHECK(placed == 0 || after[k].n_reserved <= after[k].n_slots);
-        CHECK(after[k].n_preparing == before[k].n_preparing + preparing);
-        CHECK(preparing == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
     }
+    for (int k = 0; k < nn; k++) {
+        CHECK(after[k].n_reserved == before[k].n_reserved + placed[k]);
+        CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
+        CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
+        CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
+    }
+}
+
+/* The least number of nodes a gang that starts alone could lie on, by trying every set of nodes; whole:
+ * without a ring on two of them. 0: impossible. */
+static int fewest_nodes(const struct sched_job *j, const struct sched_node *nodes, int nn,
+                        bool whole)
+{
+    int best = 0;
+    for (unsigned set = 1; set < 1u << nn; set++) {
+        int count = 0, net = -1;
+        int32_t room = 0;
+        bool good = j->only < 0 || (set >> j->only & 1);
+        for (int k = 0; k < nn; k++) {
+            if (!(set >> k & 1)) continue;
+            int32_t left = nodes[k].n_slots - nodes[k].n_reserved;
+            if (!nodes[k].up || left < 1 || (count && (!net || nodes[k].net != net))) good = false;
+            net = nodes[k].net;
+            count++;
+            room += whole ? left / j->ring * j->ring : left;
+            if (whole && left < j->ring) good = false;
+        }
+        if (!good || room < j->n_ranks || (j->one_node && count > 1)) continue;
+        if (!best || count < best) best = count;
+    }
+    return best;
+}
+
+static int split_rings(const struct sched_job *j)
+{
+    int n = 0;
+    for (int i = 0, rank = 0; i + 1 < j->n_parts; i++) {
+        rank += j->part[i].n_ranks;
+        n += rank % j->ring != 0;
+    }
+    return n;
+}
+
+/* One job on a random cluster: it starts exactly if it can, its rings are whole if they can be, and
+ * then it lies on as few nodes as that allows. */
+static void test_spread(void)
+{
+    int n_spread = 0, n_split = 0;
+    for (int round = 0; round < 20000 && !test_failures_now; round++) {
+        struct sched_node n[MAX_NODES + 3] = {0};
+        struct sched_job j[MAX_JOBS] = {0};
+        int nn = make_nodes(n);
+        if (!make_jobs(j, nn)) continue;
+        j->prepare = false;
+        j->not_before_ms = 0;
+        int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
+        if (one == 1) whole = 1;
+        sched_pick(j, 1, n, nn, 1000);
+        CHECK_MSG((j->node >= 0) == (one > 0), "%s", j->reason);
+        if (j->node < 0) continue;
+        CHECK_MSG(j->n_parts == (whole ? whole : one), "%d parts, %d would do", j->n_parts,
+                  whole ? whole : one);
+        CHECK(!whole || split_rings(j) == 0);
+        n_spread += j->n_parts > 1;
+        n_split += split_rings(j) > 0;
+    }
+    CHECK(n_spread > 500 && n_split > 100);
 }
 
 /* Mends what the reason names and asks again. */
@@ -92,7 +184,10 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
         /* no_node, too_large, waiting_for_slots, waiting_to_prepare: large idle nodes join, enough
          * of them for every job of the queue to prepare at once. */
         for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++)
-            n[nn++] = (struct sched_node){.up = true, .n_slots = 1000};
+            n[nn++] = (struct sched_node){.up = true, .net = 1, .n_slots = 1000};
+        /* Jobs that wait for one node are helped there alone: this one, and those in front. */
+        for (int i = 0; i < nj; i++)
+            if (all[i].only >= 0) n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
     }
     sched_pick(jobs, nj, n, nn, now);
     const struct sched_job *again = find(jobs, nj, j->id);
@@ -106,13 +201,15 @@ static void test_random(void)
     for (int round = 0; round < 20000 && !test_failures_now; round++) {
         struct sched_node before[MAX_NODES + 3] = {0}, after[MAX_NODES + 3];
         struct sched_job jobs[MAX_JOBS] = {0}, asked[MAX_JOBS];
-        int nn = make_nodes(before), nj = make_jobs(jobs);
+        int nn = make_nodes(before), nj = make_jobs(jobs, nn);
         memcpy(asked, jobs, sizeof asked);
         memcpy(after, before, sizeof after);
         sched_pick(jobs, nj, after, nn, 1000);
         check_sums(jobs, nj, before, after, nn);
         for (int i = 0; i < nj; i++) {
             CHECK((jobs[i].node >= 0) == !*jobs[i].reason_code);
+            if (!jobs[i].prepare && jobs[i].only >= 0 && !before[jobs[i].only].up)
+                CHECK(jobs[i].node < 0);
             if (jobs[i].node < 0) check_reason(asked, nj, &jobs[i], before, nn);
         }
     }
@@ -128,7 +225,7 @@ static void test_order(void)
     CHECK(j[0].id == 2 && j[0].node == 0);
     CHECK(j[1].id == 1 && j[1].node == -1);
     CHECK_STR(j[1].reason_code, "waiting_for_slots");
-    CHECK_STR(j[1].reason, "1/4 slots free on 1 node, needs 2 on one node");
+    CHECK_STR(j[1].reason, "1/4 slots free on 1 node, needs 2");
     /* Job 3 would fit, but must not overtake job 1 for ever. */
     CHECK(j[2].id == 3 && j[2].node == -1);
     CHECK_STR(j[2].reason_code, "behind");
@@ -158,11 +255,87 @@ static void test_pinned(void)
     CHECK(j.node == 0);
 }
 
+static void check_parts(const struct sched_job *j, int n, const uint8_t (*want)[2])
+{
+    CHECK_MSG(j->n_parts == n, "%d parts: %s", j->n_parts, j->reason);
+    for (int i = 0; i < n && i < j->n_parts; i++)
+        CHECK_MSG(j->part[i].node == want[i][0] && j->part[i].n_ranks == want[i][1],
+                  "part %d: %d ranks on node %d", i, j->part[i].n_ranks, j->part[i].node);
+}
+
+/* Two rings of 4 on nodes with 5, 4, 3 free slots: one ring each on the first two, though 5 + 3 would
+ * have done; with 6, 1, 1 nothing but a split ring will do, and only one is split. */
+static void test_rings(void)
+{
+    struct sched_node n[3] = {{.up = true, .net = 2, .n_slots = 3},
+                              {.up = true, .net = 2, .n_slots = 5},
+                              {.up = true, .net = 2, .n_slots = 4}};
+    struct sched_job j = {.id = 1, .n_ranks = 8, .ring = 4, .only = -1};
+    sched_pick(&j, 1, n, 3, 0);
+    check_parts(&j, 2, (const uint8_t[][2]){{1, 4}, {2, 4}});
+    struct sched_node m[3] = {{.up = true, .net = 2, .n_slots = 1},
+                              {.up = true, .net = 2, .n_slots = 6},
+                              {.up = true, .net = 2, .n_slots = 1}};
+    sched_pick(&j, 1, m, 3, 0);
+    check_parts(&j, 3, (const uint8_t[][2]){{1, 6}, {0, 1}, {2, 1}});
+    CHECK(m[0].n_reserved == 1 && m[1].n_reserved == 6 && m[2].n_reserved == 1);
+}
+
+/* What cannot reach each other is not one cluster, and the reason counts only what could help. */
+static void test_reach(void)
+{
+    struct sched_node n[3] = {{.name = "a", .up = true, .net = 1, .n_slots = 4},
+                              {.name = "b", .up = true, .net = 2, .n_slots = 3, .n_reserved = 1},
+                              {.name = "c", .up = true, .net = 2, .n_slots = 3}};
+    struct sched_job j = {.id = 1, .n_ranks = 6, .only = -1};
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK_STR(j.reason_code, "waiting_for_slots");
+    CHECK_STR(j.reason, "5/6 slots free on 2 nodes that reach each other, needs 6");
+    j.n_ranks = 7;
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK_STR(j.reason_code, "too_large");
+    CHECK_STR(j.reason,
+              "needs 7 slots, the nodes up that reach each other have 6 (3 nodes up, 0 down)");
+    j.n_ranks = 5;
+    j.one_node = true;
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK_STR(j.reason_code, "too_large");
+    CHECK_STR(j.reason,
+              "needs 5 slots on one node (parallel.transport is shm), the largest node up "
+              "has 4 (3 nodes up, 0 down)");
+    j.one_node = false;
+    sched_pick(&j, 1, n, 3, 0);
+    check_parts(&j, 2, (const uint8_t[][2]){{2, 3}, {1, 2}});
+}
+
+/* Rank 0 waits for the node with the checkpoints, and says so; the others go anywhere. */
+static void test_checkpoint_node(void)
+{
+    struct sched_node n[2] = {{.name = "a", .net = 1, .n_slots = 2},
+                              {.name = "b", .up = true, .net = 1, .n_slots = 8}};
+    struct sched_job j = {.id = 1, .n_ranks = 4, .only = 0, .checkpoint = true};
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK_STR(j.reason_code, "no_node");
+    CHECK_STR(j.reason, "node a, which holds its checkpoints, is down");
+    n[0].up = true;
+    n[0].n_reserved = 2;
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK_STR(j.reason,
+              "0/2 slots free on node a, which holds its checkpoints: rank 0 needs one there");
+    n[0].n_reserved = 1;
+    sched_pick(&j, 1, n, 2, 0);
+    check_parts(&j, 2, (const uint8_t[][2]){{0, 1}, {1, 3}});
+}
+
 int main(void)
 {
     RUN(test_random);
+    RUN(test_spread);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);
     RUN(test_pinned);
+    RUN(test_rings);
+    RUN(test_reach);
+    RUN(test_checkpoint_node);
     return test_done("seqd_sched");
 }

@@ -88,8 +88,9 @@ static void test_write_and_read(void)
             store_result_set(t, 3, "{\"r\":1}");
             store_metrics_add(t, 3, "[{\"step\":1}]");
             store_metrics_add(t, 3, "[{\"step\":2}]");
-            store_mark_set(t, 3, 1, 5);
-            store_mark_set(t, 3, 1, 9);
+            store_mark_set(t, 3, 1, 0, 5);
+            store_mark_set(t, 3, 1, 0, 9);
+            store_mark_set(t, 3, 1, 2, 4);
             store_key_add(t, "key", "print", 3, 0);
         }
         store_commit(s, t, on_done, NULL);
@@ -145,7 +146,7 @@ static void test_refused_request(void)
     remove_dir();
 }
 
-static int64_t loaded_jobs, loaded_events, loaded_mark;
+static int64_t loaded_jobs, loaded_events, loaded_marks, loaded_part_marks;
 
 static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                     struct err *e)
@@ -160,9 +161,11 @@ static int load_event(void *arg, const struct store_event *ev, struct err *e)
     return 0;
 }
 
-static int load_mark(void *arg, int64_t job, int64_t epoch, int64_t seq)
+/* A job's marks are its id, and the id and 7 more on its third node. */
+static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
-    loaded_mark = seq;
+    loaded_marks += part == 0 && seq == job;
+    loaded_part_marks += part == 2 && seq == job + 7;
     return 0;
 }
 
@@ -186,7 +189,9 @@ static void child(int fd)
         for (int i = 0; i < 8; i++) {
             struct store_txn *t = store_begin();
             add_job(t, ++id);
-            store_mark_set(t, id, 1, id);
+            store_mark_set(t, id, 1, 2, 1); /* the last one counts */
+            store_mark_set(t, id, 1, 0, id);
+            store_mark_set(t, id, 1, 2, id + 7);
             store_commit(s, t, on_done, NULL);
         }
         wait_done(l, 8);
@@ -219,12 +224,13 @@ static void test_killed_in_mid_load(void)
         struct store *s = store_open(l, dir, &e);
         CHECK_MSG(s != NULL, "%s", e.text);
         if (!s) break;
-        loaded_jobs = loaded_events = 0;
+        loaded_jobs = loaded_events = loaded_marks = loaded_part_marks = 0;
         CHECK_MSG(!store_load(s, &loads, &e), "%s", e.text);
         CHECK_MSG(store_last_job(s) >= acknowledged, "%lld < %lld", (long long)store_last_job(s),
                   (long long)acknowledged);
         CHECK(loaded_jobs == store_last_job(s) &&
               loaded_events == loaded_jobs); /* no holes, no halves */
+        CHECK(loaded_marks == loaded_jobs && loaded_part_marks == loaded_jobs);
         CHECK(acknowledged > at_least);
         at_least = acknowledged;
         store_close(s);

@@ -79,7 +79,7 @@ static void test_refusals(void)
 static void test_volume(void)
 {
     int64_t mib = 1 << 20;
-    struct comm_count kv = volume_ring_kv(8, 8192, 8, 128);
+    struct comm_count kv = volume_ring_kv(8, 8192, 8, 128, PRECISION_FP32);
     CHECK(kv.bytes_sent == 448 * mib && kv.bytes_received == 448 * mib && kv.messages_sent == 7);
     CHECK(volume_ring_dkv(8, 8192, 8, 128, false).bytes_sent == 448 * mib);
     CHECK(volume_ring_dkv(8, 8192, 8, 128, true).bytes_sent == 512 * mib);

@@ -511,10 +511,11 @@ static void rss_before(struct train *t, int rank, void *arg)
     char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
     if (!r->before)
         madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
-    model_random(&t->model, 1);
+    train_random(t, 1);
     for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
         t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
-    r->before = anonymous_bytes() - t->plan->item[PLAN_PARAMS].size;
+    const struct plan_item *item = t->plan->item;
+    r->before = anonymous_bytes() - item[PLAN_PARAMS].size - item[PLAN_MASTER].size;
 }
 
 static void rss_after(struct train *t, int rank, void *arg)
@@ -528,10 +529,11 @@ static void rss_after(struct train *t, int rank, void *arg)
 static void test_pages(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
-    for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+    for (int i = 0; i < 6; i++) {
         struct rss rss = {0};
         engine_spec(&spec, y.S);
-        spec.memory.recompute = mode;
+        spec.memory.recompute = RECOMPUTE_NONE + i % 3;
+        spec.precision.params = i < 3 ? PRECISION_FP32 : PRECISION_BF16;
         struct engine_run r = {.P = 1,
                                .steps = 1,
                                .before_step = rss_before,
@@ -561,9 +563,10 @@ static void ring_pages(struct train *t, int rank, void *arg)
 static void test_pages_of_a_ring(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
-    for (int P = 2; P <= 4; P++) {
+    for (int P = 2; P <= 5; P++) {
         engine_spec(&spec, y.S);
         spec.determinism = P == 4 ? DET_RANKS : DET_RUN;
+        spec.precision.params = P % 2 ? PRECISION_BF16 : PRECISION_FP32;
         spec.train.global_batch = 2;
         spec.memory.recompute = RECOMPUTE_NONE + P % 3;
         struct engine_run r = {.P = P,

@@ -3,6 +3,7 @@
 #define SEQD_TESTS_TINY_H
 
 #include <stdlib.h>
+#include "kernels/bf16.h"
 #include "tests/ranks.h"
 #include "tests/test.h"
 #include "worker/model/model.h"
@@ -33,6 +34,23 @@ static inline spec_ref tiny_text(struct job_spec *s, const char *str)
     return ref;
 }
 
+/* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
+static inline void tiny_scale(struct model *m)
+{
+    for (int i = 0; i < param_tensors(&m->shape); i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        if (!p.cols) continue;
+        float *w = (float *)m->params + p.offset;
+        uint16_t *h = (uint16_t *)m->params + p.offset;
+        for (int64_t k = 0; k < p.count; k++)
+            if (m->dtype == DT_F32)
+                w[k] *= 6;
+            else
+                h[k] = bf16_round(6 * bf16_value(h[k]));
+    }
+}
+
 /* spec: checked; the plan's segment must be what the ranks were opened with. */
 static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
                             int rank, int mutant, struct err *e)
@@ -59,12 +77,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .mutant = mutant};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
-    /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
-    for (int i = 0; i < param_tensors(&spec->model.shape); i++) {
-        struct param p;
-        param_get(&spec->model.shape, i, &p);
-        for (int64_t k = 0; p.cols && k < p.count; k++) t->model.params[p.offset + k] *= 6;
-    }
+    tiny_scale(&t->model);
     return 0;
 }
 

@@ -146,6 +146,24 @@ int file_write(const char *path, const void *data, size_t size, struct err *e)
     return 0;
 }
 
+int file_write_private(const char *path, const void *data, size_t size, struct err *e)
+{
+    char tmp[FILE_PATH_SIZE];
+    if (file_join(tmp, e, "%s.tmp", path) < 0) return -1;
+    unlink(tmp); /* an older one might have another mode */
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(e, "open %s", tmp);
+    const char *p = data;
+    ssize_t n = 0;
+    while (size && ((n = write(fd, p, size)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0) p += n, size -= (size_t)n;
+    int rc = size || fsync(fd) ? err_errno(e, "write %s", tmp) : 0;
+    close(fd);
+    if (rc == 0 && rename(tmp, path) < 0) rc = err_errno(e, "rename %s", path);
+    if (rc < 0) unlink(tmp);
+    return rc;
+}
+
 int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
 {
     va_list ap;

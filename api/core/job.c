@@ -193,6 +193,21 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
+/* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels on
+ * the same data; only the order of fp32 sums differs.
+ *   fp32   some tens of roundings of 2^-24 each
+ *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and what
+ *          follows then differs, too: at worst the two sides' roundings of u = 2^-9 are independent of
+ *          each other. n of them in a row leave sqrt(2 n) u: 5e-2 is n = 300, about ten roundings per
+ *          layer of a deep model, forward and backward. The loss is a mean over many tokens, in which
+ *          they cancel: one u. A wrong block, position or scale is off by tens of percent. */
+static void set_tolerance(struct job_spec *s)
+{
+    const bool bf16 = s->precision.params == PRECISION_BF16;
+    if (s->verify.loss_rel < 0) s->verify.loss_rel = bf16 ? 2e-3 : 1e-6;
+    if (s->verify.grad_rel_l2 < 0) s->verify.grad_rel_l2 = bf16 ? 5e-2 : 1e-5;
+}
+
 /* Length of a training run. tokens and passes become steps when the data has been counted; then
  * both stand there, which is why "one of three" is the reader's rule (daemon/json.c) and not ours.
  */
@@ -275,6 +290,7 @@ int job_check(struct job_spec *s, struct err *e)
     if (check_text_table(s, e) || check_table(s, e)) return -1;
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
+    set_tolerance(s);
     return check_ranks(s, e) || check_parallel(s, e) ? -1 : 0;
 }
 

@@ -53,7 +53,7 @@ struct rank_args {
     int32_t task;    /* enum rank_task */
     int32_t rank, n_ranks;
     int32_t first_local, n_local;            /* the ranks of this gang, who share fd RANK_MEMFD; all
-                                              * others live on other nodes */
+                                              * others live on other nodes. n_local 0: there are none */
     char address[RANK_ADDRESS_SIZE];         /* where this node's ranks listen for TCP; empty: loopback */
     unsigned char key[RANK_KEY_SIZE];        /* of the attempt: who knows it is one of its ranks */
     int32_t n_roots;

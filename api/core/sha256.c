@@ -141,15 +141,22 @@ void sha256_add(struct sha256 *s, const void *data, size_t size)
     if (size % 64) memcpy(s->block, p + size / 64 * 64, size % 64);
 }
 
-void sha256_hex(struct sha256 *s, char out[SHA256_HEX])
+void sha256_bytes(struct sha256 *s, uint8_t out[32])
 {
-    static const char digit[] = "0123456789abcdef";
     uint64_t n_bits = s->n_bytes * 8;
     uint8_t tail[72] = {0x80};
     size_t n = (s->n_bytes % 64 < 56 ? 56 : 120) - s->n_bytes % 64;
     for (int i = 0; i < 8; i++) tail[n + (size_t)i] = (uint8_t)(n_bits >> (56 - 8 * i));
     sha256_add(s, tail, n + 8);
-    for (int i = 0; i < 64; i++) out[i] = digit[s->h[i / 8] >> (28 - 4 * (i % 8)) & 15];
+    for (int i = 0; i < 32; i++) out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_hex(struct sha256 *s, char out[SHA256_HEX])
+{
+    static const char digit[] = "0123456789abcdef";
+    uint8_t b[32];
+    sha256_bytes(s, b);
+    for (int i = 0; i < 64; i++) out[i] = digit[b[i / 2] >> (4 - 4 * (i % 2)) & 15];
     out[64] = 0;
 }
 

@@ -30,4 +30,16 @@ static inline int utf8_len(const char *s, const char *end)
     return n;
 }
 
+/* Bytes at the end of s[n] that may begin a character whose rest has not come yet: 0 to 3. */
+static inline size_t utf8_partial(const char *s, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        unsigned char c = (unsigned char)s[n - back];
+        if ((c & 0xc0) == 0x80) continue;
+        size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        return want > back ? back : 0;
+    }
+    return 0;
+}
+
 #endif

@@ -25,6 +25,12 @@ static bool have_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("fma");
 }
+#if defined(CPU_AVX512BF16)
+static bool have_avx512bf16(void)
+{
+    return have_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#endif
 static bool have_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -33,6 +39,9 @@ static bool have_avx2(void)
 
 /* Best first. */
 static const struct isa isas[] = {
+#if defined(CPU_AVX512BF16)
+    {"avx512bf16", &cpu_ops_avx512bf16, have_avx512bf16},
+#endif
 #if defined(__x86_64__)
     {"avx512", &cpu_ops_avx512, have_avx512},
     {"avx2", &cpu_ops_avx2, have_avx2},
@@ -45,6 +54,9 @@ static const struct isa isas[] = {
 const char *const *cpu_isas(void)
 {
     static const char *const names[] = {
+#if defined(CPU_AVX512BF16)
+        "avx512bf16",
+#endif
 #if defined(__x86_64__)
         "avx512",
         "avx2",

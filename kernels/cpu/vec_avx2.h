@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VL 8
 typedef __m256 vf;
@@ -44,6 +45,36 @@ static inline vf v_load_n(const float *p, int64_t n)
 static inline void v_store_n(float *p, vf x, int64_t n)
 {
     _mm256_maskstore_ps(p, v_first(n), x);
+}
+
+/* bf16 is the upper half of a float. */
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    uint16_t x[VL] = {0};
+    memcpy(x, p, (size_t)n * sizeof *p);
+    return v_load_bf16(x);
+}
+/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+static inline void v_store_bf16(uint16_t *p, vf x)
+{
+    __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+    __m256i odd = _mm256_and_si256(high, vi_set1(1));
+    __m256i up = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, vi_set1(0x7fff)), odd), 16);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    __m256i y = _mm256_blendv_epi8(up, _mm256_or_si256(high, vi_set1(0x40)), nan);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(halves));
+}
+static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
+{
+    uint16_t y[VL];
+    v_store_bf16(y, x);
+    memcpy(p, y, (size_t)n * sizeof *p);
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

@@ -45,6 +45,37 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     _mm512_mask_storeu_ps(p, v_first(n), x);
 }
 
+/* bf16 is the upper half of a float. */
+static inline vf v_widen(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    return v_widen(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    return v_widen(_mm256_maskz_loadu_epi16(v_first(n), p));
+}
+/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+static inline __m256i v_narrow(vf x)
+{
+    __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
+    __m512i odd = _mm512_and_si512(high, vi_set1(1));
+    __m512i up = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, vi_set1(0x7fff)), odd), 16);
+    vm nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(up, nan, high, vi_set1(0x40)));
+}
+static inline void v_store_bf16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, v_narrow(x));
+}
+static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, v_first(n), v_narrow(x));
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);

@@ -10,6 +10,8 @@
 #define VL 4
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(16)));
+typedef uint16_t vh __attribute__((vector_size(8)));
 typedef vi vm; /* a mask: 0 or -1 in each lane */
 
 static inline vf v_set1(float x)
@@ -46,6 +48,30 @@ static inline vf v_load_n(const float *p, int64_t n)
 static inline void v_store_n(float *p, vf x, int64_t n)
 {
     memcpy(p, &x, (size_t)n * sizeof *p);
+}
+
+/* bf16 is the upper half of a float. */
+static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    vh x = {0};
+    memcpy(&x, p, (size_t)n * sizeof *p);
+    return (vf)(__builtin_convertvector(x, vu) << 16);
+}
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    return v_load_bf16_n(p, VL);
+}
+/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
+{
+    vu u = (vu)x, high = u >> 16, up = (u + 0x7fff + (high & 1)) >> 16;
+    vu nan = (vu)(x != x);
+    vh y = __builtin_convertvector((nan & (high | 0x40)) | (~nan & up), vh);
+    memcpy(p, &y, (size_t)n * sizeof *p);
+}
+static inline void v_store_bf16(uint16_t *p, vf x)
+{
+    v_store_bf16_n(p, x, VL);
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

@@ -2,8 +2,9 @@
  *
  * The model is the demo's (about 5 M parameters). Speeds are tokens/s and GFLOP/s by the plan's own
  * count (causal attention counted once, recomputation not counted), as a fraction of the multiply-add
- * peak measured in the same run. Two-rank efficiency is the ratio of the two ways on one row. Each
- * figure is the best of a few steps: other programs on the machine only ever add time. */
+ * peak measured in the same run. Two-rank efficiency is the ratio of the two ways on one row; what bf16
+ * gains is its tokens/s over those of fp32 in the same way. Each figure is the best of a few steps: other
+ * programs on the machine only ever add time. */
 #define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/peak.h"
 #include "tests/engine.h"
@@ -12,7 +13,7 @@ enum { STEPS = 3 };
 
 static struct job_spec spec;
 
-static void demo_spec(int64_t S, int threads)
+static void demo_spec(int64_t S, int threads, enum precision_id precision)
 {
     engine_spec(&spec, S);
     spec.model.shape = (struct model_shape){.n_layers = 6,
@@ -25,6 +26,7 @@ static void demo_spec(int64_t S, int threads)
                                             .norm_eps = 1e-5,
                                             .rope_theta = 10000};
     spec.resources.threads = threads;
+    spec.precision.params = precision;
     spec.train.steps = STEPS + 1;
 }
 
@@ -47,11 +49,11 @@ static void step_ended(struct train *t, int rank, void *arg)
         c->best = fmin(c->best, peak_now_s() - c->start); /* 1st: cold pages */
 }
 
-static double train_seconds(int64_t S, int P, int threads, double *flops)
+static double train_seconds(int64_t S, int P, int threads, enum precision_id p, double *flops)
 {
     struct synth y = {.S = S, .vocab = 258};
     struct clock c = {.best = INFINITY};
-    demo_spec(S, threads);
+    demo_spec(S, threads, p);
     struct engine_run r = {.P = P,
                            .steps = STEPS + 1,
                            .source = {synth_batch, synth_targets, &y},
@@ -104,11 +106,11 @@ out:
     free(m);
 }
 
-static double prefill_seconds(int64_t S, int P, int threads, double *flops)
+static double prefill_seconds(int64_t S, int P, int threads, enum precision_id p, double *flops)
 {
     struct err e = {0};
     struct prefill f = {.synth = {.S = S, .vocab = 258}, .P = P, .best = INFINITY};
-    demo_spec(S, threads);
+    demo_spec(S, threads, p);
     spec.kind = JOB_GENERATE;
     spec.sampling.max_tokens = 16;
     spec.parallel.sp = P;
@@ -130,27 +132,51 @@ static double prefill_seconds(int64_t S, int P, int threads, double *flops)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-typedef double seconds_of(int64_t S, int P, int threads, double *flops);
+typedef double seconds_of(int64_t S, int P, int threads, enum precision_id p, double *flops);
+
+static const struct way {
+    const char *name;
+    int P, threads;
+} ways[] = {{"1 rank x 2 threads", 1, 2}, {"2 ranks x 1 thread", 2, 1}};
+static const char *const words[PRECISION_N] = {"fp32", "bf16"};
+
+struct figure {
+    const char *what, *way, *precision;
+    int64_t S;
+    double s, flops, peak;
+    double fp32_s, one_s; /* of the same in fp32, and on one rank; 0 where this is it */
+};
+
+static void print_figure(const struct figure *f)
+{
+    const double rate = f->flops / f->s * 1e-9, tokens_s = (double)f->S / f->s;
+    printf("%-8s S %5lld  %s %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of peak %9.1f ms", f->what,
+           (long long)f->S, f->way, f->precision, tokens_s, rate, rate / f->peak, f->s * 1e3);
+    if (f->fp32_s > 0) printf("   bf16 / fp32: %.2f", f->fp32_s / f->s);
+    if (f->one_s > 0) printf("   two ranks / one: %.2f", f->one_s / f->s);
+    printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"tokens_s\":%"
+           ".0f,"
+           "\"gflops\":%.1f,\"of_peak\":%.3f}\n",
+           f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, rate / f->peak);
+    fflush(stdout);
+}
 
 static void row(const char *what, seconds_of *run, int64_t S, double peak)
 {
-    double flops, one = run(S, 1, 2, &flops), two = run(S, 2, 1, &flops);
-    const struct {
-        const char *way;
-        double s;
-    } ways[] = {{"1 rank x 2 threads", one}, {"2 ranks x 1 thread", two}};
-    for (int i = 0; i < 2; i++) {
-        double rate = flops / ways[i].s * 1e-9;
-        printf("%-8s S %5lld  %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of peak %9.1f ms", what,
-               (long long)S, ways[i].way, (double)S / ways[i].s, rate, rate / peak,
-               ways[i].s * 1e3);
-        if (i) printf("   two ranks / one: %.2f", one / two);
-        printf(
-            "\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"tokens_s\":%.0f,\"gflops\":%.1f,"
-            "\"of_peak\":%.3f}\n",
-            what, (long long)S, ways[i].way, (double)S / ways[i].s, rate, rate / peak);
-        fflush(stdout);
-    }
+    double s[2][PRECISION_N], flops;
+    for (int i = 0; i < 2; i++)
+        for (int p = PRECISION_FP32; p < PRECISION_N; p++) {
+            s[i][p] = run(S, ways[i].P, ways[i].threads, p, &flops);
+            print_figure(&(struct figure){.what = what,
+                                          .way = ways[i].name,
+                                          .precision = words[p],
+                                          .S = S,
+                                          .s = s[i][p],
+                                          .flops = flops,
+                                          .peak = peak,
+                                          .fp32_s = p ? s[i][PRECISION_FP32] : 0,
+                                          .one_s = i ? s[0][p] : 0});
+        }
 }
 
 int main(void)

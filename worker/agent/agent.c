@@ -13,10 +13,13 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/address.h"
 #include "api/core/log.h"
 #include "api/rpc.h"
 #include "api/wire.h"
+#include "worker/agent/aside.h"
 #include "worker/agent/attempt.h"
+#include "worker/agent/describe.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/shelf.h"
 #include "worker/agent/spawn.h"
@@ -28,7 +31,9 @@ enum {
     LOG_BUDGET_SIZE = WIRE_CHUNK,
     QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
     QUIT_MS = 2000,       /* for seqd to hear the last reports */
-    MAX_DESCRIBES = 8,
+    MAX_ASIDES = 8,
+    ASIDE_MS = 30000,
+    DESCRIBE_SIZE = 8192,
     ARENA_SIZE = 16 << 20
 };
 
@@ -36,6 +41,7 @@ struct agent {
     struct loop *loop;
     struct agent_options o;
     struct shelf shelf;
+    char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct rpc_client *client;
     struct rpc_stream *stream; /* NULL: no session */
@@ -43,11 +49,10 @@ struct agent {
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     bool quitting;
-    int n_describes;
-    struct {
+    struct { /* programs that are run to answer a question */
         int64_t request;
-        struct describe *d;
-    } describe[MAX_DESCRIBES];
+        struct aside *a;
+    } aside[MAX_ASIDES];
     struct arena arena;          /* of the message being handled */
     char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
 };
@@ -151,6 +156,7 @@ static void forget(struct agent *a, struct attempt *t)
     }
     while (*p != t) p = &(*p)->next;
     *p = t->next;
+    if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     attempt_free(t);
 }
@@ -235,6 +241,8 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
                              .n_roots = a->shelf.n_roots,
                              .memory_limit = m->memory_limit,
                              .orphan_ms = a->o.orphan_ms};
+    memcpy(s->address, a->address, sizeof s->address);
+    memcpy(s->key, m->key, sizeof s->key);
     memcpy(s->roots, a->shelf.roots, sizeof s->roots);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
     snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->shelf.dir);
@@ -256,6 +264,7 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     if (shelf_gang_dir(&a->shelf, m->job, m->epoch, dir) == 0 && start_fill(a, m, start, e) == 0 &&
         shelf_epoch_set(&a->shelf, m->job, m->epoch, e) == 0)
         t = attempt_begin(a->loop, dir, start, a->gang_program, e);
+    explicit_bzero(start->key, sizeof start->key);
     free(start);
     if (!t) {
         file_remove(dir, NULL);
@@ -299,45 +308,101 @@ static void on_expect(struct agent *a, const struct msg *m)
 {
     for (struct attempt *t = a->attempts, *next; t; t = next) {
         next = t->next;
-        if (!listed(m, t->job, t->epoch)) forget(a, t);
+        if (listed(m, t->job, t->epoch)) continue;
+        t->stale = true;
+        forget(a, t);
     }
     for (int i = 0; i < m->n_attempts; i++)
         if (!find(a, m->attempts[i].job, m->attempts[i].epoch))
             send_end(a, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
 }
 
-static void described(void *arg, int64_t request, const struct model_shape *shape,
+/* A place for one more program to be run aside; *i is it. */
+static int aside_room(const struct agent *a, int *i, struct err *e)
+{
+    for (*i = 0; *i < MAX_ASIDES; ++*i)
+        if (!a->aside[*i].a) return 0;
+    return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", a->o.name, MAX_ASIDES);
+}
+
+static void aside_over(struct agent *a, int64_t request)
+{
+    for (int i = 0; i < MAX_ASIDES; i++)
+        if (a->aside[i].a && a->aside[i].request == request) a->aside[i].a = NULL;
+}
+
+static void described(void *arg, int64_t request, const char *text, size_t size,
                       const struct err *why)
 {
     struct agent *a = arg;
-    struct msg m = {.type = MSG_DESCRIBED, .request = request, .shape = *shape, .err = *why};
-    for (int i = 0; i < MAX_DESCRIBES; i++)
-        if (a->describe[i].d && a->describe[i].request == request) a->describe[i].d = NULL;
+    struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
+    aside_over(a, request);
+    if (!m.err.code) describe_parse(text, size, &m.shape, &m.err);
+    if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
     send_msg(a, &m);
 }
 
 static void on_describe(struct agent *a, const struct msg *m)
 {
     char path[FILE_PATH_SIZE];
+    char *argv[] = {"seqrank", "--describe", path, NULL};
+    const struct aside_options o = {a->loop,  a->rank_program, argv,      m->request,
+                                    ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};
-    int i = 0;
-    while (i < MAX_DESCRIBES && a->describe[i].d) i++;
-    if (i == MAX_DESCRIBES)
-        err_set(&e, ERR_CONFLICT, "%d models are being read already", i);
-    else if (shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
-        a->describe[i].request = m->request;
-        a->describe[i].d = describe_start(a->loop, a->rank_program, path, m->request, described, a,
-                                          &e);
-        if (a->describe[i].d) return;
+    int i;
+    if (aside_room(a, &i, &e) == 0 && shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
+        a->aside[i].request = m->request;
+        a->aside[i].a = aside_start(&o, &e);
+        if (a->aside[i].a) return;
     }
-    described(a, m->request, &(struct model_shape){0}, &e);
+    described(a, m->request, "", 0, &e);
+}
+
+static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
+    aside_over(a, request);
+    if (!m.err.code) {
+        m.data = text;
+        m.size = size;
+        m.total = (int64_t)size;
+    }
+    send_msg(a, &m);
+}
+
+/* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */
+static void on_trace(struct agent *a, const struct msg *m)
+{
+    const struct wire_trace *t = &m->trace;
+    char dir[FILE_PATH_SIZE], word[7][64];
+    char *argv[11] = {"seqrank", "--trace", dir};
+    const struct aside_options o = {a->loop,  a->rank_program, argv,   m->request,
+                                    ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
+    struct err e = {0};
+    int i, n = 0;
+    snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
+    snprintf(word[n++], sizeof word[0], "seed=%lld", (long long)t->seed);
+    snprintf(word[n++], sizeof word[0], "packing=%s", t->packing);
+    snprintf(word[n++], sizeof word[0], "overlong=%s", t->overlong);
+    snprintf(word[n++], sizeof word[0], "first=%lld", (long long)t->first);
+    snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
+    snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
+    for (int k = 0; k < n; k++) argv[3 + k] = word[k];
+    if (aside_room(a, &i, &e) == 0 && shelf_prepared(&a->shelf, m->prepared_id, dir, &e) == 0) {
+        a->aside[i].request = m->request;
+        a->aside[i].a = aside_start(&o, &e);
+        if (a->aside[i].a) return;
+    }
+    traced(a, m->request, "", 0, &e);
 }
 
 static void on_fetch(struct agent *a, const struct msg *m)
 {
     struct msg answer = {
         .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
-    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK, &answer.err);
+    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
+                            &answer.total, &answer.err);
     if (n > 0) answer.size = (size_t)n;
     send_msg(a, &answer);
 }
@@ -386,6 +451,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_ASSIGN: on_assign(a, &m); break;
     case MSG_EXPECT: on_expect(a, &m); break;
     case MSG_DESCRIBE: on_describe(a, &m); break;
+    case MSG_TRACE: on_trace(a, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
     case MSG_STOP:
     case MSG_BLOBS:
@@ -419,12 +485,14 @@ static void on_opened(void *arg, struct rpc_stream *s)
     list = calloc((size_t)n + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
-        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch};
+        int slots = t->state == ATTEMPT_OVER ? 0 : t->n_running;
+        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, slots};
         attempt_rewind(t);
     }
     m.attempts = list;
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
+    memcpy(m.address, a->address, sizeof m.address);
     send_msg(a, &m);
     free(list);
 }
@@ -465,11 +533,24 @@ void agent_quit(struct agent *a, const char *why)
     quit_check(a);
 }
 
+static int address_find(struct agent *a, struct err *e)
+{
+    if (!a->o.address) {
+        address_local(a->o.connect, a->address);
+        return 0;
+    }
+    if (!address_is_numeric(a->o.address) || strlen(a->o.address) >= sizeof a->address)
+        return err_set(e, ERR_INVALID, "--address %s: want a numeric IP address", a->o.address);
+    snprintf(a->address, sizeof a->address, "%s", a->o.address);
+    return 0;
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
     static const struct rpc_calls calls = {on_opened, on_message, on_closed};
     if (strlen(a->o.name) >= NODE_NAME || !a->o.name[0])
         return err_set(e, ERR_INVALID, "--name %s: want 1 to %d bytes", a->o.name, NODE_NAME - 1);
+    if (address_find(a, e) < 0) return -1;
     char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
@@ -504,7 +585,7 @@ void agent_destroy(struct agent *a)
 {
     if (!a) return;
     rpc_client_destroy(a->client);
-    for (int i = 0; i < MAX_DESCRIBES; i++) describe_cancel(a->describe[i].d);
+    for (int i = 0; i < MAX_ASIDES; i++) aside_cancel(a->aside[i].a);
     while (a->attempts) {
         struct attempt *t = a->attempts;
         a->attempts = t->next;

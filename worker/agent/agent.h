@@ -11,6 +11,7 @@
 struct agent_options {
     const char *connect; /* seqd's address, as for rpc_dial */
     const char *name;    /* of this node */
+    const char *address; /* where its ranks listen for those of other nodes; NULL: found out */
     const char *state;   /* directory */
     const char *bin;     /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];

@@ -59,17 +59,25 @@ static int start_write(struct attempt *a, const struct gang_start *start, struct
 {
     char path[FILE_PATH_SIZE], parent[FILE_PATH_SIZE];
     if (path_of(a, "start", path, e) < 0 || file_join(parent, e, "%s/..", a->dir) < 0) return -1;
-    if (file_make_dir(a->dir, e) < 0 || file_write(path, start, sizeof *start, e) < 0) return -1;
+    /* It holds the attempt's key. */
+    if (file_make_dir(a->dir, e) < 0 || file_write_private(path, start, sizeof *start, e) < 0)
+        return -1;
     if (file_sync_dir(a->dir, e) < 0) return -1;
     return file_sync_dir(parent, e);
+}
+
+static void start_take(struct attempt *a, const struct gang_start *start)
+{
+    a->n_logs = start->n_local;
+    a->first_rank = start->first_rank;
+    a->n_running = start->task == TASK_RUN ? start->n_local : 0;
 }
 
 struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
                               const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    a->n_logs = start->n_local;
-    a->first_rank = start->first_rank;
+    start_take(a, start);
     /* The record before the process: whatever dies from here on, the epoch is never run twice. */
     if (start_write(a, start, e) == 0) a->gang_pid = spawn_gang(program, dir, e);
     if (a->gang_pid > 0) return a;
@@ -89,14 +97,14 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     bool whole = start && size == sizeof *start && start->abi == RANK_ABI && start->job == job &&
                  start->epoch == epoch && start->n_local >= 1 && start->n_local <= JOB_MAX_RANKS;
     if (whole) {
-        a->n_logs = start->n_local;
-        a->first_rank = start->first_rank;
+        start_take(a, start);
     } else if (!start && e.code == ERR_NOT_FOUND) {
         attempt_free(a);
         return NULL;
     } else {
         log_warn("attempt.start", "dir=%s why=\"the start record is not of this version\"", dir);
     }
+    if (start) explicit_bzero(start->key, whole ? sizeof start->key : 0);
     free(start);
     return a;
 }

@@ -38,6 +38,8 @@ struct attempt {
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
+    int n_running;           /* ranks it may have: 0 for a preparation */
+    bool stale;              /* seqd does not expect it: told when it is gone */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 

@@ -13,9 +13,13 @@
 
 static const char usage[] =
     "usage: seqw --connect ADDRESS --state DIR [options]\n"
-    "  --connect ADDRESS   seqd's cluster address: unix:/path or 127.0.0.1:port\n"
+    "  --connect ADDRESS   seqd's cluster address: unix:/path or 127.0.0.1:port, or, where every\n"
+    "                      machine of the network is trusted, insecure:HOST:port\n"
     "  --state DIR         attempts, checkpoints and prepared data live here\n"
     "  --name NAME         of this node (default: the host's name)\n"
+    "  --address ADDR      numeric: where ranks here listen for those of other nodes (default: "
+    "this\n"
+    "                      machine's address towards seqd)\n"
     "  --slots N           ranks that may run here at once (default 8)\n"
     "  --root DIR          jobs may read files beneath DIR; up to 8 times\n"
     "  --bin DIR           where seqgang and seqrank are (default: beside seqw)\n"
@@ -39,12 +43,17 @@ static int number(const char *text, long long min, long long max, const char *op
 
 static int options_parse(int argc, char **argv, struct agent_options *o)
 {
-    static const struct option longs[] = {
-        {"connect", required_argument, NULL, 'c'},   {"state", required_argument, NULL, 's'},
-        {"name", required_argument, NULL, 'n'},      {"slots", required_argument, NULL, 'l'},
-        {"root", required_argument, NULL, 'r'},      {"bin", required_argument, NULL, 'b'},
-        {"orphan-ms", required_argument, NULL, 'o'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},         {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {{"connect", required_argument, NULL, 'c'},
+                                          {"state", required_argument, NULL, 's'},
+                                          {"address", required_argument, NULL, 'a'},
+                                          {"name", required_argument, NULL, 'n'},
+                                          {"slots", required_argument, NULL, 'l'},
+                                          {"root", required_argument, NULL, 'r'},
+                                          {"bin", required_argument, NULL, 'b'},
+                                          {"orphan-ms", required_argument, NULL, 'o'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {NULL, 0, NULL, 0}};
     long long n;
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
         if (c == 'c')
@@ -53,6 +62,8 @@ static int options_parse(int argc, char **argv, struct agent_options *o)
             o->state = optarg;
         else if (c == 'n')
             o->name = optarg;
+        else if (c == 'a')
+            o->address = optarg;
         else if (c == 'b')
             o->bin = optarg;
         else if (c == 'r' && o->n_roots < RANK_ROOTS)

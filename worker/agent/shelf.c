@@ -117,7 +117,7 @@ int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SI
 }
 
 int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
-                    size_t size, struct err *e)
+                    size_t size, int64_t *total, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct stat st;
@@ -136,6 +136,19 @@ int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_
         err_set(e, ERR_NOT_FOUND, "artifact %s of job %lld is no file", name, (long long)job);
     else if ((n = pread(fd, buf, size, offset)) < 0)
         err_errno(e, "read artifact %s of job %lld", name, (long long)job);
+    else
+        *total = st.st_size;
     close(fd);
     return n;
+}
+
+int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e)
+{
+    struct stat st;
+    if (!*id || strspn(id, "0123456789abcdef") != strlen(id))
+        return err_set(e, ERR_INVALID, "'%.80s' is no id of prepared data", id);
+    if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
+    if (stat(out, &st) || !S_ISDIR(st.st_mode))
+        return err_set(e, ERR_NOT_FOUND, "the prepared data %s is not on this node any more", id);
+    return 0;
 }

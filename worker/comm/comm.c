@@ -1,35 +1,202 @@
+/* comm.c: tickets. A ticket has two sides; each belongs to the transport of its peer.
+ *
+ * Whoever waits for one ticket moves all its outstanding ones: it takes every message that has
+ * arrived and starts every send that can start. So two ranks may wait for their tickets in any
+ * order without one holding up the other.
+ *
+ * Sleeping: read the own door, look at everything, and only if nothing is complete sleep while the
+ * door still has that value. Who changes something (a rank of this host, the TCP thread, seqgang)
+ * moves the door afterwards, so no wake is lost. */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "worker/comm/endpoint.h"
 
-/* ---- the table of transports, in order of preference ---------------------------------------- */
+enum { SPINS = 200, YIELDS = 20 };
+#define BLOB_MAGIC "seqd-comm-2"
 
-static const struct comm_ops *const transports[] = {&comm_shm};
+static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
+
+/* ---- the table of transports ----------------------------------------------------------------- */
+
+static const struct comm_ops *const transports[] = {&comm_shm, &comm_tcp};
 enum { N_TRANSPORTS = sizeof transports / sizeof transports[0] };
+
+bool comm_is_local(const struct comm *c, int rank)
+{
+    return rank >= c->first_local && rank < c->first_local + c->n_local;
+}
+
+/* Shared memory for those who have it, TCP for the others, unless one is asked for by name. */
+static int choose(struct comm *c, enum transport_id asked, struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        enum transport_id id = asked;
+        if (p == c->rank) continue;
+        if (id == TRANSPORT_AUTO) id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
+        if (id == TRANSPORT_SHM && !comm_is_local(c, p))
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "no transport connects ranks %d and %d: \"shm\" needs both on one "
+                             "host (use \"auto\")",
+                             c->rank, p);
+        for (int i = 0; i < N_TRANSPORTS; i++)
+            if (transports[i]->id == id) c->via[p] = transports[i];
+        if (!c->via[p])
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "this build has shared memory and TCP only");
+    }
+    return 0;
+}
+
+/* The page and the segment are shared memory's, whoever else is used. */
+static bool wanted(const struct comm *c, const struct comm_ops *t)
+{
+    if (t == &comm_shm) return true;
+    for (int p = 0; p < c->n_ranks; p++)
+        if (c->via[p] == t) return true;
+    return false;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int read_boot_id(char *out, size_t size, struct err *e)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f) return err_errno(e, "open /proc/sys/kernel/random/boot_id");
+    bool ok = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (!ok) return err_set(e, ERR_IO, "/proc/sys/kernel/random/boot_id is empty");
+    out[strcspn(out, "\n")] = 0;
+    return 0;
+}
+
+static void blob_fill(struct comm *c, const struct comm_options *o)
+{
+    struct comm_blob *b = &c->blob;
+    memcpy(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC);
+    b->segment_size = c->segment_size;
+    b->rank = c->rank;
+    b->n_ranks = c->n_ranks;
+    b->first_local = c->first_local;
+    b->n_local = c->n_local;
+    b->transport = o->transport;
+    b->tls = o->tls;
+}
+
+static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    if (choose(c, o->transport, e) || read_boot_id(c->blob.boot_id, sizeof c->blob.boot_id, e))
+        return -1;
+    blob_fill(c, o);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (wanted(c, transports[i]) && transports[i]->open(c, o, e)) return -1;
+    return 0;
+}
 
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
                          struct err *e)
 {
     assert(o->n_ranks >= 1 && o->n_ranks <= JOB_MAX_RANKS && o->rank >= 0 && o->rank < o->n_ranks);
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (o->transport == TRANSPORT_AUTO || o->transport == transports[i]->id)
-            return transports[i]->listen(o, blob, blob_size, e);
-    err_field(e, ERR_UNSUPPORTED, "parallel.transport", "this build has shared memory only");
-    return NULL;
+    int first = o->n_local ? o->first_local : 0, n = o->n_local ? o->n_local : o->n_ranks;
+    assert(first >= 0 && first <= o->rank && o->rank < first + n && first + n <= o->n_ranks);
+    struct comm *c = calloc(1, sizeof *c);
+    if (!c) {
+        err_set(e, ERR_IO, "no memory for the endpoint of rank %d", o->rank);
+        return NULL;
+    }
+    c->rank = o->rank;
+    c->n_ranks = o->n_ranks;
+    c->first_local = first;
+    c->n_local = n;
+    c->segment_size = o->segment_size;
+    c->where = (struct comm_where){.layer = -1, .hop = -1};
+    c->hop_timeout_ms = o->hop_timeout_ms;
+    c->delay_seed = o->delay_seed;
+    c->delay_max_us = o->delay_max_us;
+    if (open_all(c, o, e)) {
+        comm_close(c);
+        return NULL;
+    }
+    memcpy(blob, &c->blob, sizeof c->blob);
+    *blob_size = (int)sizeof c->blob;
+    return c;
+}
+
+/* Is b what rank p of this attempt would publish? */
+static int blob_check(const struct comm *c, const struct comm_blob *b, int p, struct err *e)
+{
+    const struct comm_blob *own = &c->blob;
+    int first = b->first_local, n = b->n_local;
+    if (b->rank != p || b->n_ranks != c->n_ranks || b->segment_size != own->segment_size ||
+        b->transport != own->transport || b->tls != own->tls)
+        return err_set(e, ERR_PEER,
+                       "rank %d of %d with a segment of %lld bytes, transport %d, tls %d; rank %d "
+                       "says rank %d of %d with %lld, %d, %d: their plans differ",
+                       c->rank, c->n_ranks, (long long)own->segment_size, own->transport, own->tls,
+                       p, b->rank, b->n_ranks, (long long)b->segment_size, b->transport, b->tls);
+    bool same = first == c->first_local && n == c->n_local;
+    bool apart = n > 0 && first >= 0 && first <= c->n_ranks - n && p >= first && p < first + n &&
+                 (first >= c->first_local + c->n_local || first + n <= c->first_local);
+    if (comm_is_local(c, p) ? !same : !apart)
+        return err_set(e, ERR_PEER,
+                       "rank %d shares its node with ranks %d to %d, rank %d with ranks %d to %d: "
+                       "that cannot be",
+                       c->rank, c->first_local, c->first_local + c->n_local - 1, p, first,
+                       first + n - 1);
+    return 0;
+}
+
+static int read_blobs(struct comm *c, const struct rank_blob *blobs, struct comm_blob *all,
+                      struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        struct comm_blob *b = &all[p];
+        if (blobs[p].rank != p || blobs[p].size != (int)sizeof *b)
+            return err_set(e, ERR_PEER, "blob %d: rank %d with %d bytes, want rank %d with %d", p,
+                           blobs[p].rank, blobs[p].size, p, (int)sizeof *b);
+        memcpy(b, blobs[p].data, sizeof *b);
+        b->boot_id[sizeof b->boot_id - 1] = b->address[sizeof b->address - 1] = 0;
+        if (memcmp(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC))
+            return err_set(e, ERR_PEER, "rank %d speaks another protocol: install one version", p);
+        if (blob_check(c, b, p, e)) return -1;
+    }
+    return 0;
 }
 
 int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e)
 {
+    int rc = -1;
     if (n != c->n_ranks)
         return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
-    return c->ops->connect(c, blobs, n, e);
+    struct comm_blob *all = calloc((size_t)n, sizeof *all);
+    if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
+    if (read_blobs(c, blobs, all, e)) goto out;
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (wanted(c, transports[i]) && transports[i]->connect(c, all, e)) goto out;
+    rc = 0;
+out:
+    free(all);
+    return rc;
+}
+
+/* A rank that goes with tickets outstanding has failed somewhere else: no leave is taken. */
+static void halt_all(struct comm *c)
+{
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (transports[i]->halt) transports[i]->halt(c);
 }
 
 void comm_close(struct comm *c)
 {
-    if (c) c->ops->close(c);
+    if (!c) return;
+    if (c->n_ops) halt_all(c);
+    for (int i = N_TRANSPORTS; i-- > 0;) transports[i]->close(c);
+    free(c);
 }
 
 int comm_rank(const struct comm *c)
@@ -67,14 +234,216 @@ void comm_ledger_reset(struct comm *c)
     ledger_reset(&c->ledger);
 }
 
+/* ---- small tools ----------------------------------------------------------------------------- */
+
+int64_t comm_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A delay that is a function of the message alone (splitmix64), so that a seed replays. */
+static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
+{
+    if (!c->delay_max_us) return 0;
+    uint64_t z = c->delay_seed +
+                 0x9e3779b97f4a7c15u *
+                     (op->send_number * 65536 +
+                      (uint64_t)(c->rank * 256 + op->x.send_to * 4 + (int)op->x.channel) + 1);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return (int64_t)(z % (uint64_t)(c->delay_max_us * 1000 + 1));
+}
+
+/* seqgang and the other ranks read this while we write: each number on its own is right. */
+static void lastop_write(struct comm *c, const struct comm_op *op)
+{
+    struct rank_lastop *l = &c->head->lastop[c->rank];
+    int peer = op->x.recv_from >= 0 ? op->x.recv_from : op->x.send_to;
+    __atomic_store_n(&l->step, op->where.step, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->layer, op->where.layer, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->hop, op->where.hop, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->purpose, (int32_t)op->x.purpose, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->peer, peer, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&l->n_ops, 1, __ATOMIC_RELEASE);
+}
+
+void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank)
+{
+    int n = snprintf(out, size, "step %lld", (long long)w->step);
+    if (w->layer >= 0) n += snprintf(out + n, size - (size_t)n, ", layer %d", w->layer);
+    if (w->hop >= 0) n += snprintf(out + n, size - (size_t)n, ", hop %d", w->hop);
+    snprintf(out + n, size - (size_t)n, ": rank %d", rank);
+}
+
+int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
+                       int32_t purpose, struct err *e)
+{
+    char at[128];
+    if (size == op->x.recv_size && purpose == (int32_t)op->x.purpose) return 0;
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    return err_set(e, ERR_PEER, "%s expects %lld bytes of %s from rank %d, which sends %lld of %s",
+                   at, (long long)op->x.recv_size, purpose_name(op->x.purpose), op->x.recv_from,
+                   (long long)size,
+                   purpose >= 0 && purpose < PURPOSE_N ? purpose_name(purpose) : "?");
+}
+
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+static void send_try(struct comm *c, struct comm_op *op)
+{
+    if (!c->via[op->x.send_to]->send_try(c, op)) return;
+    op->send_done = true;
+    ledger_sent(&c->ledger, op->x.purpose, op->x.send_size);
+}
+
+static int recv_try(struct comm *c, struct comm_op *op, int64_t *wake_ns, struct err *e)
+{
+    if (c->via[op->x.recv_from]->recv_try(c, op, &op->recv_done, wake_ns, e)) return -1;
+    if (op->recv_done) ledger_received(&c->ledger, op->x.purpose, op->x.recv_size);
+    return 0;
+}
+
+static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
+{
+    for (int i = 0; i < c->n_ops; i++) {
+        struct comm_op *op = &c->op[i];
+        if (!op->live) continue;
+        if (!op->send_done) send_try(c, op);
+        if (!op->recv_done && recv_try(c, op, wake_ns, e)) return -1;
+    }
+    return 0;
+}
+
+/* The first failure stays, and from now on no transport touches a buffer. */
+static int fail(struct comm *c, struct err *e)
+{
+    if (e)
+        c->failed = *e;
+    else
+        err_set(&c->failed, ERR_PEER, "rank %d: a transfer failed before", c->rank);
+    halt_all(c);
+    return -1;
+}
+
+static int failed_before(const struct comm *c, struct err *e)
+{
+    if (!c->failed.code) return 0;
+    if (e) *e = c->failed;
+    return -1;
+}
+
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e)
 {
     assert(x->send_to < c->n_ranks && x->recv_from < c->n_ranks);
     assert(x->send_to != c->rank && x->recv_from != c->rank);
-    return c->ops->sendrecv(c, x, t, e);
+    t->slot = -1;
+    if (failed_before(c, e)) return -1;
+    int i = 0;
+    while (i < COMM_N_OPS && c->op[i].live) i++;
+    assert(i < COMM_N_OPS); /* a caller that never waits */
+    struct comm_op *op = &c->op[i];
+    *op = (struct comm_op){.live = true, .x = *x, .where = c->where};
+    op->send_done = x->send_to < 0;
+    op->recv_done = x->recv_from < 0;
+    if (!op->send_done) op->send_number = ++c->n_sent[x->send_to][x->channel];
+    if (!op->recv_done) op->recv_number = ++c->n_received[x->recv_from][x->channel];
+    if (!op->send_done) op->delay_ns = delay_ns(c, op);
+    if (c->n_ops <= i) c->n_ops = i + 1;
+    t->slot = i;
+    lastop_write(c, op);
+    if (!op->recv_done && c->via[x->recv_from]->recv_post) c->via[x->recv_from]->recv_post(c, op);
+    if (!op->send_done) send_try(c, op);
+    return 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static int aborted(struct comm *c, const struct comm_op *op, struct err *e)
+{
+    char at[128];
+    int32_t by = __atomic_load_n(&c->head->abort_rank, __ATOMIC_RELAXED);
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    if (by >= 0)
+        return err_set(e, ERR_ABORTED, "%s stopped in %s: rank %d is gone", at,
+                       purpose_name(op->x.purpose), by);
+    return err_set(e, ERR_ABORTED, "%s stopped in %s, as told", at, purpose_name(op->x.purpose));
+}
+
+/* Where the peer was seen last: its record lies in the page only when it lives on this node. */
+static void there_print(struct comm *c, int peer, char *out, size_t size)
+{
+    const struct rank_lastop *l = &c->head->lastop[peer];
+    struct comm_where w = {__atomic_load_n(&l->step, __ATOMIC_RELAXED),
+                           __atomic_load_n(&l->layer, __ATOMIC_RELAXED),
+                           __atomic_load_n(&l->hop, __ATOMIC_RELAXED)};
+    bool started = __atomic_load_n(&l->n_ops, __ATOMIC_ACQUIRE) > 0;
+    char there[128];
+    comm_where_print(there, sizeof there, &w, peer);
+    if (comm_is_local(c, peer))
+        snprintf(out, size, "%s%s", started ? "last seen at " : "never seen: ", there);
+    else
+        snprintf(out, size, "on another node, which is alive");
+}
+
+static int timed_out(struct comm *c, const struct comm_op *op, struct err *e)
+{
+    char at[128], there[160];
+    int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    there_print(c, peer, there, sizeof there);
+    return err_set(e, ERR_TIMEOUT, "%s waited %lld ms for rank %d to %s %s (%s)", at,
+                   (long long)c->hop_timeout_ms, peer, op->recv_done ? "take" : "send",
+                   purpose_name(op->x.purpose), there);
+}
+
+/* The abort flag goes before a lost peer: those who were told to stop close their connections. */
+static int check(struct comm *c, struct comm_op *op, struct err *e)
+{
+    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return aborted(c, op, e);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (transports[i]->check && transports[i]->check(c, op, e)) return -1;
+    return 0;
+}
+
+static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct err *e)
+{
+    int64_t deadline_ns = start_ns + c->hop_timeout_ms * 1000000;
+    for (int64_t round = 0;; round++) {
+        uint32_t door = shm_door_read(c);
+        int64_t wake_ns = deadline_ns;
+        if (progress(c, &wake_ns, e)) return -1;
+        if (op->send_done && op->recv_done) return 0;
+        if (check(c, op, e)) return -1;
+        if (round < SPINS) {
+#if defined(__x86_64__) || defined(__i386__)
+            __builtin_ia32_pause();
+#endif
+        } else if (round < SPINS + YIELDS) {
+            sched_yield();
+        } else {
+            int64_t now = comm_now_ns();
+            if (now >= deadline_ns) return timed_out(c, op, e);
+            shm_door_sleep(c, door, wake_ns - now);
+        }
+    }
 }
 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
 {
-    return t->slot < 0 ? 0 : c->ops->wait(c, t, e);
+    if (failed_before(c, e)) return -1;
+    if (t->slot < 0) return 0;
+    struct comm_op *op = &c->op[t->slot];
+    assert(op->live);
+    int64_t start_ns = comm_now_ns();
+    int rc = wait_op(c, op, start_ns, e);
+    c->ledger.wait_us += (comm_now_ns() - start_ns) / 1000;
+    if (rc) return fail(c, e);
+    lastop_write(c, op);
+    op->live = false;
+    while (c->n_ops && !c->op[c->n_ops - 1].live) c->n_ops--;
+    t->slot = -1;
+    return 0;
 }

@@ -7,12 +7,18 @@
  *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
  *     and the send buffer is free because the peer has acknowledged its copy.
  *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may lie
- *     anywhere. Over shared memory the receiver copies once, inside comm_wait.
+ *     anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a thread of
+ *     the endpoint's own moves the bytes meanwhile.
  *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
  *     what the peer acknowledged, the receiver what it copied.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
  *     step, layer, hop and peer.
+ *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
+ *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
+ *   - The first failure is the last: every later call fails at once with the same sentence, and no
+ *     buffer is touched any more. comm_close then neither waits nor leaves anything behind.
+ *   - The page (struct shm_head) of every node is indexed by the ranks of the whole attempt.
  * One thread per rank calls these functions. No globals: tests run P ranks as threads. */
 #ifndef SEQD_COMM_COMM_H
 #define SEQD_COMM_COMM_H
@@ -107,18 +113,7 @@ const struct comm_count *comm_ledger(const struct comm *c); /* [PURPOSE_N] */
 int64_t comm_wait_us(const struct comm *c);
 void comm_ledger_reset(struct comm *c);
 
-/* A transport is a row of this table (worker/comm/comm.c holds the array). */
-struct comm_ops {
-    const char *name;
-    enum transport_id id;
-    struct comm *(*listen)(const struct comm_options *, char blob[BLOB_SIZE], int *size, struct err *);
-    int (*connect)(struct comm *, const struct rank_blob *, int n, struct err *);
-    int (*sendrecv)(struct comm *, const struct comm_xfer *, struct comm_ticket *, struct err *);
-    int (*wait)(struct comm *, struct comm_ticket *, struct err *);
-    void (*close)(struct comm *);
-};
-
-/* Bytes a memfd needs for n ranks: header, channels, segments. Tests and shm.c. */
+/* Bytes a memfd needs for the n ranks that share it: header, channels, segments. Tests, shm.c. */
 int64_t comm_shm_size(int n_ranks, int64_t segment_size);
 
 #endif

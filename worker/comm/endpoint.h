@@ -1,20 +1,99 @@
-/* endpoint.h: what the endpoint of every transport begins with. For worker/comm only: comm.c keeps
- * it, each transport embeds it as its first member. */
+/* endpoint.h: one rank's endpoint, and what a transport gives it. For worker/comm only.
+ *
+ * comm.c owns tickets, waiting, counting, deadlines and sentences. A transport moves one side of a
+ * ticket, a send or a receive, between one pair of ranks; via[] says which transport a peer has.
+ * Only the rank's own thread calls the functions of a transport, and none of them waits, but for
+ * connect. */
 #ifndef SEQD_COMM_ENDPOINT_H
 #define SEQD_COMM_ENDPOINT_H
 
 #include "worker/comm/comm.h"
 #include "worker/comm/ledger.h"
 
-struct comm {
-    const struct comm_ops *ops;
-    int rank, n_ranks;
-    char *segment; /* this rank's share of the shared segment; borrowed from the transport */
-    int64_t segment_size;
+enum { COMM_N_OPS = 2 * JOB_MAX_RANKS }; /* a collective's P-1 and the ring's two, with room */
+
+struct comm_op { /* one ticket */
+    bool live, send_done, recv_done;
+    struct comm_xfer x;
     struct comm_where where;
-    struct ledger ledger;
+    uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
+    int64_t delay_ns;                  /* injected: the message becomes visible so much later */
+    int64_t due_ns;                    /* tcp: it sets out then; 0: at once */
 };
 
-extern const struct comm_ops comm_shm; /* shm.c */
+/* What a rank publishes: who it is and how to reach it. Plain data of one build. */
+struct comm_blob {
+    char magic[16];
+    char boot_id[48]; /* which host */
+    uint64_t memfd_dev, memfd_ino;
+    int64_t segment_size;
+    int32_t rank, n_ranks, first_local, n_local;
+    int32_t transport, tls; /* enum transport_id, as asked for */
+    int32_t port;           /* of the listening socket; 0: no TCP */
+    char address[RANK_ADDRESS_SIZE];
+};
+
+struct shm;
+struct tcp;
+
+struct comm {
+    int rank, n_ranks, first_local, n_local;
+    char *segment; /* this rank's share of the shared segment; borrowed from shm.c */
+    int64_t segment_size;
+    struct shm_head *head; /* the gang's page; borrowed from shm.c */
+    struct comm_where where;
+    struct ledger ledger;
+
+    const struct comm_ops *via[JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
+    struct shm *shm;
+    struct tcp *tcp; /* NULL: nobody is reached by TCP */
+    struct comm_blob blob;
+
+    int64_t hop_timeout_ms, delay_max_us;
+    uint64_t delay_seed;
+    uint64_t n_sent[JOB_MAX_RANKS][CHANNEL_N], n_received[JOB_MAX_RANKS][CHANNEL_N];
+    struct err failed; /* the first failure: everything after it fails with the same sentence */
+    int n_ops;         /* no live op at or above this index */
+    struct comm_op op[COMM_N_OPS];
+};
+
+/* A transport is a row of this table (comm.c holds the array). NULL: nothing to do. */
+struct comm_ops {
+    const char *name;
+    enum transport_id id;
+    /* Makes the transport's state in c and fills its part of c->blob. */
+    int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
+    /* all: the blobs of all ranks, checked to be of this attempt. */
+    int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
+    /* Announces a receive; from here on the transport may write to op->x.recv. */
+    void (*recv_post)(struct comm *c, struct comm_op *op);
+    /* Starts the send or goes on with it. Returns true when the peer has taken the bytes. */
+    bool (*send_try)(struct comm *c, struct comm_op *op);
+    /* Sets *done when the bytes lie in op->x.recv. *wake_ns, when to look again without a wake. */
+    int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
+                    struct err *e);
+    /* Is op, which is not done, still possible? fails: ERR_PEER, ERR_CORRUPT naming the peer. */
+    int (*check)(struct comm *c, struct comm_op *op, struct err *e);
+    /* After a failure: touches no buffer of the caller's any more. */
+    void (*halt)(struct comm *c);
+    void (*close)(struct comm *c);
+};
+
+extern const struct comm_ops comm_shm; /* shm.c; always open: the page and the segment are its */
+extern const struct comm_ops comm_tcp; /* tcp.c */
+
+bool comm_is_local(const struct comm *c, int rank); /* shares the memfd */
+int64_t comm_now_ns(void);                          /* CLOCK_MONOTONIC */
+/* "step 12, layer 3, hop 1: rank 2" */
+void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
+/* "step 12, layer 3, hop 1: rank 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss",
+ * if that is so; purpose as it came. */
+int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
+                       int32_t purpose, struct err *e);
+
+/* shm.c: the page's futexes. */
+void shm_door_move(struct comm *c, int rank);
+uint32_t shm_door_read(struct comm *c); /* of the own door */
+void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns);
 
 #endif

@@ -106,8 +106,12 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
                                  .task = start->task,
                                  .rank = p->rank,
                                  .n_ranks = start->n_ranks,
+                                 .first_local = start->first_rank,
+                                 .n_local = start->n_local,
                                  .n_roots = start->n_roots,
                                  .memory_limit = start->memory_limit};
+    memcpy(m->args.address, start->address, sizeof m->args.address);
+    memcpy(m->args.key, start->key, sizeof m->args.key);
     memcpy(m->args.roots, start->roots, sizeof m->args.roots);
     memcpy(m->args.prepared_dir, start->prepared_dir, sizeof m->args.prepared_dir);
     memcpy(m->args.prepared_id, start->prepared_id, sizeof m->args.prepared_id);
@@ -115,6 +119,7 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
     m->spec = start->spec;
     int rc = proc_send(p, RANK_ARGS, m, sizeof *m);
     if (rc < 0) err_errno(e, "send the arguments to rank %d", p->rank);
+    explicit_bzero(m->args.key, sizeof m->args.key);
     free(m);
     return rc;
 }

@@ -18,11 +18,10 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
     if (m->n_decoded >= m->plan->n_decode)
         return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
                        (long long)m->plan->n_decode);
-    m->be->ops->embed_fwd(m->be,
-                          &(struct embed_fwd_args){
-                              .table = tensor_f32(m->params + m->map.embed, m->shape.vocab, C, C),
-                              .x = tensor_f32(m->x, 1, C, C),
-                              .ids = &token});
+    m->be->ops->embed_fwd(
+        m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
+                                        .x = tensor_sub(model_rows(m, m->x, C), 0, 1, 0, C),
+                                        .ids = &token});
     for (int l = 0; l < m->shape.n_layers; l++)
         if (layer_decode(m, l, pos, own, e)) return -1;
     m->n_decoded++;

@@ -3,20 +3,20 @@
 
 #include <assert.h>
 
-static struct tensor head_weight(const struct model *m, float *base)
+static struct tensor head_weight(const struct model *m)
 {
-    return tensor_f32(base + m->map.head, m->shape.vocab, m->shape.width, m->shape.width);
+    return model_weight(m, m->map.head, m->shape.vocab, m->shape.width);
 }
 
 /* Rows [row0, row0 + n) of the final norm's output into xn, at the same rows. */
 static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
 {
     const int64_t C = m->shape.width;
-    const struct tensor y = tensor_f32(m->xn + row0 * C, n, C, C);
+    const struct tensor y = tensor_sub(model_rows(m, m->xn, C), row0, n, 0, C);
     m->be->ops->rmsnorm_fwd(
         m->be, &(struct rmsnorm_fwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
                                           .y = y,
-                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
+                                          .g = model_weight(m, m->map.norm, 1, C),
                                           .rstd = m->rstd + row0,
                                           .eps = (float)m->shape.norm_eps});
     return y;
@@ -32,9 +32,8 @@ static struct tensor logits_of(struct model *m, struct tensor xn)
 {
     const int64_t V = m->shape.vocab;
     const struct tensor out = tensor_f32(m->logits, xn.rows, V, V);
-    m->be->ops->gemm(
-        m->be,
-        &(struct gemm_args){.a = xn, .b = head_weight(m, m->params), .c = out, .trans_b = true});
+    m->be->ops->gemm(m->be,
+                     &(struct gemm_args){.a = xn, .b = head_weight(m), .c = out, .trans_b = true});
     return out;
 }
 
@@ -52,6 +51,13 @@ struct head {
     bool backward;
 };
 
+/* Where the gradient of logits goes: into their own memory, in bf16 the first half of each row. */
+static struct tensor dlogits_of(const struct model *m, struct tensor logits)
+{
+    const int64_t ld = logits.ld * dtype_size(DT_F32) / dtype_size(m->dtype);
+    return tensor_of(m->dtype, logits.data, logits.rows, logits.cols, ld);
+}
+
 /* Loss chunks of one sum chunk, whose head gradient goes to dst. */
 static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, float *dst,
                       bool fresh)
@@ -61,17 +67,19 @@ static void head_leaf(struct model *m, void *arg, int64_t row0, int64_t n_rows, 
     for (int64_t r = row0; r < row0 + n_rows; r += step) {
         const int64_t n = r + step < row0 + n_rows ? step : row0 + n_rows - r;
         const struct tensor xn = final_norm(m, r, n), logits = logits_of(m, xn);
+        const struct tensor dlogits = dlogits_of(m, logits);
         m->be->ops->xent(m->be, &(struct xent_args){.logits = logits,
-                                                    .dlogits = logits,
+                                                    .dlogits = dlogits,
                                                     .targets = h->b->targets + r,
                                                     .nll = m->nll + r,
                                                     .scale = h->scale,
                                                     .backward = h->backward});
         if (!h->backward) continue;
-        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
-                                                    .b = head_weight(m, m->params),
-                                                    .c = tensor_f32(m->dxn + r * C, n, C, C)});
-        m->be->ops->gemm(m->be, &(struct gemm_args){.a = logits,
+        m->be->ops->gemm(
+            m->be, &(struct gemm_args){.a = dlogits,
+                                       .b = head_weight(m),
+                                       .c = tensor_sub(model_rows(m, m->dxn, C), r, n, 0, C)});
+        m->be->ops->gemm(m->be, &(struct gemm_args){.a = dlogits,
                                                     .b = xn,
                                                     .c = tensor_f32(dst, m->shape.vocab, C, C),
                                                     .trans_a = true,
@@ -85,9 +93,9 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
     if (fresh) m->be->ops->fill(m->be, dst, C, 0);
     m->be->ops->rmsnorm_bwd(
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(model_hidden(m), row0, n, 0, C),
-                                          .dy = tensor_f32(m->dxn + row0 * C, n, C, C),
-                                          .dx = tensor_f32(m->dx + row0 * C, n, C, C),
-                                          .g = tensor_f32(m->params + m->map.norm, 1, C, C),
+                                          .dy = tensor_sub(model_rows(m, m->dxn, C), row0, n, 0, C),
+                                          .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
+                                          .g = model_weight(m, m->map.norm, 1, C),
                                           .rstd = m->rstd + row0,
                                           .dg = dst});
 }

@@ -310,18 +310,25 @@ static int compare(const struct weights *w, const char *dir, const struct model_
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtype dtype, void *out,
+                   struct err *e)
+{
+    return dtype == DT_BF16 ? st_read_bf16(f, t, out, e) : st_read_f32(f, t, out, e);
+}
+
 /* A tied model may carry its head all the same; it must be the embedding. */
-static int check_tied_head(const struct weights *w, const struct model_shape *m,
-                           const float *params, struct err *e)
+static int check_tied_head(const struct weights *w, const struct model_shape *m, enum dtype dtype,
+                           const char *params, struct err *e)
 {
     struct st_file *f;
     struct param p;
     const struct st_tensor *t = m->tied ? lookup(w, "lm_head.weight", &f) : NULL;
     if (!t) return 0;
     param_get(m, 0, &p);
-    float *head = same_shape(t, &p) ? malloc((size_t)p.count * sizeof *head) : NULL;
-    int rc = head ? st_read_f32(f, t, head, e) : 0;
-    if (rc == 0 && (!head || memcmp(head, params + p.offset, (size_t)p.count * sizeof *head)))
+    const int64_t unit = dtype_size(dtype);
+    void *head = same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
+    int rc = head ? read_as(f, t, dtype, head, e) : 0;
+    if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
         rc = err_set(e, ERR_INVALID,
                      "%s: lm_head.weight differs from the embedding, but config.json "
                      "has tie_word_embeddings",
@@ -330,21 +337,22 @@ static int check_tied_head(const struct weights *w, const struct model_shape *m,
     return rc;
 }
 
-static int read_params(const struct weights *w, const struct model_shape *m, float *params,
-                       struct err *e)
+static int read_params(const struct weights *w, const struct model_shape *m, enum dtype dtype,
+                       char *params, struct err *e)
 {
+    const int64_t unit = dtype_size(dtype);
     int64_t at = 0;
     struct param p;
     for (int i = 0; i < param_tensors(m); i++) {
         struct st_file *f;
         param_get(m, i, &p); /* ascending offsets */
-        memset(params + at, 0, (size_t)(p.offset - at) * sizeof *params);
+        memset(params + at * unit, 0, (size_t)((p.offset - at) * unit));
         const struct st_tensor *t = lookup(w, p.name, &f);
-        if (st_read_f32(f, t, params + p.offset, e) < 0) return -1;
+        if (read_as(f, t, dtype, params + p.offset * unit, e) < 0) return -1;
         at = p.offset + p.count;
     }
-    memset(params + at, 0, (size_t)(param_count(m) - at) * sizeof *params);
-    return check_tied_head(w, m, params, e);
+    memset(params + at * unit, 0, (size_t)((param_count(m) - at) * unit));
+    return check_tied_head(w, m, dtype, params, e);
 }
 
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
@@ -371,12 +379,13 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
     return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
 }
 
-int hf_load(const char *dir, const struct model_shape *m, float *params, struct err *e)
+int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
+            struct err *e)
 {
     struct weights *w = weights_open(dir, e);
     if (!w) return -1;
     int rc = compare(w, dir, m, e);
-    if (rc == 0) rc = read_params(w, m, params, e);
+    if (rc == 0) rc = read_params(w, m, dtype, params, e);
     weights_fini(w);
     return rc;
 }
@@ -399,8 +408,13 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
 int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
                   const float *flat, struct err *e)
 {
-    const struct hf_flat one = {prefix, flat};
+    const struct hf_flat one = {prefix, flat, DT_F32};
     return hf_write_flats(path, m, &one, 1, e);
+}
+
+static const void *element(const struct hf_flat *f, int64_t i)
+{
+    return (const char *)f->data + i * dtype_size(f->dtype);
 }
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
@@ -421,10 +435,10 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
             const struct hf_flat *f = &flats[i / n];
             snprintf(names[i].text, sizeof names[i].text, "%s%s", f->prefix, p->name);
             items[i] = (struct st_out){.name = names[i].text,
-                                       .dtype = ST_F32,
+                                       .dtype = f->dtype == DT_BF16 ? ST_BF16 : ST_F32,
                                        .n_dims = p->cols ? 2 : 1,
                                        .dims = {p->rows, p->cols},
-                                       .data = f->data + p->offset};
+                                       .data = element(f, p->offset)};
         }
         rc = st_write(path, items, n * n_flats, e);
     } else {
@@ -436,25 +450,29 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     return rc;
 }
 
-int hf_save(const char *dir, const struct model_shape *m, const float *params, struct err *e)
+int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
+            struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (file_make_dir(dir, e) < 0 || hf_config_write(dir, m, e) < 0) return -1;
+    const struct hf_flat all = {"", params, dtype};
+    if (file_make_dir(dir, e) < 0 || hf_config_write(dir, m, dtype, e) < 0) return -1;
     if (tokenizer_write(dir, e) < 0) return -1;
     if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
-    if (hf_write_flat(path, m, "", params, e) < 0) return -1;
+    if (hf_write_flats(path, m, &all, 1, e) < 0) return -1;
     return file_sync_dir(dir, e);
 }
 
-int hf_weights_digest(const struct model_shape *m, const float *params, char out[65], struct err *e)
+int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
+                      char out[65], struct err *e)
 {
+    const struct hf_flat all = {"", params, dtype};
     int n;
     struct sha256 sha;
     struct param *p = sorted_params(m, &n, e);
     if (!p) return -1;
     sha256_init(&sha);
     for (int i = 0; i < n; i++)
-        sha256_add(&sha, params + p[i].offset, (size_t)p[i].count * sizeof *params);
+        sha256_add(&sha, element(&all, p[i].offset), (size_t)(p[i].count * dtype_size(dtype)));
     sha256_hex(&sha, out);
     free(p);
     return 0;

@@ -6,7 +6,7 @@
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
  *
- * Flat parameters are one float array of param_count(shape) elements laid out by param_list
+ * Flat parameters are one array of fp32 or bf16 with param_count(shape) elements laid out by param_list
  * (worker/plan/plan.h); the gaps that align tensors are never read from or written to files.
  * Tied: the embedding is stored once; a file that has lm_head.weight as well must agree with it. */
 #ifndef SEQD_MODEL_HF_H
@@ -14,6 +14,7 @@
 
 #include "api/core/err.h"
 #include "api/core/job.h"
+#include "kernels/backend.h"
 #include "worker/plan/plan.h"
 
 #define HF_MAX_PARAMS 16384 /* tensors of one model */
@@ -25,8 +26,8 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
                     struct err *e);
 /* DIR/config.json. */
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
-/* A config.json for LlamaForCausalLM, float32, written aside and renamed. */
-int hf_config_write(const char *dir, const struct model_shape *m, struct err *e);
+/* A config.json for LlamaForCausalLM with weights of that dtype, written aside and renamed. */
+int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e);
 
 /* The shape as one line of JSON with the keys of config.json, which are those of model.config in a
  * job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
@@ -39,25 +40,28 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
  * (max_position_embeddings is informational and may differ). */
 const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
 
-/* Fills params[param_count(m)] from DIR's weights; gaps are set to 0. m must be the directory's own
- * shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
+/* Fills params[param_count(m)] of dtype from DIR's weights, whatever type they are stored in (rounded
+ * where dtype is narrower); gaps are set to 0. m must be the directory's own shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
  * first few by name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
-int hf_load(const char *dir, const struct model_shape *m, float *params, struct err *e);
+int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
+            struct err *e);
 
 /* Writes a model directory that transformers loads: config.json, model.safetensors,
  * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
  * files and directory are fsynced. */
-int hf_save(const char *dir, const struct model_shape *m, const float *params, struct err *e);
+int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
+            struct err *e);
 
 /* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
-int hf_weights_digest(const struct model_shape *m, const float *params, char out[65],
-                      struct err *e);
+int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
+                      char out[65], struct err *e);
 
 /* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
  * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */
 struct hf_flat {
     const char *prefix;
-    const float *data;
+    const void *data;
+    enum dtype dtype;
 };
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct err *e);

@@ -333,7 +333,7 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
     return jwrite_finish(&w);
 }
 
-int hf_config_write(const char *dir, const struct model_shape *m, struct err *e)
+int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[4096];
     struct jwrite w;
@@ -351,7 +351,7 @@ int hf_config_write(const char *dir, const struct model_shape *m, struct err *e)
     jwrite_int(&w, "bos_token_id", TOKEN_EOD);
     jwrite_int(&w, "eos_token_id", TOKEN_EOD);
     jwrite_int(&w, "pad_token_id", TOKEN_PAD);
-    jwrite_str(&w, "torch_dtype", "float32");
+    jwrite_str(&w, "torch_dtype", dtype == DT_BF16 ? "bfloat16" : "float32");
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
     if (n < 0) return err_set(e, ERR_INTERNAL, "config.json needs %zu bytes", w.len);

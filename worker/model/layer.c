@@ -12,14 +12,11 @@
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static struct tensor rows(const struct model *m, float *base, int64_t cols)
+/* Layer l's instance of a buffer. */
+static struct tensor rows_of(const struct model *m, void *base, int64_t l, int64_t stride,
+                             int64_t cols)
 {
-    return tensor_f32(base, m->sp.shard.T, cols, cols);
-}
-
-static struct tensor weight(float *base, int64_t n, int64_t cols)
-{
-    return tensor_f32(base, n, cols, cols);
+    return model_rows(m, (char *)base + l * stride, cols);
 }
 
 /* What one layer reads and writes. */
@@ -29,7 +26,7 @@ struct layer {
     struct tensor x, x_mid, x_out, xn, q, kv, o, gate_up, act;
     float *lse;
     struct tensor wq, wkv, wo, wgu, wd; /* weights */
-    const float *g_in, *g_post;         /* norm weights */
+    struct tensor g_in, g_post;         /* norm weights [1, C] */
     float *grad;                        /* this layer's gradients, or NULL */
 };
 
@@ -37,30 +34,30 @@ static struct layer layer_of(struct model *m, int l)
 {
     const struct model_shape *s = &m->shape;
     const struct param_map *at = &m->map;
-    float *w = m->params + at->layer0 + l * at->layer_stride;
+    const int64_t w = at->layer0 + l * at->layer_stride;
     struct layer y = {.l = l,
                       .C = s->width,
                       .HD = s->n_heads * s->head_dim,
                       .KD = s->n_kv_heads * s->head_dim,
                       .I = s->ffn_width};
-    y.x = rows(m, m->x + l * m->x_stride, y.C);
-    y.x_mid = rows(m, m->x_mid + l * m->x_mid_stride, y.C);
-    y.x_out = rows(m, m->x + (l + 1) * m->x_stride, y.C);
-    y.xn = rows(m, m->xn, y.C);
-    y.q = rows(m, m->q + l * m->q_stride, y.HD);
-    y.kv = rows(m, m->kv + l * m->kv_stride, 2 * y.KD);
-    y.o = rows(m, m->o + l * m->o_stride, y.HD);
-    y.lse = m->lse + l * m->lse_stride;
-    y.gate_up = rows(m, m->gate_up + l * m->gate_up_stride, 2 * y.I);
-    y.act = rows(m, m->act, y.I);
-    y.g_in = w + at->in_norm;
-    y.g_post = w + at->post_norm;
-    y.wq = weight(w + at->q, y.HD, y.C);
-    y.wkv = weight(w + at->kv, 2 * y.KD, y.C);
-    y.wo = weight(w + at->o, y.C, y.HD);
-    y.wgu = weight(w + at->gate_up, 2 * y.I, y.C);
-    y.wd = weight(w + at->down, y.C, y.I);
-    y.grad = m->grad ? m->grad + at->layer0 + l * at->layer_stride : NULL;
+    y.x = rows_of(m, m->x, l, m->x_stride, y.C);
+    y.x_mid = rows_of(m, m->x_mid, l, m->x_mid_stride, y.C);
+    y.x_out = rows_of(m, m->x, l + 1, m->x_stride, y.C);
+    y.xn = model_rows(m, m->xn, y.C);
+    y.q = rows_of(m, m->q, l, m->q_stride, y.HD);
+    y.kv = rows_of(m, m->kv, l, m->kv_stride, 2 * y.KD);
+    y.o = rows_of(m, m->o, l, m->o_stride, y.HD);
+    y.lse = m->lse + l * m->lse_stride / 4;
+    y.gate_up = rows_of(m, m->gate_up, l, m->gate_up_stride, 2 * y.I);
+    y.act = model_rows(m, m->act, y.I);
+    y.g_in = model_weight(m, w + at->in_norm, 1, y.C);
+    y.g_post = model_weight(m, w + at->post_norm, 1, y.C);
+    y.wq = model_weight(m, w + at->q, y.HD, y.C);
+    y.wkv = model_weight(m, w + at->kv, 2 * y.KD, y.C);
+    y.wo = model_weight(m, w + at->o, y.C, y.HD);
+    y.wgu = model_weight(m, w + at->gate_up, 2 * y.I, y.C);
+    y.wd = model_weight(m, w + at->down, y.C, y.I);
+    y.grad = m->grad ? m->grad + w : NULL;
     return y;
 }
 
@@ -80,18 +77,11 @@ static void linear_back(struct model *m, struct tensor dy, struct tensor w, stru
     m->be->ops->gemm(m->be, &(struct gemm_args){.a = dy, .b = w, .c = dx, .accumulate = add});
 }
 
-static struct tensor row_tensor(struct model *m, const float *g)
+static void norm(struct model *m, struct tensor x, struct tensor g, struct tensor y)
 {
-    return tensor_f32((float *)g, 1, m->shape.width, m->shape.width);
-}
-
-static void norm(struct model *m, struct tensor x, const float *g, struct tensor y)
-{
-    m->be->ops->rmsnorm_fwd(m->be, &(struct rmsnorm_fwd_args){.x = x,
-                                                              .y = y,
-                                                              .g = row_tensor(m, g),
-                                                              .rstd = m->rstd,
-                                                              .eps = (float)m->shape.norm_eps});
+    m->be->ops->rmsnorm_fwd(
+        m->be, &(struct rmsnorm_fwd_args){
+                   .x = x, .y = y, .g = g, .rstd = m->rstd, .eps = (float)m->shape.norm_eps});
 }
 
 static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_t *pos,
@@ -108,7 +98,8 @@ static void rope(struct model *m, struct tensor x, int64_t n_heads, const int64_
 /* to = from, unless they are one buffer (inference keeps one residual stream). */
 static void copy_rows(struct model *m, struct tensor to, struct tensor from)
 {
-    if (to.data != from.data) m->be->ops->copy(m->be, to.data, from.data, from.rows * from.ld * 4);
+    if (to.data != from.data)
+        m->be->ops->copy(m->be, to.data, from.data, from.rows * from.ld * dtype_size(from.dtype));
 }
 
 static void project_qkv(struct model *m, const struct layer *y, const int64_t *pos)
@@ -188,8 +179,7 @@ static int restore(struct model *m, const struct layer *y, const struct batch *b
 }
 
 struct norm_back {
-    struct tensor x;
-    const float *g;
+    struct tensor x, g;
 };
 
 static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
@@ -199,16 +189,16 @@ static void norm_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float
     if (fresh) m->be->ops->fill(m->be, dst, C, 0);
     m->be->ops->rmsnorm_bwd(
         m->be, &(struct rmsnorm_bwd_args){.x = tensor_sub(a->x, row0, n, 0, C),
-                                          .dy = tensor_sub(rows(m, m->dxn, C), row0, n, 0, C),
-                                          .dx = tensor_sub(rows(m, m->dx, C), row0, n, 0, C),
-                                          .g = row_tensor(m, a->g),
+                                          .dy = tensor_sub(model_rows(m, m->dxn, C), row0, n, 0, C),
+                                          .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
+                                          .g = a->g,
                                           .rstd = m->rstd + row0,
                                           .dg = dst,
                                           .accumulate = true});
 }
 
 /* m->dx += the norm's backward of m->dxn; dg into grad. rstd is that of the last norm() of x. */
-static void norm_back(struct model *m, struct tensor x, const float *g, float *dg)
+static void norm_back(struct model *m, struct tensor x, struct tensor g, float *dg)
 {
     struct norm_back a = {x, g};
     tree_sum(m, dg, m->shape.width, &(struct tree_leaf){norm_leaf, &a});
@@ -216,8 +206,8 @@ static void norm_back(struct model *m, struct tensor x, const float *g, float *d
 
 static void mlp_backward(struct model *m, const struct layer *y)
 {
-    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
-    const struct tensor dact = rows(m, m->dact, y->I);
+    const struct tensor dx = model_rows(m, m->dx, y->C), dxn = model_rows(m, m->dxn, y->C);
+    const struct tensor dact = model_rows(m, m->dact, y->I);
     swiglu(m, y);
     tree_gemm(m, y->grad + m->map.down, dx, y->act);
     linear_back(m, dx, y->wd, dact, false);
@@ -229,27 +219,37 @@ static void mlp_backward(struct model *m, const struct layer *y)
     norm_back(m, y->x_mid, y->g_post, y->grad + m->map.post_norm);
 }
 
+/* What feeds products with weights: the gradient itself in fp32, else rounded into `room`. */
+static struct tensor rounded(struct model *m, struct tensor d, struct tensor room)
+{
+    if (m->dtype == DT_F32) return d;
+    m->be->ops->cast(m->be, &(struct cast_args){.dst = room, .src = d});
+    return room;
+}
+
 static int attention_backward(struct model *m, const struct layer *y, const struct batch *b,
                               struct err *e)
 {
-    const struct tensor dx = rows(m, m->dx, y->C), dxn = rows(m, m->dxn, y->C);
-    const struct tensor d_o = rows(m, m->d_o, y->HD), dq = rows(m, m->dq, y->HD);
-    const struct tensor dkv = rows(m, m->dkv, 2 * y->KD);
-    tree_gemm(m, y->grad + m->map.o, dx, y->o);
-    linear_back(m, dx, y->wo, d_o, false);
-    mark_place(m, y->l);
+    const int64_t T = m->sp.shard.T, KV = 2 * y->KD;
+    const struct tensor dx = model_rows(m, m->dx, y->C), dxn = model_rows(m, m->dxn, y->C);
+    struct tensor dq = tensor_f32(m->dq, T, y->HD, y->HD), dkv = tensor_f32(m->dkv, T, KV, KV);
     const struct sp_bwd_args a = {.q = y->q,
                                   .kv = y->kv,
                                   .o = y->o,
-                                  .d_o = d_o,
+                                  .d_o = model_rows(m, m->d_o, y->HD),
                                   .lse = y->lse,
                                   .dq = dq,
                                   .dkv = dkv,
                                   .lo = b->lo,
                                   .hi = b->hi};
+    tree_gemm(m, y->grad + m->map.o, dx, y->o);
+    linear_back(m, dx, y->wo, a.d_o, false);
+    mark_place(m, y->l);
     if (m->sp.ops->attn_bwd(&m->sp, &a, e)) return -1;
     rope(m, dq, m->shape.n_heads, b->pos, true);
-    rope(m, tensor_sub(dkv, 0, dkv.rows, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
+    rope(m, tensor_sub(dkv, 0, T, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
+    dq = rounded(m, dq, y->q); /* attention was the last to read q and kv */
+    dkv = rounded(m, dkv, y->kv);
     norm(m, y->x, y->g_in, y->xn);
     tree_gemm(m, y->grad + m->map.q, dq, y->xn);
     tree_gemm(m, y->grad + m->map.kv, dkv, y->xn);
@@ -274,12 +274,13 @@ int layer_backward(struct model *m, int l, const struct batch *b, struct err *e)
 int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
 {
     struct layer y = layer_of(m, l);
-    const struct tensor cache = tensor_f32(y.kv.data, m->cache_used + own, y.kv.cols, y.kv.ld);
+    const int64_t used = m->cache_used, KV = y.kv.cols;
+    const struct tensor cache = tensor_of(m->dtype, y.kv.data, used + own, KV, KV);
     struct tensor *const one[] = {&y.x, &y.x_mid, &y.x_out, &y.xn, &y.q, &y.o, &y.gate_up, &y.act};
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) one[i]->rows = 1;
     /* Every rank computes the new key and value; only the owner's cache row is kept: the next token
      * overwrites the row of the others. */
-    y.kv = tensor_f32((float *)y.kv.data + m->cache_used * y.kv.ld, 1, y.kv.cols, y.kv.ld);
+    y.kv = tensor_sub(y.kv, used, 1, 0, KV);
     project_qkv(m, &y, &pos);
     mark_place(m, l);
     const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};

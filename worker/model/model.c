@@ -20,12 +20,12 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
 }
 
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
- * the plan counted the same. NULL when the job does not use it. *stride in floats, 0 for one
+ * the plan counted the same. NULL when the job does not use it. *stride in bytes, 0 for one
  * instance. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
-    if (stride) *stride = it->stride / 4;
+    if (stride) *stride = it->stride;
     if (!it->name) return NULL;
     const int64_t count = it->stride ? n : 1;
     assert(it->size == (count - 1) * it->stride + size);
@@ -33,9 +33,14 @@ static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int6
     return (it->in_segment ? b->segment : b->arena) + it->offset;
 }
 
-static float *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
+static float *take_f32(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
 {
     return take(b, id, 1, rows * cols * 4, NULL);
+}
+
+static void *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
+{
+    return take(b, id, 1, rows * cols * dtype_size(b->m->dtype), NULL);
 }
 
 static void place_activations(struct base *b)
@@ -45,24 +50,25 @@ static void place_activations(struct base *b)
     const int64_t T = m->plan->T, L = s->n_layers, C = s->width, HD = s->n_heads * s->head_dim;
     const int64_t KV = 2 * s->n_kv_heads * s->head_dim, I = s->ffn_width;
     const int64_t kv_rows = m->plan->cache_rows ? m->plan->cache_rows : T;
-    m->x = take(b, PLAN_X, L + 1, T * C * 4, &m->x_stride);
-    m->q = take(b, PLAN_Q, L, T * HD * 4, &m->q_stride);
-    m->kv = take(b, PLAN_KV, L, kv_rows * KV * 4, &m->kv_stride);
-    m->o = take(b, PLAN_O, L, T * HD * 4, &m->o_stride);
+    const int64_t unit = dtype_size(m->dtype);
+    m->x = take(b, PLAN_X, L + 1, T * C * unit, &m->x_stride);
+    m->q = take(b, PLAN_Q, L, T * HD * unit, &m->q_stride);
+    m->kv = take(b, PLAN_KV, L, kv_rows * KV * unit, &m->kv_stride);
+    m->o = take(b, PLAN_O, L, T * HD * unit, &m->o_stride);
     m->lse = take(b, PLAN_LSE, L, s->n_heads * T * 4, &m->lse_stride);
-    m->x_mid = take(b, PLAN_X_MID, L, T * C * 4, &m->x_mid_stride);
-    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * 4, &m->gate_up_stride);
+    m->x_mid = take(b, PLAN_X_MID, L, T * C * unit, &m->x_mid_stride);
+    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * unit, &m->gate_up_stride);
     if (!m->x_mid) m->x_mid = m->x; /* inference: one residual stream, in place */
     m->xn = take_rows(b, PLAN_XN, T, C);
-    m->rstd = take_rows(b, PLAN_RSTD, T, 1);
+    m->rstd = take_f32(b, PLAN_RSTD, T, 1);
     m->dx = take_rows(b, PLAN_DX, T, C);
     m->dxn = take_rows(b, PLAN_DXN, T, C);
-    m->logits = take_rows(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
+    m->logits = take_f32(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
     m->act = take_rows(b, PLAN_ACT, T, I);
     m->dact = take_rows(b, PLAN_DACT, T, I);
     m->d_o = take_rows(b, PLAN_DO, T, HD);
-    m->dq = take_rows(b, PLAN_DQ, T, HD);
-    m->dkv = take_rows(b, PLAN_DKV, T, KV);
+    m->dq = take_f32(b, PLAN_DQ, T, HD);
+    m->dkv = take_f32(b, PLAN_DKV, T, KV);
 }
 
 static void place_ring(struct base *b)
@@ -74,22 +80,23 @@ static void place_ring(struct base *b)
     struct sp_buffers *r = &m->sp.buf;
     r->kv[0] = take_rows(b, PLAN_RING_KV0, T, KV);
     r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
-    r->dkv[0] = take_rows(b, PLAN_RING_DKV0, T, KV);
-    r->dkv[1] = take_rows(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_rows(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 1));
-    r->m = take_rows(b, PLAN_RING_M, s->n_heads, T);
-    r->delta = take_rows(b, PLAN_RING_DELTA, s->n_heads, T);
+    r->dkv[0] = take_f32(b, PLAN_RING_DKV0, T, KV);
+    r->dkv[1] = take_f32(b, PLAN_RING_DKV1, T, KV);
+    r->part = take_f32(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 1));
+    r->m = take_f32(b, PLAN_RING_M, s->n_heads, T);
+    r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
+    r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
 }
 
-static void place_rest(struct base *b, float *params)
+static void place_rest(struct base *b, void *params)
 {
     struct model *m = b->m;
     const struct plan *p = m->plan;
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * 4, NULL);
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * dtype_size(m->dtype), NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
@@ -121,6 +128,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
     *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be, .comm = o->comm};
+    m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     param_map(s, &m->map);
     m->sp.ops = sp_find(o->plan->strategy);
     if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
@@ -153,15 +161,20 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-static struct tensor table(const struct model *m, float *base)
+struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    return tensor_f32(base + m->map.embed, m->shape.vocab, m->shape.width, m->shape.width);
+    char *at = (char *)m->params + offset * dtype_size(m->dtype);
+    return tensor_of(m->dtype, at, rows, cols, cols);
+}
+
+struct tensor model_rows(const struct model *m, void *base, int64_t cols)
+{
+    return tensor_of(m->dtype, base, m->sp.shard.T, cols, cols);
 }
 
 struct tensor model_hidden(struct model *m)
 {
-    float *x = m->x + m->shape.n_layers * m->x_stride;
-    return tensor_f32(x, m->sp.shard.T, m->shape.width, m->shape.width);
+    return model_rows(m, (char *)m->x + m->shape.n_layers * m->x_stride, m->shape.width);
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
@@ -183,10 +196,11 @@ void model_rewind(struct model *m)
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
-    const int64_t T = m->sp.shard.T, C = m->shape.width;
-    m->be->ops->embed_fwd(m->be, &(struct embed_fwd_args){.table = table(m, m->params),
-                                                          .x = tensor_f32(m->x, T, C, C),
-                                                          .ids = b->ids});
+    const int64_t C = m->shape.width;
+    m->be->ops->embed_fwd(
+        m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
+                                        .x = model_rows(m, m->x, C),
+                                        .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
         if (layer_forward(m, l, b, e)) return -1;
     model_rewind(m);
@@ -202,10 +216,10 @@ static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, floa
     const struct embed_leaf *a = arg;
     const int64_t C = m->shape.width, V = m->shape.vocab;
     if (fresh) m->be->ops->fill(m->be, dst, V * C, 0);
-    m->be->ops->embed_bwd(m->be,
-                          &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
-                                                   .dx = tensor_f32(m->dx + row0 * C, n, C, C),
-                                                   .ids = a->ids + row0});
+    m->be->ops->embed_bwd(
+        m->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
+                                        .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
+                                        .ids = a->ids + row0});
 }
 
 /* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed

@@ -30,8 +30,8 @@ struct model_options {
     struct be *be;                   /* borrowed */
     struct comm *comm;               /* borrowed; NULL for one rank */
     int rank, n_ranks;               /* must be the plan's n_ranks */
-    float *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
-    int mutant;    /* tests only: enum sp_mutant */
+    void *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
+    int mutant;   /* tests only: enum sp_mutant */
 };
 
 struct model {
@@ -42,14 +42,17 @@ struct model {
     struct comm *comm;
     struct sp sp; /* sp.shard says which rows these are */
     int rank;
-    /* [n_params] weights; [n_grad] gradients, NULL when only inferring */
-    float *params, *grad, *tree;
-    int64_t tree_stride; /* floats */
-    /* activations; *_stride: floats from one layer to the next, 0 where one instance serves all */
-    float *x, *q, *kv, *o, *lse, *x_mid, *gate_up;
+    enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
+    void *params;     /* [n_params] of dtype: read them through model_weight */
+    float *grad;      /* [n_grad], NULL when only inferring */
+    float *tree;
+    int64_t tree_stride; /* bytes */
+    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0 where
+     * one instance serves all */
+    void *x, *q, *kv, *o, *x_mid, *gate_up;
     int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
-    float *xn, *rstd, *dx, *dxn;
-    float *logits, *act, *dact, *d_o, *dq, *dkv;
+    void *xn, *dx, *dxn, *act, *dact, *d_o;
+    float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
@@ -66,12 +69,20 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 /* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
+/* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything that
+ * computes with weights asks here, at each use: a layer's weights are good until those of another
+ * layer are asked for. */
+struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
+
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
 
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
+/* Elements [from, from + out.cols) of the same, in fp32 or rounded to bf16; out is one row. */
+void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
+                       struct tensor out);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -117,6 +128,9 @@ void model_rewind(struct model *m);
 
 /* Philox4x32-10 (Salmon et al., SC 2011). */
 void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+/* [T, cols] of the model's dtype at base. */
+struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);

@@ -1,7 +1,9 @@
 /* random.c: initial weights, a pure function of (seed, tensor, element). */
 #include "worker/model/model.h"
 
+#include <assert.h>
 #include <math.h>
+#include "kernels/bf16.h"
 
 void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
@@ -49,28 +51,64 @@ static bool ends_with_residual(int i)
     return part == 4 || part == 8;
 }
 
+/* Elements [k, k + n) of tensor i, n at most LINE and k a multiple of 4. */
+static void random_line(const struct model_shape *s, int64_t seed, int i, int64_t k, int64_t n,
+                        float *out)
+{
+    const bool residual = i > 0 && i <= PARAM_PER_LAYER * s->n_layers && ends_with_residual(i);
+    const double std = residual ? 0.02 / sqrt(2.0 * s->n_layers) : 0.02;
+    for (int64_t j = 0; j < n; j += 4) {
+        double z[4];
+        normals(seed, (uint32_t)i, (k + j) / 4, z);
+        for (int q = 0; q < 4 && j + q < n; q++) out[j + q] = (float)(std * z[q]);
+    }
+}
+
+enum { LINE = 1024 };
+
+static void store(struct be *be, struct tensor to, const float *line)
+{
+    uint16_t half[LINE];
+    if (to.dtype == DT_F32) {
+        be->ops->upload(be, to.data, line, to.cols * 4);
+        return;
+    }
+    for (int64_t j = 0; j < to.cols; j++) half[j] = bf16_round(line[j]);
+    be->ops->upload(be, to.data, half, to.cols * 2);
+}
+
+/* The elements of [from, from + out.cols) that belong to tensor i. */
+static void random_tensor(struct be *be, const struct model_shape *s, int64_t seed, int i,
+                          int64_t from, struct tensor out)
+{
+    struct param p;
+    float line[LINE];
+    param_get(s, i, &p);
+    int64_t k = from > p.offset ? from - p.offset : 0;
+    const int64_t end = from + out.cols - p.offset < p.count ? from + out.cols - p.offset : p.count;
+    while (k < end) {
+        const int64_t k0 = k & ~(int64_t)3, room = k0 + LINE < end ? k0 + LINE : end;
+        if (p.cols)
+            random_line(s, seed, i, k0, room - k0, line);
+        else
+            for (int64_t j = 0; j < room - k0; j++) line[j] = 1; /* a norm's weight */
+        store(be, tensor_sub(out, 0, 1, p.offset + k - from, room - k), line + (k - k0));
+        k = room;
+    }
+}
+
+void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
+                       struct tensor out)
+{
+    static const float zeros[LINE];
+    assert(out.rows == 1);
+    for (int64_t k = 0; k < out.cols; k += LINE)
+        store(be, tensor_sub(out, 0, 1, k, out.cols - k < LINE ? out.cols - k : LINE), zeros);
+    for (int i = 0; i < param_tensors(s); i++) random_tensor(be, s, seed, i, from, out);
+}
+
 void model_random(struct model *m, int64_t seed)
 {
-    const int n_tensors = param_tensors(&m->shape), n_inside = PARAM_PER_LAYER * m->shape.n_layers;
-    float line[1024];
-    m->be->ops->fill(m->be, m->params, m->map.end, 0);
-    for (int i = 0; i < n_tensors; i++) {
-        struct param p;
-        param_get(&m->shape, i, &p);
-        if (!p.cols) {
-            m->be->ops->fill(m->be, m->params + p.offset, p.count, 1);
-            continue;
-        }
-        const bool residual = i > 0 && i <= n_inside && ends_with_residual(i);
-        const double std = residual ? 0.02 / sqrt(2.0 * m->shape.n_layers) : 0.02;
-        for (int64_t k = 0; k < p.count; k += 1024) {
-            const int64_t n = p.count - k < 1024 ? p.count - k : 1024;
-            for (int64_t j = 0; j < n; j += 4) {
-                double z[4];
-                normals(seed, (uint32_t)i, (k + j) / 4, z);
-                for (int q = 0; q < 4 && j + q < n; q++) line[j + q] = (float)(std * z[q]);
-            }
-            m->be->ops->upload(m->be, m->params + p.offset + k, line, n * 4);
-        }
-    }
+    const int64_t n = m->map.end;
+    model_random_part(m->be, &m->shape, seed, 0, tensor_of(m->dtype, m->params, 1, n, n));
 }

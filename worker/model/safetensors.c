@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/jread.h"
+#include "kernels/bf16.h"
 #include "api/core/mem.h"
 
 static const struct {
@@ -339,7 +340,7 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
     return f->map + t->offset;
 }
 
-/* ---- reading as fp32 ------------------------------------------------------------------------ */
+/* ---- reading numbers ------------------------------------------------------------------------ */
 
 static float bits_float(uint32_t u)
 {
@@ -358,21 +359,48 @@ static float half_float(uint16_t h)
     return sign ? -x : x;
 }
 
+enum { CHUNK = 4096 };
+
+/* Elements [at, at + n), n at most CHUNK. */
+static int read_chunk(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                      float *out, struct err *e)
+{
+    uint16_t half[CHUNK];
+    if (t->dtype == ST_F32) return read_at(f, out, 4 * n, t->offset + 4 * at, e);
+    if (read_at(f, half, 2 * n, t->offset + 2 * at, e) < 0) return -1;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = t->dtype == ST_F16 ? half_float(half[i]) : bf16_value(half[i]);
+    return 0;
+}
+
+static int check_dtype(const struct st_file *f, const struct st_tensor *t, struct err *e)
+{
+    if (t->dtype == ST_F32 || t->dtype == ST_F16 || t->dtype == ST_BF16) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: tensor \"%s\" has element type %s; want F32, BF16 or "
+                   "F16",
+                   f->path, t->name, dtypes[t->dtype].name);
+}
+
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e)
 {
-    uint16_t half[4096];
+    if (check_dtype(f, t, e) < 0) return -1;
     if (t->dtype == ST_F32) return read_at(f, out, t->size, t->offset, e);
-    if (t->dtype != ST_F16 && t->dtype != ST_BF16)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: tensor \"%s\" has element type %s; want F32, BF16 or "
-                       "F16",
-                       f->path, t->name, dtypes[t->dtype].name);
-    for (int64_t at = 0; at < t->count; at += 4096) {
-        int64_t n = t->count - at < 4096 ? t->count - at : 4096;
-        if (read_at(f, half, 2 * n, t->offset + 2 * at, e) < 0) return -1;
-        for (int64_t i = 0; i < n; i++)
-            out[at + i] = t->dtype == ST_F16 ? half_float(half[i])
-                                             : bits_float((uint32_t)half[i] << 16);
+    for (int64_t at = 0; at < t->count; at += CHUNK)
+        if (read_chunk(f, t, at, t->count - at < CHUNK ? t->count - at : CHUNK, out + at, e) < 0)
+            return -1;
+    return 0;
+}
+
+int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e)
+{
+    float line[CHUNK];
+    if (check_dtype(f, t, e) < 0) return -1;
+    if (t->dtype == ST_BF16) return read_at(f, out, t->size, t->offset, e);
+    for (int64_t at = 0; at < t->count; at += CHUNK) {
+        const int64_t n = t->count - at < CHUNK ? t->count - at : CHUNK;
+        if (read_chunk(f, t, at, n, line, e) < 0) return -1;
+        for (int64_t i = 0; i < n; i++) out[at + i] = bf16_round(line[i]);
     }
     return 0;
 }

@@ -65,6 +65,8 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* m
  * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
  * SIGBUS: the bytes are read with pread. */
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
+/* The same as bfloat16: BF16 is copied bit by bit, F32 and F16 are rounded to nearest even. */
+int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

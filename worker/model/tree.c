@@ -19,7 +19,7 @@ static void sum_range(const struct walk *w, int first, int count, float *dst, in
         w->leaf->call(m, w->leaf->arg, first * len, len, dst, true);
         return;
     }
-    float *right = m->tree + level * m->tree_stride;
+    float *right = m->tree + level * m->tree_stride / 4;
     sum_range(w, first, count / 2, dst, level + 1);
     sum_range(w, first + count / 2, count / 2, right, level + 1);
     m->be->ops->add(m->be, &(struct add_args){.y = dst, .x = right, .n = w->n});

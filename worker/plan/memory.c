@@ -28,6 +28,12 @@ static int64_t floats(struct placer *b, int64_t rows, int64_t cols)
     return times(b, times(b, rows, cols), 4);
 }
 
+/* Of the model's precision. */
+static int64_t acts(struct placer *b, int64_t rows, int64_t cols)
+{
+    return times(b, times(b, rows, cols), precision_size(b->p->precision));
+}
+
 struct want {
     enum plan_id id;
     const char *name;
@@ -95,11 +101,13 @@ static void put_parameters(struct placer *b, bool reference)
     p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * p->n_ranks) : 0;
     p->tree_size = trains(p) && levels ? largest_gradient(b) : 0;
     const int64_t flat = times(b, p->n_params, 4);
-    const bool trained = p->kind == JOB_TRAIN,
+    const int64_t params = times(b, p->n_params, precision_size(p->precision));
+    const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
                acc = trained && p->rank_bits && p->micro_batches > 1;
     const int64_t n_blocks = (p->n_params + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
     const struct want all[] = {
-        {PLAN_PARAMS, "params", PLAN_WEIGHTS, flat, !reference},
+        {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !reference},
+        {PLAN_MASTER, "master_params", PLAN_OPTIMIZER, flat, master},
         {PLAN_GRAD, "grad", PLAN_GRADIENTS, times(b, p->n_grad, 4), trains(p)},
         {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
@@ -116,63 +124,69 @@ static void put_activations(struct placer *b)
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
     const int64_t T = p->T, L = m->n_layers, HD = m->n_heads * m->head_dim;
-    const int64_t kv = floats(b, T, 2 * m->n_kv_heads * m->head_dim);
+    const int64_t kv = acts(b, T, 2 * m->n_kv_heads * m->head_dim);
     const bool none = trains(p) && p->recompute == RECOMPUTE_NONE;
     const bool selective = trains(p) && p->recompute == RECOMPUTE_SELECTIVE;
     const int64_t all = none ? L : 1, attn = none || selective ? L : 1;
     const bool cached = p->kind == JOB_GENERATE;
-    const int64_t cache = floats(b, p->cache_rows, 2 * m->n_kv_heads * m->head_dim);
+    const int64_t cache = acts(b, p->cache_rows, 2 * m->n_kv_heads * m->head_dim);
     const struct want list[] = {
-        {PLAN_X, "layer_input", PLAN_ACTIVATIONS, floats(b, T, m->width), trains(p) ? L + 1 : 1},
-        {PLAN_Q, "q", PLAN_ACTIVATIONS, floats(b, T, HD), all},
+        {PLAN_X, "layer_input", PLAN_ACTIVATIONS, acts(b, T, m->width), trains(p) ? L + 1 : 1},
+        {PLAN_Q, "q", PLAN_ACTIVATIONS, acts(b, T, HD), all},
         {PLAN_KV, cached ? "kv_cache" : "kv", cached ? PLAN_CACHE : PLAN_ACTIVATIONS,
          cached ? cache : kv, cached ? L : all},
-        {PLAN_O, "attn_out", PLAN_ACTIVATIONS, floats(b, T, HD), attn},
+        {PLAN_O, "attn_out", PLAN_ACTIVATIONS, acts(b, T, HD), attn},
         {PLAN_LSE, "attn_lse", PLAN_ACTIVATIONS, floats(b, m->n_heads, T), attn},
-        {PLAN_X_MID, "mlp_input", PLAN_ACTIVATIONS, floats(b, T, m->width), trains(p) ? all : 0},
-        {PLAN_GATE_UP, "gate_up", PLAN_ACTIVATIONS, floats(b, T, 2 * m->ffn_width), all},
-        {PLAN_XN, "norm_out", PLAN_WORKSPACE, floats(b, T, m->width), 1},
+        {PLAN_X_MID, "mlp_input", PLAN_ACTIVATIONS, acts(b, T, m->width), trains(p) ? all : 0},
+        {PLAN_GATE_UP, "gate_up", PLAN_ACTIVATIONS, acts(b, T, 2 * m->ffn_width), all},
+        {PLAN_XN, "norm_out", PLAN_WORKSPACE, acts(b, T, m->width), 1},
         {PLAN_RSTD, "norm_rstd", PLAN_WORKSPACE, floats(b, T, 1), 1},
-        {PLAN_DX, "d_residual", PLAN_WORKSPACE, floats(b, T, m->width), trains(p)},
-        {PLAN_DXN, "d_norm_out", PLAN_WORKSPACE, floats(b, T, m->width), trains(p)},
+        {PLAN_DX, "d_residual", PLAN_WORKSPACE, acts(b, T, m->width), trains(p)},
+        {PLAN_DXN, "d_norm_out", PLAN_WORKSPACE, acts(b, T, m->width), trains(p)},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) put(b, &list[i]);
 }
 
-/* Three phases of a step never overlap: the head (logits), an MLP and an attention block. */
+/* Three phases of a step never overlap: the head (logits), an MLP and an attention block; nor do the
+ * forward and the backward of attention. What attention sums over blocks is fp32; in fp32 its output
+ * carries the forward's sum itself. */
 static void put_work(struct placer *b)
 {
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
-    const bool back = trains(p);
+    const bool back = trains(p), fp32 = p->precision == PRECISION_FP32;
+    const int64_t T = p->T, HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
     const int64_t logits = p->kind == JOB_EMBED ? 0 : floats(b, p->loss_chunk, m->vocab);
-    const int64_t act = floats(b, p->T, m->ffn_width);
-    const int64_t q = back ? floats(b, p->T, m->n_heads * m->head_dim) : 0;
-    const int64_t kv = back ? floats(b, p->T, 2 * m->n_kv_heads * m->head_dim) : 0;
+    const int64_t act = acts(b, T, m->ffn_width);
+    const int64_t d_o = back ? acts(b, T, HD) : 0, dq = back ? floats(b, T, HD) : 0;
+    const int64_t dkv = back ? floats(b, T, KV) : 0, o_sum = fp32 ? 0 : floats(b, T, HD);
     const int64_t mlp = (back ? 2 : 1) * mem_round(act, MEM_ALIGN);
-    const int64_t attn = 2 * mem_round(q, MEM_ALIGN) + kv;
-    put(b, &(struct want){PLAN_WORK, "work", PLAN_WORKSPACE, max64(logits, max64(mlp, attn)), 1});
+    const int64_t attn = mem_round(d_o, MEM_ALIGN) + mem_round(dq, MEM_ALIGN) + dkv;
+    const int64_t size = max64(max64(logits, mlp), max64(attn, o_sum));
+    put(b, &(struct want){PLAN_WORK, "work", PLAN_WORKSPACE, size, 1});
     put_shared(b, PLAN_LOGITS, "logits", 0, logits);
     int64_t at = put_shared(b, PLAN_ACT, "mlp_act", 0, act);
     put_shared(b, PLAN_DACT, "d_mlp_act", at, back ? act : 0);
-    at = put_shared(b, PLAN_DO, "d_attn_out", 0, q);
-    at = put_shared(b, PLAN_DQ, "dq", at, q);
-    put_shared(b, PLAN_DKV, "dkv", at, kv);
+    at = put_shared(b, PLAN_DO, "d_attn_out", 0, d_o);
+    at = put_shared(b, PLAN_DQ, "dq", at, dq);
+    put_shared(b, PLAN_DKV, "dkv", at, dkv);
+    put_shared(b, PLAN_O_SUM, "attn_sum", 0, o_sum);
 }
 
 static void put_ring(struct placer *b)
 {
     const struct plan *p = b->p;
     const struct model_shape *m = b->m;
-    const int64_t kv = floats(b, p->T, 2 * m->n_kv_heads * m->head_dim);
+    const int64_t KV = 2 * m->n_kv_heads * m->head_dim;
+    const int64_t kv = acts(b, p->T, KV), dkv = floats(b, p->T, KV);
     const int64_t ml = floats(b, m->n_heads, p->T);
     const bool ring = p->n_ranks > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
     const int64_t part = volume_decode_size(p->n_ranks, m->n_heads, m->head_dim);
     const struct want all[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
-        {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, kv, ring && back, true},
-        {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, kv, ring && back, true},
+        {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
+        {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
         {PLAN_BOUNCE, "bounce", PLAN_RING, volume_bounce_size(p->n_ranks), ring, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, 1},

@@ -30,6 +30,7 @@ static int plan_choose(const struct job_spec *s, int n_ranks, struct plan *p, st
     *p = (struct plan){.kind = (enum job_kind)s->kind, .n_ranks = n_ranks, .S = sequence_length(s)};
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
+    p->precision = (enum precision_id)s->precision.params;
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > 0 ? s->train.global_batch
                                                                          : 1;
     p->strategy = (enum strategy_id)s->parallel.strategy;
@@ -95,8 +96,8 @@ static void count_comm(const struct model_shape *m, struct plan *p)
     const int64_t n_reduce = p->rank_bits ? p->micro_batches : 1;
     const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
     memset(p->comm, 0, sizeof p->comm);
-    volume_add(&p->comm[PURPOSE_RING_KV], volume_ring_kv(P, p->T, m->n_kv_heads, m->head_dim),
-               n_layers * n_kv);
+    volume_add(&p->comm[PURPOSE_RING_KV],
+               volume_ring_kv(P, p->T, m->n_kv_heads, m->head_dim, p->precision), n_layers * n_kv);
     if (back) {
         volume_add(&p->comm[PURPOSE_RING_DKV],
                    volume_ring_dkv(P, p->T, m->n_kv_heads, m->head_dim, p->rank_bits), n_layers);

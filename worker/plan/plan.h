@@ -66,35 +66,42 @@ enum plan_class {
     PLAN_CLASS_N
 };
 const char *plan_class_name(enum plan_class c);
+/* Bytes of an element of that precision. */
+static inline int64_t precision_size(enum precision_id p)
+{
+    return p == PRECISION_BF16 ? 2 : 4;
+}
 
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
- * width, V vocabulary, L layers; float32 unless said otherwise. */
+ * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,   /* [n_params] */
+    PLAN_PARAMS,   /* [n_params] act */
     PLAN_GRAD,     /* [n_grad]; train and verify */
     PLAN_GRAD_ACC, /* [n_params]; "ranks" with more than one micro-batch */
+    PLAN_MASTER,   /* [n_params] weights that the optimizer updates; training in bf16 */
     PLAN_ADAM_M,   /* [n_params] */
     PLAN_ADAM_V,   /* [n_params] */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
-    PLAN_X,        /* [T, C] input of each layer and the output of the last: L + 1, or one */
-    PLAN_Q,        /* [T, H*D] after RoPE */
-    PLAN_KV,       /* [T, 2*Hk*D]; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
-    PLAN_O,        /* [T, H*D] */
+    PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
+    PLAN_Q,        /* [T, H*D] act, after RoPE */
+    PLAN_KV,       /* [T, 2*Hk*D] act; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
+    PLAN_O,        /* [T, H*D] act */
     PLAN_LSE,      /* [H, T] */
-    PLAN_X_MID,    /* [T, C] residual between attention and MLP */
-    PLAN_GATE_UP,  /* [T, 2*I] */
-    PLAN_XN,       /* [T, C] a norm's output */
+    PLAN_X_MID,    /* [T, C] act: residual between attention and MLP */
+    PLAN_GATE_UP,  /* [T, 2*I] act */
+    PLAN_XN,       /* [T, C] act: a norm's output */
     PLAN_RSTD,     /* [T] */
-    PLAN_DX,       /* [T, C] gradient of the residual stream */
-    PLAN_DXN,      /* [T, C] gradient of a norm's output */
-    PLAN_WORK,     /* the next six share it: never two of different phases at a time */
+    PLAN_DX,       /* [T, C] act: gradient of the residual stream */
+    PLAN_DXN,      /* [T, C] act: gradient of a norm's output */
+    PLAN_WORK,     /* the next seven share it: never two of different phases at a time */
     PLAN_LOGITS,   /* in WORK: [loss_chunk, V]; not for embed */
-    PLAN_ACT,      /* in WORK: [T, I] */
-    PLAN_DACT,     /* in WORK: [T, I] */
-    PLAN_DO,       /* in WORK: [T, H*D] */
+    PLAN_ACT,      /* in WORK: [T, I] act */
+    PLAN_DACT,     /* in WORK: [T, I] act */
+    PLAN_DO,       /* in WORK: [T, H*D] act */
     PLAN_DQ,       /* in WORK: [T, H*D] */
     PLAN_DKV,      /* in WORK: [T, 2*Hk*D] */
-    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] */
+    PLAN_O_SUM,    /* in WORK: [T, H*D] what attention carries from block to block; bf16 */
+    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] act */
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
     PLAN_RING_DKV1,
@@ -136,6 +143,7 @@ struct plan {
     enum strategy_id strategy;   /* never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
+    enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
     int64_t n_params;            /* param_count */

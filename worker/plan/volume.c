@@ -1,6 +1,7 @@
 #include "worker/plan/volume.h"
 
 #include <assert.h>
+#include "worker/plan/plan.h"
 
 enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half for what leaves, half for what arrives */
 
@@ -25,10 +26,10 @@ static struct comm_count both(int64_t n_messages, int64_t bytes)
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
 }
 
-struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D)
+struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p)
 {
     int64_t n_hops = P - 1;
-    return both(n_hops, n_hops * T * 2 * Hk * D * 4);
+    return both(n_hops, n_hops * T * 2 * Hk * D * precision_size(p));
 }
 
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits)

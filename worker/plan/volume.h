@@ -2,10 +2,11 @@
  *
  * The transport counts what it moves (comm/ledger.h); these formulas never look there, and the two
  * are compared with ==. Letters: P ranks of the ring, T rows on a rank, H query and Hk KV heads, D
- * head size; a KV row is 2*Hk*D floats (keys, then values). Everything is fp32.
+ * head size; a KV row is 2*Hk*D elements (keys, then values). Keys and values travel in the model's
+ * precision (4 or 2 bytes each), everything else in fp32.
  *
- *   ring KV, one pass       P-1 hops of T*2*Hk*D*4 bytes; a forward pass is one, a backward pass too
- *   ring dKV, one backward  the same bytes per hop; P-1 hops: a visiting block's gradient is born at
+ *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; a forward pass is one, a backward pass too
+ *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
  *                           the rank after its owner and carried home, where the owner's own part is
  *                           added. Under determinism "ranks" it is born at its owner: P hops
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
@@ -19,6 +20,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/job.h"
 #include "api/core/rank.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
@@ -29,7 +31,7 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D); /* sp_buffers.part */
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
 /* One rank's traffic in one operation. */
-struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D);
+struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
 struct comm_count volume_sum_small(int P, int n);   /* comm_sum_f64, comm_sum_i64 */

@@ -55,11 +55,18 @@ static int check_args(const struct rank_args *a, struct err *e)
     if (a->n_ranks < 1 || a->n_ranks > JOB_MAX_RANKS || a->rank < 0 || a->rank >= a->n_ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d: want 0 <= rank < ranks <= %d", a->rank,
                        a->n_ranks, JOB_MAX_RANKS);
+    bool all_here = !a->n_local && !a->first_local;
+    if (!all_here && (a->n_local < 1 || a->n_local > a->n_ranks || a->first_local < 0 ||
+                      a->first_local > a->n_ranks - a->n_local || a->rank < a->first_local ||
+                      a->rank >= a->first_local + a->n_local))
+        return err_set(e, ERR_INVALID, "rank %d is not of the %d ranks here from %d of %d", a->rank,
+                       a->n_local, a->first_local, a->n_ranks);
     if (a->task != TASK_PREPARE && a->task != TASK_RUN)
         return err_set(e, ERR_INVALID, "task %d is unknown", a->task);
     if (a->n_roots < 0 || a->n_roots > RANK_ROOTS)
         return err_set(e, ERR_INVALID, "%d roots: want at most %d", a->n_roots, RANK_ROOTS);
-    bool ok = terminated(a->prepared_dir, sizeof a->prepared_dir) &&
+    bool ok = terminated(a->address, sizeof a->address) &&
+              terminated(a->prepared_dir, sizeof a->prepared_dir) &&
               terminated(a->prepared_id, sizeof a->prepared_id) &&
               terminated(a->job_dir, sizeof a->job_dir);
     for (int i = 0; i < a->n_roots; i++) ok = ok && terminated(a->roots[i], sizeof a->roots[i]);

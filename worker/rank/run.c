@@ -10,6 +10,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/rank/prepared.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -81,6 +82,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
+    if (prepared_ensure(r, e)) return -1;
     const bool first_here = r->args->rank == r->args->first_local;
     r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
                         first_here ? DATA_CHECK : DATA_TRUST, e);
@@ -109,11 +111,17 @@ static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
                              .n_ranks = r->args->n_ranks,
+                             .first_local = r->args->first_local,
+                             .n_local = r->args->n_local,
+                             .transport = (enum transport_id)r->spec->parallel.transport,
+                             .address = r->args->address,
+                             .key = r->args->key,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
-                                                   : HOP_TIMEOUT_MS};
+                                                   : HOP_TIMEOUT_MS,
+                             .silence_ms = r->spec->limits.hop_timeout_s * 1000};
     char blob[BLOB_SIZE];
     int size = 0, rc = -1, n = r->args->n_ranks;
     struct rank_blob *blobs = calloc((size_t)n, sizeof *blobs);

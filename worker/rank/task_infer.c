@@ -15,7 +15,7 @@ struct model *task_open_model(struct run *r, struct err *e)
     }
     run_model_options(r, &o);
     if (!model_init(m, &o, e)) {
-        struct ckpt_arrays a = {.params = m->params};
+        struct ckpt_arrays a = {.params = m->params, .dtype = m->dtype};
         if (!weights_load(r, m, &a, &from, e)) return m;
     }
     free(m);

@@ -39,7 +39,7 @@ static int open_training(struct training *t, struct err *e)
                               .source = train_source_order(t->order),
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e)) return -1;
-    struct ckpt_arrays a = {t->train.model.params, t->train.optim.m, t->train.optim.v};
+    struct ckpt_arrays a = train_arrays(&t->train);
     if (weights_load(r, &t->train.model, &a, &from, e)) return -1;
     t->state = from.state;
     t->last = from.info;
@@ -57,7 +57,7 @@ static int save(struct training *t, struct err *e)
     struct run *r = t->r;
     const struct job_spec *s = r->spec;
     char json[2048];
-    struct ckpt_arrays a = {t->train.model.params, t->train.optim.m, t->train.optim.v};
+    struct ckpt_arrays a = train_arrays(&t->train);
     struct ckpt_state *st = &t->state;
     st->step = st->adam_t = t->train.step;
     st->next_sample = t->train.step * s->train.global_batch;

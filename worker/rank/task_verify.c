@@ -41,7 +41,7 @@ int task_verify(struct run *r, struct err *e)
     if (!m) return err_set(e, ERR_IO, "out of memory");
     run_model_options(r, &o);
     if (model_init(m, &o, e)) goto out;
-    struct ckpt_arrays weights = {.params = m->params};
+    struct ckpt_arrays weights = {.params = m->params, .dtype = m->dtype};
     if (weights_load(r, m, &weights, &from, e)) goto out;
     struct verify_args a = {r->spec, m, r->arena, r->data, r->args->job_dir, r->mutant};
     if (verify_run(&a, &v, e)) goto out;

@@ -17,7 +17,7 @@ struct weights_start {
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
 };
 
-/* Fills m->params and, when train, a->m and a->v. Collective. fails: ERR_CONFLICT when a checkpoint
+/* Fills a's arrays, of which a->params are m's. Collective. fails: ERR_CONFLICT when a checkpoint
  * belongs to another job or other data; the errors of hf_load and ckpt_load. */
 int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
                  struct weights_start *out, struct err *e);

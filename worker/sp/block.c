@@ -48,13 +48,14 @@ static bool pair_wanted(const struct sp *sp, const struct block *b, const struct
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
 
-static float *row(struct tensor t, int64_t i)
+static void *row(struct tensor t, int64_t i)
 {
-    return (float *)t.data + i * t.ld;
+    return (char *)t.data + i * t.ld * dtype_size(t.dtype);
 }
 
 void block_zero(struct sp *sp, struct tensor t)
 {
+    assert(t.dtype == DT_F32);
     if (t.ld == t.cols) {
         sp->be->ops->fill(sp->be, t.data, t.rows * t.cols, 0);
         return;
@@ -64,15 +65,16 @@ void block_zero(struct sp *sp, struct tensor t)
 
 void block_copy(struct sp *sp, struct tensor dst, struct tensor src)
 {
-    assert(dst.rows == src.rows && dst.cols == src.cols);
+    assert(dst.rows == src.rows && dst.cols == src.cols && dst.dtype == src.dtype);
     bool whole = dst.ld == dst.cols && src.ld == src.cols;
-    int64_t n = whole ? 1 : dst.rows, size = (whole ? dst.rows : 1) * dst.cols * 4;
+    int64_t n = whole ? 1 : dst.rows;
+    int64_t size = (whole ? dst.rows : 1) * dst.cols * dtype_size(dst.dtype);
     for (int64_t i = 0; i < n; i++) sp->be->ops->copy(sp->be, row(dst, i), row(src, i), size);
 }
 
 void block_add(struct sp *sp, struct tensor dst, struct tensor src)
 {
-    assert(dst.rows == src.rows && dst.cols == src.cols);
+    assert(dst.rows == src.rows && dst.cols == src.cols && dst.dtype == src.dtype);
     bool whole = dst.ld == dst.cols && src.ld == src.cols;
     int64_t n = whole ? 1 : dst.rows, len = (whole ? dst.rows : 1) * dst.cols;
     for (int64_t i = 0; i < n; i++)
@@ -81,10 +83,17 @@ void block_add(struct sp *sp, struct tensor dst, struct tensor src)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* The sum that blocks are added to. */
+static struct tensor carried(const struct sp *sp, const struct sp_fwd_args *a)
+{
+    assert(sp->buf.o ? a->o.dtype != DT_F32 : a->o.dtype == DT_F32);
+    return sp->buf.o ? tensor_f32(sp->buf.o, a->o.rows, a->o.cols, a->o.cols) : a->o;
+}
+
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a)
 {
     int64_t n = sp->shape.n_heads * sp->shard.T;
-    block_zero(sp, a->o);
+    block_zero(sp, carried(sp, a));
     sp->be->ops->fill(sp->be, sp->buf.m, n, -INFINITY);
     sp->be->ops->fill(sp->be, a->lse, n, 0);
 }
@@ -96,7 +105,7 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
     sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){
                                       .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
                                       .kv = tensor_sub(b->kv, g * n, n, 0, b->kv.cols),
-                                      .o = tensor_sub(a->o, q0, n, 0, a->o.cols),
+                                      .o = tensor_sub(carried(sp, a), q0, n, 0, a->o.cols),
                                       .m = sp->buf.m + q0,
                                       .l = a->lse + q0,
                                       .ml_ld = sp->shard.T,
@@ -122,7 +131,7 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
 {
     const struct sp_attn_shape *s = &sp->shape;
     int64_t T = sp->shard.T;
-    sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = a->o,
+    sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = carried(sp, a),
                                                                 .out = a->o,
                                                                 .m = sp->buf.m,
                                                                 .l = a->lse,

@@ -35,7 +35,8 @@ void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 
-/* Whole tensors of equal shape, row by row where they are windows of wider ones. */
+/* Whole tensors of equal shape and dtype, row by row where they are windows of wider ones. Sums and
+ * zeros are fp32. */
 void block_zero(struct sp *sp, struct tensor t);
 void block_copy(struct sp *sp, struct tensor dst, struct tensor src);
 void block_add(struct sp *sp, struct tensor dst, struct tensor src);

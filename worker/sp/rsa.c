@@ -19,36 +19,52 @@ struct ring { /* one traversal */
     struct sp *sp;
     int P, r;
     struct comm_ticket kv, dkv;
-    int dkv_at; /* which of dkv[2] belongs to the block now visiting */
+    int dkv_at;          /* which of dkv[2] belongs to the block now visiting */
+    enum dtype kv_dtype; /* keys and values travel as they are; their gradients always in fp32 */
 };
 
-static struct ring ring_of(struct sp *sp)
+static struct ring ring_of(struct sp *sp, enum dtype kv_dtype)
 {
     assert(sp->rank_bits == sp->shard.rank_bits && (sp->comm || sp->shard.P == 1));
-    return (struct ring){.sp = sp, .P = sp->shard.P, .r = sp->shard.r, .kv = {-1}, .dkv = {-1}};
+    return (struct ring){.sp = sp,
+                         .P = sp->shard.P,
+                         .r = sp->shard.r,
+                         .kv = {-1},
+                         .dkv = {-1},
+                         .kv_dtype = kv_dtype};
 }
 
-static struct tensor buffer(const struct sp *sp, float *data)
+static struct tensor buffer(const struct sp *sp, enum dtype dtype, void *data)
 {
     int64_t cols = 2 * sp->shape.n_kv_heads * sp->shape.head_dim;
-    return tensor_f32(data, sp->shard.T, cols, cols);
+    return tensor_of(dtype, data, sp->shard.T, cols, cols);
+}
+
+static struct tensor kv_buffer(const struct ring *g, int which)
+{
+    return buffer(g->sp, g->kv_dtype, g->sp->buf.kv[which]);
+}
+
+static struct tensor dkv_buffer(const struct ring *g, int which)
+{
+    return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
 /* Posts one hop: `from` goes to the next rank, `to` fills from the one before. */
-static int hop_post(struct ring *g, enum comm_channel channel, const float *from, float *to,
+static int hop_post(struct ring *g, enum comm_channel channel, struct tensor from, struct tensor to,
                     int hop, struct err *e)
 {
     struct sp *sp = g->sp;
-    struct tensor t = buffer(sp, to);
+    const int64_t size = to.rows * to.cols * dtype_size(to.dtype);
     struct comm_xfer x = {
         .purpose = channel == CHANNEL_KV ? PURPOSE_RING_KV : PURPOSE_RING_DKV,
         .channel = channel,
         .send_to = (g->r + 1) % g->P,
         .recv_from = (g->r + g->P - 1) % g->P,
-        .send = from,
-        .recv = to,
-        .send_size = t.rows * t.cols * 4,
-        .recv_size = t.rows * t.cols * 4,
+        .send = from.data,
+        .recv = to.data,
+        .send_size = size,
+        .recv_size = size,
     };
     comm_where(sp->comm)->hop = hop;
     if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
@@ -58,31 +74,29 @@ static int hop_post(struct ring *g, enum comm_channel channel, const float *from
 /* The own block sets out. */
 static int kv_start(struct ring *g, struct tensor own, struct err *e)
 {
-    float **kv = g->sp->buf.kv;
     if (g->P == 1) return 0;
-    block_copy(g->sp, buffer(g->sp, kv[0]), own);
-    return hop_post(g, CHANNEL_KV, kv[0], kv[1], 1, e);
+    block_copy(g->sp, kv_buffer(g, 0), own);
+    return hop_post(g, CHANNEL_KV, kv_buffer(g, 0), kv_buffer(g, 1), 1, e);
 }
 
 /* Step i's block has arrived; it travels on unless this was the last step. */
 static int kv_next(struct ring *g, int i, struct err *e)
 {
-    float **kv = g->sp->buf.kv;
     if (comm_wait(g->sp->comm, &g->kv, e)) return -1;
-    return i < g->P - 1 ? hop_post(g, CHANNEL_KV, kv[i & 1], kv[!(i & 1)], i + 1, e) : 0;
+    if (i == g->P - 1) return 0;
+    return hop_post(g, CHANNEL_KV, kv_buffer(g, i & 1), kv_buffer(g, !(i & 1)), i + 1, e);
 }
 
 /* The block that is here at step i. Its keys lie in kv[i & 1]. */
-static struct block visitor(const struct ring *g, int i, float *dkv)
+static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
-    const struct sp *sp = g->sp;
     int owner = (g->r - i + g->P) % g->P;
-    return block_of(sp, owner, buffer(sp, sp->buf.kv[i & 1]), buffer(sp, dkv));
+    return block_of(g->sp, owner, kv_buffer(g, i & 1), dkv);
 }
 
 static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
 {
-    struct ring g = ring_of(sp);
+    struct ring g = ring_of(sp, a->kv.dtype);
     struct block own = block_of(sp, g.r, a->kv, (struct tensor){0});
     struct block_view view = block_view(sp, a->lo, a->hi);
     if (kv_start(&g, a->kv, e)) return -1;
@@ -90,7 +104,7 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     block_fwd(sp, a, &own, &view, false);
     for (int i = 1; i < g.P; i++) {
         if (kv_next(&g, i, e)) return -1;
-        struct block b = visitor(&g, i, NULL);
+        struct block b = visitor(&g, i, (struct tensor){0});
         block_fwd(sp, a, &b, &view, false);
         block_fwd(sp, a, &b, &view, true);
     }
@@ -102,10 +116,9 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 
 static int dkv_send(struct ring *g, int hop, struct err *e)
 {
-    float **dkv = g->sp->buf.dkv;
     int from = g->dkv_at;
     g->dkv_at = !from;
-    return hop_post(g, CHANNEL_DKV, dkv[from], dkv[!from], hop, e);
+    return hop_post(g, CHANNEL_DKV, dkv_buffer(g, from), dkv_buffer(g, !from), hop, e);
 }
 
 /* One step with a visiting block: its gradient arrives (or is born here, in "run" at step 1), is
@@ -116,10 +129,10 @@ static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct bl
     struct sp *sp = g->sp;
     if (kv_next(g, i, e)) return -1;
     if (i == 1 && !sp->rank_bits)
-        block_zero(sp, buffer(sp, sp->buf.dkv[g->dkv_at]));
+        block_zero(sp, dkv_buffer(g, g->dkv_at));
     else if (comm_wait(sp->comm, &g->dkv, e))
         return -1;
-    struct block b = visitor(g, i, sp->buf.dkv[g->dkv_at]);
+    struct block b = visitor(g, i, dkv_buffer(g, g->dkv_at));
 #ifdef SEQD_MUTANTS
     if (sp->mutant == MUTANT_STALE_KV) b.kv = a->kv;
 #endif
@@ -138,13 +151,13 @@ static void scale_tensor(struct tensor t, float by)
 
 static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
 {
-    struct ring g = ring_of(sp);
+    struct ring g = ring_of(sp, a->kv.dtype);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
     struct block_view view = block_view(sp, a->lo, a->hi);
     bool sets_out = sp->rank_bits && g.P > 1; /* the own part of dKV travels, too */
     if (kv_start(&g, a->kv, e)) return -1;
     block_bwd_start(sp, a);
-    if (sets_out) own.dkv = buffer(sp, sp->buf.dkv[0]);
+    if (sets_out) own.dkv = dkv_buffer(&g, 0);
     block_zero(sp, own.dkv);
     block_bwd(sp, a, &own, &view, false);
     if (sets_out && dkv_send(&g, 1, e)) return -1;
@@ -152,7 +165,7 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
         if (bwd_step(&g, a, &view, i, e)) return -1;
     if (g.P > 1) {
         if (comm_wait(sp->comm, &g.dkv, e)) return -1;
-        struct tensor home = buffer(sp, sp->buf.dkv[g.dkv_at]);
+        struct tensor home = dkv_buffer(&g, g.dkv_at);
         if (sets_out)
             block_copy(sp, a->dkv, home);
         else

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
+#include "kernels/bf16.h"
 
 static const struct sp_ops *const sp_table[STRATEGY_N] = {
     [STRATEGY_LOCAL] = &sp_local,
@@ -89,20 +91,25 @@ static int decode_gather(struct sp *sp, struct err *e)
 
 /* Head h of the merged o, in rank order; a rank without keys has lse = -inf and weighs exp(-inf) = 0.
  * With no key anywhere o is 0. Runs on the host, over P*H*D floats. */
-static void decode_merge(const struct sp *sp, int64_t h, float *o)
+static void decode_merge(const struct sp *sp, int64_t h, struct tensor out)
 {
+    float o[JOB_MAX_HEAD];
     int64_t D = sp->shape.head_dim;
     float top = -INFINITY, sum = 0;
     for (int q = 0; q < sp->shard.P; q++) top = fmaxf(top, partial_of(sp, q).lse[h]);
     for (int64_t j = 0; j < D; j++) o[j] = 0;
-    if (top == -INFINITY) return;
-    for (int q = 0; q < sp->shard.P; q++) {
+    for (int q = 0; q < sp->shard.P && top > -INFINITY; q++) {
         struct partial p = partial_of(sp, q);
         float w = expf(p.lse[h] - top);
         sum += w;
         for (int64_t j = 0; j < D; j++) o[j] += w * p.o[h * D + j];
     }
-    for (int64_t j = 0; j < D; j++) o[j] /= sum;
+    if (sum > 0)
+        for (int64_t j = 0; j < D; j++) o[j] /= sum;
+    if (out.dtype == DT_F32)
+        memcpy((float *)out.data + h * D, o, (size_t)D * sizeof *o);
+    else
+        for (int64_t j = 0; j < D; j++) ((uint16_t *)out.data)[h * D + j] = bf16_round(o[j]);
 }
 
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
@@ -110,7 +117,6 @@ int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
     assert(a->q.rows == 1 && a->o.rows == 1);
     decode_own(sp, a, partial_of(sp, sp->shard.r));
     if (sp->shard.P > 1 && decode_gather(sp, e)) return -1;
-    for (int64_t h = 0; h < sp->shape.n_heads; h++)
-        decode_merge(sp, h, (float *)a->o.data + h * sp->shape.head_dim);
+    for (int64_t h = 0; h < sp->shape.n_heads; h++) decode_merge(sp, h, a->o);
     return 0;
 }

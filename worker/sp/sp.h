@@ -22,7 +22,9 @@ struct sp_attn_shape {
 };
 
 /* Ring workspace: offsets are the plan's. One set serves all layers.
- *   kv[2]     in the comm segment: [T, 2*Hk*D] each: own copy and arrivals, alternating
+ *   o         [T, H*D] fp32: what forward carries from block to block; NULL when q, kv and o are fp32:
+ *             then o itself carries it
+ *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: own copy and arrivals, alternating
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
  *   delta     [H, T]; NULL when only inferring
@@ -30,7 +32,9 @@ struct sp_attn_shape {
  *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
-    float *kv[2], *dkv[2];
+    float *o;
+    void *kv[2];
+    float *dkv[2];
     float *m, *delta;
     float *part;
 };
@@ -49,8 +53,8 @@ struct sp {
 /* Injected faults, compiled in only with -DSEQD_MUTANTS (tests): each must fail a test. */
 enum sp_mutant {
     MUTANT_NONE,
-    MUTANT_GRAD_OVER_P,    /* gradient x 1/P */
-    MUTANT_STALE_KV,       /* backward reuses the first KV block */
+    MUTANT_GRAD_OVER_P, /* gradient x 1/P */
+    MUTANT_STALE_KV,    /* backward reuses the first KV block */
     MUTANT_HOP_OFF_BY_ONE,
     MUTANT_ZIGZAG_SWAPPED, /* halves swapped */
     MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
@@ -59,11 +63,12 @@ enum sp_mutant {
     MUTANT_N
 };
 
+/* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
 struct sp_fwd_args {
-    struct tensor q;  /* [T, H*D], after RoPE */
-    struct tensor kv; /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
-    struct tensor o;  /* [T, H*D] out, normalised */
-    float *lse;       /* [H, T] out; -inf for rows that see nobody */
+    struct tensor q;        /* [T, H*D], after RoPE */
+    struct tensor kv;       /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
+    struct tensor o;        /* [T, H*D] out, normalised */
+    float *lse;             /* [H, T] out; -inf for rows that see nobody */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
 };
 
@@ -77,7 +82,7 @@ struct sp_bwd_args {
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
  * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out */
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, kv, o;
 };

@@ -140,12 +140,14 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
                      const struct ckpt_state *s, struct manifest *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    const struct hf_flat moments[] = {{"exp_avg:", a->m}, {"exp_avg_sq:", a->v}};
-    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save(path, shape, a->params, e) < 0) return -1;
+    const struct hf_flat moments[] = {
+        {"exp_avg:", a->m, DT_F32}, {"exp_avg_sq:", a->v, DT_F32}, {"master:", a->master, DT_F32}};
+    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save(path, shape, a->dtype, a->params, e) < 0)
+        return -1;
     if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
-    if (hf_write_flats(path, shape, moments, 2, e) < 0) return -1;
+    if (hf_write_flats(path, shape, moments, a->master ? 3 : 2, e) < 0) return -1;
     if (write_state(tmp, s, e) < 0) return -1;
-    if (hf_weights_digest(shape, a->params, m->weights_sha256, e) < 0) return -1;
+    if (hf_weights_digest(shape, a->dtype, a->params, m->weights_sha256, e) < 0) return -1;
     for (int i = 0; i < N_FILES; i++)
         if (manifest_add(m, tmp, files[i], e) < 0) return -1;
     if (manifest_write(m, tmp, e) < 0) return -1;
@@ -325,12 +327,13 @@ static int load_moments(const char *step_dir, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (!a->m && !a->v) return 0;
+    if (!a->m && !a->v && !a->master) return 0;
     if (file_join(path, e, "%s/optim.safetensors", step_dir) < 0) return -1;
     struct st_file *f = st_open(path, e);
     if (!f) return -1;
     int rc = a->m ? hf_read_flat(f, shape, "exp_avg:", a->m, e) : 0;
     if (rc == 0 && a->v) rc = hf_read_flat(f, shape, "exp_avg_sq:", a->v, e);
+    if (rc == 0 && a->master) rc = hf_read_flat(f, shape, "master:", a->master, e);
     st_close(f);
     return rc;
 }
@@ -344,6 +347,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     struct ckpt_state state;
     if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
     if (read_state(step_dir, m.step, &state, e) < 0) return -1;
+    if (s) *s = state;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || hf_config_read(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
     if (key)
@@ -351,10 +355,8 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        "%s/config.json: %s is not the job's: this checkpoint is of "
                        "another model",
                        hf, key);
-    if (a->params && hf_load(hf, shape, a->params, e) < 0) return -1;
-    if (load_moments(step_dir, shape, a, e) < 0) return -1;
-    if (s) *s = state;
-    return 0;
+    if (a->params && !a->master && hf_load(hf, shape, a->dtype, a->params, e) < 0) return -1;
+    return load_moments(step_dir, shape, a, e);
 }
 
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
@@ -383,8 +385,8 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
 
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 {
-    static const char *const parts[] = {"model.config.", "data.",     "train.",
-                                        "optim.",        "schedule.", "seed"};
+    static const char *const parts[] = {"model.config.", "data.",      "train.", "optim.",
+                                        "schedule.",     "precision.", "seed"};
     struct sha256 sha;
     sha256_init(&sha);
     for (const struct field *f = spec_fields; f->path; f++)

@@ -2,7 +2,8 @@
  *
  *   <job_dir>/checkpoints/step-00000500/
  *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path
- *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors
+ *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in bf16 also
+ *                         "master:<name>", fp32, of which hf's weights are the rounded copy
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
  *
@@ -20,6 +21,7 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "api/core/sha256.h"
+#include "kernels/backend.h"
 
 #define CKPT_PATH_SIZE 1280
 
@@ -37,9 +39,13 @@ struct ckpt_state {
     int32_t layout;               /* informational: enum layout_id */
 };
 
-/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). */
+/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params are
+ * of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved beside them,
+ * and loaded instead of them (train_round then makes the model's copy). */
 struct ckpt_arrays {
-    float *params, *m, *v;
+    void *params;
+    enum dtype dtype;
+    float *master, *m, *v;
 };
 
 struct ckpt_info {
@@ -65,7 +71,8 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
- * Arrays that are NULL are not read. s may be NULL. */
+ * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the caller
+ * can say of which job a checkpoint is that has not what this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 

@@ -1,8 +1,14 @@
 #include "worker/train/format.h"
 
+#include "worker/train/megatron.h"
+
 static const struct format formats[DATA_FORMAT_N] = {
-    [DATA_TEXT] = {"text", format_read_text},
-    [DATA_JSONL] = {"jsonl", format_read_jsonl},
+    [DATA_TEXT] = {"text", false, NULL, format_read_text},
+    [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl},
+    [DATA_LLMC] = {"llmc", true, NULL, format_read_llmc},
+    [DATA_NANOGPT] = {"nanogpt", true, NULL, format_read_nanogpt},
+    [DATA_MEGATRON] = {"megatron", false, megatron_bin, format_read_megatron},
+    [DATA_NPY] = {"npy", true, NULL, format_read_npy},
 };
 
 const struct format *format_row(int format)

@@ -28,6 +28,9 @@ struct format_in {
 
 struct format {
     const char *name; /* as in the job spec */
+    bool tokens;      /* of ids: spec_source.eod has a meaning */
+    /* The name of the file's other half, which is read and hashed with it; NULL: there is none. */
+    int (*second)(const char *path, char out[FILE_PATH_SIZE], struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);

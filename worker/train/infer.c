@@ -30,7 +30,8 @@ bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
     const struct model_shape *s = &m->shape;
     int P = comm_size(m->comm);
     struct comm_count kv = {0}, decode = {0};
-    volume_add(&kv, volume_ring_kv(P, m->sp.shard.T, s->n_kv_heads, s->head_dim),
+    volume_add(&kv,
+               volume_ring_kv(P, m->sp.shard.T, s->n_kv_heads, s->head_dim, m->plan->precision),
                n_prefills * s->n_layers);
     volume_add(&decode, plan_decode_comm(s, P), n_decodes);
     const struct comm_count *got = comm_ledger(m->comm);

@@ -39,6 +39,7 @@ static void update_run(const struct update *u, int64_t from, int64_t to, bool de
     const double wd = decay ? o->spec->optim.weight_decay : 0;
     if (from == to) return;
     o->be->ops->adamw(o->be, &(struct adamw_args){.p = o->params + from,
+                                                  .p_bf16 = o->rounded ? o->rounded + from : NULL,
                                                   .m = o->m + from,
                                                   .v = o->v + from,
                                                   .g = u->g + from,

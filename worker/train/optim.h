@@ -13,8 +13,9 @@ double optim_lr(const struct job_spec *spec, int64_t step);
 struct optim {
     const struct job_spec *spec; /* borrowed */
     struct be *be;
-    float *params, *m, *v; /* [n_params] */
-    double *partial;       /* [blocks] of the plan */
+    float *params, *m, *v; /* [n_params]; params: the master weights */
+    uint16_t *rounded; /* [n_params] the model's weights in bf16; NULL: params are the model's */
+    double *partial;   /* [blocks] of the plan */
     int64_t n_params;
 };
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "api/core/log.h"
 #include "worker/train/format.h"
+#include "worker/train/megatron.h"
 #include "worker/train/source.h"
 
 struct prepared_source {
@@ -68,23 +69,35 @@ static int choose_sources(struct prepare *p, struct err *e)
 
 /* ---- first pass ----------------------------------------------------------------------------- */
 
-static int digest_one(struct prepare *p, int i, struct err *e)
+static int hash_file(const char *root, const char *path, struct sha256 *sha, struct err *e)
 {
-    const struct source_file *f = &p->list.file[i];
-    struct meta_file *m = &p->meta.file[i];
-    struct sha256 sha;
     struct reader r;
-    sha256_init(&sha);
-    m->path = strdup(f->path);
-    p->meta.n_files = i + 1;
-    m->source = f->source;
-    if (!m->path) return err_set(e, ERR_IO, "out of memory");
-    int rc = reader_open(&r, p->roots[f->root], f->path, &sha, e);
+    int rc = reader_open(&r, root, path, sha, e);
     while (rc == 0 && !r.end) {
         rc = reader_fill(&r, e);
         reader_drop(&r, r.n);
     }
     reader_close(&r);
+    return rc;
+}
+
+static int digest_one(struct prepare *p, int i, struct err *e)
+{
+    const struct source_file *f = &p->list.file[i];
+    const struct format *row = format_row(p->source[f->source].spec->format);
+    struct meta_file *m = &p->meta.file[i];
+    char second[FILE_PATH_SIZE];
+    struct sha256 sha;
+    sha256_init(&sha);
+    m->path = strdup(f->path);
+    p->meta.n_files = i + 1;
+    m->source = f->source;
+    if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    int rc = hash_file(p->roots[f->root], f->path, &sha, e);
+    if (rc == 0 && row->second) {
+        rc = row->second(f->path, second, e);
+        if (rc == 0) rc = hash_file(p->roots[f->root], second, &sha, e);
+    }
     if (rc < 0) return blame(p, f->source, e);
     m->size = (int64_t)sha.n_bytes;
     sha256_hex(&sha, m->sha256);
@@ -96,7 +109,7 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     const struct prepared_source *s = &p->source[i];
     struct meta_source *m = &p->meta.source[i];
     const char *path = spec_text(p->spec, s->spec->path);
-    char field[96];
+    char field[96], index[FILE_PATH_SIZE];
     snprintf(field, sizeof field, "%s.path", s->field);
     m->range = (struct data_source){.set = s->set, .weight = s->spec->weight};
     m->format = s->spec->format;
@@ -106,6 +119,10 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     if (!format_row(s->spec->format))
         return err_field(e, ERR_UNSUPPORTED, s->field, "%s.format: only generate reads this one",
                          s->field);
+    if (s->spec->format == DATA_MEGATRON && path[0]) {
+        if (megatron_idx(path, index, e) < 0) return blame(p, i, e);
+        path = index;
+    }
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 

@@ -60,6 +60,7 @@ void reader_drop(struct reader *r, size_t n)
 {
     assert(n <= r->n);
     r->n -= n;
+    r->taken = 0;
     r->at += (int64_t)n;
     memmove(r->buf, r->buf + n, r->n);
 }
@@ -68,13 +69,16 @@ int reader_take(struct reader *r, void *out, size_t n, const char *what, struct 
 {
     char *to = out;
     for (size_t done = 0; done < n;) {
-        if (!r->n && reader_fill(r, e) < 0) return -1;
+        if (r->taken == r->n) {
+            reader_drop(r, r->n);
+            if (reader_fill(r, e) < 0) return -1;
+        }
         if (!r->n)
             return err_set(e, ERR_CORRUPT, "%s ends at byte %lld, inside of %s", r->path,
                            (long long)r->at, what);
-        size_t k = n - done < r->n ? n - done : r->n;
-        memcpy(to + done, r->buf, k);
-        reader_drop(r, k);
+        size_t held = r->n - r->taken, k = n - done < held ? n - done : held;
+        memcpy(to + done, r->buf + r->taken, k);
+        r->taken += k;
         done += k;
     }
     return 0;

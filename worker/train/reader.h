@@ -15,6 +15,7 @@ struct reader {
     struct sha256 *sha; /* borrowed: several files may go into one digest */
     char *buf;          /* owned */
     size_t n, room;     /* bytes held, bytes allocated */
+    size_t taken; /* of the bytes held, those that reader_take has handed out */
     int64_t at;         /* where in the file buf begins */
     bool end;           /* nothing is left behind what is held */
 };

@@ -52,14 +52,45 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     if (model_init(&t->model, &mo, e)) return -1;
     const int64_t n = o->plan->n_params, n_blocks = (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
     t->grad_acc = place(t, o, PLAN_GRAD_ACC, n * 4);
+    float *master = place(t, o, PLAN_MASTER, n * 4);
     t->optim = (struct optim){.spec = o->spec,
                               .be = o->be,
-                              .params = t->model.params,
+                              .params = master ? master : t->model.params,
+                              .rounded = master ? t->model.params : NULL,
                               .m = place(t, o, PLAN_ADAM_M, n * 4),
                               .v = place(t, o, PLAN_ADAM_V, n * 4),
                               .partial = place(t, o, PLAN_SUMSQ, n_blocks * 8),
                               .n_params = n};
     return 0;
+}
+
+void train_random(struct train *t, int64_t seed)
+{
+    const int64_t n = t->plan->n_params;
+    if (!t->optim.rounded) {
+        model_random(&t->model, seed);
+        return;
+    }
+    model_random_part(t->model.be, &t->model.shape, seed, 0, tensor_f32(t->optim.params, 1, n, n));
+    train_round(t);
+}
+
+void train_round(struct train *t)
+{
+    const int64_t n = t->plan->n_params;
+    if (!t->optim.rounded) return;
+    t->model.be->ops->cast(t->model.be,
+                           &(struct cast_args){.dst = model_weight(&t->model, 0, 1, n),
+                                               .src = tensor_f32(t->optim.params, 1, n, n)});
+}
+
+struct ckpt_arrays train_arrays(const struct train *t)
+{
+    return (struct ckpt_arrays){.params = t->model.params,
+                                .dtype = t->model.dtype,
+                                .master = t->optim.rounded ? t->optim.params : NULL,
+                                .m = t->optim.m,
+                                .v = t->optim.v};
 }
 
 const float *train_grad(const struct train *t)

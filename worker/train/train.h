@@ -12,6 +12,7 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
+#include "worker/train/ckpt.h"
 #include "worker/train/optim.h"
 
 /* Where samples come from. Both must be pure in n, so that any rank can ask for any sample. */
@@ -34,7 +35,7 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    int mutant;                      /* tests only: enum sp_mutant */
+    int mutant; /* tests only: enum sp_mutant */
 };
 
 struct train {
@@ -49,12 +50,20 @@ struct train {
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * model_random(&t->model, spec->seed) or load a checkpoint into model.params, optim.m, optim.v. */
+ * train_random or load a checkpoint into train_arrays. */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
+
+/* model_random, and the master weights unrounded. */
+void train_random(struct train *t, int64_t seed);
+/* After the master weights were written: the model's copy is rounded from them. Nothing in fp32. */
+void train_round(struct train *t);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * fails: comm's errors; ERR_INTERNAL when the loss or the norm is not finite, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
+
+/* What a checkpoint holds of it. Borrows. */
+struct ckpt_arrays train_arrays(const struct train *t);
 
 /* The gradient that the last step used, [n_params]: tests and verify. */
 const float *train_grad(const struct train *t);

@@ -1,0 +1,17 @@
+/* hmac.h: HMAC-SHA256 (RFC 2104, FIPS 198-1), for proofs that somebody knows a key. libc only.
+ * tested: the vectors of RFC 4231 in tests/test_core.c. */
+#ifndef SEQD_CORE_HMAC_H
+#define SEQD_CORE_HMAC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HMAC_SIZE 32
+
+void hmac_sha256(const void *key, size_t key_size, const void *data, size_t size,
+                 uint8_t out[HMAC_SIZE]);
+/* In a time that does not depend on where they differ. */
+bool hmac_equal(const uint8_t a[HMAC_SIZE], const uint8_t b[HMAC_SIZE]);
+
+#endif

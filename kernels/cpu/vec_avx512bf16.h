@@ -1,0 +1,54 @@
+/* vec_avx512bf16.h: vec_avx512.h, and the dot product of pairs of bf16.
+ *
+ * A word is the 32 bits of a pair: the element of the lower index in the lower half. Words lie in
+ * arrays of floats and vectors vf, which move bits and nothing else. */
+#ifndef SEQD_CPU_VEC_AVX512BF16_H
+#define SEQD_CPU_VEC_AVX512BF16_H
+#include "kernels/cpu/vec_avx512.h"
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
+
+#define VEC_PAIRS 1
+
+/* In each lane acc + x[1] y[1] + x[0] y[0]: products are exact, each sum is rounded to nearest. */
+static inline vf v_dot(vf x, vf y, vf acc)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(x),
+                            (__m512bh)_mm512_castps_si512(y));
+}
+/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; those past n read as 0. */
+static inline vf v_load_words_n(const uint16_t *p, int64_t n)
+{
+    __mmask32 first = (__mmask32)(((uint64_t)1 << n) - 1);
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first, p));
+}
+static inline __m512i v_interleave(void)
+{
+    return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                            6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+}
+/* Words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
+static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t n)
+{
+    __m256i x = _mm256_maskz_loadu_epi16(v_first(n), lo);
+    __m256i y = _mm256_maskz_loadu_epi16(hi ? v_first(n) : 0, hi ? hi : lo);
+    __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
+}
+/* x and y rounded to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
+static inline __m512i v_narrow2(vf x, vf y)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh(y, x);
+}
+static inline void v_store_halves(uint16_t *x, uint16_t *y, __m512i both)
+{
+    _mm256_storeu_si256((__m256i *)x, _mm512_castsi512_si256(both));
+    _mm256_storeu_si256((__m256i *)y, _mm512_extracti64x4_epi64(both, 1));
+}
+/* The same as words (x[i], y[i]). */
+static inline vf v_words(__m512i both)
+{
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
+}
+
+#endif
+#endif

@@ -1,0 +1,34 @@
+/* kern.h: what the parts of check_kernels share. */
+#ifndef SEQD_TESTS_KERN_H
+#define SEQD_TESTS_KERN_H
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include "tests/box.h"
+#include "tests/ref.h"
+#include "tests/test.h"
+
+#define ULP (FLT_EPSILON / 2) /* 2^-24: one rounding */
+
+static struct be *be;       /* the device under test ... */
+static struct be *be_other; /* ... and one of the same instruction set with 3 threads */
+static enum dtype act;      /* of the tensors that the contract calls "act" */
+
+static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
+{
+    return box_new_as(act, rows, cols, gap);
+}
+
+static inline void poison(struct be *b)
+{
+    memset(b->scratch, 0xff, (size_t)b->n_threads * BE_SCRATCH_PER_THREAD);
+}
+
+#define CALL(b, op, ...)                                                                           \
+    do {                                                                                           \
+        poison(b);                                                                                 \
+        (b)->ops->op(b, __VA_ARGS__);                                                              \
+    } while (0)
+
+#endif

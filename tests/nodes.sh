@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# One gang over two nodes: two seqw in network namespaces of their own, their ranks joined by a bad
+# cable (tests/net/cable.c), seqd reachable by both over links of their own.
+#   BUILD=build/release   KEEP=1 keeps the state
+# Needs unprivileged user and network namespaces, ip and nsenter. Where they are not to be had this says
+# so and counts nothing as passed.
+#
+#   namespace of this script    seqd, seqctl, the cable between da0 and db0
+#   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
+#   namespace B                 seqw b: db1 10.8.0.2 (ranks), cb1 10.9.2.2 (to seqd at 10.9.2.1)
+set -u
+cd "$(dirname "$0")/.." || exit 2
+if [ -z "${NODES_INSIDE:-}" ]; then
+    if ! why=$(unshare -Urn sh -c 'ip link add v1 type veth peer name v2 && unshare -n true' 2>&1); then
+        echo "nodes: SKIPPED, NOTHING WAS TESTED: no network namespaces here: $why"
+        echo "nodes: 0 passed, 0 failed"
+        exit 0
+    fi
+    NODES_INSIDE=1 exec unshare -Urn tests/nodes.sh "$@"
+fi
+. tests/lib.sh
+lib_start nodes
+HOLDERS= CABLE=
+trap 'kill $HOLDERS $CABLE 2>/dev/null; lib_clean' EXIT
+HOP_S=2
+STEPS=${STEPS:-120}
+
+# ---- the network ------------------------------------------------------------------------------
+namespace() { # NAME: starts one, its holder's pid in NS_NAME
+    unshare -n sleep 300 & # what holds it open
+    eval "NS_$1=$!"
+    HOLDERS="$HOLDERS $!"
+    until_ok 50 other_net "$!"
+}
+other_net() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ] && [ "$(cat "/proc/$1/comm")" = sleep ]; }
+in_a() { nsenter -t "$NS_A" -n "$@"; }
+in_b() { nsenter -t "$NS_B" -n "$@"; }
+network() {
+    ip link set lo up || return 1
+    namespace A && namespace B || return 1
+    ip link add da0 type veth peer name da1 netns "$NS_A" || return 1
+    ip link add db0 type veth peer name db1 netns "$NS_B" || return 1
+    ip link add ca0 type veth peer name ca1 netns "$NS_A" || return 1
+    ip link add cb0 type veth peer name cb1 netns "$NS_B" || return 1
+    ip link set da0 addrgenmode none up && ip link set db0 addrgenmode none up || return 1
+    ip addr add 10.9.1.1/30 dev ca0 && ip addr add 10.9.2.1/30 dev cb0 || return 1
+    ip link set ca0 up && ip link set cb0 up || return 1
+    in_a sh -c 'ip link set lo up; ip addr add 10.8.0.1/24 dev da1; ip addr add 10.9.1.2/30 dev ca1; ip link set da1 up; ip link set ca1 up' || return 1
+    in_b sh -c 'ip link set lo up; ip addr add 10.8.0.2/24 dev db1; ip addr add 10.9.2.2/30 dev cb1; ip link set db1 up; ip link set cb1 up'
+}
+cable_says() { grep -q "^$1\$" "$T/cable.out"; }
+cable_start() { # options of cable
+    [ -z "$CABLE" ] || { kill "$CABLE"; wait "$CABLE"; cat "$T/cable.out" >>"$T/cables"; }
+    "$T/cable" da0 db0 "$@" >"$T/cable.out" 2>&1 &
+    CABLE=$!
+    until_ok 50 cable_says up || bad "the cable" "$T/cable.out"
+}
+cable_cut() { kill -USR1 "$CABLE"; until_ok 50 cable_says cut; }
+cable_mend() { kill -USR2 "$CABLE"; until_ok 50 cable_says mended; }
+
+# ---- the programs -----------------------------------------------------------------------------
+seqw_a() {
+    nsenter -t "$NS_A" -n "$BIN/seqw" --connect insecure:10.9.1.1:7434 --name a --state "$T/a" --slots 2 --address 10.8.0.1 --root "$T/data" >>"$T/seqw-a.log" 2>&1 &
+    SEQW_A=$!
+}
+seqw_b() {
+    nsenter -t "$NS_B" -n "$BIN/seqw" --connect insecure:10.9.2.1:7434 --name b --state "$T/b" --slots 2 --address 10.8.0.2 --root "$T/data" >>"$T/seqw-b.log" 2>&1 &
+    SEQW_B=$!
+}
+n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
+cluster_start() {
+    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >"$T/seqd.log" 2>&1 &
+    SEQD_PID=$!
+    seqw_a
+    until_ok 200 n_up 1 || return 1 # a first: it prepares the data and has rank 0
+    seqw_b
+    until_ok 200 n_up 2
+}
+
+spec() { # NAME
+    cat <<JSON
+{"kind": "train", "name": "$1",
+ "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "data": {"train": [{"path": "$T/data/text.txt", "format": "text"}], "seq_len": 512},
+ "parallel": {"strategy": "rsa", "sp": 4, "layout": "zigzag"}, "determinism": "run",
+ "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 20},
+ "limits": {"hop_timeout_s": $HOP_S, "restarts": 0},
+ "resources": {"ranks": 4, "threads": 1}, "seed": 3}
+JSON
+}
+submit() { spec "$1" | seqctl submit - -o name -q; }
+check_end() { # NAME ID
+    local name=$1 id=$2 state sha
+    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+    state=$(field "$id" state)
+    [ "$state" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $state" "$T/watch.out"; return; }
+    sha=$(field "$id" result.weights_sha256)
+    [ "$sha" = "$WANT" ] || { bad "$name: weights $sha, on one host $WANT"; return; }
+    until_ok 100 no_gang || { bad "$name: still running: $(procs seqgang) $(procs seqrank)"; return; }
+    ok "$name"
+}
+events() { seqctl events "$1" -o jsonl 2>/dev/null; }
+n_events() { events "$1" | grep -c "\"type\": \"$2\""; }
+
+# ---- on one host --------------------------------------------------------------------------------
+"${CC:-cc}" -O2 -Wall -Wextra -D_GNU_SOURCE -o "$T/cable" tests/net/cable.c || { bad "cable.c compiles"; lib_end; exit 1; }
+make_text 200000 >"$T/data/text.txt"
+check "namespaces" network || { lib_end; exit 1; }
+seqd_start || { lib_end; exit 1; }
+id=$(submit one-host) || { bad "one host: submit"; lib_end; exit 1; }
+"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+WANT=$(field "$id" result.weights_sha256)
+[ -n "$WANT" ] || { bad "one host" "$T/watch.out"; lib_end; exit 1; }
+ok "one host: $WANT"
+check "seqd --dev stops" seqd_stop
+
+# ---- over two -----------------------------------------------------------------------------------
+STATE=$T/cluster SEQD_URL=$T/cluster
+mkdir -p "$STATE"
+cable_start
+cluster_start || { bad "the cluster starts" "$T/seqd.log"; lib_end; exit 1; }
+ok "two nodes join"
+says "nodes show their addresses" '10\.8\.0\.2' seqctl nodes -o json
+
+id=$(submit two-nodes)
+check_end "2 + 2 ranks: the same weights" "$id"
+same "it ran on two nodes" "$(seqctl show "$id" -o json | tr -d ' \n' | grep -o '"nodes":\[[^]]*\]')" \
+    '"nodes":[{"node":"a","first_rank":0,"ranks":2},{"node":"b","first_rank":2,"ranks":2}]'
+says "node b made the data itself" '"code": "prepared"' events "$id"
+says "the log of a rank on node b" 'rank=3' seqctl logs "$id" --rank 3
+same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
+
+cable_start --delay-us 200 1500 --loss 4 --seed 5
+id=$(submit delay-and-loss)
+check_end "delay and loss: the same weights" "$id"
+same "without a restart" "$(field "$id" attempts)" 1
+cable_start
+
+# Shorter than the timeout: nobody but TCP notices.
+id=$(submit short-cut)
+wait_event "$id" checkpoint || bad "no checkpoint"
+cable_cut; sleep 0.8; cable_mend
+check_end "cut for less than the timeout: the same weights" "$id"
+same "without a restart" "$(field "$id" attempts)" 1
+
+# Longer: found, named, tried again from the checkpoint.
+cable_start
+id=$(submit long-cut)
+wait_event "$id" checkpoint || bad "no checkpoint"
+cable_cut
+before=$(date +%s%N)
+wait_event "$id" rank_exit || bad "a cut cable: no rank_exit event"
+took=$((($(date +%s%N) - before) / 1000000))
+# Twice the timeout to find it, and a second in which the other node might have known better, by a tick
+# of a second.
+if [ "$took" -lt $((2 * HOP_S * 1000 + 2500)) ]; then ok "a cut cable is found after $took ms"; else bad "a cut cable was found after $took ms"; fi
+says "by the name of a peer" '"class": "infrastructure".*rank [0-3]' events "$id"
+cable_mend
+check_end "cut for longer: the same weights" "$id"
+[ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
+same "that cost the job nothing" "$(field "$id" restarts)" 0
+
+# A node's agent and gang die together, ranks with them; the agent comes back.
+gang_of_b() { local p; for p in $(procs seqgang); do tr '\0' ' ' <"/proc/$p/cmdline" | grep -q "$T/b/" && echo "$p"; done; }
+id=$(submit node-dies)
+wait_event "$id" checkpoint || bad "no checkpoint"
+kill -9 "$SEQW_B" $(gang_of_b) || bad "nothing to kill"
+wait "$SEQW_B" 2>/dev/null
+until_ok 50 n_up 1
+seqw_b
+check_end "agent and gang of a node die: the same weights" "$id"
+[ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
+same "that cost the job nothing" "$(field "$id" restarts)" 0
+
+# ---- the end ------------------------------------------------------------------------------------
+stops() { kill -TERM "$1" && wait "$1"; }
+check "seqw a stops" stops "$SEQW_A"
+check "seqw b stops" stops "$SEQW_B"
+check "seqd stops" stops "$SEQD_PID"
+SEQD_PID=
+check "nothing is left running" until_ok 50 nothing_left
+lib_end

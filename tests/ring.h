@@ -1,0 +1,510 @@
+/* ring.h: attention over a ring of ranks against float64 from the definition: for tests.
+ *
+ * The reference knows documents and positions only: query i sees key j iff doc(i) == doc(j) and
+ * (not causal or j <= i). The visible intervals, the shard and the segment order of the code under
+ * test do not enter it; local rows go to global order by this file's own formula.
+ *
+ * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
+ * device's scratch; messages are delayed at random; every run is compared with the volume formulas. */
+#ifndef SEQD_TESTS_RING_H
+#define SEQD_TESTS_RING_H
+
+#include <math.h>
+#include <stdlib.h>
+#include "kernels/bf16.h"
+#include "kernels/backend.h"
+#include "tests/ranks.h"
+#include "worker/comm/ledger.h"
+#include "worker/plan/volume.h"
+#include "worker/sp/sp.h"
+
+enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats on both sides of a buffer */
+enum docs { DOCS_ONE, DOCS_FIVE, DOCS_EACH, DOCS_N };
+
+struct problem {
+    int64_t S, H, Hk, D;
+    enum docs docs;
+    bool causal;
+    float *q, *kv, *d_o;                /* global order */
+    double *o, *dq, *dkv;               /* the truth */
+    double floor_out, floor_q, floor_k; /* norms without cancellation: see rel_l2 */
+};
+
+struct variant {
+    int P;
+    enum layout_id layout;
+    bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
+    enum strategy_id strategy;
+    int n_threads, mutant;
+    enum dtype act; /* of q, kv, o and d_o; bf16 wants a problem that was rounded */
+    enum transport_id transport;
+    int n_local; /* ranks per node; 0: one node */
+};
+
+struct result { /* global order, S rows */
+    float *o, *dq, *dkv;
+};
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static uint64_t rng_state;
+
+static inline float rng_uniform(void) /* (-1, 1) */
+{
+    rng_state += 0x9e3779b97f4a7c15u;
+    uint64_t z = rng_state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (float)((double)((z ^ (z >> 31)) >> 11) / 4503599627370496.0 - 1.0);
+}
+
+static inline void *mem(int64_t n, size_t each)
+{
+    void *p = calloc((size_t)n, each);
+    if (!p) abort();
+    return p;
+}
+
+static inline float *random_floats(int64_t n, float scale)
+{
+    float *x = mem(n, 4);
+    for (int64_t i = 0; i < n; i++) x[i] = rng_uniform() * scale;
+    return x;
+}
+
+static inline int64_t doc_of(const struct problem *p, int64_t i)
+{
+    static const double cut[] = {0.03, 0.31, 0.5, 0.52};
+    if (p->docs == DOCS_ONE) return 0;
+    if (p->docs == DOCS_EACH) return i;
+    int64_t d = 0;
+    for (int k = 0; k < 4; k++) d += i >= (int64_t)ceil(cut[k] * (double)p->S);
+    return d;
+}
+
+static inline bool sees(const struct problem *p, int64_t i, int64_t j)
+{
+    return doc_of(p, i) == doc_of(p, j) && (!p->causal || j <= i);
+}
+
+/* ---- the truth ------------------------------------------------------------------------------- */
+
+struct truth_row { /* scratch of one query row */
+    int64_t n, *j; /* the keys it sees */
+    double *s, *dp;
+    const double *kk; /* [S * Hk] squares of the keys */
+};
+
+static inline double dot(const float *a, const float *b, int64_t n)
+{
+    double sum[4] = {0}; /* four chains: this is where the test's time goes */
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int c = 0; c < 4; c++) sum[c] += (double)a[i + c] * (double)b[i + c];
+    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i];
+    return sum[0] + sum[1] + (sum[2] + sum[3]);
+}
+
+/* One head of one query row: softmax, output, and its part of all three gradients. */
+static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t i, int64_t h)
+{
+    int64_t D = p->D, kv_cols = 2 * p->Hk * D, g = h / (p->H / p->Hk);
+    const float *q = p->q + (i * p->H + h) * D, *d_o = p->d_o + (i * p->H + h) * D;
+    double *o = p->o + (i * p->H + h) * D, *dq = p->dq + (i * p->H + h) * D;
+    double scale = 1 / sqrt((double)D), max = -INFINITY, sum = 0, delta = 0, qq = dot(q, q, D);
+    for (int64_t t = 0; t < w->n; t++) {
+        w->s[t] = scale * dot(q, p->kv + w->j[t] * kv_cols + g * D, D);
+        max = fmax(max, w->s[t]);
+    }
+    for (int64_t t = 0; t < w->n; t++) sum += w->s[t] = exp(w->s[t] - max);
+    for (int64_t t = 0; t < w->n; t++) {
+        const float *v = p->kv + w->j[t] * kv_cols + (p->Hk + g) * D;
+        w->s[t] /= sum;
+        w->dp[t] = dot(d_o, v, D);
+        delta += w->s[t] * w->dp[t];
+        for (int64_t d = 0; d < D; d++) o[d] += w->s[t] * v[d];
+    }
+    for (int64_t t = 0; t < w->n; t++) {
+        const float *k = p->kv + w->j[t] * kv_cols + g * D;
+        double *dk = p->dkv + w->j[t] * kv_cols + g * D, *dv = dk + p->Hk * D;
+        double pr = w->s[t], ds = scale * pr * (w->dp[t] - delta), raw = scale * pr * w->dp[t];
+        for (int64_t d = 0; d < D; d++) {
+            dq[d] += ds * k[d];
+            dk[d] += ds * q[d];
+            dv[d] += pr * d_o[d];
+        }
+        p->floor_q += raw * raw * w->kk[w->j[t] * p->Hk + g];
+        p->floor_k += raw * raw * qq;
+    }
+}
+
+static inline void truth(struct problem *p)
+{
+    double *kk = mem(p->S * p->Hk, 8);
+    struct truth_row w = {.j = mem(p->S, 8), .s = mem(p->S, 8), .dp = mem(p->S, 8), .kk = kk};
+    for (int64_t k = 0; k < p->S * p->Hk; k++) {
+        const float *key = p->kv + (k / p->Hk * 2 * p->Hk + k % p->Hk) * p->D;
+        kk[k] = dot(key, key, p->D);
+    }
+    p->o = mem(p->S * p->H * p->D, 8);
+    p->dq = mem(p->S * p->H * p->D, 8);
+    p->dkv = mem(p->S * 2 * p->Hk * p->D, 8);
+    for (int64_t i = 0; i < p->S; i++) {
+        w.n = 0;
+        for (int64_t j = 0; j < p->S; j++)
+            if (sees(p, i, j)) w.j[w.n++] = j;
+        for (int64_t h = 0; h < p->H; h++) truth_of_row(p, &w, i, h);
+    }
+    p->floor_q = sqrt(p->floor_q);
+    p->floor_k = sqrt(p->floor_k);
+    free(w.j);
+    free(w.s);
+    free(w.dp);
+    free(kk);
+}
+
+static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int64_t D,
+                                          enum docs docs, bool causal)
+{
+    struct problem p = {.S = S, .H = H, .Hk = Hk, .D = D, .docs = docs, .causal = causal};
+    rng_state = (uint64_t)(S * 131 + H * 17 + D);
+    p.q = random_floats(S * H * D, 2);
+    p.kv = random_floats(S * 2 * Hk * D, 2);
+    p.d_o = random_floats(S * H * D, 1);
+    return p;
+}
+
+/* Inputs that bf16 holds exactly, before truth(). */
+static inline void problem_round(struct problem *p)
+{
+    const int64_t q = p->S * p->H * p->D, kv = p->S * 2 * p->Hk * p->D;
+    for (int64_t i = 0; i < q; i++) p->q[i] = bf16_value(bf16_round(p->q[i]));
+    for (int64_t i = 0; i < q; i++) p->d_o[i] = bf16_value(bf16_round(p->d_o[i]));
+    for (int64_t i = 0; i < kv; i++) p->kv[i] = bf16_value(bf16_round(p->kv[i]));
+}
+
+static inline void problem_free(struct problem *p)
+{
+    free(p->q);
+    free(p->kv);
+    free(p->d_o);
+    free(p->o);
+    free(p->dq);
+    free(p->dkv);
+}
+
+/* ---- one run of the code under test ---------------------------------------------------------- */
+
+/* Where local row i of rank r lies in the sequence; >= S: padding. */
+static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
+{
+    if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
+    if (v->layout == LAYOUT_CONTIGUOUS) return r * ((p->S + v->P - 1) / v->P) + i;
+    int64_t h = (p->S + 2 * v->P - 1) / (2 * v->P);
+    return i < h ? r * h + i : (2 * v->P - 1 - r) * h + i - h;
+}
+
+static inline int64_t rows_of(const struct problem *p,
+                              const struct variant *v) /* T, by the definition */
+{
+    if (v->rank_bits) return 8 / v->P * ((p->S + 7) / 8);
+    if (v->layout == LAYOUT_CONTIGUOUS) return (p->S + v->P - 1) / v->P;
+    return 2 * ((p->S + 2 * v->P - 1) / (2 * v->P));
+}
+
+struct local { /* one rank's tensors, in one guarded allocation */
+    struct tensor q, kv, o, d_o, dq, dkv;
+    float *lse, *m, *delta, *sum;
+    int64_t *lo, *hi;
+    float *block;
+};
+
+/* Takes n floats from the block, which leaves GUARD on each side (bf16 uses the first half of them). */
+static inline float *take(float **at, int64_t n)
+{
+    float *p = *at + GUARD;
+    *at = p + n;
+    return p;
+}
+
+static inline void local_place(struct local *l, const struct problem *p, const struct variant *v,
+                               int64_t T)
+{
+    int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D, wide = q_cols + kv_cols + 5;
+    int64_t n_floats = T * (2 * wide + 3 * q_cols + 3 * p->H) + 11 * GUARD;
+    l->block = mem(n_floats, 4);
+    memset(l->block, 0xff, (size_t)n_floats * 4); /* NaN */
+    float *at = l->block;
+    l->o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+    l->d_o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+    l->sum = take(&at, T * q_cols);
+    l->lse = take(&at, p->H * T);
+    l->m = take(&at, p->H * T);
+    l->delta = take(&at, p->H * T);
+    if (v->fused) {
+        struct tensor x = tensor_of(v->act, take(&at, T * wide), T, wide, wide);
+        struct tensor dx = tensor_f32(take(&at, T * wide), T, wide, wide);
+        l->q = tensor_sub(x, 0, T, 0, q_cols);
+        l->kv = tensor_sub(x, 0, T, q_cols, kv_cols);
+        l->dq = tensor_sub(dx, 0, T, 0, q_cols);
+        l->dkv = tensor_sub(dx, 0, T, q_cols, kv_cols);
+    } else {
+        l->q = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+        l->kv = tensor_of(v->act, take(&at, T * kv_cols), T, kv_cols, kv_cols);
+        l->dq = tensor_f32(take(&at, T * q_cols), T, q_cols, q_cols);
+        l->dkv = tensor_f32(take(&at, T * kv_cols), T, kv_cols, kv_cols);
+    }
+    l->lo = mem(T, 8);
+    l->hi = mem(T, 8);
+}
+
+static inline float element(struct tensor t, int64_t i, int64_t c)
+{
+    const int64_t at = i * t.ld + c;
+    return t.dtype == DT_F32 ? ((float *)t.data)[at] : bf16_value(((uint16_t *)t.data)[at]);
+}
+
+static inline void set_element(struct tensor t, int64_t i, int64_t c, float x)
+{
+    const int64_t at = i * t.ld + c;
+    if (t.dtype == DT_F32)
+        ((float *)t.data)[at] = x;
+    else
+        ((uint16_t *)t.data)[at] = bf16_round(x);
+}
+
+/* Real rows from the problem; padding rows hold large numbers that must leave no trace. */
+static inline void local_load(struct local *l, const struct problem *p, const struct variant *v,
+                              int r, int64_t T)
+{
+    struct tensor to[3] = {l->q, l->kv, l->d_o};
+    const float *from[3] = {p->q, p->kv, p->d_o};
+    for (int64_t i = 0; i < T; i++) {
+        int64_t at = global_of(p, v, r, i);
+        for (int k = 0; k < 3; k++)
+            for (int64_t c = 0; c < to[k].cols; c++)
+                set_element(to[k], i, c, at < p->S ? from[k][at * to[k].cols + c] : 1e6f);
+        l->lo[i] = l->hi[i] = at;
+        if (at >= p->S) continue;
+        while (l->lo[i] > 0 && doc_of(p, l->lo[i] - 1) == doc_of(p, at)) l->lo[i]--;
+        while (l->hi[i] < p->S && doc_of(p, l->hi[i]) == doc_of(p, at)) l->hi[i]++;
+        if (p->causal) l->hi[i] = at + 1;
+    }
+}
+
+struct run {
+    const struct problem *p;
+    const struct variant *v;
+    struct result *out;
+    int64_t n_bad[MAX_P]; /* padding that is not exactly 0, and broken guards */
+};
+
+/* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads; isa: NULL is the best. */
+static struct be *devices[MAX_P][3];
+static char *scratches[MAX_P][3];
+static const char *isa;
+
+static inline void devices_close(void)
+{
+    for (int r = 0; r < MAX_P; r++)
+        for (int t = 1; t <= 2; t++) {
+            be_close(devices[r][t]);
+            free(scratches[r][t]);
+            devices[r][t] = NULL;
+            scratches[r][t] = NULL;
+        }
+}
+
+static struct be *device(int rank, int n_threads)
+{
+    int64_t size = n_threads * BE_SCRATCH_PER_THREAD;
+    if (!devices[rank][n_threads]) {
+        struct err e;
+        scratches[rank][n_threads] = aligned_alloc(64, (size_t)size);
+        struct be_options o = {.device = "cpu",
+                               .isa = isa,
+                               .n_threads = n_threads,
+                               .scratch = scratches[rank][n_threads]};
+        devices[rank][n_threads] = be_open(&o, &e);
+        if (!devices[rank][n_threads]) abort();
+        CHECK(!isa || !strcmp(devices[rank][n_threads]->isa, isa));
+    }
+    memset(scratches[rank][n_threads], 0xff, (size_t)size);
+    return devices[rank][n_threads];
+}
+
+/* The ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
+static inline int64_t ring_size(const struct problem *p, int64_t T)
+{
+    return 4 * T * 2 * p->Hk * p->D * 4;
+}
+
+static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, int rank,
+                         const struct local *l, struct err *e)
+{
+    const struct problem *p = x->p;
+    *sp = (struct sp){
+        .ops = sp_find(x->v->strategy),
+        .be = device(rank, x->v->n_threads),
+        .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
+        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
+        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
+        .rank_bits = x->v->rank_bits,
+        .mutant = x->v->mutant,
+    };
+    if (shard_init(&sp->shard, p->S, x->v->P, rank, x->v->layout, x->v->rank_bits, e)) return false;
+    float *seg = comm_segment(comm);
+    int64_t n = sp->shard.T * 2 * p->Hk * p->D;
+    if (sp->shard.T != rows_of(p, x->v)) abort();
+    memset(seg, 0xff, (size_t)ring_size(p, sp->shard.T));
+    sp->buf.kv[0] = seg;
+    sp->buf.kv[1] = seg + n;
+    sp->buf.dkv[0] = seg + 2 * n;
+    sp->buf.dkv[1] = seg + 3 * n;
+    return true;
+}
+
+static inline void store(float *global, const struct run *x, int rank, struct tensor t,
+                         int64_t *n_bad)
+{
+    for (int64_t i = 0; i < t.rows; i++) {
+        int64_t at = global_of(x->p, x->v, rank, i);
+        for (int64_t c = 0; c < t.cols; c++)
+            if (at < x->p->S)
+                global[at * t.cols + c] = element(t, i, c);
+            else
+                *n_bad += element(t, i, c) != 0;
+    }
+}
+
+static inline int64_t guards_broken(const struct local *l, const struct run *x, int64_t T)
+{
+    const float *starts[] = {l->o.data, l->d_o.data, l->sum, l->lse, l->m, l->delta};
+    int64_t q = T * x->p->H * x->p->D, h = x->p->H * T, sizes[] = {q, q, q, h, h, h}, n = 0;
+    uint32_t word;
+    for (int k = 0; k < 6; k++)
+        for (int i = 1; i <= GUARD; i++) {
+            memcpy(&word, starts[k] - i, 4);
+            n += word != 0xffffffffu;
+            memcpy(&word, starts[k] + sizes[k] + i - 1, 4);
+            n += word != 0xffffffffu;
+        }
+    return n;
+}
+
+static inline void body(struct ranks *g, int rank, void *arg)
+{
+    struct run *x = arg;
+    struct local l;
+    struct sp sp;
+    struct err e = {0};
+    int64_t T = rows_of(x->p, x->v);
+    local_place(&l, x->p, x->v, T);
+    local_load(&l, x->p, x->v, rank, T);
+    if (!sp_of(&sp, x, g->comm[rank], rank, &l, &e)) goto out;
+    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi}, &e))
+        goto out;
+    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi};
+    if (sp.ops->attn_bwd(&sp, &b, &e)) goto out;
+    store(x->out->o, x, rank, l.o, &x->n_bad[rank]);
+    store(x->out->dq, x, rank, l.dq, &x->n_bad[rank]);
+    store(x->out->dkv, x, rank, l.dkv, &x->n_bad[rank]);
+    x->n_bad[rank] += guards_broken(&l, x, T);
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t h = 0; h < x->p->H; h++)
+            x->n_bad[rank] += (l.lse[h * T + i] == -INFINITY) != (l.lo[i] >= l.hi[i]);
+out:
+    free(l.block);
+    free(l.lo);
+    free(l.hi);
+    if (e.code) ranks_fail(g, rank, &e);
+}
+
+static inline struct result result_make(const struct problem *p)
+{
+    return (struct result){random_floats(p->S * p->H * p->D, NAN),
+                           random_floats(p->S * p->H * p->D, NAN),
+                           random_floats(p->S * 2 * p->Hk * p->D, NAN)};
+}
+
+static inline void result_free(struct result *r)
+{
+    free(r->o);
+    free(r->dq);
+    free(r->dkv);
+}
+
+static uint64_t n_runs; /* seeds the delays */
+
+/* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
+static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
+{
+    struct run x = {.p = p, .v = v, .out = out};
+    struct ranks g;
+    int64_t T = rows_of(p, v), n_bad = 0;
+    ranks_open(&g, v->P, ring_size(p, T),
+               &(struct comm_options){.delay_seed = ++n_runs,
+                                      .delay_max_us = v->P > 1 ? 100 : 0,
+                                      .transport = v->transport,
+                                      .n_local = v->n_local});
+    ranks_run(&g, body, &x);
+    ranks_check(&g);
+    struct comm_count want[PURPOSE_N] = {0};
+    volume_add(
+        &want[PURPOSE_RING_KV],
+        volume_ring_kv(v->P, T, p->Hk, p->D, v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32),
+        2);
+    volume_add(&want[PURPOSE_RING_DKV], volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
+    for (int r = 0; r < v->P; r++) {
+        struct err e;
+        CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", v->P, r,
+                  e.text);
+        n_bad += x.n_bad[r];
+    }
+    ranks_close(&g);
+    return n_bad;
+}
+
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+struct norms {
+    double err, ref;
+};
+
+/* Columns [c0, c0 + n) of all rows. */
+static inline struct norms norms(const float *x, const double *ref, int64_t rows, int64_t cols,
+                                 int64_t c0, int64_t n)
+{
+    struct norms s = {0, 0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = c0; c < c0 + n; c++) {
+            double d = x[i * cols + c] - ref[i * cols + c];
+            s.err += d * d;
+            s.ref += ref[i * cols + c] * ref[i * cols + c];
+        }
+    return (struct norms){sqrt(s.err), sqrt(s.ref)};
+}
+
+/* Relative L2 error. Where the truth is zero by cancellation (a token that sees one key has no
+ * gradient to it), relative to what cancels. NaN stays NaN, which no bound admits. */
+static inline double rel_l2(struct norms s, double cancelled)
+{
+    return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
+}
+
+struct errors {
+    double o, dq, dk, dv;
+};
+
+static inline struct errors compare(const struct problem *p, const struct result *r)
+{
+    int64_t q = p->H * p->D, k = p->Hk * p->D;
+    return (struct errors){
+        rel_l2(norms(r->o, p->o, p->S, q, 0, q), 0),
+        rel_l2(norms(r->dq, p->dq, p->S, q, 0, q), p->floor_q),
+        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
+        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
+    };
+}
+
+#endif

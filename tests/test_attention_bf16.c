@@ -1,0 +1,142 @@
+/* Ring attention in bf16 against float64 from the definition: eight ranks are as near to it as one, and
+ * under determinism "ranks" their bits are the same. Keys and values travel as they are stored, what is
+ * carried and summed is fp32 (tests/ring.h checks the bytes of every run). */
+#include "tests/ring.h"
+
+#define U 0x1p-9 /* the largest relative error of one rounding to bf16 */
+
+static const struct heads {
+    int64_t H, Hk, D;
+} heads[] = {{2, 2, 24}, {6, 2, 8}, {8, 1, 64}};
+
+struct squares { /* of errors and of the truth, over all cases */
+    double o, dq, dk, dv;
+};
+
+static double square(const float *x, const double *ref, int64_t rows, int64_t cols, int64_t c0,
+                     int64_t n)
+{
+    const struct norms s = norms(x, ref, rows, cols, c0, n);
+    return s.err * s.err;
+}
+
+static void add_squares(struct squares *s, const struct problem *p, const struct result *r)
+{
+    const int64_t q = p->H * p->D, k = p->Hk * p->D;
+    s->o += square(r->o, p->o, p->S, q, 0, q);
+    s->dq += square(r->dq, p->dq, p->S, q, 0, q);
+    s->dk += square(r->dkv, p->dkv, p->S, 2 * k, 0, k);
+    s->dv += square(r->dkv, p->dkv, p->S, 2 * k, k, k);
+}
+
+/* o is a sum in fp32 that is rounded once: u. Its gradients are sums in fp32, but delta is made of the
+ * rounded o, and a device may round p and ds for its products: u for dv, 2 u for dq and dk. */
+static void once(const struct problem *p, const struct variant *v, struct squares *sum)
+{
+    struct result out = result_make(p);
+    CHECK(run(p, v, &out) == 0);
+    const struct errors e = compare(p, &out);
+    CHECK_MSG(e.o <= U && e.dv <= U && e.dq <= 2 * U && e.dk <= 2 * U,
+              "P %d layout %d causal %d: o %.2f dq %.2f dk %.2f dv %.2f u", v->P, v->layout,
+              p->causal, e.o / U, e.dq / U, e.dk / U, e.dv / U);
+    add_squares(sum, p, &out);
+    result_free(&out);
+}
+
+static void check_ratio(const char *name, double many, double one)
+{
+    const double ratio = sqrt(many / one);
+    printf(" %s %.3f", name, ratio);
+    CHECK_MSG(one > 0 && ratio <= 1.10, "%s: %g", name, ratio);
+}
+
+/* Both errors are drawn from one distribution, and there are some ten thousand of each, so that their
+ * rms agrees within a few percent. A sum that is kept in bf16 between blocks or hops is rounded 7 times
+ * more: o would be off by sqrt(8) times as much, dkv, which is not rounded at all, by far more. */
+static void test_ranks_add_no_error(void)
+{
+    struct squares one = {0}, many = {0};
+    for (int h = 0; h < 3; h++)
+        for (int docs = 0; docs < 2; docs++)
+            for (int causal = 0; causal < 2; causal++) {
+                struct problem p = problem_make(300, heads[h].H, heads[h].Hk, heads[h].D, docs,
+                                                causal);
+                problem_round(&p);
+                truth(&p);
+                struct variant v = {.P = 1,
+                                    .layout = causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS,
+                                    .strategy = STRATEGY_RSA,
+                                    .n_threads = 1,
+                                    .act = DT_BF16};
+                once(&p, &v, &one);
+                v.P = 8;
+                v.fused = true;
+                once(&p, &v, &many);
+                problem_free(&p);
+            }
+    printf("  error of 8 ranks over 1:");
+    check_ratio("o", many.o, one.o);
+    check_ratio("dq", many.dq, one.dq);
+    check_ratio("dk", many.dk, one.dk);
+    check_ratio("dv", many.dv, one.dv);
+    printf("\n");
+}
+
+static void check_bits(int64_t S, const struct heads *h, enum docs docs)
+{
+    struct problem p = problem_make(S, h->H, h->Hk, h->D, docs, true);
+    struct variant v = {.P = 1,
+                        .layout = LAYOUT_CONTIGUOUS,
+                        .rank_bits = true,
+                        .strategy = STRATEGY_LOCAL,
+                        .n_threads = 1,
+                        .act = DT_BF16};
+    struct result want = result_make(&p), got = result_make(&p);
+    const size_t q = (size_t)(p.S * p.H * p.D) * 4, kv = (size_t)(p.S * 2 * p.Hk * p.D) * 4;
+    problem_round(&p);
+    CHECK(run(&p, &v, &want) == 0);
+    v.strategy = STRATEGY_RSA;
+    for (v.P = 1; v.P <= 8; v.P *= 2)
+        for (v.n_threads = 1; v.n_threads <= 2; v.n_threads++) {
+            v.fused = v.n_threads == 2;
+            CHECK(run(&p, &v, &got) == 0);
+            CHECK_MSG(!memcmp(got.o, want.o, q) && !memcmp(got.dq, want.dq, q) &&
+                          !memcmp(got.dkv, want.dkv, kv),
+                      "S %lld: %d ranks of %d threads differ from one rank", (long long)S, v.P,
+                      v.n_threads);
+        }
+    result_free(&want);
+    result_free(&got);
+    problem_free(&p);
+}
+
+static void test_rank_bits(void)
+{
+    for (int h = 0; h < 3; h++) {
+        check_bits(1, &heads[h], DOCS_ONE);
+        check_bits(37, &heads[h], DOCS_ONE);
+        check_bits(500, &heads[h], DOCS_FIVE);
+    }
+}
+
+static void test_other_isas(void)
+{
+    for (const char *const *i = be_isas() + 1; *i; i++) {
+        devices_close();
+        isa = *i;
+        printf("  %s", isa);
+        test_ranks_add_no_error();
+        check_bits(500, &heads[1], DOCS_FIVE);
+    }
+    devices_close();
+    isa = NULL;
+}
+
+int main(void)
+{
+    RUN(test_ranks_add_no_error);
+    RUN(test_rank_bits);
+    RUN(test_other_isas);
+    devices_close();
+    return test_done("attention_bf16");
+}

@@ -1,0 +1,489 @@
+/* Training in bf16: how far its roundings may lie from fp32, that ranks do not add to them, and that
+ * bits, bytes, pages and checkpoints are as exact as in fp32.
+ *
+ * u = 2^-9: the largest relative error of one rounding to bf16. Sums are fp32, so an error is made only
+ * where a number is stored. Initial weights are bf16 numbers here: both precisions start from the same. */
+#include <unistd.h>
+#include "api/core/file.h"
+#include "kernels/bf16.h"
+#include "tests/engine.h"
+#include "worker/model/hf.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+#define U 0x1p-9
+
+static struct job_spec spec;
+static bool small;
+
+/* ---- a run, and what it computed --------------------------------------------------------------- */
+
+enum { MAX_S = 1024, MAX_C = 64 };
+
+struct seen { /* by global position, from all ranks */
+    float hidden[MAX_S * MAX_C];
+    double nll[MAX_S];
+};
+
+static void look(struct train *t, int rank, void *arg)
+{
+    struct seen *s = arg;
+    struct model *m = &t->model;
+    const struct tensor h = model_hidden(m);
+    (void)rank;
+    for (int64_t i = 0; i < m->sp.shard.T; i++) {
+        const int64_t pos = shard_pos(&m->sp.shard, i);
+        if (pos >= m->sp.shard.S) continue;
+        s->nll[pos] = m->nll[i];
+        for (int64_t c = 0; c < h.cols; c++)
+            s->hidden[pos * h.cols + c] = h.dtype == DT_F32
+                                              ? ((float *)h.data)[i * h.ld + c]
+                                              : bf16_value(((uint16_t *)h.data)[i * h.ld + c]);
+    }
+}
+
+/* Weights of ordinary size that are bf16 numbers, so that both precisions start from the same. */
+static float *weights(const struct model_shape *s, int seed)
+{
+    float *w = calloc((size_t)param_count(s), sizeof *w);
+    if (!w) abort();
+    for (int i = 0; i < param_tensors(s); i++) {
+        struct param p;
+        param_get(s, i, &p);
+        for (int64_t k = 0; k < p.count; k++) {
+            const double r = synth_hash((uint64_t)seed << 40 | (uint64_t)(p.offset + k)) / 0x1p32;
+            const double x = p.cols ? (r - 0.5) * 1.8 / sqrt((double)p.cols) : 0.8 + 0.4 * r;
+            w[p.offset + k] = bf16_value(bf16_round((float)(i ? x : 2 * (r - 0.5))));
+        }
+    }
+    return w;
+}
+
+static void go(struct engine_run *r, struct synth *y, enum precision_id p, struct seen *seen)
+{
+    static struct job_spec own; /* as engine_run keeps it */
+    own = spec;
+    own.precision.params = p;
+    r->source = (struct train_source){synth_batch, synth_targets, y};
+    if (!r->steps) r->steps = 1;
+    if (seen) {
+        memset(seen, 0xff, sizeof *seen);
+        r->after_step = look;
+        r->arg = seen;
+    }
+    engine_go(r, &own);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+struct error { /* sums of squares over everything compared */
+    double hidden, nll, grad, loss;
+};
+
+static double square_f(const float *a, const float *b, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return s;
+}
+
+static double square_d(const double *a, const double *b, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += (a[i] - b[i]) * (a[i] - b[i]);
+    return s;
+}
+
+static void add_error(struct error *e, const struct engine_run *r, const struct seen *s,
+                      const struct engine_run *ref, const struct seen *rs, int64_t S)
+{
+    e->hidden += square_f(s->hidden, rs->hidden, S * spec.model.shape.width);
+    e->nll += square_d(s->nll, rs->nll, S);
+    e->grad += square_f(r->grad, ref->grad, ref->plan.n_params);
+    e->loss += (r->loss[0] - ref->loss[0]) * (r->loss[0] - ref->loss[0]);
+}
+
+/* Eight ranks round where one does, because what they pass on and add up is fp32 (keys and values are
+ * passed on as they are stored). Only fp32 sums in another order tip a rounding now and then, to the
+ * other neighbour, which is as far off on the average. So both errors are drawn from one distribution,
+ * and over some ten thousand numbers their rms agrees to within a few percent; 10 % is the bound. (What
+ * attention alone adds is held to it in test_attention_bf16.c, where nothing else is rounded.)
+ *
+ * The loss is a mean of n such errors and may by luck be far smaller than their rms / sqrt(n), by which
+ * another order of sums may move it: the bound is on the larger of the two. */
+static void test_ranks_add_no_error(void)
+{
+    static struct seen ref_seen, one_seen, many_seen;
+    struct error one = {0}, many = {0};
+    const int n_seeds = small ? 3 : 6;
+    for (int seed = 1; seed <= n_seeds; seed++) {
+        struct synth y = {.S = 120, .doc_len = seed % 2 ? 0 : 50, .vocab = 61};
+        engine_spec(&spec, y.S);
+        spec.parallel.layout = seed % 3 ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+        float *w = weights(&spec.model.shape, seed);
+        struct engine_run ref = {.P = 1, .initial = w}, a = ref, b = {.P = 8, .initial = w};
+        go(&ref, &y, PRECISION_FP32, &ref_seen);
+        go(&a, &y, PRECISION_BF16, &one_seen);
+        go(&b, &y, PRECISION_BF16, &many_seen);
+        add_error(&one, &a, &one_seen, &ref, &ref_seen, y.S);
+        add_error(&many, &b, &many_seen, &ref, &ref_seen, y.S);
+        engine_free(&ref), engine_free(&a), engine_free(&b);
+        free(w);
+    }
+    const double e1[] = {one.hidden, one.nll, one.grad, fmax(one.loss, one.nll / (120.0 * 120))};
+    const double e8[] = {many.hidden, many.nll, many.grad, many.loss};
+    static const char *const names[] = {"hidden", "nll", "gradient", "loss"};
+    printf("  error of 8 ranks over 1:");
+    for (int i = 0; i < 4; i++) {
+        printf(" %s %.3f", names[i], sqrt(e8[i] / e1[i]));
+        CHECK_MSG(e1[i] > 0 && e8[i] > 0 && sqrt(e8[i] / e1[i]) <= 1.10, "%s: rms error %g and %g",
+                  names[i], sqrt(e1[i]), sqrt(e8[i]));
+    }
+    printf("\n");
+}
+
+/* rms of the logits that a run's hidden states give, from its initial weights. */
+static double logits_rms(const float *w, const struct seen *s, int64_t S)
+{
+    const struct model_shape *m = &spec.model.shape;
+    const int64_t C = m->width;
+    struct param_map map;
+    double sum = 0;
+    param_map(m, &map);
+    for (int64_t i = 0; i < S; i++) {
+        const float *x = s->hidden + i * C;
+        double square = 0;
+        for (int64_t c = 0; c < C; c++) square += (double)x[c] * x[c];
+        const double r = 1 / sqrt(square / (double)C + m->norm_eps);
+        for (int64_t v = 0; v < m->vocab; v++) {
+            double z = 0;
+            for (int64_t c = 0; c < C; c++)
+                z += x[c] * r * w[map.norm + c] * w[map.head + v * C + c];
+            sum += z * z;
+        }
+    }
+    return sqrt(sum / (double)(S * m->vocab));
+}
+
+static double cosine(const float *a, const float *b, int64_t n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ab += (double)a[i] * b[i];
+        aa += (double)a[i] * a[i];
+        bb += (double)b[i] * b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+/* Roundings from the embedding to the last hidden state: norm, q, k, v, RoPE, o, residual, norm, gate and
+ * up, activation, residual. Errors of n roundings in a row add up as independent ones do: sqrt(n) u is
+ * 2 to 4 times what is measured, because most are smaller than u. */
+static double forward_error(const struct model_shape *m)
+{
+    return sqrt(11.0 * m->n_layers) * U;
+}
+
+/* The backward makes as many again, of gradients, and reads the forward's. */
+static double gradient_error(const struct model_shape *m)
+{
+    return sqrt(2 * 11.0 * m->n_layers + 2) * U;
+}
+
+static void check_gradients(const struct engine_run *r, const struct engine_run *ref)
+{
+    const struct model_shape *m = &spec.model.shape;
+    const double bound = gradient_error(m);
+    for (int i = 0; i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        const float *a = r->grad + p.offset, *b = ref->grad + p.offset;
+        const double rel = rel_l2(a, b, p.count), cos = cosine(a, b, p.count);
+        CHECK_MSG(rel > 0 && rel <= bound, "P %d %s: rel-L2 %g of %g", r->P, p.name, rel, bound);
+        /* vectors that are rel apart have a cosine of 1 - rel^2 / 2 at least */
+        CHECK_MSG(cos >= 1 - bound * bound / 2, "P %d %s: cosine 1 - %g", r->P, p.name, 1 - cos);
+    }
+}
+
+static void test_near_fp32(void)
+{
+    static struct seen ref_seen, seen;
+    for (int seed = 11; seed <= 13; seed++)
+        for (int P = 1; P <= 3; P++) {
+            struct synth y = {.S = 120, .doc_len = 70, .vocab = 61};
+            engine_spec(&spec, y.S);
+            spec.model.shape.tied = P == 3;
+            float *w = weights(&spec.model.shape, seed);
+            struct engine_run ref = {.P = 1, .initial = w}, r = {.P = P, .initial = w};
+            go(&ref, &y, PRECISION_FP32, &ref_seen);
+            go(&r, &y, PRECISION_BF16, &seen);
+            const struct model_shape *m = &spec.model.shape;
+            const double hidden = rel_l2(seen.hidden, ref_seen.hidden, y.S * m->width);
+            CHECK_MSG(hidden > 0 && hidden <= forward_error(m), "hidden: %g", hidden);
+            /* nll = logsumexp(z) - z[target]: logits that are off by d move it by sqrt(2) d */
+            const double d = forward_error(m) * logits_rms(w, &ref_seen, y.S);
+            const double loss = fabs(r.loss[0] - ref.loss[0]);
+            CHECK_MSG(loss > 0 && loss <= sqrt(2) * d, "loss: off by %g, at most %g", loss,
+                      sqrt(2) * d);
+            check_gradients(&r, &ref);
+            engine_free(&ref), engine_free(&r);
+            free(w);
+        }
+}
+
+/* The residual stream that is rounded and the weights that are rounded are all that bf16 costs: a
+ * training goes down as in fp32. Compared is the mean of the last steps: 1 %. */
+static void test_learns_as_fp32(void)
+{
+    struct synth y = {.S = 256, .vocab = 61};
+    double last[PRECISION_N] = {0}, first = 0;
+    const int n = 50;
+    for (int p = PRECISION_FP32; p < PRECISION_N; p++) {
+        engine_spec(&spec, y.S);
+        spec.optim.lr = 1e-2; /* three times as much does not train well in fp32, either */
+        spec.train.steps = n;
+        struct engine_run r = {.P = 1 + p, .steps = n};
+        go(&r, &y, p, NULL);
+        first = r.loss[0];
+        for (int k = n - 5; k < n; k++) last[p] += r.loss[k] / 5;
+        engine_free(&r);
+    }
+    printf("  loss %.4f -> fp32 %.4f, bf16 %.4f\n", first, last[0], last[1]);
+    CHECK(last[0] < 0.75 * first); /* something was learnt */
+    CHECK_MSG(fabs(last[1] / last[0] - 1) <= 0.01, "%g", last[1] / last[0] - 1);
+}
+
+/* ---- exactness --------------------------------------------------------------------------------- */
+
+static void compare_bits(const struct engine_run *a, const struct engine_run *b)
+{
+    const size_t size = (size_t)a->plan.n_params * 4;
+    CHECK_MSG(!memcmp(a->weights, b->weights, size) && !memcmp(a->adam_m, b->adam_m, size) &&
+                  !memcmp(a->adam_v, b->adam_v, size) && !memcmp(a->grad, b->grad, size),
+              "P %d: other bits", b->P);
+    CHECK(!memcmp(a->loss, b->loss, sizeof a->loss[0] * (size_t)a->steps));
+}
+
+static void check_bits(int64_t S, int mode, bool tied)
+{
+    struct synth y = {.S = S, .doc_len = S / 2 + 3, .vocab = 61};
+    engine_spec(&spec, S);
+    spec.determinism = DET_RANKS;
+    spec.memory.recompute = mode;
+    spec.model.shape.tied = tied;
+    spec.train.global_batch = 3;
+    float *w = weights(&spec.model.shape, 5);
+    struct engine_run one = {.P = 1, .steps = 3, .initial = w};
+    go(&one, &y, PRECISION_BF16, NULL);
+    for (int P = 2; P <= 8; P *= 2) {
+        spec.resources.threads = P == 2 ? 2 : 1;
+        struct engine_run r = {.P = P, .steps = 3, .initial = w};
+        go(&r, &y, PRECISION_BF16, NULL);
+        compare_bits(&one, &r);
+        engine_free(&r);
+    }
+    engine_free(&one);
+    free(w);
+}
+
+static void test_bits_of_ranks(void)
+{
+    check_bits(37, RECOMPUTE_NONE, true);
+    check_bits(37, RECOMPUTE_FULL, false);
+    if (!small) check_bits(1000, RECOMPUTE_SELECTIVE, true);
+}
+
+/* What is kept for the backward changes nothing, either. */
+static void test_bits_of_recompute(void)
+{
+    struct synth y = {.S = 100, .doc_len = 45, .vocab = 61};
+    for (int P = 1; P <= 3; P += 2) {
+        struct engine_run r[3];
+        for (int k = 0; k < 3; k++) {
+            engine_spec(&spec, y.S);
+            spec.memory.recompute = RECOMPUTE_NONE + k;
+            r[k] = (struct engine_run){.P = P, .steps = 2};
+            go(&r[k], &y, PRECISION_BF16, NULL);
+            if (k) compare_bits(&r[0], &r[k]);
+        }
+        for (int k = 0; k < 3; k++) engine_free(&r[k]);
+    }
+}
+
+/* Ledger and high-water mark equal the plan in every step (engine_steps checks both); the plan's own
+ * numbers are counted here again. */
+static void test_counts(void)
+{
+    struct synth y = {.S = 96, .vocab = 61};
+    for (int P = 1; P <= 4; P++)
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+            static struct plan fp32;
+            struct err e = {0};
+            engine_spec(&spec, y.S);
+            spec.memory.recompute = mode;
+            spec.parallel.sp = P;
+            CHECK(plan_make(&spec, 0, &fp32, &e) == 0);
+            struct engine_run r = {.P = P, .steps = 2};
+            go(&r, &y, PRECISION_BF16, NULL);
+            const struct model_shape *m = &spec.model.shape;
+            const struct comm_count *c = r.plan.comm;
+            const int64_t KV = 2 * m->n_kv_heads * m->head_dim, T = r.plan.T;
+            const int64_t hops = (P - 1) * m->n_layers;
+            CHECK(c[PURPOSE_RING_KV].bytes_sent ==
+                  (mode == RECOMPUTE_FULL ? 3 : 2) * hops * T * KV * 2);
+            CHECK(c[PURPOSE_RING_DKV].bytes_sent == hops * T * KV * 4);
+            CHECK(c[PURPOSE_GRAD].bytes_sent == fp32.comm[PURPOSE_GRAD].bytes_sent);
+            const struct plan_item *it = r.plan.item, *was = fp32.item;
+            static const enum plan_id half[] = {PLAN_PARAMS, PLAN_X,  PLAN_Q,       PLAN_KV,
+                                                PLAN_O,      PLAN_DX, PLAN_GATE_UP, PLAN_RING_KV1};
+            static const enum plan_id same[] = {PLAN_GRAD, PLAN_ADAM_V, PLAN_LSE,      PLAN_RSTD,
+                                                PLAN_DQ,   PLAN_DKV,    PLAN_RING_DKV0};
+            for (size_t i = 0; i < sizeof half / sizeof *half; i++)
+                CHECK_MSG(2 * it[half[i]].size == was[half[i]].size, "%s", it[half[i]].name);
+            for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+                CHECK_MSG(it[same[i]].size == was[same[i]].size, "%s", it[same[i]].name);
+            CHECK(it[PLAN_MASTER].size == 4 * r.plan.n_params && !was[PLAN_MASTER].name);
+            CHECK(it[PLAN_O_SUM].size == T * m->n_heads * m->head_dim * 4 && !was[PLAN_O_SUM].name);
+            engine_free(&r);
+        }
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------- */
+
+static char scratch[64];
+
+static void file_spec(int64_t S)
+{
+    engine_spec(&spec, S);
+    spec.model.shape.vocab = 258; /* the byte tokenizer's */
+    spec.model.shape.max_pos = 4096;
+}
+
+static void save_at_3(struct train *t, int rank, void *arg)
+{
+    const struct ckpt_arrays a = train_arrays(t);
+    struct ckpt_state s = {.step = t->step, .adam_t = t->step};
+    struct err e = {0};
+    if (rank || t->step != 3) return;
+    CHECK_MSG(!ckpt_save(scratch, 1, &t->model.shape, &a, &s, arg, &e), "%s", e.text);
+}
+
+static void load_at_start(struct train *t, int rank, void *arg)
+{
+    const struct ckpt_info *info = arg;
+    const struct ckpt_arrays a = train_arrays(t);
+    struct err e = {0};
+    (void)rank;
+    if (t->step != 3) return;
+    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &a, NULL, &e), "%s", e.text);
+    train_round(t);
+}
+
+/* 3 steps, a checkpoint, 3 more from it: the bits of 6 steps. */
+static void test_resume(void)
+{
+    struct synth y = {.S = 64, .doc_len = 20, .vocab = 61};
+    struct ckpt_info info = {0};
+    file_spec(y.S);
+    struct engine_run all = {.P = 2, .steps = 6, .after_step = save_at_3, .arg = &info};
+    go(&all, &y, PRECISION_BF16, NULL);
+    struct engine_run rest = {
+        .P = 2, .steps = 3, .first_step = 3, .before_step = load_at_start, .arg = &info};
+    go(&rest, &y, PRECISION_BF16, NULL);
+    const size_t size = (size_t)all.plan.n_params * 4;
+    CHECK(!memcmp(all.weights, rest.weights, size) && !memcmp(all.adam_v, rest.adam_v, size));
+    CHECK(!memcmp(all.loss + 3, rest.loss, 3 * sizeof *rest.loss));
+    engine_free(&all), engine_free(&rest);
+}
+
+static int64_t count_words(const char *path, const char *word)
+{
+    struct err e = {0};
+    size_t size;
+    int64_t n = 0;
+    char *text = file_read(path, 1 << 20, &size, &e);
+    CHECK_MSG(text, "%s", e.text);
+    for (const char *p = text; p && (p = strstr(p, word)); p++) n++;
+    free(text);
+    return n;
+}
+
+/* hf/ of a bf16 training is a bf16 model, and its weights are the rounded master weights. Each
+ * precision reads what the other has written: bf16 widened is exact, fp32 is rounded to nearest. */
+static void test_files(void)
+{
+    struct model_shape back;
+    struct err e = {0};
+    char hf[128], config[160];
+    file_spec(8);
+    const struct model_shape *m = &spec.model.shape;
+    const int64_t n = param_count(m);
+    float *w = weights(m, 3), *wide = calloc((size_t)n, 4);
+    uint16_t *half = calloc((size_t)n, 2), *again = calloc((size_t)n, 2);
+    for (int64_t i = 0; i < n; i++) w[i] *= 1 + 0x1p-10f * (float)(i % 7); /* between two of bf16 */
+    for (int64_t i = 0; i < n; i++) half[i] = bf16_round(w[i]);
+    struct ckpt_arrays a = {.params = half, .dtype = DT_BF16, .master = w, .m = w, .v = w};
+    struct ckpt_state s = {.step = 1};
+    struct ckpt_info info;
+    char job[96];
+    snprintf(job, sizeof job, "%s/files", scratch);
+    CHECK_MSG(!ckpt_save(job, 1, m, &a, &s, &info, &e), "%s", e.text);
+    snprintf(hf, sizeof hf, "%s/checkpoints/step-00000001/hf", job);
+    snprintf(config, sizeof config, "%s/config.json", hf);
+    CHECK(count_words(config, "\"bfloat16\"") == 1 && count_words(config, "float32") == 0);
+    CHECK_MSG(!hf_config_read(hf, &back, &e) && !hf_shape_diff(&back, m), "%s", e.text);
+    CHECK_MSG(!hf_load(hf, m, DT_BF16, again, &e) && !memcmp(again, half, (size_t)n * 2), "%s",
+              e.text);
+    CHECK_MSG(!hf_load(hf, m, DT_F32, wide, &e), "%s", e.text);
+    for (int64_t i = 0; i < n; i++) CHECK(wide[i] == bf16_value(half[i]));
+    snprintf(hf, sizeof hf, "%s/fp32", scratch);
+    memset(again, 0xff, (size_t)n * 2);
+    CHECK_MSG(!hf_save(hf, m, DT_F32, w, &e) && !hf_load(hf, m, DT_BF16, again, &e), "%s", e.text);
+    CHECK(!memcmp(again, half, (size_t)n * 2));
+    free(w), free(wide), free(half), free(again);
+}
+
+/* A bf16 job does not go on from the moments of an fp32 one as if nothing were missing. */
+static void test_other_precision(void)
+{
+    struct err e = {0};
+    file_spec(8);
+    const struct model_shape *m = &spec.model.shape;
+    char fp32[SHA256_HEX], bf16[SHA256_HEX], job[96];
+    ckpt_spec_digest(&spec, fp32);
+    spec.precision.params = PRECISION_BF16;
+    ckpt_spec_digest(&spec, bf16);
+    CHECK(strcmp(fp32, bf16));
+    float *w = weights(m, 3);
+    struct ckpt_arrays a = {.params = w, .m = w, .v = w};
+    struct ckpt_state s = {.step = 1};
+    struct ckpt_info info;
+    snprintf(job, sizeof job, "%s/other", scratch);
+    CHECK_MSG(!ckpt_save(job, 1, m, &a, &s, &info, &e), "%s", e.text);
+    a.master = w;
+    CHECK(ckpt_load(info.path, m, &a, NULL, &e) == -1 && strstr(e.text, "master:model."));
+    free(w);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    small = SANITIZED || getenv("SEQD_TEST_SMALL");
+    snprintf(scratch, sizeof scratch, "/tmp/test_bf16.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    RUN(test_ranks_add_no_error);
+    RUN(test_near_fp32);
+    RUN(test_learns_as_fp32);
+    RUN(test_bits_of_ranks);
+    RUN(test_bits_of_recompute);
+    RUN(test_counts);
+    RUN(test_resume);
+    RUN(test_files);
+    RUN(test_other_precision);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("bf16");
+}

@@ -1,0 +1,140 @@
+#include "worker/agent/aside.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "worker/agent/spawn.h"
+
+enum { SENTENCE_SIZE = 1024 };
+
+struct pipe_in { /* one output of the program, as far as it fits */
+    struct aside *a;
+    int fd;
+    struct loop_fd *on_fd;
+    size_t n, room;
+    bool full;  /* it printed more */
+    char *text; /* owned, room + 1 bytes */
+};
+
+struct aside {
+    struct aside_options o; /* argv: not kept */
+    char name[64];          /* "seqrank --describe" */
+    int pid;
+    struct loop_timer *limit;
+    bool late;
+    struct pipe_in out, err;
+};
+
+static void pipe_close(struct pipe_in *p)
+{
+    if (p->fd < 0) return;
+    loop_fd_remove(p->on_fd);
+    close(p->fd);
+    p->fd = -1;
+}
+
+void aside_cancel(struct aside *a)
+{
+    if (!a) return;
+    pipe_close(&a->out);
+    pipe_close(&a->err);
+    loop_timer_destroy(a->limit);
+    if (a->pid > 0) {
+        kill(a->pid, SIGKILL);
+        while (waitpid(a->pid, NULL, 0) < 0 && errno == EINTR) continue;
+    }
+    free(a->out.text);
+    free(a->err.text);
+    free(a);
+}
+
+/* Both outputs are closed: the program is over, or as good as over. */
+static void finish(struct aside *a)
+{
+    int status = 0;
+    struct err e = {0};
+    if (a->late) kill(a->pid, SIGKILL);
+    while (waitpid(a->pid, &status, 0) < 0 && errno == EINTR) continue;
+    a->pid = 0;
+    a->out.text[a->out.n] = a->err.text[a->err.n] = 0;
+    a->err.text[strcspn(a->err.text, "\n")] = 0;
+    if (a->late)
+        err_set(&e, ERR_TIMEOUT, "%s did not end in %lld s", a->name,
+                (long long)a->o.limit_ms / 1000);
+    else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        err_set(&e, ERR_INVALID, "%.480s%s", a->err.n ? a->err.text : a->name,
+                a->err.n ? "" : " died");
+    else if (a->out.full)
+        err_set(&e, ERR_TOO_LARGE, "%s printed more than %zu bytes", a->name, a->out.room);
+    a->o.done(a->o.arg, a->o.request, a->out.text, a->out.n, &e);
+    aside_cancel(a);
+}
+
+static void pipe_read(void *arg, uint32_t events)
+{
+    struct pipe_in *p = arg;
+    struct aside *a = p->a;
+    char rest[4096];
+    size_t room = p->room - p->n;
+    /* What does not fit is read and dropped: the program must not block on a full pipe. */
+    ssize_t n = read(p->fd, room ? p->text + p->n : rest, room ? room : sizeof rest);
+    if (n > 0 && room) p->n += (size_t)n;
+    if (n > 0 && !room) p->full = true;
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
+    pipe_close(p);
+    if (a->out.fd < 0 && a->err.fd < 0) finish(a);
+}
+
+static void on_late(void *arg)
+{
+    struct aside *a = arg;
+    a->late = true;
+    pipe_close(&a->out);
+    pipe_close(&a->err);
+    finish(a);
+}
+
+static int pipe_open(struct pipe_in *p, struct aside *a, size_t room, int *write_fd, struct err *e)
+{
+    int fd[2];
+    p->a = a;
+    p->room = room;
+    if (!(p->text = malloc(room + 1))) abort();
+    if (pipe2(fd, O_CLOEXEC) < 0) return err_errno(e, "pipe");
+    fcntl(fd[0], F_SETFL, O_NONBLOCK);
+    *write_fd = fd[1];
+    p->on_fd = loop_fd_add(a->o.loop, fd[0], EPOLLIN, pipe_read, p, e);
+    if (p->on_fd) return p->fd = fd[0], 0;
+    close(fd[0]);
+    return -1;
+}
+
+struct aside *aside_start(const struct aside_options *o, struct err *e)
+{
+    struct aside *a = calloc(1, sizeof *a);
+    int out = -1, err = -1;
+    if (!a) abort();
+    a->o = *o;
+    snprintf(a->name, sizeof a->name, "%s %s", o->argv[0], o->argv[1]);
+    a->out.fd = a->err.fd = -1;
+    int rc = pipe_open(&a->out, a, o->max_size, &out, e);
+    if (rc == 0) rc = pipe_open(&a->err, a, SENTENCE_SIZE, &err, e);
+    if (rc == 0) a->pid = spawn_program(o->program, o->argv, out, err, e);
+    if (out >= 0) close(out);
+    if (err >= 0) close(err);
+    if (a->pid > 0) {
+        a->limit = loop_timer_create(o->loop, on_late, a);
+        loop_timer_set(a->limit, o->limit_ms);
+        return a;
+    }
+    aside_cancel(a);
+    return NULL;
+}

@@ -1,0 +1,295 @@
+/* tcp.c: the TCP transport: one connection per pair of ranks, one progress thread per rank.
+ *
+ * A receive is posted: the peer is told READY. A send is posted: its bytes go out when the peer has
+ * said READY for it, straight from the caller's buffer, into the buffer that waits for it; then the
+ * peer says TAKEN. Nothing is ever stored in between, so there is nothing to bound.
+ *
+ * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
+ * talks nonsense, or when it is silent. Silence has two thresholds: a cable that comes back within
+ * silence_ms must do no harm, and TCP's next retransmission may then be as far away again (its
+ * intervals double), so a peer is given up after 7/4 silence_ms, found an eighth of it later. The
+ * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
+#include "worker/comm/tcp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44 /* Linux 6.15: bounds the doubling; older kernels refuse it */
+#endif
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+void tcp_wake(struct tcp *t)
+{
+    uint64_t one = 1;
+    while (write(t->wake_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+static void socket_options(const struct tcp *t, int fd)
+{
+    int one = 1, silence_ms = (int)(t->silence_ns / 1000000);
+    unsigned give_up_ms = silence_ms < INT32_MAX / 2 ? 2u * (unsigned)silence_ms : INT32_MAX;
+    int rto_ms = silence_ms / 8 < 1000 ? 1000 : silence_ms / 8 > 120000 ? 120000 : silence_ms / 8;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof give_up_ms);
+    setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &rto_ms, sizeof rto_ms);
+}
+
+void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls)
+{
+    struct tcp_peer *p = &t->peer[rank];
+    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)rank};
+    socket_options(t, fd);
+    pthread_mutex_lock(&t->lock);
+    assert(p->fd < 0);
+    p->fd = fd;
+    p->tls = tls;
+    p->heard_ns = p->said_ns = comm_now_ns();
+    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tcp_detach(struct tcp *t, struct tcp_peer *p)
+{
+    if (p->fd < 0) return;
+    close(p->fd); /* epoll forgets it */
+    p->fd = -1;
+    p->dest_left = p->pay_left = 0;
+}
+
+/* The descriptor stays until the endpoint is closed: the peer shall hear why from those who know,
+ * not that we hung up. */
+void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
+{
+    if (p->lost) return;
+    p->lost = true;
+    p->fault = why;
+    epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
+    if (t->lost < 0) __atomic_store_n(&t->lost, p->rank, __ATOMIC_RELEASE);
+    shm_door_move(t->c, t->c->rank);
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int make_fds(struct tcp *t, struct err *e)
+{
+    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (t->epoll_fd < 0) return err_errno(e, "epoll_create1");
+    t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (t->wake_fd < 0) return err_errno(e, "eventfd");
+    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = UINT32_MAX};
+    if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &ev)) return err_errno(e, "epoll_ctl");
+    return 0;
+}
+
+static int tcp_open(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    struct tcp *t = calloc(1, sizeof *t + (size_t)c->n_ranks * sizeof t->peer[0]);
+    if (!t) return err_set(e, ERR_IO, "no memory for %d connections", c->n_ranks);
+    c->tcp = t;
+    t->c = c;
+    t->listen_fd = t->epoll_fd = t->wake_fd = t->lost = -1;
+    pthread_mutex_init(&t->lock, NULL);
+    for (int p = 0; p < c->n_ranks; p++) {
+        t->peer[p].rank = p;
+        t->peer[p].fd = -1;
+    }
+    int64_t silence_ms = o->silence_ms > 0 ? o->silence_ms : o->hop_timeout_ms;
+    t->silence_ns = silence_ms * 1000000;
+    t->tick_ns = t->silence_ns / 8 < 1000000 ? 1000000 : t->silence_ns / 8;
+    t->wake_ns = INT64_MAX;
+    if (o->key) memcpy(t->key, o->key, sizeof t->key);
+    t->wants_tls = o->tls;
+    if (o->tls)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
+                         "this build has no TLS: leave parallel.tls out or install libssl-dev and "
+                         "build again");
+    if (make_fds(t, e)) return -1;
+    return tcp_hello_listen(t, o->address, e);
+}
+
+static int tcp_connect(struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    struct tcp *t = c->tcp;
+    t->next_tick_ns = comm_now_ns() + t->tick_ns;
+    if (tcp_thread_start(t, e)) return -1;
+    int rc = tcp_hello(t, all, e);
+    close(t->listen_fd); /* nobody else is expected */
+    t->listen_fd = -1;
+    return rc;
+}
+
+static void tcp_halt(struct comm *c)
+{
+    struct tcp *t = c->tcp;
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    t->halted = true;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Says goodbye and lets the peers read what is under way: a socket closed with bytes unread resets
+ * the connection, and our last TAKEN with it. Bounded: who does not answer is left. When the gang
+ * has been told to stop, nobody is waited for. */
+static void tcp_close(struct comm *c)
+{
+    struct tcp *t = c->tcp;
+    if (!t) return;
+    if (t->has_thread) {
+        int64_t patience_ns = t->silence_ns < 3000000000 ? t->silence_ns : 3000000000;
+        pthread_mutex_lock(&t->lock);
+        t->closing = true;
+        t->halted |= __atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE) != 0;
+        t->leave_by_ns = comm_now_ns() + patience_ns;
+        pthread_mutex_unlock(&t->lock);
+        tcp_wake(t);
+        pthread_join(t->thread, NULL);
+    }
+    for (int p = 0; p < c->n_ranks; p++) tcp_detach(t, &t->peer[p]);
+    if (t->listen_fd >= 0) close(t->listen_fd);
+    if (t->epoll_fd >= 0) close(t->epoll_fd);
+    if (t->wake_fd >= 0) close(t->wake_fd);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+/* ---- posting and asking ---------------------------------------------------------------------- */
+
+/* Moves what was posted. If the thread holds the lock, it has to look again: it may just have
+ * finished looking. */
+static void push(struct tcp *t, struct tcp_peer *p)
+{
+    bool wake = true;
+    if (pthread_mutex_trylock(&t->lock) == 0) {
+        t->wake_ns = INT64_MAX;
+        tcp_flush(t, p);
+        wake = t->wake_ns != INT64_MAX;
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (wake) tcp_wake(t);
+}
+
+static void tcp_recv_post(struct comm *c, struct comm_op *op)
+{
+    struct tcp_peer *p = &c->tcp->peer[op->x.recv_from];
+    struct tcp_lane *l = &p->lane[op->x.channel];
+    l->recv[op->recv_number % COMM_N_OPS] = op;
+    __atomic_store_n(&l->recv_posted, op->recv_number, __ATOMIC_RELEASE);
+    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* else the send takes it along */
+}
+
+static bool tcp_send_try(struct comm *c, struct comm_op *op)
+{
+    struct tcp_peer *p = &c->tcp->peer[op->x.send_to];
+    struct tcp_lane *l = &p->lane[op->x.channel];
+    if (l->send_posted < op->send_number) {
+        if (op->delay_ns) op->due_ns = comm_now_ns() + op->delay_ns;
+        l->send[op->send_number % COMM_N_OPS] = op;
+        __atomic_store_n(&l->send_posted, op->send_number, __ATOMIC_RELEASE);
+        push(c->tcp, p);
+    }
+    return __atomic_load_n(&l->send_acked, __ATOMIC_ACQUIRE) >= op->send_number;
+}
+
+static bool recv_is_done(struct comm *c, const struct comm_op *op)
+{
+    struct tcp_lane *l = &c->tcp->peer[op->x.recv_from].lane[op->x.channel];
+    return __atomic_load_n(&l->recv_done, __ATOMIC_ACQUIRE) >= op->recv_number;
+}
+
+static int tcp_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
+                        struct err *e)
+{
+    (void)wake_ns;
+    (void)e;
+    *done = recv_is_done(c, op);
+    return 0;
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+static void fault_print(const struct tcp *t, const struct tcp_fault *f, char *out, size_t size)
+{
+    switch (f->kind) {
+    case FAULT_CLOSED: snprintf(out, size, "it closed the connection"); break;
+    case FAULT_ERRNO: snprintf(out, size, "%s", strerror(f->error)); break;
+    case FAULT_SILENT:
+        snprintf(out, size, "it has been silent for %lld ms (limit %lld)", (long long)f->silent_ms,
+                 (long long)(t->silence_ns / 1000000));
+        break;
+    case FAULT_NONSENSE:
+        snprintf(out, size, "it sent %s (type %d, channel %d, number %llu, %lld bytes)", f->what,
+                 f->frame.type, f->frame.channel, (unsigned long long)f->frame.number,
+                 (long long)f->frame.size);
+        break;
+    default: snprintf(out, size, "for an unknown reason"); break;
+    }
+}
+
+static int say_lost(struct comm *c, struct comm_op *op, int rank, struct err *e)
+{
+    const struct tcp_peer *p = &c->tcp->peer[rank];
+    const struct tcp_fault *f = &p->fault;
+    char at[128], why[200];
+    for (int i = 0; f->kind == FAULT_MISMATCH && i < c->n_ops; i++) {
+        const struct comm_op *o = &c->op[i];
+        if (o->live && o->x.recv_from == rank &&
+            o->x.channel == (enum comm_channel)f->frame.channel &&
+            o->recv_number == f->frame.number)
+            return comm_check_message(c, o, f->frame.size, f->frame.purpose, e);
+    }
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    fault_print(c->tcp, f, why, sizeof why);
+    return err_set(e, f->kind == FAULT_NONSENSE ? ERR_CORRUPT : ERR_PEER,
+                   "%s stopped in %s: rank %d (%s) is lost: %s", at, purpose_name(op->x.purpose),
+                   rank, p->address, why);
+}
+
+static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
+{
+    char at[128];
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    return err_set(e, ERR_PEER, "%s stopped in %s: rank %d (%s) has left", at,
+                   purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
+}
+
+/* Whoever is lost, the attempt is over: every wait ends. One who took leave is missed only by
+ * those who still wait for him; what he did before has been counted before `left` was set. */
+static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
+{
+    struct tcp *t = c->tcp;
+    if (!t) return 0;
+    int lost = __atomic_load_n(&t->lost, __ATOMIC_ACQUIRE), to = op->x.send_to;
+    if (lost >= 0) return say_lost(c, op, lost, e);
+    int from = op->x.recv_from;
+    if (!op->recv_done && c->via[from] == &comm_tcp &&
+        __atomic_load_n(&t->peer[from].left, __ATOMIC_ACQUIRE) && !recv_is_done(c, op))
+        return say_left(c, op, from, e);
+    if (!op->send_done && c->via[to] == &comm_tcp &&
+        __atomic_load_n(&t->peer[to].left, __ATOMIC_ACQUIRE) && !tcp_send_try(c, op))
+        return say_left(c, op, to, e);
+    return 0;
+}
+
+const struct comm_ops comm_tcp = {
+    .name = "tcp",
+    .id = TRANSPORT_TCP,
+    .open = tcp_open,
+    .connect = tcp_connect,
+    .recv_post = tcp_recv_post,
+    .send_try = tcp_send_try,
+    .recv_try = tcp_recv_try,
+    .check = tcp_check,
+    .halt = tcp_halt,
+    .close = tcp_close,
+};

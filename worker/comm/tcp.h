@@ -1,0 +1,122 @@
+/* tcp.h: the parts of the TCP transport, for worker/comm/tcp*.c only.
+ *
+ *   tcp.c        the row of the table: opening, posting, asking; losing a peer
+ *   tcp_hello.c  one authenticated connection per pair
+ *   tcp_frame.c  frames out of and into one connection
+ *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
+ *
+ * Threads. The rank posts: it writes an op, then the lane's number (release). Whoever holds `lock`
+ * moves bytes: the progress thread, or the rank itself right after posting, if the lock is free.
+ * Completion is a number again, and the rank's door. `halted`, set under the lock, ends all access
+ * to the caller's buffers. */
+#ifndef SEQD_COMM_TCP_H
+#define SEQD_COMM_TCP_H
+
+#include <pthread.h>
+#include <sys/uio.h>
+#include "worker/comm/endpoint.h"
+
+/* Frames: 24 bytes, then `size` payload bytes after DATA. Both ends run one build (the handshake
+ * says which protocol), so numbers have the machine's byte order. */
+#define TCP_MAGIC 0x71657331u
+enum tcp_frame_type {
+    FRAME_READY = 1, /* messages of the channel up to `number` have a buffer: send them */
+    FRAME_DATA,      /* message `number` */
+    FRAME_TAKEN,     /* messages up to `number` have been received in full */
+    FRAME_BEAT,      /* a sign of life */
+    FRAME_BYE,       /* the last one: this rank closes, with nothing outstanding */
+    FRAME_N
+};
+struct tcp_frame {
+    uint32_t magic;
+    uint8_t type, channel;
+    uint16_t purpose;
+    uint64_t number;
+    int64_t size;
+};
+
+struct tcp_lane {                              /* one channel with one peer */
+    uint64_t send_posted, recv_posted;         /* atomic; by the rank */
+    uint64_t send_acked, recv_done;            /* atomic; by the holder of the lock */
+    uint64_t granted, sent;                    /* under the lock: READY heard, DATA gone out */
+    uint64_t ready_told, received, taken_told; /* under the lock */
+    struct comm_op *send[COMM_N_OPS], *recv[COMM_N_OPS]; /* by number % COMM_N_OPS */
+};
+
+enum tcp_fault_kind {
+    FAULT_NONE,
+    FAULT_CLOSED,
+    FAULT_ERRNO,
+    FAULT_SILENT,
+    FAULT_NONSENSE,
+    FAULT_MISMATCH
+};
+struct tcp_fault {
+    enum tcp_fault_kind kind;
+    int error;              /* ERRNO */
+    int64_t silent_ms;      /* SILENT */
+    const char *what;       /* NONSENSE: a noun phrase */
+    struct tcp_frame frame; /* NONSENSE, MISMATCH: as it came */
+};
+
+struct tls;
+
+struct tcp_peer {
+    int rank;
+    int fd; /* -1: not connected, or no more */
+    char address[RANK_ADDRESS_SIZE];
+    struct tls *tls; /* NULL: plain */
+    uint32_t left;   /* atomic: it has said goodbye */
+    bool lost, bye_told, beat_due, wants_out;
+    int64_t heard_ns, said_ns;
+    struct tcp_fault fault;
+    struct tcp_lane lane[CHANNEL_N];
+
+    char out[(2 * CHANNEL_N + 3) * sizeof(struct tcp_frame)]; /* frames on their way */
+    int out_at, out_size, next_channel;
+    const char *pay; /* payload behind them: the caller's bytes */
+    int64_t pay_left;
+    struct tcp_lane *sending;
+
+    char in[4096]; /* frames that came, the last one perhaps in part */
+    int in_size;
+    char *dest; /* payload being received: into the caller's buffer */
+    int64_t dest_left;
+    struct tcp_lane *receiving;
+};
+
+struct tcp {
+    struct comm *c;
+    int listen_fd, epoll_fd, wake_fd;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    bool halted, closing; /* under the lock */
+    int lost;             /* atomic: the first lost peer, or -1; its fault is set before */
+    int64_t silence_ns, tick_ns, next_tick_ns, leave_by_ns;
+    int64_t wake_ns; /* when the first delayed message is due */
+    bool late;
+    unsigned char key[RANK_KEY_SIZE];
+    bool wants_tls;
+    struct tcp_peer peer[]; /* [n_ranks] */
+};
+
+/* tcp.c. A connection from tcp_hello.c, authenticated; takes fd and tls. */
+void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls);
+void tcp_detach(struct tcp *t, struct tcp_peer *p); /* closes the connection */
+void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
+void tcp_wake(struct tcp *t); /* the progress thread */
+
+/* tcp_hello.c. Connects with every rank that via[] gives to TCP: lower ranks are dialled, higher
+ * ones accepted. fails: ERR_PEER naming who did not come and why; ERR_ABORTED. */
+int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
+int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
+
+/* tcp_frame.c, under the lock. Neither waits. */
+void tcp_flush(struct tcp *t, struct tcp_peer *p);
+void tcp_receive(struct tcp *t, struct tcp_peer *p);
+
+/* tcp_thread.c */
+int tcp_thread_start(struct tcp *t, struct err *e);
+
+#endif
