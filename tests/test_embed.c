@@ -22,6 +22,17 @@ struct job {
     bool reference;
 };
 
+/* An element of an fp32 or bf16 tensor. */
+static double at(struct tensor x, int64_t row, int64_t col)
+{
+    uint32_t bits;
+    float f;
+    if (x.dtype == DT_F32) return (double)((const float *)x.data)[row * x.ld + col];
+    bits = (uint32_t)((const uint16_t *)x.data)[row * x.ld + col] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
 /* The final norm and the pooling once more, in double, from the residual stream behind the last layer. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
                 struct err *e)
@@ -34,15 +45,13 @@ static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *do
     for (int64_t i = 0; i < n; i++) ids[i] = (unsigned char)doc[i];
     if (infer_forward(&in, ids, n, e)) return -1;
     param_map(&spec->model.shape, &map);
-    struct tensor x = model_hidden(&t->model);
-    const float *g = (const float *)t->model.params + map.norm;
+    struct tensor x = model_hidden(&t->model), g = model_weight(&t->model, map.norm, 1, C);
     for (int c = 0; c < C; c++) out[c] = 0;
     for (int64_t i = spec->embed.pooling == POOLING_MEAN ? 0 : n - 1; i < n; i++) {
-        const float *row = (const float *)x.data + i * x.ld;
         double square = 0;
-        for (int c = 0; c < C; c++) square += (double)row[c] * (double)row[c];
+        for (int c = 0; c < C; c++) square += at(x, i, c) * at(x, i, c);
         const double scale = 1 / sqrt(square / C + spec->model.shape.norm_eps);
-        for (int c = 0; c < C; c++) out[c] += (double)row[c] * scale * (double)g[c];
+        for (int c = 0; c < C; c++) out[c] += at(x, i, c) * scale * at(g, 0, c);
     }
     for (int c = 0; c < C; c++) out[c] /= spec->embed.pooling == POOLING_MEAN ? (double)n : 1;
     for (int c = 0; c < C; c++) length += out[c] * out[c];
@@ -147,6 +156,33 @@ static void test_pooling(void)
     }
 }
 
+/* bf16: the same hidden states, whose normed rows were rounded to 8 bits: each entry by at most 2^-9 of
+ * itself, and a mean by no more than the mean of those. The largest entry of a mean of these documents is
+ * at least half the mean of the rows' own: 2^-8. Normalized: the length errs as the entries do, with
+ * either sign. */
+static void test_bf16(void)
+{
+    static struct job j;
+    static float got[N_DOCS][C];
+    j.reference = true;
+    for (int k = 0; k < 4; k++) {
+        prepare(&j, 1, k / 2, k % 2, S);
+        j.spec.precision.params = PRECISION_BF16;
+        reading_run(&j.spec, 1, body, &j);
+        memset(got, 0, sizeof got);
+        read_vectors(&j, got);
+        for (int i = 0; i < N_DOCS; i++) {
+            double most = 0, worst = 0;
+            for (int c = 0; c < C; c++) {
+                most = fmax(most, fabs(j.want[i][c]));
+                worst = fmax(worst, fabs((double)got[i][c] - j.want[i][c]));
+            }
+            CHECK_MSG(worst <= 0x1p-8 * most && worst > 0, "%d document %d: %g of %g", k, i, worst,
+                      most);
+        }
+    }
+}
+
 /* The longest document fills the sequence; in one shorter by a token it is named. */
 static void test_length(void)
 {
@@ -179,6 +215,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
     RUN(test_pooling);
+    RUN(test_bf16);
     RUN(test_length);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("embed");

@@ -38,14 +38,19 @@ static int keep_text(struct generator *g, const struct infer_answer *a, struct e
     return 0;
 }
 
+/* What the model is called: its directory, or the job. */
+static const char *model_name(const struct job_spec *spec)
+{
+    return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
+}
+
 static int write_answer(struct generator *g, int i, const struct infer_answer *a, struct err *e)
 {
     int64_t size;
     const char *prompt = prompts_at(g->p, i, &size);
-    const struct job_spec *spec = g->in->spec;
     if (!g->writer) return 0;
     if (g->batch)
-        return reply_batch(&g->reply, &g->request, i, spec_text(spec, spec->model.path), a, e) ||
+        return reply_batch(&g->reply, &g->request, i, model_name(g->in->spec), a, e) ||
                        results_add(&g->results, i, g->reply.line, g->reply.size, e)
                    ? -1
                    : 0;
