@@ -302,7 +302,7 @@ const char *spec_suggest(const char *path);
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
 /* The part of it that is about generate, score and embed (job_infer.c). */
-int job_check_infer(const struct job_spec *s, struct err *e);
+int job_check_infer(struct job_spec *s, struct err *e);
 
 /* ---- states --------------------------------------------------------------------------------- */
 

@@ -74,13 +74,15 @@ static int check_generate(const struct job_spec *s, struct err *e)
 
 #define BUCKETS_MAX 4096
 
-static int check_score(const struct job_spec *s, struct err *e)
+static int check_score(struct job_spec *s, struct err *e)
 {
     const int64_t S = s->data.seq_len, bucket = s->score.by_position_bucket;
     if (s->data.packing != PACKING_CONCAT)
         return err_field(e, ERR_UNSUPPORTED, "data.packing",
                          "a score job reads its documents in order: data.packing must be concat");
-    if (s->data.overlong != OVERLONG_AUTO && s->data.overlong != OVERLONG_SPLIT)
+    /* Not an error where something is masked, as in training: a window scores what it can. */
+    if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
+    if (s->data.overlong != OVERLONG_SPLIT)
         return err_field(e, ERR_UNSUPPORTED, "data.overlong",
                          "a score job reads every token: data.overlong must be auto or split");
     if (s->score.stride > S)
@@ -106,7 +108,7 @@ static int check_embed(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-int job_check_infer(const struct job_spec *s, struct err *e)
+int job_check_infer(struct job_spec *s, struct err *e)
 {
     switch (s->kind) {
     case JOB_GENERATE: return check_generate(s, e);
