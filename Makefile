@@ -166,7 +166,7 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,-lpthread -lm)
 # Tests that start programs.
-$(B)/tests/test_rank: | $(B)/seqrank
+$(B)/tests/test_rank $(B)/tests/test_life: | $(B)/seqrank
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU

@@ -232,9 +232,10 @@ static void on_event(struct control *c, struct job *j, const struct record *r)
 }
 
 /* {"prepared_id": "...", "n_tokens": N, ...} */
-static int read_prepared(const char *json, struct event *ev)
+static int read_prepared(const char *json, struct event *ev, int64_t *per_pass)
 {
     struct jread j;
+    *per_pass = 0;
     jread_init(&j, json, strlen(json));
     jread_next(&j);
     while (jread_next(&j) == J_KEY) {
@@ -244,6 +245,8 @@ static int read_prepared(const char *json, struct event *ev)
                   jread_copy(&j, ev->prepared_id, sizeof ev->prepared_id);
         else if (jread_is(&j, "n_tokens"))
             bad = jread_next(&j) != J_NUMBER || jread_int(&j, &ev->n_tokens);
+        else if (jread_is(&j, "samples_per_pass"))
+            bad = jread_next(&j) != J_NUMBER || jread_int(&j, per_pass);
         else
             bad = jread_skip(&j);
         if (bad) return -1;
@@ -255,8 +258,10 @@ static void on_prepared(struct control *c, struct job *j, struct part *p, const 
 {
     struct event ev = {.type = EV_PREPARED, .rank = -1};
     if (strlen(json) < sizeof ev.detail) memcpy(ev.detail, json, strlen(json) + 1);
-    if (!read_prepared(json, &ev)) {
-        ev.steps = job_steps(j->spec, ev.n_tokens);
+    int64_t per_pass;
+    if (!read_prepared(json, &ev, &per_pass)) {
+        /* Packing decides how many sequences a pass has: as many as so many tokens end to end. */
+        ev.steps = job_steps(j->spec, per_pass ? per_pass * j->spec->data.seq_len : ev.n_tokens);
         control_apply(c, j, &ev);
         return;
     }

@@ -1,6 +1,6 @@
 /* test_data: preparation, the order of samples, and every rank's rows against a sequence written
  * down from the documents alone, with a map of positions of the test's own. */
-#include "tests/test.h"
+#include "tests/datadir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,78 +16,6 @@
 #include "worker/sp/sp.h"
 #include "worker/train/data.h"
 #include "worker/train/source.h"
-
-static char dir[64]; /* everything lies here */
-static struct job_spec *spec;
-static struct err e;
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][FILE_PATH_SIZE];
-    static int k;
-    k = (k + 1) % 4;
-    snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put(const char *name, const void *data, size_t size)
-{
-    struct err x = {0};
-    if (file_write(in_dir(name), data, size, &x) < 0) printf("%s\n", x.text), abort();
-}
-
-static void puts_file(const char *name, const char *text)
-{
-    put(name, text, strlen(text));
-}
-
-static void sources_begin(void)
-{
-    spec_defaults(spec);
-    spec->kind = JOB_TRAIN;
-    spec->data.n_train = 0;
-}
-
-static void source_add(const char *path, enum data_format format, const char *key)
-{
-    struct spec_source *s = &spec->data.train[spec->data.n_train++];
-    *s = (struct spec_source){.format = format};
-    CHECK(spec_intern(spec, path, strlen(path), &s->path) == 0);
-    if (key) CHECK(spec_intern(spec, key, strlen(key), &s->text_key) == 0);
-}
-
-static int prepare(struct data_stats *st)
-{
-    const char *roots[] = {in_dir("elsewhere"), dir};
-    e = (struct err){0};
-    return data_prepare(spec, roots, 2, in_dir("prepared"), st, &e);
-}
-
-/* Prepares and opens; aborts when it cannot, because nothing later would make sense. */
-static struct data *prepare_open(void)
-{
-    struct data_stats st;
-    if (prepare(&st) < 0) printf("  %s\n", e.text), abort();
-    struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
-    if (!d) printf("  %s\n", e.text), abort();
-    return d;
-}
-
-static bool tokens_are(const struct data *d, const uint16_t *want, int64_t n)
-{
-    int32_t *ids = malloc((size_t)n * sizeof *ids);
-    bool same = data_read(d, 0, n, ids, &e) == 0;
-    for (int64_t i = 0; i < n; i++) same = same && ids[i] == want[i];
-    free(ids);
-    return same;
-}
-
-static struct data_order *order_open(const struct data *d, const struct order_options *o)
-{
-    struct data_order *x = data_order_open(d, o, &e);
-    if (!x) printf("  %s\n", e.text), abort();
-    return x;
-}
 
 /* Which window of seq_len global sample n of concatenated documents is. */
 static int64_t window_of(const struct data_order *o, int64_t n)
@@ -678,12 +606,7 @@ static void test_batch_corrupt(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "%s/seqd-data-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    if (!mkdtemp(dir)) return 2;
-    setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
-    log_init("test_data");
-    spec = malloc(sizeof *spec);
+    datadir_begin("data");
     RUN(test_text);
     RUN(test_jsonl);
     RUN(test_jsonl_long);
@@ -700,7 +623,5 @@ int main(void)
     RUN(test_mutants);
 #endif
     RUN(test_batch_corrupt);
-    free(spec);
-    file_remove(dir, NULL);
-    return test_done("data");
+    return datadir_end("data");
 }

@@ -216,6 +216,71 @@ static void test_rules(void)
     }
 }
 
+/* Data: each breaks one thing of a good job, or none. */
+static void break_data(struct job_spec *s, int i)
+{
+    struct spec_source *t = s->data.train;
+    s->data.n_train = 2;
+    t[1] = t[0];
+    t[0].eod = t[1].eod = -1;
+    switch (i) {
+    case 0: t[0].weight = 0.5; break;
+    case 1: t[0].weight = 1, t[1].weight = 1e-4; break;
+    case 2: t[1].weight = -1; break;
+    case 3: t[0].weight = NAN, t[1].weight = 1; break;
+    case 4: t[1].format = DATA_TEXT, t[1].eod = 7; break;
+    case 5: t[1].format = DATA_MEGATRON, t[1].eod = 7; break;
+    case 6: t[1].format = DATA_NPY, t[1].eod = s->model.shape.vocab; break;
+    case 7: t[0].format = DATA_OPENAI_BATCH; break;
+    case 8: t[0].format = t[1].format = DATA_TEXT, s->data.loss_on = LOSS_ON_COMPLETION; break;
+    case 9: s->eval.data[s->eval.n_data++] = (struct spec_source){.eod = -1}; break;
+    case 10: s->eval.data[s->eval.n_data++] = t[0], s->eval.data[0].weight = 1; break;
+    case 11: s->eval.n_data = SPEC_SOURCES + 1; break;
+    case 12: t[0].weight = 999, t[1].weight = 1; break;
+    case 13: t[1].format = DATA_LLMC, t[1].eod = s->model.shape.vocab - 1; break;
+    case 14: t[1].format = DATA_JSONL, s->data.loss_on = LOSS_ON_COMPLETION; break;
+    case 15: s->eval.data[s->eval.n_data++] = t[0]; break;
+    }
+}
+
+static void test_data_rules(void)
+{
+    static const char *const fields[] = {"data.train.1.weight",
+                                         "data.train.1.weight",
+                                         "data.train.1.weight",
+                                         "data.train.0.weight",
+                                         "data.train.1.eod",
+                                         "data.train.1.eod",
+                                         "data.train.1.eod",
+                                         "data.train.0",
+                                         "data.loss_on",
+                                         "eval.data.0",
+                                         "eval.data.0",
+                                         "eval.data",
+                                         NULL,
+                                         NULL,
+                                         NULL,
+                                         NULL};
+    struct job_spec s;
+    for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
+        struct err e = {0};
+        good(&s, JOB_TRAIN);
+        break_data(&s, i);
+        int rc = job_check(&s, &e);
+        CHECK_MSG(rc == (fields[i] ? -1 : 0), "case %d: %s", i, e.text);
+        if (fields[i]) CHECK_STR(e.field, fields[i]);
+    }
+    for (int packing = PACKING_CONCAT; packing < PACKING_N; packing++)
+        for (int over = OVERLONG_AUTO; over < OVERLONG_N; over++) {
+            struct err e = {0};
+            good(&s, JOB_SCORE);
+            s.data.packing = packing, s.data.overlong = over;
+            const bool fine = packing == PACKING_CONCAT && over <= OVERLONG_SPLIT &&
+                              over != OVERLONG_ERROR;
+            CHECK_MSG(job_check(&s, &e) == (fine ? 0 : -1), "%d %d: %s", packing, over, e.text);
+        }
+}
+
 /* Every number outside its range is refused, for every row of the table: none is forgotten. */
 static void test_ranges(void)
 {
@@ -363,6 +428,74 @@ static void test_infer_rules(void)
     CHECK_MSG(!job_check(&s, &e), "%s", e.text);
 }
 
+/* ---- training ---------------------------------------------------------------------------------- */
+
+static void refused(struct job_spec *s, const char *field)
+{
+    struct err e = {0};
+    CHECK_MSG(job_check(s, &e) == -1 && e.code == ERR_INVALID && !strcmp(e.field, field),
+              "want %s, got %s: %s", field, e.field, e.text);
+}
+
+static void test_stages(void)
+{
+    struct job_spec s;
+    struct err e = {0};
+    static const struct {
+        struct spec_stage stage[2];
+        const char *field;
+    } bad[] = {
+        {{{.from_step = 0}, {.from_step = 5}}, "stages.0.from_step"},
+        {{{.from_step = 5}, {.from_step = 5}}, "stages.1.from_step"},
+        {{{.from_step = 5}, {.from_step = 10}}, "stages.1.from_step"},
+        {{{.from_step = 2, .seq_len = 3}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2, .seq_len = -1}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2, .seq_len = JOB_MAX_SEQ + 1}, {.from_step = 5}}, "stages.0.seq_len"},
+        {{{.from_step = 2}, {.from_step = 5, .lr = NAN}}, "stages.1.lr"},
+        {{{.from_step = 2}, {.from_step = 5, .rope_theta = -1}}, "stages.1.rope_theta"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        good(&s, JOB_TRAIN);
+        s.parallel.sp = 4;
+        s.n_stages = 2;
+        memcpy(s.stages, bad[i].stage, sizeof bad[i].stage);
+        refused(&s, bad[i].field);
+    }
+    good(&s, JOB_TRAIN);
+    s.n_stages = SPEC_STAGES + 1;
+    refused(&s, "stages");
+    good(&s, JOB_TRAIN);
+    s.n_stages = 2;
+    s.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 512};
+    s.stages[1] = (struct spec_stage){.from_step = 9, .lr = 1e-5};
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+}
+
+static void test_training_rules(void)
+{
+    struct job_spec s;
+    struct err e = {0};
+    good(&s, JOB_TRAIN);
+    s.schedule.type = SCHEDULE_WSD;
+    s.schedule.decay_shape = DECAY_EXPONENTIAL;
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    s.schedule.min_lr_ratio = 0;
+    refused(&s, "schedule.min_lr_ratio");
+    good(&s, JOB_TRAIN);
+    s.eval.every_steps = 10;
+    refused(&s, "eval.every_steps");
+    s.eval.n_data = 1;
+    refused(&s, "eval.data.0"); /* without a path */
+    put(&s, &s.eval.data[0].path, "held.txt");
+    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    s.eval.n_data = SPEC_SOURCES + 1;
+    refused(&s, "eval.data");
+    good(&s, JOB_TRAIN);
+    s.verify.first_step = 1;
+    s.verify.max_tokens = 3;
+    s.parallel.sp = 4;
+    refused(&s, "verify.max_tokens");
+}
+
 int main(void)
 {
     RUN(test_fields);
@@ -372,7 +505,10 @@ int main(void)
     RUN(test_tolerances);
     RUN(test_rules);
     RUN(test_infer_rules);
+    RUN(test_data_rules);
     RUN(test_ranges);
+    RUN(test_stages);
+    RUN(test_training_rules);
     RUN(test_transitions);
     RUN(test_walks);
     return test_done("job");

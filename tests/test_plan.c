@@ -280,7 +280,7 @@ static void test_comm(void)
     CHECK(is(p.comm[PURPOSE_RING_KV], 2 * 3 * (3 + 3), 2 * 3 * (3 + 3) * hop));
     CHECK(is(p.comm[PURPOSE_RING_DKV], 2 * 3 * 3, 2 * 3 * 3 * hop));
     CHECK(p.comm[PURPOSE_GRAD].bytes_sent == 2 * 3 * (p.n_grad / 4) * 4);
-    CHECK(is(p.comm[PURPOSE_LOSS], 3, 3 * 8) && is(p.comm[PURPOSE_CONTROL], 3, 3 * 8));
+    CHECK(is(p.comm[PURPOSE_LOSS], 3, 3 * 8) && is(p.comm[PURPOSE_CONTROL], 3, 3 * 16));
     CHECK(is(p.comm[PURPOSE_DECODE], 0, 0));
     spec.memory.recompute = RECOMPUTE_FULL; /* one forward ring more */
     p = make(0);

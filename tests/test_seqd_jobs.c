@@ -38,6 +38,11 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->task = job_needs_data(j) ? TASK_PREPARE : TASK_RUN;
         ev->n_ranks = 2;
         snprintf(ev->node, sizeof ev->node, "n%d", rand_r(&seed) % 3);
+        if (ev->task == TASK_PREPARE || rand_r(&seed) % 2) break;
+        ev->n_places = 2;
+        ev->places[0] = (struct place){.first_rank = 0, .n_ranks = 1};
+        ev->places[1] = (struct place){.node = "the \"other\"", .first_rank = 1, .n_ranks = 1};
+        memcpy(ev->places[0].node, ev->node, sizeof ev->node);
         break;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
@@ -65,6 +70,12 @@ static void check_same(const struct job *a, const struct job *b)
 {
     CHECK(a->state == b->state && a->target == b->target && a->version == b->version);
     CHECK(a->epoch == b->epoch && a->attempts == b->attempts && a->task == b->task);
+    CHECK(a->n_places == b->n_places && !strcmp(a->checkpoint_node, b->checkpoint_node));
+    for (int i = 0; i < a->n_places; i++) {
+        CHECK_STR(a->places[i].node, b->places[i].node);
+        CHECK(a->places[i].first_rank == b->places[i].first_rank);
+        CHECK(a->places[i].n_ranks == b->places[i].n_ranks);
+    }
     CHECK(!strcmp(a->node, b->node) && a->created_ms == b->created_ms);
     CHECK(a->started_ms == b->started_ms && a->finished_ms == b->finished_ms);
     CHECK(a->steps == b->steps && a->checkpoint_step == b->checkpoint_step);
@@ -75,6 +86,38 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
     CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
+}
+
+/* The ASSIGN of a seqd that knew one node, and what no seqd has written. */
+static void test_places(void)
+{
+    static const char old[] = "{\"task\":\"run\",\"n_ranks\":2,\"node\":\"n1\"}";
+    static const char *const damaged[] = {
+        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":1,\"n_ranks\":1}]}", /* does not begin at 0 */
+        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":65}]}",
+        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":0}]}",
+        "{\"nodes\":[{\"node\":\"\",\"first_rank\":0,\"n_ranks\":1}]}",
+        "{\"nodes\":[{\"first_rank\":0,\"n_ranks\":1}]}",
+        "{\"nodes\":[1]}",
+        "{\"nodes\":{}}",
+        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":2},"
+        "{\"node\":\"b\",\"first_rank\":1,\"n_ranks\":1}]}", /* overlap */
+    };
+    static struct event ev;
+    struct job *j = job_create(1, spec_of(JOB_TRAIN));
+    struct err e;
+    CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT, .job = 1}, &e));
+    ev = (struct event){.type = EV_ASSIGN, .job = 1, .epoch = 1};
+    CHECK(!event_read(old, sizeof old - 1, &ev, &e) && !job_fold(j, &ev, &e));
+    CHECK(j->n_places == 1 && j->places[0].first_rank == 0 && j->places[0].n_ranks == 2);
+    CHECK(!strcmp(j->places[0].node, "n1") && job_slots(j, "n1") == 2 && job_slots(j, "n2") == 0);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        ev = (struct event){.type = EV_ASSIGN};
+        CHECK_MSG(event_read(damaged[i], strlen(damaged[i]), &ev, &e) == -1 &&
+                      e.code == ERR_CORRUPT,
+                  "%s", damaged[i]);
+    }
+    job_destroy(j);
 }
 
 static void test_replay(void)
@@ -224,6 +267,7 @@ static void test_table(void)
 
 int main(void)
 {
+    RUN(test_places);
     RUN(test_replay);
     RUN(test_budgets);
     RUN(test_cancel_outranks);

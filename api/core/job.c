@@ -117,6 +117,26 @@ static int check_model(struct job_spec *s, struct err *e)
     return check_shape(&s->model.shape, e);
 }
 
+/* Formats of text end their documents with 256, Megatron's index says where its documents end. */
+static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
+                     struct err *e)
+{
+    const int f = src->format;
+    const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
+    char member[48];
+    snprintf(member, sizeof member, "%s.eod", field);
+    if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: nothing was said */
+    if (!tokens)
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
+                         member, (long long)src->eod);
+    if (s->model.shape.width && src->eod >= s->model.shape.vocab)
+        return err_field(e, ERR_INVALID, member,
+                         "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
+                         (long long)src->eod, (long long)s->model.shape.vocab);
+    return 0;
+}
+
 static int check_source(const struct job_spec *s, const struct spec_source *src, const char *field,
                         struct err *e)
 {
@@ -127,8 +147,71 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
         return err_field(e, ERR_INVALID, field, "%s.path is missing: name a file or a glob", field);
     if (src->format == DATA_OPENAI_BATCH && s->kind != JOB_GENERATE)
         return err_field(e, ERR_INVALID, field,
-                         "%s.format openai_batch holds requests: only a generate job reads them",
+                         "%s.format \"openai_batch\" holds requests: only a generate job reads it",
                          field);
+    return check_eod(s, src, field, e);
+}
+
+/* A mixture is weighted as a whole or not at all, and no source so lightly that it would hardly
+ * ever come: the schedule (worker/train/mixture.h) goes by thousandths. */
+static int check_weights(const struct job_spec *s, struct err *e)
+{
+    double sum = 0;
+    int n_weighted = 0;
+    for (int i = 0; i < s->data.n_train; i++) {
+        double w = s->data.train[i].weight;
+        char field[32];
+        snprintf(field, sizeof field, "data.train.%d.weight", i);
+        if (!(w >= 0 && w <= 1e9))
+            return err_field(e, ERR_INVALID, field, "%s is %g: it must lie between 0 and 1e9",
+                             field, w);
+        n_weighted += w > 0;
+        sum += w;
+    }
+    for (int i = 0; n_weighted && i < s->data.n_train; i++) {
+        double w = s->data.train[i].weight;
+        char field[32];
+        snprintf(field, sizeof field, "data.train.%d.weight", i);
+        if (w == 0)
+            return err_field(e, ERR_INVALID, field,
+                             "%s is missing: other sources have one, so give every source a weight "
+                             "above 0, or none",
+                             field);
+        if (w / sum < 1e-3)
+            return err_field(e, ERR_INVALID, field,
+                             "%s %g is %.3g of the mixture: a source needs a thousandth at least",
+                             field, w, w / sum);
+    }
+    return 0;
+}
+
+/* How documents become sequences, and what of them is learnt. */
+static int check_packing(const struct job_spec *s, struct err *e)
+{
+    bool jsonl = false;
+    for (int i = 0; i < s->data.n_train; i++) jsonl |= s->data.train[i].format == DATA_JSONL;
+    if (s->data.loss_on == LOSS_ON_COMPLETION && !jsonl)
+        return err_field(e, ERR_INVALID, "data.loss_on",
+                         "data.loss_on \"completion\" needs a source of format \"jsonl\" with "
+                         "\"prompt\" and \"completion\" in every record");
+    return 0;
+}
+
+static int check_eval_data(const struct job_spec *s, struct err *e)
+{
+    if (s->eval.n_data < 0 || s->eval.n_data > SPEC_SOURCES)
+        return err_field(e, ERR_INVALID, "eval.data", "eval.data has %d sources, at most %d",
+                         s->eval.n_data, SPEC_SOURCES);
+    for (int i = 0; i < s->eval.n_data; i++) {
+        char field[32];
+        snprintf(field, sizeof field, "eval.data.%d", i);
+        if (check_source(s, &s->eval.data[i], field, e)) return -1;
+        if (s->eval.data[i].weight != 0)
+            return err_field(e, ERR_INVALID, field,
+                             "%s.weight: an evaluation reads every source once, in order; leave "
+                             "it out",
+                             field);
+    }
     return 0;
 }
 
@@ -145,7 +228,7 @@ static int check_train_data(struct job_spec *s, struct err *e)
         snprintf(field, sizeof field, "data.train.%d", i);
         if (check_source(s, &s->data.train[i], field, e)) return -1;
     }
-    return 0;
+    return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
 /* generate: the sequence is the prompt and what is written after it. */
@@ -291,7 +374,7 @@ int job_check(struct job_spec *s, struct err *e)
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
     set_tolerance(s);
-    return check_ranks(s, e) || check_parallel(s, e) ? -1 : 0;
+    return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -303,6 +303,8 @@ const char *spec_suggest(const char *path);
 int job_check(struct job_spec *s, struct err *e);
 /* The part of it that is about generate, score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
+/* Its part about schedules, stages, evaluation and the first step (job_train.c). */
+int job_check_training(const struct job_spec *s, struct err *e);
 
 /* ---- states --------------------------------------------------------------------------------- */
 

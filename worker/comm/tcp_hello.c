@@ -12,9 +12,10 @@
  * counts before it holds. It shows who is at the other end when the connection is made; against
  * somebody on the wire who alters it later, only TLS helps.
  *
- * Strangers: at most N_GUESTS connections that have proved nothing, HELLO_MS each, the oldest gives
- * way; nothing they send is answered but a HELLO, and none of it is stored beyond one message.
- * Who dials tries again, until the deadline. */
+ * Strangers: at most N_GUESTS connections that have proved nothing, for HELLO_MS each, and when all
+ * places are taken the oldest gives way after GRACE_MS; the next ones wait in the kernel's queue.
+ * Nothing they send is answered but a HELLO, and none of it is kept beyond one message. Who dials
+ * tries again, until the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -33,6 +34,7 @@
 enum {
     N_GUESTS = 64,
     HELLO_MS = 10000,   /* for one handshake, either side */
+    GRACE_MS = 200,     /* no guest gives way to another before that */
     RETRY_MS = 50,      /* until the next dial */
     CONNECT_MS = 60000, /* for all of it, or hop_timeout_ms if that is less */
     SLICE_MS = 20       /* how late the abort flag is seen */
@@ -247,11 +249,8 @@ static void heard_hello(struct hall *h, struct call *k, const struct hello *m)
     const struct comm *c = h->t->c;
     int from = m->dialler;
     if (m->acceptor != c->rank || from <= c->rank || from >= c->n_ranks ||
-        c->via[from] != &comm_tcp || m->n_ranks != c->n_ranks || h->up[from]) {
-        hang_up(h, k,
-                h->up[from < 0 || from >= c->n_ranks ? c->rank : from]
-                    ? "that rank is connected already"
-                    : "a rank that should not dial this one");
+        c->via[from] != &comm_tcp || m->n_ranks != c->n_ranks) {
+        hang_up(h, k, "a rank that should not dial this one");
         return;
     }
     k->peer = from;
@@ -333,14 +332,24 @@ static void listen_to(struct hall *h, struct call *k)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+/* A place for a guest: a free one, or that of the oldest, who has had his time. */
+static struct call *find_place(struct hall *h)
+{
+    struct call *k = &h->guest[0];
+    for (int i = 0; i < N_GUESTS; i++) {
+        if (h->guest[i].stage == FREE) return &h->guest[i];
+        if (h->guest[i].until_ns < k->until_ns) k = &h->guest[i];
+    }
+    int64_t since_ns = comm_now_ns() - (k->until_ns - (int64_t)HELLO_MS * 1000000);
+    return since_ns > GRACE_MS * 1000000 ? k : NULL;
+}
+
 static void accept_guests(struct hall *h)
 {
-    for (int n = 0; n < N_GUESTS; n++) {
+    struct call *k;
+    while ((k = find_place(h))) {
         int fd = accept4(h->t->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), one = 1;
         if (fd < 0) return;
-        struct call *k = &h->guest[0];
-        for (int i = 0; i < N_GUESTS && k->stage != FREE; i++)
-            if (h->guest[i].stage == FREE || h->guest[i].until_ns < k->until_ns) k = &h->guest[i];
         if (k->stage != FREE) hang_up(h, k, "there were too many others");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         *k = (struct call){.stage = WAIT_HELLO,
@@ -366,7 +375,7 @@ static void round_of_calls(struct hall *h)
     struct call *of[1 + JOB_MAX_RANKS + N_GUESTS];
     int n = 0, rank = h->t->c->rank;
     int64_t now = comm_now_ns();
-    p[n++] = (struct pollfd){.fd = h->t->listen_fd, .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = find_place(h) ? h->t->listen_fd : -1, .events = POLLIN};
     for (int i = 0; i < rank + N_GUESTS; i++) {
         struct call *k = i < rank ? &h->dial[i] : &h->guest[i - rank];
         if (k->stage != FREE && now > k->until_ns) hang_up(h, k, "it did not answer in time");

@@ -115,8 +115,8 @@ double head_loss(struct model *m, const struct batch *b, float scale, bool backw
     struct head h = {b, scale, backward};
     const int64_t V = m->shape.vocab, C = m->shape.width;
     if (backward) {
-        tree_sum(m, m->grad + m->map.head, V * C, &(struct tree_leaf){head_leaf, &h});
-        tree_sum(m, m->grad + m->map.norm, C, &(struct tree_leaf){norm_leaf, NULL});
+        tree_sum(m, model_gradient(m, m->map.head), V * C, &(struct tree_leaf){head_leaf, &h});
+        tree_sum(m, model_gradient(m, m->map.norm), C, &(struct tree_leaf){norm_leaf, NULL});
     } else {
         head_leaf(m, &h, 0, m->sp.shard.T, NULL, false);
     }

@@ -8,16 +8,12 @@ struct model *task_open_model(struct run *r, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     struct model_options o;
-    struct weights_start from;
     if (!m) {
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
     run_model_options(r, &o);
-    if (!model_init(m, &o, e)) {
-        struct ckpt_arrays a = {.params = m->params, .dtype = m->dtype};
-        if (!weights_load(r, m, &a, &from, e)) return m;
-    }
+    if (!model_init(m, &o, e) && !weights_load(r, m, e)) return m;
     free(m);
     return NULL;
 }

@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "api/core/jwrite.h"
 #include "worker/rank/run.h"
 
@@ -21,6 +23,33 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
+/* What a person would want to know of what was not learnt, or learnt in parts; once, for the order of
+ * the training set. */
+static int note(struct run *r, const struct data *d, const struct data_order *o, struct err *e)
+{
+    const struct order_stats *s = data_order_stats(o);
+    const int64_t skipped = data_stats(d)->n_skipped;
+    char text[512], json[1024];
+    struct jwrite w;
+    if (!s->dropped_documents && !s->truncated_documents && !s->split_documents && !skipped)
+        return 0;
+    snprintf(text, sizeof text,
+             "of %lld documents %lld were dropped (%lld tokens), %lld truncated (%lld tokens cut "
+             "off) and %lld split: they are longer than data.seq_len %lld; %lld empty records were "
+             "skipped",
+             (long long)data_stats(d)->n_documents, (long long)s->dropped_documents,
+             (long long)s->dropped_tokens, (long long)s->truncated_documents,
+             (long long)s->truncated_tokens, (long long)s->split_documents,
+             (long long)r->spec->data.seq_len, (long long)skipped);
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", "data");
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the note is too long");
+    return link_send_event(r->link, EV_NOTE, 0, json, e);
+}
+
 /* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples of
  * the first. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
@@ -29,10 +58,12 @@ static int try_order(struct run *r, const struct data *d, int set, int64_t seq_l
     struct order_options oo = data_order_options(r->spec, set, seq_len);
     struct data_order *o = data_order_open(d, &oo, e);
     if (!o) return -1;
-    if (!*per_pass) *per_pass = data_order_samples(o);
+    const bool first = !*per_pass;
+    if (first) *per_pass = data_order_samples(o);
     write_order(w, &oo, data_order_stats(o));
+    int rc = first ? note(r, d, o, e) : 0;
     data_order_close(o);
-    return 0;
+    return rc;
 }
 
 static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int64_t *per_pass,

@@ -82,7 +82,7 @@ int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, stru
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e)
 {
     const struct model *m = in->model;
-    for (int q = 0; q < m->plan->n_ranks; q++) {
+    for (int q = 0; q < m->plan->sp; q++) {
         struct shard sh = shard_of(&m->sp.shard, q);
         for (int s = 0; s < sh.n_segs; s++) {
             if (pos < sh.pos[s] || pos >= sh.pos[s] + sh.seg_len) continue;
@@ -236,7 +236,7 @@ static int order_records(const struct infer *in, const struct request *r, const 
     out->top = calloc((size_t)(r->n_tokens * r->logprobs) + 1, sizeof *out->top);
     if (!out->logprob || !out->top)
         return err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
-    for (int q = 0; q < m->plan->n_ranks; q++) {
+    for (int q = 0; q < m->plan->sp; q++) {
         const struct shard sh = shard_of(&m->sp.shard, q);
         for (int64_t i = 0; i < T; i++) {
             const int64_t at = shard_pos(&sh, i) + 1;
@@ -264,7 +264,7 @@ static int prompt_logprobs(const struct infer *in, struct infer_work *w, const s
     const bool first = m->sp.shard.r == 0;
     char *rows = calloc(1, mine), *all = rows;
     int rc = -1;
-    if (m->comm && first) all = malloc(mine * (size_t)m->plan->n_ranks);
+    if (m->comm && first) all = malloc(mine * (size_t)m->plan->sp);
     if (!rows || !all) {
         err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
         goto out;

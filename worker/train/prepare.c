@@ -154,11 +154,12 @@ static void make_id(const struct prepare *p, char id[80])
     sha256_add(&sha, version, sizeof version);
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
+        const struct format *row = format_row(s->spec->format);
         const bool jsonl = s->spec->format == DATA_JSONL;
         const char *key = jsonl ? text_key(p, s) : "";
         int n = snprintf(how, sizeof how, "source %d %s eod %lld weight %.17g loss_on %d", s->set,
-                         format_row(s->spec->format)->name, (long long)s->spec->eod,
-                         s->spec->weight, jsonl ? p->spec->data.loss_on : 0);
+                         row->name, (long long)(row->tokens ? s->spec->eod : -1), s->spec->weight,
+                         jsonl ? p->spec->data.loss_on : 0);
         sha256_add(&sha, how, (size_t)n + 1);
         sha256_add(&sha, key, strlen(key) + 1);
     }

@@ -116,7 +116,7 @@ static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
     const int64_t T = m->sp.shard.T;
-    for (int q = 0; q < m->plan->n_ranks; q++) {
+    for (int q = 0; q < m->plan->sp; q++) {
         const struct shard sh = shard_of(&m->sp.shard, q);
         for (int64_t i = 0; i < T; i++) {
             const int64_t pos = shard_pos(&sh, i);
@@ -210,7 +210,7 @@ static int scorer_open(struct scorer *s, struct score *out, struct err *e)
     const struct model *m = s->in->model;
     const struct job_spec *spec = s->in->spec;
     const bool writer = m->sp.shard.r == 0;
-    const size_t n_rows = writer ? (size_t)(m->plan->n_ranks * m->sp.shard.T) : 1;
+    const size_t n_rows = writer ? (size_t)(m->plan->sp * m->sp.shard.T) : 1;
     char head[NPY_HEAD];
     if (window_open(&s->w, s->d, spec, m->plan->S, e)) return -1;
     s->text = data_stats(s->d)->n_bytes > 0;

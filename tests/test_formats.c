@@ -1,0 +1,696 @@
+/* test_formats: every format written here, byte by byte, and read back; and headers that lie. */
+#include "tests/datadir.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include "worker/train/format.h"
+#include "worker/train/megatron.h"
+#include "worker/train/npy.h"
+
+/* ---- writing ---------------------------------------------------------------------------------- */
+
+static uint8_t file[1 << 20];
+static size_t size;
+
+static void begin(void)
+{
+    size = 0;
+}
+
+static void add(const void *p, size_t n)
+{
+    memcpy(file + size, p, n);
+    size += n;
+}
+
+static void add_int(int64_t v, int width)
+{
+    for (int i = 0; i < width; i++) file[size++] = (uint8_t)((uint64_t)v >> (8 * i));
+}
+
+static void add_ints(const int64_t *v, int n, int width)
+{
+    for (int i = 0; i < n; i++) add_int(v[i], width);
+}
+
+static void end(const char *name)
+{
+    put(name, file, size);
+}
+
+static void llmc_header(int64_t magic, int64_t version, int64_t n)
+{
+    begin();
+    add_int(magic, 4);
+    add_int(version, 4);
+    add_int(n, 4);
+    for (int i = 3; i < 256; i++) add_int(0, 4);
+}
+
+/* ---- checking --------------------------------------------------------------------------------- */
+
+/* The directory holds these tokens and document ends, all in the training set. */
+static void check_data(struct data *d, const int64_t *ids, int64_t n, const uint64_t *ends,
+                       int64_t n_documents)
+{
+    int32_t got[64];
+    const struct data_stats *s = data_stats(d);
+    CHECK_MSG(s->n_tokens == n && s->n_documents == n_documents, "%lld tokens, %lld documents",
+              (long long)s->n_tokens, (long long)s->n_documents);
+    if (s->n_tokens != n || s->n_documents != n_documents) return;
+    CHECK(data_read(d, 0, n, got, &e) == 0);
+    for (int64_t i = 0; i < n; i++)
+        CHECK_MSG(got[i] == ids[i], "token %lld is %d, want %lld", (long long)i, got[i],
+                  (long long)ids[i]);
+    for (int64_t i = 0; i < n_documents; i++) CHECK(data_documents(d)[i] == ends[i]);
+}
+
+static void check_origin(struct data *d, int64_t document, uint64_t record, uint64_t offset)
+{
+    struct data_origin at;
+    CHECK(data_origin(d, document, &at, &e) == 0);
+    CHECK_MSG(at.record == record && at.offset == offset, "document %lld: record %llu offset %llu",
+              (long long)document, (unsigned long long)at.record, (unsigned long long)at.offset);
+}
+
+/* One source, prepared for a vocabulary. */
+static void one_source(const char *path, enum data_format format, int64_t vocab, int64_t eod)
+{
+    sources_begin();
+    spec->model.shape.vocab = vocab;
+    source_add(path, format, NULL)->eod = eod;
+}
+
+static void refused(enum err_code code, const char *want)
+{
+    struct data_stats st;
+    CHECK_MSG(prepare(&st) == -1 && e.code == code && strstr(e.text, want), "want \"%s\": %s %s",
+              want, err_name(e.code), e.text);
+    CHECK_STR(e.field, "data.train.0.path");
+}
+
+/* ---- llm.c and nanoGPT ------------------------------------------------------------------------ */
+
+static void test_llmc(void)
+{
+    static const int64_t ids[] = {50256, 1, 2, 3, 50256, 50256, 7, 65000};
+    static const uint64_t ends[] = {4, 5, 8}; /* the second document is its end id alone */
+    llmc_header(20240520, 1, 8);
+    add_ints(ids, 8, 2);
+    end("a.bin");
+    one_source("a.bin", DATA_LLMC, 65001, -1);
+    struct data *d = prepare_open();
+    check_data(d, ids, 8, ends, 3);
+    check_origin(d, 0, 0, 1024);
+    check_origin(d, 2, 2, 1024 + 2 * 5);
+    CHECK(data_stats(d)->n_bytes == 0 && data_stats(d)->max_token == 65000);
+    double h = -(3.0 / 8 * log(3.0 / 8) + 5.0 / 8 * log(1.0 / 8));
+    CHECK_MSG(fabs(data_stats(d)->unigram_entropy - h) < 1e-15, "%.17g",
+              data_stats(d)->unigram_entropy);
+    data_close(d);
+
+    static const uint64_t other[] = {3, 8}; /* another end id; what is before it is a document */
+    one_source("a.bin", DATA_LLMC, 65001, 3);
+    d = prepare_open();
+    check_data(d, ids, 8, other, 2);
+    data_close(d);
+}
+
+static off_t size_of(const struct data *d, const char *part)
+{
+    char path[200];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/prepared/%s/%s", dir, data_stats(d)->id, part);
+    return stat(path, &st) < 0 ? -1 : st.st_size;
+}
+
+/* Ids beyond 16 bits: 4 bytes a token, also for what was read before the first of them. */
+static void test_llmc_wide(void)
+{
+    static const int64_t ids[] = {128000, 5, 127999, 128000, 9};
+    static const uint64_t ends[] = {3, 5, 7};
+    static const int64_t all[] = {128000, 5, 127999, 128000, 9, 'x', 256};
+    puts_file("text.txt", "x");
+    llmc_header(20240801, 7, 5);
+    add_ints(ids, 5, 4);
+    end("w.bin");
+    one_source("w.bin", DATA_LLMC, 128256, -1);
+    source_add("text.txt", DATA_TEXT, NULL);
+    struct data *d = prepare_open();
+    check_data(d, all, 7, ends, 3);
+    CHECK(size_of(d, "tokens.bin") == 7 * 4 && size_of(d, "loss.bin") == -1);
+    CHECK(data_stats(d)->n_bytes == 1);
+    data_close(d);
+
+    one_source("text.txt", DATA_TEXT, 128256, -1); /* the wide one comes second */
+    source_add("w.bin", DATA_LLMC, NULL);
+    d = prepare_open();
+    int32_t got[7];
+    CHECK(data_read(d, 0, 7, got, &e) == 0 && got[0] == 'x' && got[2] == 128000 && got[6] == 9);
+    CHECK(size_of(d, "tokens.bin") == 7 * 4);
+    data_close(d);
+}
+
+static void test_llmc_hostile(void)
+{
+    static const int64_t ids[] = {1, 2, 3, 4};
+    one_source("h.bin", DATA_LLMC, 300, -1);
+    llmc_header(20240520, 1, 5); /* one token more than there is */
+    add_ints(ids, 4, 2);
+    end("h.bin");
+    refused(ERR_CORRUPT, "holds 4 tokens, its header says 5");
+    llmc_header(20240520, 1, 4);
+    add_ints(ids, 4, 2);
+    file[size++] = 0; /* half a token */
+    end("h.bin");
+    refused(ERR_CORRUPT, "9 bytes behind its header");
+    llmc_header(20240520, 1, -1); /* 2^32 - 1 */
+    add_ints(ids, 4, 2);
+    end("h.bin");
+    refused(ERR_CORRUPT, "its header says 4294967295");
+    llmc_header(20240520, 2, 4);
+    end("h.bin");
+    refused(ERR_UNSUPPORTED, "version 2");
+    llmc_header(20240522, 1, 4);
+    end("h.bin");
+    refused(ERR_INVALID, "evaluation set");
+    llmc_header(77, 1, 4);
+    end("h.bin");
+    refused(ERR_INVALID, "begins with 77");
+    for (size_t n = 0; n < 1024; n += 93) {
+        llmc_header(20240520, 1, 4);
+        size = n;
+        end("h.bin");
+        refused(ERR_CORRUPT, "inside of the header");
+    }
+    llmc_header(20240520, 1, 4);
+    add_ints(ids, 3, 2);
+    add_int(300, 2);
+    end("h.bin");
+    refused(ERR_INVALID, "h.bin: token 3 is 300: the model's vocabulary has 300 ids");
+    llmc_header(20240801, 7, 2);
+    add_int(1, 4);
+    add_int(0xffffffff, 4);
+    end("h.bin");
+    refused(ERR_INVALID, "token 1 is 4294967295");
+}
+
+static void test_nanogpt(void)
+{
+    static const int64_t ids[] = {4, 5, 50256, 6, 50256, 50256, 9};
+    static const uint64_t ends[] = {3, 5, 6, 7};
+    begin();
+    add_ints(ids, 7, 2);
+    end("n.bin");
+    one_source("n.bin", DATA_NANOGPT, 50257, -1);
+    struct data *d = prepare_open();
+    check_data(d, ids, 7, ends, 4);
+    check_origin(d, 3, 3, 12);
+    data_close(d);
+    file[size++] = 1;
+    end("n.bin");
+    refused(ERR_CORRUPT, "no whole number of 2-byte tokens");
+    begin();
+    end("n.bin");
+    struct data_stats st;
+    CHECK(prepare(&st) == -1 && e.code == ERR_INVALID && !strcmp(e.field, "data.train"));
+}
+
+/* Ends of documents and of the reader's chunks on every place. */
+static void test_long_shard(void)
+{
+    enum { N = 300000 };
+    uint16_t *t = malloc(N * sizeof *t);
+    int64_t n_documents = 0;
+    for (int i = 0; i < N; i++) {
+        t[i] = (uint16_t)(i % 4093 == 4092 || i % 8192 == 8191 ? 99 : i % 50);
+        n_documents += t[i] == 99;
+    }
+    t[N - 1] = 99;
+    n_documents += (N - 1) % 4093 != 4092;
+    put("long.bin", t, N * sizeof *t);
+    one_source("long.bin", DATA_NANOGPT, 258, 99);
+    struct data *d = prepare_open();
+    CHECK(data_stats(d)->n_tokens == N && data_stats(d)->n_documents == n_documents);
+    int32_t *ids = malloc(N * sizeof *ids);
+    CHECK(data_read(d, 0, N, ids, &e) == 0);
+    int bad = 0;
+    for (int i = 0; i < N; i++) bad += ids[i] != t[i];
+    for (int64_t k = 0; k < n_documents; k++) bad += t[data_documents(d)[k] - 1] != 99;
+    CHECK(bad == 0);
+    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range is what the whole is */
+        CHECK(data_read(d, i, 3, ids, &e) == 0 && ids[0] == t[i] && ids[2] == t[i + 2]);
+    data_close(d);
+    free(ids);
+    free(t);
+}
+
+/* ---- npy -------------------------------------------------------------------------------------- */
+
+static void npy(int version, const char *header, size_t pad)
+{
+    const size_t n = strlen(header) + pad + 1;
+    begin();
+    add("\x93NUMPY", 6);
+    add_int(version, 1);
+    add_int(0, 1);
+    add_int((int64_t)n, version == 1 ? 2 : 4);
+    add(header, strlen(header));
+    for (size_t i = 0; i < pad; i++) file[size++] = ' ';
+    file[size++] = '\n';
+}
+
+static void test_npy(void)
+{
+    static const int64_t ids[] = {1, 2, 99, 100, 99};
+    static const uint64_t whole[] = {5}, cut[] = {3, 5};
+    static const struct {
+        const char *descr;
+        int width;
+    } types[] = {{"|u1", 1}, {"|i1", 1}, {"<u2", 2}, {"<i2", 2},
+                 {"<u4", 4}, {"<i4", 4}, {"<u8", 8}, {"<i8", 8}};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int version = 1; version <= 3; version++) {
+            char header[128];
+            snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': %s, 'shape': (5,), }",
+                     types[t].descr, version == 2 ? "True" : "False");
+            npy(version, header, version == 1 ? 0 : 40);
+            const uint64_t at = size;
+            add_ints(ids, 5, types[t].width);
+            end("a.npy");
+            one_source("a.npy", DATA_NPY, 258, -1);
+            struct data *d = prepare_open();
+            check_data(d, ids, 5, whole, 1);
+            check_origin(d, 0, 0, at);
+            data_close(d);
+            one_source("a.npy", DATA_NPY, 258, 99);
+            d = prepare_open();
+            check_data(d, ids, 5, cut, 2);
+            check_origin(d, 1, 1, at + 3 * (uint64_t)types[t].width);
+            data_close(d);
+        }
+}
+
+static void test_npy_hostile(void)
+{
+    static const struct {
+        const char *header, *want;
+        enum err_code code;
+    } bad[] = {
+        {"{'descr': '>u2', 'fortran_order': False, 'shape': (4,), }", "big-endian", ERR_INVALID},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", "no integers", ERR_INVALID},
+        {"{'descr': '<u3', 'fortran_order': False, 'shape': (4,), }", "no integers", ERR_INVALID},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (4,), }", "no integers", ERR_INVALID},
+        {"{'descr': [('a','<u2')], 'fortran_order': False, 'shape': (4,), }", "no dictionary",
+         ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (2, 2), }", "2 dimensions",
+         ERR_INVALID},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (), }", "0 dimensions", ERR_INVALID},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", "8 bytes behind",
+         ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (9223372036854775807,), }",
+         "no dictionary", ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (99999999999999999999999,), }",
+         "no dictionary", ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (-4,), }", "no dictionary",
+         ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (4,), 'x': 1}", "no dictionary",
+         ERR_CORRUPT},
+        {"{'descr': '<u2', 'descr': '<u2', 'fortran_order': False, 'shape': (4,)}", "no dictionary",
+         ERR_CORRUPT},
+        {"{'descr': '<u2', 'shape': (4,)}", "no dictionary", ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (4,", "no dictionary", ERR_CORRUPT},
+        {"", "no dictionary", ERR_CORRUPT},
+        {"{}", "no dictionary", ERR_CORRUPT},
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (4,)} x", "no dictionary",
+         ERR_CORRUPT}};
+    static const int64_t ids[] = {1, 2, 3, 4};
+    one_source("h.npy", DATA_NPY, 258, -1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        npy(1, bad[i].header, 0);
+        add_ints(ids, 4, 2);
+        end("h.npy");
+        refused(bad[i].code, bad[i].want);
+    }
+    npy(1, "{'descr': '<i2', 'fortran_order': False, 'shape': (4,)}", 0);
+    add_ints(ids, 3, 2);
+    add_int(-7, 2);
+    end("h.npy");
+    refused(ERR_INVALID, "token 3 is -7");
+    npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", 0);
+    add_int((int64_t)1 << 40, 8);
+    end("h.npy");
+    refused(ERR_INVALID, "token 0 is 1099511627776");
+    npy(2, "{'descr': '<u2', 'fortran_order': False, 'shape': (4,)}", 0);
+    const size_t full = size;
+    for (size_t n = 0; n < full; n += 3) {
+        size = n;
+        end("h.npy");
+        refused(ERR_CORRUPT, n < 6 ? "header" : ""); /* every cut is seen */
+    }
+    npy(2, "{}", 0);
+    file[10] = 0xff, file[11] = 0x7f; /* a header of 2 GiB */
+    end("h.npy");
+    refused(ERR_TOO_LARGE, "at most");
+    npy(4, "{}", 0);
+    end("h.npy");
+    refused(ERR_INVALID, "no NumPy array");
+}
+
+/* ---- Megatron --------------------------------------------------------------------------------- */
+
+static const int64_t mg_ids[] = {1, 2, 3, 4, 5, 6, 7};
+static const int64_t mg_len[] = {2, 1, 0, 4}, mg_doc[] = {0, 2, 2, 4};
+static const uint64_t mg_ends[] = {3, 7}; /* the second of three documents is empty */
+
+static void megatron(const char *prefix, int code, int width, const int64_t *len,
+                     const int64_t *doc, int n_doc)
+{
+    char name[64];
+    int64_t pointer = 0;
+    begin();
+    add("MMIDIDX\0\0", 9);
+    add_int(1, 8);
+    add_int(code, 1);
+    add_int(4, 8);
+    add_int(n_doc, 8);
+    add_ints(len, 4, 4);
+    for (int i = 0; i < 4; pointer += len[i++] * width) add_int(pointer, 8);
+    add_ints(doc, n_doc, 8);
+    snprintf(name, sizeof name, "%s.idx", prefix);
+    end(name);
+    uint8_t idx[512];
+    size_t idx_size = size;
+    memcpy(idx, file, size);
+    begin();
+    add_ints(mg_ids, 7, width);
+    snprintf(name, sizeof name, "%s.bin", prefix);
+    end(name);
+    memcpy(file, idx, idx_size); /* the index again, for those who want to break it */
+    size = idx_size;
+}
+
+static void test_megatron(void)
+{
+    static const struct {
+        int code, width;
+    } types[] = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+    static const char *const paths[] = {"m_document", "m_document.idx", "m_document.bin", "m_docu*",
+                                        "m_*.bin"};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+            megatron("m_document", types[t].code, types[t].width, mg_len, mg_doc, 4);
+            one_source(paths[p], DATA_MEGATRON, 258, -1);
+            struct data *d = prepare_open();
+            check_data(d, mg_ids, 7, mg_ends, 2);
+            check_origin(d, 0, 0, 0);
+            check_origin(d, 1, 2, 3 * (uint64_t)types[t].width);
+            CHECK(data_stats(d)->n_skipped == 1);
+            data_close(d);
+        }
+    struct data_stats a, b;
+    one_source("m_document", DATA_MEGATRON, 258, -1);
+    CHECK(prepare(&a) == 0);
+    begin(); /* other tokens under the same index are other data */
+    add_ints(mg_ids, 6, 2);
+    add_int(9, 2);
+    end("m_document.bin");
+    CHECK(prepare(&b) == 0 && strcmp(a.id, b.id));
+}
+
+static void break_index(size_t at, int64_t value, int width, enum err_code code, const char *want)
+{
+    megatron("bad", 8, 2, mg_len, mg_doc, 4);
+    const size_t full = size;
+    size = at;
+    add_int(value, width);
+    size = full;
+    end("bad.idx");
+    one_source("bad", DATA_MEGATRON, 258, -1);
+    refused(code, want);
+}
+
+static void test_megatron_hostile(void)
+{
+    break_index(0, 'X', 1, ERR_INVALID, "no Megatron index");
+    break_index(9, 2, 8, ERR_UNSUPPORTED, "version 2");
+    break_index(17, 6, 1, ERR_INVALID, "real numbers");
+    break_index(17, 7, 1, ERR_INVALID, "real numbers");
+    break_index(17, 0, 1, ERR_CORRUPT, "dtype 0");
+    break_index(17, 9, 1, ERR_CORRUPT, "dtype 9");
+    break_index(17, 4, 1, ERR_INVALID, "token 0 is 131073"); /* another width than there is */
+    break_index(18, 5, 8, ERR_CORRUPT, "cannot hold");
+    break_index(18, -1, 8, ERR_CORRUPT, "cannot hold");
+    break_index(18, (int64_t)1 << 61, 8, ERR_CORRUPT, "cannot hold");
+    break_index(26, (int64_t)1 << 61, 8, ERR_CORRUPT, "cannot hold");
+    break_index(26, 0, 8, ERR_CORRUPT, "cannot hold");
+    break_index(34, -1, 4, ERR_CORRUPT, "-1 tokens");
+    break_index(34 + 12, 5, 4, ERR_CORRUPT, "inside of its tokens");
+    break_index(34 + 12, 3, 4, ERR_CORRUPT, "its index describes");
+    break_index(34 + 12, INT32_MAX, 4, ERR_CORRUPT, "inside of its tokens");
+    break_index(34 + 16, 2, 8, ERR_CORRUPT, "want it to begin");
+    break_index(34 + 48, 1, 8, ERR_CORRUPT, "begins with sequence 1");
+    break_index(34 + 56, 5, 8, ERR_CORRUPT, "document 0 is sequences [0, 5) of 4");
+    break_index(34 + 64, 1, 8, ERR_CORRUPT, "document 1 is sequences [2, 1)");
+    break_index(34 + 72, 3, 8, ERR_CORRUPT, "hold 3 of 4");
+    break_index(34 + 72, -1, 8, ERR_CORRUPT, "document 2");
+    megatron("bad", 8, 2, mg_len, mg_doc, 4);
+    const size_t full = size;
+    for (size_t n = 0; n < full; n += 5) { /* cut anywhere */
+        size = n;
+        end("bad.idx");
+        refused(ERR_CORRUPT, "bad.idx");
+    }
+    size = full;
+    add("\0\0\0\0", 4); /* a mode for each sequence */
+    end("bad.idx");
+    refused(ERR_UNSUPPORTED, "multimodal");
+    megatron("bad", 8, 2, mg_len, mg_doc, 4);
+    unlink(in_dir("bad.bin"));
+    refused(ERR_NOT_FOUND, "bad.bin");
+    CHECK(symlink("/etc/passwd", in_dir("bad.bin")) == 0);
+    refused(ERR_INVALID, "leads outside");
+}
+
+/* ---- JSONL ------------------------------------------------------------------------------------ */
+
+static void check_mask(struct data *d, const char *want)
+{
+    uint8_t learn[64];
+    const int64_t n = (int64_t)strlen(want);
+    CHECK(data_read_mask(d, 0, n, learn, &e) == 0);
+    for (int64_t i = 0; i < n; i++)
+        CHECK_MSG(learn[i] == want[i] - '0', "token %lld: %d", (long long)i, learn[i]);
+    for (int64_t i = 0; i < n; i++) /* and one by one */
+        CHECK(data_read_mask(d, i, 1, learn, &e) == 0 && *learn == want[i] - '0');
+}
+
+static void jsonl(const char *text, enum loss_on_id loss_on)
+{
+    puts_file("r.jsonl", text);
+    one_source("r.jsonl", DATA_JSONL, 300, -1);
+    spec->data.loss_on = loss_on;
+}
+
+static void test_prompt_completion(void)
+{
+    static const char text[] = "{\"prompt\":\"ab\",\"completion\":\"c\",\"id\":[7]}\n"
+                               "{\"completion\":\"xy\\u00e9z\",\"prompt\":\"\"}\n"
+                               "{\"prompt\":\"\",\"completion\":\"\"}\n"
+                               "{\"prompt\":\"pqr\",\"completion\":\"\"}\n";
+    static const int64_t ids[] = {'a',  'b', 'c', 256, 'x', 'y', 0xc3,
+                                  0xa9, 'z', 256, 'p', 'q', 'r', 256};
+    static const uint64_t ends[] = {4, 10, 14};
+    jsonl(text, LOSS_ON_COMPLETION);
+    struct data *d = prepare_open();
+    check_data(d, ids, 14, ends, 3);
+    check_mask(d, "00111111110001");
+    CHECK(data_stats(d)->n_masked == 5 && data_masked(d) && data_stats(d)->n_skipped == 1);
+    check_origin(d, 1, 2, strlen("{\"prompt\":\"ab\",\"completion\":\"c\",\"id\":[7]}\n"));
+    check_origin(d, 2, 4, strlen(text) - strlen("{\"prompt\":\"pqr\",\"completion\":\"\"}\n"));
+    char id[80];
+    snprintf(id, sizeof id, "%s", data_stats(d)->id);
+    data_close(d);
+    jsonl(text, LOSS_ON_ALL);
+    d = prepare_open();
+    check_data(d, ids, 14, ends, 3);
+    CHECK(!data_masked(d) && data_stats(d)->n_masked == 0 && strcmp(id, data_stats(d)->id));
+    CHECK(size_of(d, "loss.bin") == -1);
+    check_mask(d, "11111111111111");
+    data_close(d);
+}
+
+static void test_input_ids(void)
+{
+    static const int64_t ids[] = {1, 2, 3, 299, 4, 0, 6, 7, 8, 9};
+    static const uint64_t ends[] = {3, 4, 6, 10};
+    jsonl("{\"input_ids\":[1,2,3]}\n{\"input_ids\":[299],\"labels\":[299]}\n{\"input_ids\":[]}\n"
+          "{\"labels\":[-100,0],\"input_ids\":[4,0]}\n"
+          "{\"input_ids\":[6,7,8,9],\"loss_mask\":[0,1,true,false],\"labels\":[6,-100,8,-100]}",
+          LOSS_ON_ALL);
+    struct data *d = prepare_open();
+    check_data(d, ids, 10, ends, 4);
+    check_mask(d, "1111010010");
+    check_origin(d, 3, 5,
+                 0 + strlen("{\"input_ids\":[1,2,3]}\n"
+                            "{\"input_ids\":[299],\"labels\":[299]}\n"
+                            "{\"input_ids\":[]}\n"
+                            "{\"labels\":[-100,0],\"input_ids\":[4,0]}\n"));
+    data_close(d);
+}
+
+/* The first masked token stands on every place of a byte of loss.bin. */
+static void test_mask_places(void)
+{
+    for (int before = 0; before < 18; before++) {
+        char text[512] = "", want[64] = "";
+        size_t n = (size_t)snprintf(text, sizeof text, "{\"input_ids\":[");
+        for (int i = 0; i < before + 3; i++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", i ? "," : "", i);
+        n += (size_t)snprintf(text + n, sizeof text - n, "],\"loss_mask\":[");
+        for (int i = 0; i < before + 3; i++) {
+            want[i] = (char)('0' + (i != before));
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%c", i ? "," : "", want[i]);
+        }
+        snprintf(text + n, sizeof text - n, "]}\n");
+        jsonl(text, LOSS_ON_ALL);
+        struct data *d = prepare_open();
+        check_mask(d, want);
+        CHECK(size_of(d, "loss.bin") == (before + 3 + 7) / 8);
+        data_close(d);
+    }
+}
+
+static void test_jsonl_hostile(void)
+{
+    static const struct {
+        const char *text, *want;
+        int loss_on;
+    } bad[] = {
+        {"{\"input_ids\":[1,300]}", "line 1: input_ids 1 is 300: the model's vocabulary has 300",
+         0},
+        {"{\"input_ids\":[-1]}", "line 1: input_ids 0 is -1", 0},
+        {"{\"input_ids\":[1.5]}", "line 1: \"input_ids\" 0 is not a whole number", 0},
+        {"{\"input_ids\":[1e30]}", "not a whole number", 0},
+        {"{\"input_ids\":[99999999999999999999]}", "not a whole number", 0},
+        {"{\"input_ids\":[[1]]}", "is not a number", 0},
+        {"{\"input_ids\":[\"1\"]}", "is not a number", 0},
+        {"{\"input_ids\":{}}", "is not an array", 0},
+        {"{\"input_ids\":[1", "line 1: JSON byte", 0},
+        {"{\"input_ids\":[1],\"input_ids\":[1]}", "occurs twice", 0},
+        {"{\"input_ids\":[1],\"labels\":[1,2]}", "labels has 2 elements, input_ids 1", 0},
+        {"{\"input_ids\":[1],\"loss_mask\":[]}", "loss_mask has 0 elements", 0},
+        {"{\"input_ids\":[1],\"loss_mask\":[2]}", "loss_mask 0 is 2", 0},
+        {"{\"input_ids\":[1,2],\"labels\":[1,3]}", "labels 1 is 3 and input_ids 1 is 2", 0},
+        {"{\"input_ids\":[1],\"text\":\"x\"}", "which is to be learnt", 0},
+        {"{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"x\"}", "which is to be learnt", 0},
+        {"{\"prompt\":\"a\",\"completion\":\"b\",\"input_ids\":[1]}", "which is to be learnt", 0},
+        {"{\"prompt\":\"a\"}", "\"prompt\" without \"completion\"", 0},
+        {"{\"completion\":\"a\"}", "\"completion\" without \"prompt\"", 0},
+        {"{\"prompt\":\"a\",\"completion\":7}", "\"completion\" is not a string", 0},
+        {"{\"labels\":[1]}", "no member \"text\"", 0},
+        {"{\"text\":\"x\"}", "line 1: a text, and data.loss_on", LOSS_ON_COMPLETION},
+        {"{\"input_ids\":[1]}", "without labels or loss_mask", LOSS_ON_COMPLETION}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        jsonl(bad[i].text, bad[i].loss_on);
+        refused(ERR_INVALID, bad[i].want);
+        CHECK(strstr(e.text, "r.jsonl line 1: ") != NULL);
+    }
+}
+
+/* A record of ids with a line of many megabytes. */
+static void test_long_ids(void)
+{
+    const int n = small_tests() ? 200000 : 2000000;
+    char *text = malloc((size_t)n * 8 + 64), *at = text;
+    at += sprintf(at, "{\"input_ids\":[");
+    for (int i = 0; i < n; i++) at += sprintf(at, "%s%d", i ? "," : "", i % 65000);
+    at += sprintf(at, "]}\n");
+    put("r.jsonl", text, (size_t)(at - text));
+    free(text);
+    one_source("r.jsonl", DATA_JSONL, 65000, -1);
+    struct data *d = prepare_open();
+    CHECK(data_stats(d)->n_tokens == n && data_stats(d)->n_documents == 1);
+    int32_t got[2];
+    CHECK(data_read(d, n - 2, 2, got, &e) == 0 && got[1] == (n - 1) % 65000);
+    data_close(d);
+}
+
+/* ---- mixtures of formats ---------------------------------------------------------------------- */
+
+/* Sources of every kind side by side, and an eval set behind them. */
+static void test_sets(void)
+{
+    static const int64_t ids[] = {5, 50256, 6, 50256};
+    begin();
+    add_ints(ids, 4, 2);
+    end("n.bin");
+    puts_file("t.txt", "text");
+    puts_file("v.jsonl", "{\"text\":\"v\"}\n{\"text\":\"vv\"}\n");
+    one_source("t.txt", DATA_TEXT, 50257, -1);
+    source_add("n.bin", DATA_NANOGPT, NULL);
+    source_in(&spec->eval.data[spec->eval.n_data++], "v.jsonl", DATA_JSONL, NULL);
+    struct data *d = prepare_open();
+    const struct data_stats *s = data_stats(d);
+    CHECK(s->n_tokens == 9 && s->n_documents == 3 && s->n_bytes == 4);
+    CHECK(s->eval_tokens == 5 && s->eval_documents == 2 && s->eval_bytes == 3);
+    CHECK(s->max_token == 50256 && data_n_sources(d) == 3);
+    CHECK(data_source(d, 2)->set == SET_EVAL && data_source(d, 2)->first_document == 3);
+    struct data_origin at;
+    CHECK(data_origin(d, 4, &at, &e) == 0 && at.source == 2 && at.record == 2);
+    CHECK(strstr(data_file(d, at.file), "/v.jsonl") != NULL);
+    CHECK(!*data_file(d, 3));
+    char id[80];
+    snprintf(id, sizeof id, "%s", s->id);
+    data_close(d);
+    struct data_stats st; /* weights and the eval set are in the id */
+    spec->data.train[0].weight = spec->data.train[1].weight = 1;
+    CHECK(prepare(&st) == 0 && strcmp(st.id, id));
+    spec->data.train[0].weight = spec->data.train[1].weight = 0;
+    spec->eval.n_data = 0;
+    CHECK(prepare(&st) == 0 && strcmp(st.id, id));
+    spec->eval.n_data = 1;
+    puts_file("v.jsonl", "\n");
+    CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data"));
+    puts_file("v.jsonl", "x");
+    CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data.0.path"));
+}
+
+/* What was prepared for a large model is refused for a small one, with the place. */
+static void test_vocab(void)
+{
+    static const int64_t ids[] = {5, 50256, 6};
+    struct data_stats st;
+    begin();
+    add_ints(ids, 3, 2);
+    end("n.bin");
+    one_source("n.bin", DATA_NANOGPT, 50257, -1);
+    CHECK(prepare(&st) == 0);
+    spec->model.shape.vocab = 50256;
+    CHECK(prepare(&st) == -1 && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "n.bin: token 1 is 50256"), "%s", e.text);
+    one_source("n.bin", DATA_OPENAI_BATCH, 50257, -1);
+    CHECK(prepare(&st) == -1 && e.code == ERR_UNSUPPORTED && !strcmp(e.field, "data.train.0"));
+}
+
+int main(void)
+{
+    datadir_begin("formats");
+    RUN(test_llmc);
+    RUN(test_llmc_wide);
+    RUN(test_llmc_hostile);
+    RUN(test_nanogpt);
+    RUN(test_long_shard);
+    RUN(test_npy);
+    RUN(test_npy_hostile);
+    RUN(test_megatron);
+    RUN(test_megatron_hostile);
+    RUN(test_prompt_completion);
+    RUN(test_input_ids);
+    RUN(test_mask_places);
+    RUN(test_jsonl_hostile);
+    RUN(test_long_ids);
+    RUN(test_sets);
+    RUN(test_vocab);
+    return datadir_end("formats");
+}
