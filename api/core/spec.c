@@ -134,7 +134,7 @@ const struct field spec_fields[] = {
     TEXT("sampling.stop.2", sampling.stop[2], "", GENERATE, "A third one."),
     TEXT("sampling.stop.3", sampling.stop[3], "", GENERATE, "A fourth one."),
     INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
-    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability and so many alternatives."),
+    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and so many alternatives."),
     BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Go on behind the end of a document."),
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
