@@ -190,15 +190,6 @@ static int check_packing(const struct job_spec *s, struct err *e)
 {
     bool jsonl = false;
     for (int i = 0; i < s->data.n_train; i++) jsonl |= s->data.train[i].format == DATA_JSONL;
-    if (s->kind == JOB_SCORE && s->data.packing != PACKING_CONCAT)
-        return err_field(e, ERR_UNSUPPORTED, "data.packing",
-                         "a score job reads the text in its own order: data.packing must be "
-                         "\"concat\"");
-    if (s->kind == JOB_SCORE && s->data.overlong != OVERLONG_AUTO &&
-        s->data.overlong != OVERLONG_SPLIT)
-        return err_field(e, ERR_UNSUPPORTED, "data.overlong",
-                         "a score job scores the whole text: data.overlong must be \"auto\" or "
-                         "\"split\"");
     if (s->data.loss_on == LOSS_ON_COMPLETION && !jsonl)
         return err_field(e, ERR_INVALID, "data.loss_on",
                          "data.loss_on \"completion\" needs a source of format \"jsonl\" with "
@@ -274,11 +265,11 @@ static int check_data(struct job_spec *s, struct err *e)
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: the tokens of one sequence");
-    if (s->kind == JOB_SCORE) {
+    if (s->kind == JOB_SCORE || s->kind == JOB_EMBED) {
         if (!*spec_text(s, s->input.source.path))
             return err_field(e, ERR_INVALID, "input",
-                             "input.path is missing: the file a score job reads");
-        return check_source(s, &s->input.source, "input", e) || check_packing(s, e) ? -1 : 0;
+                             "input.path is missing: the file a %s job reads", kind_name(s->kind));
+        return check_source(s, &s->input.source, "input", e);
     }
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > s->data.seq_len)
         s->verify.max_tokens = s->data.seq_len;
@@ -375,13 +366,18 @@ static int check_parallel(struct job_spec *s, struct err *e)
     if (bits && sp != 1 && sp != 2 && sp != 4 && sp != 8)
         return err_field(e, ERR_INVALID, "parallel.sp",
                          "parallel.sp %d cannot give determinism \"ranks\": use 1, 2, 4 or 8", sp);
+    if (s->parallel.tls && s->parallel.transport == TRANSPORT_SHM)
+        return err_field(e, ERR_INVALID, "parallel.tls",
+                         "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
+                         "\"auto\", or leave parallel.tls out");
     return 0;
 }
 
 int job_check(struct job_spec *s, struct err *e)
 {
     if (check_text_table(s, e) || check_table(s, e)) return -1;
-    if (check_model(s, e) || check_data(s, e) || check_length(s, e)) return -1;
+    if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
+        return -1;
     set_tolerance(s);
     return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -50,6 +51,19 @@ static bool slow_avx512bf16(void)
     return cpuid_7_edx(CPUID_AMX_BF16);
 }
 #endif
+#if defined(CPU_AMX)
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA  18
+
+/* Linux grants a process the room that the tiles take in its threads' state when asked, once for all
+ * of its threads; a kernel that does not know them, or a sandbox, refuses. */
+static bool have_amx(void)
+{
+    return have_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           cpuid_7_edx(CPUID_AMX_BF16 | CPUID_AMX_TILE) &&
+           !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+}
+#endif
 static bool have_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -58,6 +72,9 @@ static bool have_avx2(void)
 
 /* Best first. */
 static const struct isa isas[] = {
+#if defined(CPU_AMX)
+    {"amx", &cpu_ops_amx, have_amx, NULL},
+#endif
 #if defined(CPU_AVX512BF16)
     {"avx512bf16", &cpu_ops_avx512bf16, have_avx512bf16, slow_avx512bf16},
 #endif
@@ -73,6 +90,9 @@ static const struct isa isas[] = {
 const char *const *cpu_isas(void)
 {
     static const char *const names[] = {
+#if defined(CPU_AMX)
+        "amx",
+#endif
 #if defined(CPU_AVX512BF16)
         "avx512bf16",
 #endif
