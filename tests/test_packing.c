@@ -368,6 +368,7 @@ static int compare_rows(const struct data_order *o, const struct want *w, int64_
             bad += hi[row] != (pad ? 0 : w->hi[p]);
         }
         bad += b.n_tokens != w->n;
+        bad += ids[sh.T] != 0x55555555 || targets[sh.T] != 0x55555555; /* no row too many */
     }
     return bad + (covered != w->n) + (n_targets != b.n_targets);
 }
