@@ -41,6 +41,15 @@ ISA_avx512bf16 := $(call assembles,$(ISA_avx512) -mavx512bf16,vdpbf16ps %zmm0$(C
 ISA_amx := $(call assembles,$(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16,tilerelease)
 endif
 
+# TLS between ranks, where OpenSSL's headers are: TLS=0 builds without.
+ifndef TLS
+TLS := $(shell printf '\043include <openssl/ssl.h>\n\043if OPENSSL_VERSION_NUMBER < 0x10101000L\n\043error\n\043endif\n' | \
+         $(CC) $(CFLAGS) -xc -E - >/dev/null 2>&1 && echo 1 || echo 0)
+endif
+ifeq ($(TLS),1)
+TLS_LIBS := -lssl -lcrypto
+endif
+
 # ---- sources --------------------------------------------------------------------------------
 src = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -113,13 +122,13 @@ $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
 $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,)
 $(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 
 # ---- objects --------------------------------------------------------------------------------
 # The object list depends on the flags that made it: a change of flags rebuilds.
-FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels)
+FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 FORCE:
@@ -129,6 +138,7 @@ $(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
 $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
 $(B)/obj/kernels/cpu/%_amx.o: EXTRA = $(CFLAGS_kernels) $(ISA_amx)
+$(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
 $(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
@@ -170,11 +180,11 @@ $(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
 $(B)/tests/test_client_%: $(B)/obj/tests/test_client_%.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # Tests that start programs.
-$(B)/tests/test_rank: | $(B)/seqrank
+$(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare: | $(B)/seqrank
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "worker/plan/stage.h"
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
@@ -74,14 +75,15 @@ static int64_t div_up(int64_t a, int64_t b)
 
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 {
-    int64_t S = s->data.seq_len, batch = s->train.global_batch;
     if (s->kind != JOB_TRAIN) return 0;
     if (s->train.steps) return s->train.steps;
     /* A pass is ceil(n_tokens / S) windows; the last step of the run may reach into the next one.
      */
-    int64_t steps = s->train.tokens ? div_up(s->train.tokens, batch * S)
-                                    : div_up(s->train.passes * div_up(n_tokens, S), batch);
-    return steps > 0 ? steps : 1;
+    if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
+    int64_t samples[SPEC_STAGES + 1];
+    for (int i = -1; i < s->n_stages; i++)
+        samples[i + 1] = div_up(n_tokens > 0 ? n_tokens : 1, stage_seq_len(s, i));
+    return stage_steps_of_passes(s, s->train.passes, samples);
 }
 
 /* ---- the fold -------------------------------------------------------------------------------- */

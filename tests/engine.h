@@ -146,19 +146,20 @@ static inline struct be *engine_be(const struct plan *p, void *arena, const char
     return be;
 }
 
-/* A run of `steps` optimizer steps on P ranks. weights (the master ones), grad: rank 0's, n_params
- * each; the caller
- * frees them with engine_free. */
+/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and grad
+ * (not when fused): n_params each, put together from all ranks; the caller frees them with
+ * engine_free. */
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    int P;
+    int P, dp; /* ranks of a ring; rings, 0: one */
     int64_t steps, first_step;
     const char *isa;
     const float *initial; /* NULL: model_random */
     const float *m, *v;   /* moments to go on from; NULL: zero */
     int64_t memory_limit;
     int64_t delay_us;
+    struct guard *guard; /* [P], one for each rank; NULL: none */
     bool ledger_differs; /* a hook has falsified a plan: all ranks must say so in the last step */
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
@@ -177,16 +178,21 @@ static inline void engine_keep(float **out, const float *from, int64_t n)
     memcpy(*out, from, (size_t)n * 4);
 }
 
+/* Every rank adds what it owns to arrays that all threads share. */
+static inline void engine_collect(const struct train *t, enum holding_array which, float *out)
+{
+    if (t->plan->zero || t->hold.rank == 0) holding_read(&t->hold, which, 0, t->plan->n_params, out);
+}
+
 static inline void engine_start(struct train *t, const struct engine_run *r)
 {
-    const size_t size = (size_t)r->plan.n_params * 4;
+    const int64_t n = r->plan.n_params;
     if (r->initial)
-        memcpy(t->optim.params, r->initial, size);
+        holding_write(&t->hold, HOLD_WEIGHTS, 0, n, r->initial);
     else
-        train_random(t, r->spec->seed);
-    train_round(t);
-    if (r->m) memcpy(t->optim.m, r->m, size);
-    if (r->v) memcpy(t->optim.v, r->v, size);
+        holding_random(&t->hold, r->spec->seed);
+    if (r->m) holding_write(&t->hold, HOLD_M, 0, n, r->m);
+    if (r->v) holding_write(&t->hold, HOLD_V, 0, n, r->v);
     t->step = r->first_step;
 }
 
@@ -202,10 +208,10 @@ static inline void engine_steps(struct train *t, struct engine_run *r, int rank,
                   out.ledger_ok ? "equals" : "differs from");
         CHECK_MSG(out.memory_high == out.memory_planned, "placed %lld bytes, planned %lld",
                   (long long)out.memory_high, (long long)out.memory_planned);
+        if (k == 0 && !r->plan.fused) engine_collect(t, HOLD_GRAD, r->grad);
         if (rank) continue;
         r->loss[k] = out.loss;
         r->norm[k] = out.grad_norm;
-        if (k == 0) engine_keep(&r->grad, train_grad(t), r->plan.n_params);
     }
 }
 
@@ -224,16 +230,16 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
                                     .be = be,
                                     .comm = comm,
                                     .rank = rank,
-                                    .n_ranks = r->P,
-                                    .source = r->source};
+                                    .n_ranks = r->plan.n_ranks,
+                                    .source = r->source,
+                                    .guard = r->guard ? &r->guard[rank] : NULL};
     if (!t || train_init(t, &o, &e)) goto out;
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
-    if (rank == 0) {
-        engine_keep(&r->weights, t->optim.params, r->plan.n_params);
-        engine_keep(&r->adam_m, t->optim.m, r->plan.n_params);
-        engine_keep(&r->adam_v, t->optim.v, r->plan.n_params);
-    }
+    if (e.code != ERR_NONE) goto out;
+    engine_collect(t, HOLD_WEIGHTS, r->weights);
+    engine_collect(t, HOLD_M, r->adam_m);
+    engine_collect(t, HOLD_V, r->adam_v);
 out:
     CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
     if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);
@@ -248,16 +254,22 @@ static inline void engine_go(struct engine_run *r, struct job_spec *spec)
     struct err e = {0};
     struct ranks g;
     spec->parallel.sp = r->P;
+    spec->parallel.dp = r->dp ? r->dp : 1;
     r->spec = spec;
     if (plan_make(spec, r->memory_limit, &r->plan, &e)) {
         CHECK_MSG(0, "plan: %s", e.text);
         return;
     }
-    if (r->P == 1) {
+    float **out[] = {&r->weights, &r->grad, &r->adam_m, &r->adam_v};
+    for (int i = 0; i < 4; i++) {
+        *out[i] = calloc((size_t)r->plan.n_params, 4);
+        if (!*out[i]) abort();
+    }
+    if (r->plan.n_ranks == 1) {
         engine_body(NULL, 0, r);
         return;
     }
-    ranks_open(&g, r->P, r->plan.segment_size,
+    ranks_open(&g, r->plan.n_ranks, r->plan.segment_size,
                &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7});
     ranks_run(&g, engine_body, r);
     ranks_check(&g);

@@ -16,6 +16,7 @@
 #include "worker/model/safetensors.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/manifest.h"
+#include "worker/train/steps.h"
 
 static char dir[64];
 static struct err e;
@@ -109,7 +110,18 @@ static struct ckpt_state state_of(int64_t step)
                            .lr = 1.0 / 3,
                            .loss = 2.5,
                            .n_ranks = 3,
-                           .layout = 1};
+                           .layout = 1,
+                           .guard = {.skipped = 4,
+                                     .streak = 2,
+                                     .rollbacks = 1,
+                                     .loss = {.n = 70, .mean = 2.0 / 3, .var = 1e-9 / 7},
+                                     .norm = {.n = 71, .mean = 1e3 / 3, .var = 1e9 / 7}},
+                           .n_evals = 6,
+                           .eval_step = step - 1,
+                           .eval_loss = 1.0 / 7,
+                           .has_best = 1,
+                           .best_step = step - 2,
+                           .best_loss = 1.0 / 9};
     snprintf(s.data_id, sizeof s.data_id, "0123456789abcdef");
     memset(s.spec_digest, 'd', 64);
     return s;
@@ -117,7 +129,10 @@ static struct ckpt_state state_of(int64_t step)
 
 static bool same_state(const struct ckpt_state *a, const struct ckpt_state *b)
 {
-    return a->step == b->step && a->tokens_seen == b->tokens_seen &&
+    return !memcmp(&a->guard, &b->guard, sizeof a->guard) && a->n_evals == b->n_evals &&
+           a->eval_step == b->eval_step && a->eval_loss == b->eval_loss &&
+           a->has_best == b->has_best && a->best_step == b->best_step &&
+           a->best_loss == b->best_loss && a->step == b->step && a->tokens_seen == b->tokens_seen &&
            a->next_sample == b->next_sample && a->seed == b->seed && a->adam_t == b->adam_t &&
            a->lr == b->lr && a->loss == b->loss && !strcmp(a->data_id, b->data_id) &&
            !strcmp(a->spec_digest, b->spec_digest) && a->n_ranks == b->n_ranks &&
@@ -339,7 +354,8 @@ static void test_prune(void)
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e1.tmp/hf"), &e) == 0);
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e2.tmp/hf"), &e) == 0);
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-mine"), &e) == 0);
-    CHECK_MSG(ckpt_prune(in_dir("prune"), 2, 2, &e) == 0, "%s", e.text);
+    CHECK_MSG(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 2}, 2, &e) == 0, "%s",
+              e.text);
     static const char *const left[] = {"step-00000004", "step-00000005", "step-00000006",
                                        "step-mine", "step-00000007.e2.tmp"};
     static const char *const gone[] = {"step-00000001", "step-00000002", "step-00000003",
@@ -348,13 +364,66 @@ static void test_prune(void)
         CHECK_MSG(file_exists(in_dir("prune/checkpoints/%s", left[i])), "%s", left[i]);
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
         CHECK_MSG(!file_exists(in_dir("prune/checkpoints/%s", gone[i])), "%s", gone[i]);
-    CHECK(ckpt_prune(in_dir("prune"), 0, 3, &e) == 0); /* never the last complete one */
+    CHECK(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 0}, 3, &e) ==
+          0); /* never the last complete one */
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);
     CHECK(!file_exists(in_dir("prune/checkpoints/step-00000004")));
-    CHECK(ckpt_prune(in_dir("never"), 1, 1, &e) == 0);
+    CHECK(ckpt_prune(in_dir("never"), &(struct ckpt_keep){.newest = 1}, 1, &e) == 0);
     /* found by number, not by name: more than eight digits */
     CHECK(save("prune", 2, 123456789, 1, NULL) == 0);
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 123456789);
+}
+
+/* What keep_every and the best name stays, however old; damaged ones go once there is a newer whole
+ * one. */
+static void test_prune_policy(void)
+{
+    const struct ckpt_keep keep = {.newest = 2, .every = 4};
+    for (int64_t step = 1; step <= 10; step++) CHECK(save("policy", 2, step, 1, NULL) == 0);
+    CHECK(ckpt_best(in_dir("policy")) == -1);
+    CHECK(ckpt_mark_best(in_dir("policy"), 99, &e) == 0 && ckpt_best(in_dir("policy")) == -1);
+    CHECK(ckpt_mark_best(in_dir("policy"), 3, &e) == 0 && ckpt_best(in_dir("policy")) == 3);
+    CHECK(file_make_dir(in_dir("policy/checkpoints/step-00000010.bad/hf"), &e) == 0);
+    CHECK(file_make_dir(in_dir("policy/checkpoints/step-00000011.bad"), &e) == 0);
+    CHECK_MSG(ckpt_prune(in_dir("policy"), &keep, 1, &e) == 0, "%s", e.text);
+    for (int64_t step = 1; step <= 10; step++) {
+        const bool stays = step == 3 || step % 4 == 0 || step >= 9;
+        const char *path = in_dir("policy/checkpoints/step-%08lld", (long long)step);
+        CHECK_MSG(file_exists(path) == stays, "step %d", (int)step);
+    }
+    CHECK(!file_exists(in_dir("policy/checkpoints/step-00000010.bad")));
+    CHECK(file_exists(in_dir("policy/checkpoints/step-00000011.bad")));
+    CHECK(ckpt_mark_best(in_dir("policy"), 8, &e) == 0 && ckpt_best(in_dir("policy")) == 8);
+    CHECK(ckpt_prune(in_dir("policy"), &(struct ckpt_keep){.newest = 1}, 1, &e) == 0);
+    CHECK(!file_exists(in_dir("policy/checkpoints/step-00000003")));
+    CHECK(!file_exists(in_dir("policy/checkpoints/step-00000004")));
+    CHECK(ckpt_check(in_dir("policy/checkpoints/best"), NULL, &e) == 0);
+    CHECK(symlink("../../etc", in_dir("policy/checkpoints/best.tmp")) == 0);
+    CHECK(rename(in_dir("policy/checkpoints/best.tmp"), in_dir("policy/checkpoints/best")) == 0);
+    CHECK(ckpt_best(in_dir("policy")) == -1); /* names no step */
+}
+
+static void test_names(void)
+{
+    enum step_kind kind;
+    int64_t step, epoch;
+    CHECK(steps_parse("step-00000500", &kind, &step, &epoch) && kind == STEP_WHOLE && step == 500);
+    CHECK(steps_parse("step-00000500.e3.tmp", &kind, &step, &epoch) && kind == STEP_TMP);
+    CHECK(step == 500 && epoch == 3);
+    CHECK(steps_parse("step-7.bad", &kind, &step, &epoch) && kind == STEP_BAD && step == 7);
+    static const char *const no[] = {"step-",
+                                     "step-x",
+                                     "step--1",
+                                     "step-1.tmp",
+                                     "step-1.e.tmp",
+                                     "step-1.e1",
+                                     "step-1.e1.tmp2",
+                                     "step-1.bad2",
+                                     "step-1.e-1.tmp",
+                                     "best",
+                                     "step-99999999999999999999"};
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        CHECK_MSG(!steps_parse(no[i], &kind, &step, &epoch), "%s", no[i]);
 }
 
 /* Saves in a child process whose files may not grow beyond limit bytes: the disk that is full. */
@@ -428,7 +497,7 @@ static void test_killed(void)
             const char *path = in_dir("killed/checkpoints/step-%08lld", (long long)step);
             CHECK_MSG(!file_exists(path) || ckpt_check(path, NULL, &e) == 0, "%s", e.text);
         }
-        CHECK(ckpt_prune(in_dir("killed"), 1, 1, &e) == 0);
+        CHECK(ckpt_prune(in_dir("killed"), &(struct ckpt_keep){.newest = 1}, 1, &e) == 0);
     }
 }
 
@@ -477,6 +546,8 @@ int main(void)
     RUN(test_other_model);
     RUN(test_two_epochs);
     RUN(test_prune);
+    RUN(test_prune_policy);
+    RUN(test_names);
     RUN(test_write_fails);
     RUN(test_killed);
     RUN(test_spec_digest);

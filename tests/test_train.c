@@ -1,6 +1,7 @@
 /* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
 #include <errno.h>
 #include "tests/engine.h"
+#include "worker/train/schedule.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
@@ -317,16 +318,12 @@ static void test_resume(void)
 
 struct falsified {
     int purpose, number;
-    struct plan plan; /* rank 1's */
 };
 
 static void falsify(struct train *t, int rank, void *arg)
 {
-    struct falsified *f = arg;
-    if (rank != 1 || t->plan == &f->plan) return;
-    f->plan = *t->plan;
-    ((int64_t *)&f->plan.comm[f->purpose])[f->number]++;
-    t->plan = &f->plan;
+    const struct falsified *f = arg;
+    if (rank == 1 && t->step == 0) ((int64_t *)&t->own[f->purpose])[f->number]++;
 }
 
 /* One byte or message too few on one rank, for any purpose, and every rank says so. */
@@ -427,15 +424,17 @@ static void watch_off(struct train *t, int rank, void *arg)
 static void test_no_allocation(void)
 {
     static const struct {
-        int P, determinism, recompute;
-    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE},
-                {3, DET_RUN, RECOMPUTE_FULL},
-                {4, DET_RANKS, RECOMPUTE_SELECTIVE}};
+        int P, determinism, recompute, precision;
+    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
+                {3, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
+                {4, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
+                {2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16}};
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         engine_spec(&spec, y.S);
         spec.determinism = ways[i].determinism;
         spec.memory.recompute = ways[i].recompute;
+        spec.precision.params = ways[i].precision;
         spec.train.global_batch = 2;
         spec.resources.threads = 2;
         struct engine_run r = {.P = ways[i].P,
@@ -511,7 +510,7 @@ static void rss_before(struct train *t, int rank, void *arg)
     char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
     if (!r->before)
         madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
-    train_random(t, 1);
+    holding_random(&t->hold, 1);
     for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
         t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
     const struct plan_item *item = t->plan->item;
@@ -587,11 +586,11 @@ static void test_rate(void)
     spec.schedule.warmup_steps = 4;
     spec.schedule.min_lr_ratio = 0.25;
     spec.train.steps = 14;
-    CHECK(optim_lr(&spec, 0) == 0.5 && optim_lr(&spec, 3) == 2 && optim_lr(&spec, 4) == 2);
-    CHECK(fabs(optim_lr(&spec, 9) - 1.25) < 1e-15); /* halfway: the mean of 2 and 0.5 */
-    CHECK(optim_lr(&spec, 14) == 0.5 && optim_lr(&spec, 1000) == 0.5);
+    CHECK(schedule_lr(&spec, 0) == 0.5 && schedule_lr(&spec, 3) == 2 && schedule_lr(&spec, 4) == 2);
+    CHECK(fabs(schedule_lr(&spec, 9) - 1.25) < 1e-15); /* halfway: the mean of 2 and 0.5 */
+    CHECK(schedule_lr(&spec, 14) == 0.5 && schedule_lr(&spec, 1000) == 0.5);
     spec.schedule.warmup_steps = 0;
-    CHECK(optim_lr(&spec, 0) == 2);
+    CHECK(schedule_lr(&spec, 0) == 2);
 }
 
 /* No targets anywhere: loss and gradients exactly 0, weights only decay, nothing is NaN. */

@@ -18,7 +18,12 @@ struct round {
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
 
-static int round_post(struct round *g, int to, const void *send, int from, void *recv, int64_t size,
+struct part {
+    void *data;
+    int64_t size; /* bytes */
+};
+
+static int round_pair(struct round *g, int to, struct part send, int from, struct part recv,
                       struct err *e)
 {
     assert(g->n < JOB_MAX_RANKS);
@@ -27,12 +32,19 @@ static int round_post(struct round *g, int to, const void *send, int from, void 
         .channel = CHANNEL_COLL,
         .send_to = to,
         .recv_from = from,
-        .send = send,
-        .recv = recv,
-        .send_size = to < 0 ? 0 : size,
-        .recv_size = from < 0 ? 0 : size,
+        .send = send.data,
+        .recv = recv.data,
+        .send_size = to < 0 ? 0 : send.size,
+        .recv_size = from < 0 ? 0 : recv.size,
     };
+    if (to < 0 && from < 0) return 0;
     return comm_sendrecv(g->c, &x, &g->ticket[g->n++], e);
+}
+
+static int round_post(struct round *g, int to, const void *send, int from, void *recv, int64_t size,
+                      struct err *e)
+{
+    return round_pair(g, to, (struct part){(void *)send, size}, from, (struct part){recv, size}, e);
 }
 
 static int round_wait(struct round *g, struct err *e)
@@ -64,9 +76,10 @@ static int half_below(int n) /* the largest power of two below n */
 
 static void add_floats(float *restrict a, const float *restrict b, int64_t n)
 {
-    assert(n % 16 == 0);
-    for (int64_t i = 0; i < n; i += 16)
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
         for (int j = 0; j < 16; j++) a[i + j] += b[i + j];
+    for (; i < n; i++) a[i] += b[i];
 }
 
 /* rows[0] = the tree over n rows of len floats, stride apart; the others are used up. */
@@ -108,6 +121,77 @@ int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *boun
     for (int64_t s0 = 0; s0 < part; s0 += slice) {
         int64_t len = part - s0 < slice ? part - s0 : slice;
         if (sum_slice(&g, x, part, s0, len, bounce, e)) return -1;
+    }
+    return 0;
+}
+
+static int64_t clamp(int64_t n, int64_t max)
+{
+    return n < 0 ? 0 : n < max ? n : max;
+}
+
+static int64_t largest_part(const int64_t *cut, int P)
+{
+    int64_t most = 0;
+    for (int w = 0; w < P; w++)
+        if (cut[w + 1] - cut[w] > most) most = cut[w + 1] - cut[w];
+    return most;
+}
+
+/* Slice s0 of every part: bounce holds P outgoing slices, then P arrived ones. */
+static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s0, float *bounce,
+                        struct err *e)
+{
+    const int P = g->c->n_ranks, r = g->c->rank;
+    const int64_t stride = volume_slice(P), own = clamp(cut[r + 1] - cut[r] - s0, stride);
+    float *out = bounce, *in = bounce + P * stride;
+    for (int k = 1; k < P; k++) {
+        const int to = (r + k) % P, from = (r - k + P) % P;
+        const int64_t n = clamp(cut[to + 1] - cut[to] - s0, stride);
+        if (n) memcpy(out + to * stride, x + cut[to] + s0, (size_t)n * 4);
+        if (round_pair(g, n ? to : -1, (struct part){out + to * stride, n * 4}, own ? from : -1,
+                       (struct part){in + from * stride, own * 4}, e))
+            return -1;
+    }
+    if (own) memcpy(in + r * stride, x + cut[r] + s0, (size_t)own * 4);
+    if (round_wait(g, e)) return -1;
+    if (!own) return 0;
+    tree_f32(in, stride, P, own);
+    memcpy(x + cut[r] + s0, in, (size_t)own * 4);
+    return 0;
+}
+
+int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t *cut, void *bounce,
+                        struct err *e)
+{
+    const int64_t most = largest_part(cut, c->n_ranks), slice = volume_slice(c->n_ranks);
+    struct round g = {.c = c, .purpose = p};
+    if (c->n_ranks == 1) return 0;
+    for (int64_t s0 = 0; s0 < most; s0 += slice)
+        if (reduce_slice(&g, x, cut, s0, bounce, e)) return -1;
+    return 0;
+}
+
+int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, const int64_t *cut,
+                    int64_t size, void *bounce, struct err *e)
+{
+    const int P = c->n_ranks, r = c->rank;
+    const int64_t slice = volume_bounce_size(P), most = largest_part(cut, P) * size;
+    const int64_t mine = (cut[r + 1] - cut[r]) * size;
+    struct round g = {.c = c, .purpose = p};
+    if ((char *)x + cut[r] * size != own) memcpy((char *)x + cut[r] * size, own, (size_t)mine);
+    for (int64_t s0 = 0; P > 1 && s0 < most; s0 += slice) {
+        const int64_t n = clamp(mine - s0, slice);
+        if (n) memcpy(bounce, (const char *)own + s0, (size_t)n);
+        for (int k = 1; k < P; k++) {
+            const int to = (r + k) % P, from = (r - k + P) % P;
+            const int64_t in = clamp((cut[from + 1] - cut[from]) * size - s0, slice);
+            char *at = (char *)x + cut[from] * size + s0;
+            if (round_pair(&g, n ? to : -1, (struct part){bounce, n}, in ? from : -1,
+                           (struct part){at, in}, e))
+                return -1;
+        }
+        if (round_wait(&g, e)) return -1;
     }
     return 0;
 }

@@ -193,9 +193,39 @@ static void halt_all(struct comm *c)
 void comm_close(struct comm *c)
 {
     if (!c) return;
+    assert(!c->base); /* a view dies with its endpoint */
+    while (c->views) {
+        struct comm *v = c->views;
+        c->views = v->views;
+        free(v);
+    }
     if (c->n_ops) halt_all(c);
     for (int i = N_TRANSPORTS; i-- > 0;) transports[i]->close(c);
     free(c);
+}
+
+/* The endpoint behind a view, or c itself. */
+static struct comm *base_of(const struct comm *c)
+{
+    return c->base ? c->base : (struct comm *)c;
+}
+
+struct comm *comm_group(struct comm *c, int first, int n)
+{
+    assert(!c->base && first >= 0 && n >= 1 && first + n <= c->n_ranks);
+    assert(c->rank >= first && c->rank < first + n);
+    if (n == c->n_ranks) return c;
+    struct comm *v = calloc(1, sizeof *v);
+    if (!v) return NULL;
+    v->rank = c->rank - first;
+    v->n_ranks = n;
+    v->segment = c->segment;
+    v->segment_size = c->segment_size;
+    v->base = c;
+    v->views = c->views;
+    v->first = first;
+    c->views = v;
+    return v;
 }
 
 int comm_rank(const struct comm *c)
@@ -215,22 +245,22 @@ void *comm_segment(struct comm *c)
 
 struct comm_where *comm_where(struct comm *c)
 {
-    return &c->where;
+    return &base_of(c)->where;
 }
 
 const struct comm_count *comm_ledger(const struct comm *c)
 {
-    return c->ledger.count;
+    return base_of(c)->ledger.count;
 }
 
 int64_t comm_wait_us(const struct comm *c)
 {
-    return c->ledger.wait_us;
+    return base_of(c)->ledger.wait_us;
 }
 
 void comm_ledger_reset(struct comm *c)
 {
-    ledger_reset(&c->ledger);
+    ledger_reset(&base_of(c)->ledger);
 }
 
 /* ---- small tools ----------------------------------------------------------------------------- */
@@ -339,6 +369,12 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     assert(x->send_to < c->n_ranks && x->recv_from < c->n_ranks);
     assert(x->send_to != c->rank && x->recv_from != c->rank);
     assert(x->send_size >= 0 && x->recv_size >= 0);
+    if (c->base) {
+        struct comm_xfer y = *x; /* by the endpoint's numbers */
+        if (y.send_to >= 0) y.send_to += c->first;
+        if (y.recv_from >= 0) y.recv_from += c->first;
+        return comm_sendrecv(c->base, &y, t, e);
+    }
     t->slot = -1;
     if (failed_before(c, e)) return -1;
     int i = 0;
@@ -433,6 +469,7 @@ static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct 
 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
 {
+    c = base_of(c);
     if (failed_before(c, e)) return -1;
     if (t->slot < 0) return 0;
     struct comm_op *op = &c->op[t->slot];

@@ -85,8 +85,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
 /* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank
- * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. A model has one
- * ring per view and sums gradients over c. */
+ * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. All ranks: c
+ * itself. A model has one ring per view and sums gradients over c. Allocates; NULL: out of memory. */
 struct comm *comm_group(struct comm *c, int first, int n);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
@@ -96,9 +96,17 @@ struct comm *comm_group(struct comm *c, int first, int n);
  * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
  * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
  * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
+ * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over ranks, in
+ * that same tree, on rank w; the other parts are left as they are. Parts of any size, also none.
+ * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all of
+ * x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
+int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t *cut, void *bounce,
+                        struct err *e);
+int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, const int64_t *cut,
+                    int64_t size, void *bounce, struct err *e);
 int comm_sum_f64(struct comm *c, enum purpose p, double *x, int n, void *bounce, struct err *e);
 int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce, struct err *e);
 int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,

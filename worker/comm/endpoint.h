@@ -43,6 +43,9 @@ struct comm {
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;
     struct ledger ledger;
+    struct comm *base;  /* a view's endpoint; NULL for an endpoint itself. Place and ledger are there */
+    struct comm *views; /* of an endpoint: what comm_group made, freed with it; a view: the next one */
+    int first;          /* a view's rank 0 in base */
 
     const struct comm_ops *via[JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;

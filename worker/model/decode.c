@@ -6,7 +6,7 @@
 /* Token i after the prompt is stored by this rank: blocks go round, so that growth is even. */
 static bool stores(const struct model *m, int64_t i)
 {
-    return i / CACHE_BLOCK % m->plan->n_ranks == m->rank;
+    return i / CACHE_BLOCK % m->plan->sp == m->rank;
 }
 
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e)

@@ -22,6 +22,12 @@ static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
     return y;
 }
 
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n)
+{
+    assert(row0 >= 0 && row0 + n <= m->sp.shard.T);
+    return final_norm(m, row0, n);
+}
+
 static struct tensor logits_of(struct model *m, struct tensor xn)
 {
     const int64_t V = m->shape.vocab;
@@ -109,8 +115,8 @@ double head_loss(struct model *m, const struct batch *b, float scale, bool backw
     struct head h = {b, scale, backward};
     const int64_t V = m->shape.vocab, C = m->shape.width;
     if (backward) {
-        tree_sum(m, m->grad + m->map.head, V * C, &(struct tree_leaf){head_leaf, &h});
-        tree_sum(m, m->grad + m->map.norm, C, &(struct tree_leaf){norm_leaf, NULL});
+        tree_sum(m, model_gradient(m, m->map.head), V * C, &(struct tree_leaf){head_leaf, &h});
+        tree_sum(m, model_gradient(m, m->map.norm), C, &(struct tree_leaf){norm_leaf, NULL});
     } else {
         head_leaf(m, &h, 0, m->sp.shard.T, NULL, false);
     }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/jread.h"
-#include "api/core/sha256.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
 
@@ -259,8 +258,7 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-/* All tensors sorted by name; the caller frees. */
-static struct param *sorted_params(const struct model_shape *m, int *n, struct err *e)
+struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
 {
     *n = param_tensors(m);
     struct param *p = *n > HF_MAX_PARAMS ? NULL : malloc((size_t)*n * sizeof *p);
@@ -277,7 +275,7 @@ static int compare_unexpected(const struct weights *w, const struct model_shape 
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = sorted_params(m, &n, e);
+    struct param *params = hf_sorted(m, &n, e);
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;
@@ -316,6 +314,14 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return dtype == DT_BF16 ? st_read_bf16(f, t, out, e) : st_read_f32(f, t, out, e);
 }
 
+static int tied_differs(const struct st_file *f, struct err *e)
+{
+    return err_set(e, ERR_INVALID,
+                   "%s: lm_head.weight differs from the embedding, but config.json "
+                   "has tie_word_embeddings",
+                   st_path(f));
+}
+
 /* A tied model may carry its head all the same; it must be the embedding. */
 static int check_tied_head(const struct weights *w, const struct model_shape *m, enum dtype dtype,
                            const char *params, struct err *e)
@@ -329,10 +335,7 @@ static int check_tied_head(const struct weights *w, const struct model_shape *m,
     void *head = same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
-        rc = err_set(e, ERR_INVALID,
-                     "%s: lm_head.weight differs from the embedding, but config.json "
-                     "has tie_word_embeddings",
-                     st_path(f));
+        rc = tied_differs(f, e);
     free(head);
     return rc;
 }
@@ -355,28 +358,127 @@ static int read_params(const struct weights *w, const struct model_shape *m, enu
     return check_tied_head(w, m, dtype, params, e);
 }
 
-int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
-                 float *flat, struct err *e)
+/* Every tensor is there under its prefixed name, in its shape. */
+static int compare_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                        struct err *e)
 {
     struct complaint c = {0};
     struct param p;
+    for (int i = 0; i < param_tensors(m); i++) {
+        char name[ST_NAME_SIZE];
+        param_get(m, i, &p);
+        snprintf(name, sizeof name, "%s%s", prefix, p.name);
+        const struct st_tensor *t = st_find(f, name);
+        if (!t)
+            complain(&c, "%s is missing", name);
+        else if (!same_shape(t, &p))
+            complain(&c, "%s has another shape", name);
+    }
+    return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
+}
+
+int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                 float *flat, struct err *e)
+{
+    struct param p;
     int64_t at = 0;
+    if (compare_flat(f, m, prefix, e) < 0) return -1;
     for (int i = 0; i < param_tensors(m); i++) {
         char name[ST_NAME_SIZE];
         param_get(m, i, &p);
         snprintf(name, sizeof name, "%s%s", prefix, p.name);
         memset(flat + at, 0, (size_t)(p.offset - at) * sizeof *flat);
         at = p.offset + p.count;
-        const struct st_tensor *t = st_find(f, name);
-        if (!t)
-            complain(&c, "%s is missing", name);
-        else if (!same_shape(t, &p))
-            complain(&c, "%s has another shape", name);
-        else if (st_read_f32(f, t, flat + p.offset, e) < 0)
-            return -1;
+        if (st_read_f32(f, st_find(f, name), flat + p.offset, e) < 0) return -1;
     }
     memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
-    return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
+    return 0;
+}
+
+/* ---- reading piece by piece ------------------------------------------------------------------- */
+
+static int read_pieces(const struct st_file *f, const struct st_tensor *t, int64_t offset,
+                       const struct hf_sink *to, float *piece, struct err *e)
+{
+    for (int64_t at = 0; at < t->count; at += ST_CHUNK) {
+        const int64_t n = t->count - at < ST_CHUNK ? t->count - at : ST_CHUNK;
+        if (st_read_part(f, t, at, n, piece, e) < 0) return -1;
+        if (to->take(to->arg, offset + at, n, piece, e)) return -1;
+    }
+    return 0;
+}
+
+struct tied_check { /* a sink that compares with a tensor */
+    const struct st_file *f;
+    const struct st_tensor *t;
+    float *piece;
+};
+
+static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct tied_check *c = arg;
+    if (st_read_part(c->f, c->t, offset, n, c->piece, e) < 0) return -1;
+    if (!memcmp(c->piece, x, (size_t)n * sizeof *x)) return 0;
+    return tied_differs(c->f, e);
+}
+
+/* A tied model may carry its head all the same; it must be the embedding. pieces: two. */
+static int check_tied_pieces(const struct weights *w, const struct model_shape *m, float *pieces,
+                             struct err *e)
+{
+    struct st_file *head_file, *f;
+    struct param p;
+    const struct st_tensor *head = m->tied ? lookup(w, "lm_head.weight", &head_file) : NULL;
+    if (!head) return 0;
+    param_get(m, 0, &p);
+    if (!same_shape(head, &p)) return tied_differs(head_file, e);
+    struct tied_check c = {head_file, head, pieces + ST_CHUNK};
+    const struct st_tensor *embed = lookup(w, p.name, &f);
+    return read_pieces(f, embed, 0, &(struct hf_sink){take_equal, &c}, pieces, e);
+}
+
+static float *new_pieces(int n, struct err *e)
+{
+    float *x = malloc((size_t)n * ST_CHUNK * sizeof *x);
+    if (!x) err_set(e, ERR_IO, "out of memory for %d pieces", n);
+    return x;
+}
+
+int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                   struct err *e)
+{
+    struct weights *w = weights_open(dir, e);
+    float *pieces = w ? new_pieces(2, e) : NULL;
+    int rc = pieces ? compare(w, dir, m, e) : -1;
+    if (rc == 0) rc = check_tied_pieces(w, m, pieces, e);
+    for (int i = 0; rc == 0 && i < param_tensors(m); i++) {
+        struct st_file *f;
+        struct param p;
+        param_get(m, i, &p);
+        const struct st_tensor *t = lookup(w, p.name, &f);
+        rc = read_pieces(f, t, p.offset, to, pieces, e);
+    }
+    free(pieces);
+    weights_fini(w);
+    return rc;
+}
+
+int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                   const struct hf_sink *to, struct err *e)
+{
+    float *piece = NULL;
+    if (compare_flat(f, m, prefix, e) < 0) return -1;
+    piece = new_pieces(1, e);
+    int rc = piece ? 0 : -1;
+    for (int i = 0; rc == 0 && i < param_tensors(m); i++) {
+        char name[ST_NAME_SIZE];
+        struct param p;
+        param_get(m, i, &p);
+        snprintf(name, sizeof name, "%s%s", prefix, p.name);
+        rc = read_pieces(f, st_find(f, name), p.offset, to, piece, e);
+    }
+    free(piece);
+    return rc;
 }
 
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
@@ -401,79 +503,4 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
     if (rc < 0) return -1;
     int64_t n = hf_shape_json(&m, out, size);
     return n < 0 ? err_set(e, ERR_TOO_LARGE, "the description does not fit") : n;
-}
-
-/* ---- writing -------------------------------------------------------------------------------- */
-
-int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
-                  const float *flat, struct err *e)
-{
-    const struct hf_flat one = {prefix, flat, DT_F32};
-    return hf_write_flats(path, m, &one, 1, e);
-}
-
-static const void *element(const struct hf_flat *f, int64_t i)
-{
-    return (const char *)f->data + i * dtype_size(f->dtype);
-}
-
-int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
-                   int n_flats, struct err *e)
-{
-    struct named {
-        char text[ST_NAME_SIZE];
-    } *names = NULL;
-    int n, rc = -1;
-    struct st_out *items = NULL;
-    struct param *params = sorted_params(m, &n, e);
-    if (!params) return -1;
-    items = calloc((size_t)n * (size_t)n_flats, sizeof *items);
-    names = calloc((size_t)n * (size_t)n_flats, sizeof *names);
-    if (items && names) {
-        for (int i = 0; i < n * n_flats; i++) {
-            const struct param *p = &params[i % n];
-            const struct hf_flat *f = &flats[i / n];
-            snprintf(names[i].text, sizeof names[i].text, "%s%s", f->prefix, p->name);
-            items[i] = (struct st_out){.name = names[i].text,
-                                       .dtype = f->dtype == DT_BF16 ? ST_BF16 : ST_F32,
-                                       .n_dims = p->cols ? 2 : 1,
-                                       .dims = {p->rows, p->cols},
-                                       .data = element(f, p->offset)};
-        }
-        rc = st_write(path, items, n * n_flats, e);
-    } else {
-        err_set(e, ERR_IO, "%s: out of memory", path);
-    }
-    free(names);
-    free(items);
-    free(params);
-    return rc;
-}
-
-int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
-            struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    const struct hf_flat all = {"", params, dtype};
-    if (file_make_dir(dir, e) < 0 || hf_config_write(dir, m, dtype, e) < 0) return -1;
-    if (tokenizer_write(dir, e) < 0) return -1;
-    if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
-    if (hf_write_flats(path, m, &all, 1, e) < 0) return -1;
-    return file_sync_dir(dir, e);
-}
-
-int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
-                      char out[65], struct err *e)
-{
-    const struct hf_flat all = {"", params, dtype};
-    int n;
-    struct sha256 sha;
-    struct param *p = sorted_params(m, &n, e);
-    if (!p) return -1;
-    sha256_init(&sha);
-    for (int i = 0; i < n; i++)
-        sha256_add(&sha, element(&all, p[i].offset), (size_t)(p[i].count * dtype_size(dtype)));
-    sha256_hex(&sha, out);
-    free(p);
-    return 0;
 }

@@ -46,23 +46,48 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e);
 
-/* Writes a model directory that transformers loads: config.json, model.safetensors,
- * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
- * files and directory are fsynced. */
-int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
-            struct err *e);
-
-/* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
-int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
-                      char out[65], struct err *e);
-
 /* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
  * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */
 struct hf_flat {
     const char *prefix;
     const void *data;
     enum dtype dtype;
+    /* Where data is NULL: elements [offset, offset + n) of the flat layout in fp32, n at most
+     * ST_CHUNK, all of one tensor. */
+    int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
+    void *arg;
 };
+
+/* Writes a model directory that transformers loads: config.json, model.safetensors,
+ * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
+ * files and directory are fsynced. */
+int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
+            struct err *e);
+
+int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
+                 struct err *e);
+
+/* Takes what is read, in order of the flat layout: [offset, offset + n) lies in one tensor, n is at most
+ * ST_CHUNK. */
+struct hf_sink {
+    int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
+    void *arg;
+};
+/* hf_load and hf_read_flat, a piece at a time: what is taken need not fit here. Names and shapes have
+ * been checked before the first piece. */
+int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                   struct err *e);
+struct st_file;
+int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                   const struct hf_sink *to, struct err *e);
+
+/* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
+int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
+                      char out[65], struct err *e);
+
+/* The same of a model.safetensors. */
+int hf_file_digest(const char *path, char out[65], struct err *e);
+
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct err *e);
 int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
@@ -71,5 +96,8 @@ int hf_write_flat(const char *path, const struct model_shape *m, const char *pre
 struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
+
+/* Inside worker/model: all tensors sorted by name; the caller frees. */
+struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
 #endif

@@ -57,7 +57,7 @@ static struct layer layer_of(struct model *m, int l)
     y.wo = model_weight(m, w + at->o, y.C, y.HD);
     y.wgu = model_weight(m, w + at->gate_up, 2 * y.I, y.C);
     y.wd = model_weight(m, w + at->down, y.C, y.I);
-    y.grad = m->grad ? m->grad + w : NULL;
+    y.grad = m->grad ? model_gradient(m, w) : NULL;
     return y;
 }
 

@@ -82,7 +82,7 @@ static void place_ring(struct base *b)
     r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
     r->dkv[0] = take_f32(b, PLAN_RING_DKV0, T, KV);
     r->dkv[1] = take_f32(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_f32(b, PLAN_RING_PART, m->plan->n_ranks, s->n_heads * (s->head_dim + 1));
+    r->part = take_f32(b, PLAN_RING_PART, m->plan->sp, s->n_heads * (s->head_dim + 1));
     r->m = take_f32(b, PLAN_RING_M, s->n_heads, T);
     r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
     r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
@@ -96,7 +96,9 @@ static void place_rest(struct base *b, void *params)
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, m->map.end * dtype_size(m->dtype), NULL);
+    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : m->map.end;
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, n_params * act, NULL);
+    m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
@@ -123,30 +125,49 @@ static int check_options(const struct model_options *o, struct err *e)
     return 0;
 }
 
+/* Rank w of the job is rank w % sp of ring w / sp. */
+static int open_ring(struct model *m, const struct model_options *o, struct err *e)
+{
+    const struct plan *p = o->plan;
+    m->ring = o->rank / p->sp;
+    m->rank = o->rank % p->sp;
+    if (p->sp > 1) {
+        m->comm = comm_group(o->comm, m->ring * p->sp, p->sp);
+        if (!m->comm) return err_set(e, ERR_IO, "no memory for a view of ring %d", m->ring);
+    }
+    m->world = plan_sum_ranks(p) == p->n_ranks ? o->comm : m->comm;
+    return 0;
+}
+
 int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be, .comm = o->comm};
+    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
+    if (open_ring(m, o, e)) return -1;
     param_map(s, &m->map);
     m->sp.ops = sp_find(o->plan->strategy);
     if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
-    m->sp.comm = o->comm;
+    m->sp.comm = m->comm;
     m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
                                          (float)(1 / sqrt((double)s->head_dim))};
     m->sp.rank_bits = o->plan->rank_bits;
     m->sp.mutant = o->mutant;
-    m->rank = o->rank;
     if (model_set_seq(m, o->plan->S, e)) return -1;
     struct base b = {m, o->arena, o->segment};
     place_activations(&b);
     place_ring(&b);
     place_rest(&b, o->params);
-    for (int64_t j = 0; j < s->head_dim / 2; j++)
-        m->inv_freq[j] = pow(s->rope_theta, -2.0 * (double)j / (double)s->head_dim);
+    model_set_rope(m, s->rope_theta);
     return 0;
+}
+
+void model_set_rope(struct model *m, double theta)
+{
+    const int64_t D = m->shape.head_dim;
+    for (int64_t j = 0; j < D / 2; j++) m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)
@@ -156,15 +177,56 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
                        (long long)S, (long long)p->S);
     m->cache_used = m->n_decoded = 0;
-    return shard_init(&m->sp.shard, S, p->n_ranks, m->rank, p->layout, p->rank_bits, e);
+    return shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e);
 }
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
+/* Element `offset` of the flat layout in a window that holds its bucket. */
+static int64_t in_window(const struct model *m, int64_t offset)
+{
+    const struct zero *z = &m->plan->shards;
+    const int b = zero_bucket(z, offset);
+    return zero_window_at(z, b) + offset - zero_begin(z, b);
+}
+
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    char *at = (char *)m->params + offset * dtype_size(m->dtype);
-    return tensor_of(m->dtype, at, rows, cols, cols);
+    char *base = m->fetched ? m->fetched : m->params;
+    if (m->fetched) offset = in_window(m, offset);
+    return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
+}
+
+float *model_gradient(const struct model *m, int64_t offset)
+{
+    return m->grad + (m->plan->by_bucket ? in_window(m, offset) : offset);
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static int fetch(struct model *m, int bucket, struct err *e)
+{
+    return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
+}
+
+/* What the head reads: behind the last layer, and until it is done with. */
+static int fetch_head(struct model *m, struct err *e)
+{
+    if (m->shape.tied && fetch(m, 0, e)) return -1;
+    return fetch(m, m->shape.n_layers + 1, e);
+}
+
+/* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
+static void clear(struct model *m, int bucket)
+{
+    const struct zero *z = &m->plan->shards;
+    if (!m->plan->by_bucket) return;
+    m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
+}
+
+static int reduce(struct model *m, int bucket, bool last, struct err *e)
+{
+    return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
 }
 
 struct tensor model_rows(const struct model *m, void *base, int64_t cols)
@@ -188,17 +250,24 @@ static int64_t valid_rows(const struct shard *sh)
     return n;
 }
 
+void model_rewind(struct model *m)
+{
+    m->cache_used = valid_rows(&m->sp.shard);
+    m->n_decoded = 0;
+}
+
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t C = m->shape.width;
+    if (fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
                                         .x = model_rows(m, m->x, C),
                                         .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
-        if (layer_forward(m, l, b, e)) return -1;
-    m->cache_used = valid_rows(&m->sp.shard);
-    m->n_decoded = 0;
+        if (fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
+    if (fetch_head(m, e)) return -1;
+    model_rewind(m);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
@@ -221,27 +290,44 @@ static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, floa
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
 static float *embed_grad(struct model *m)
 {
-    return m->grad + (m->plan->rank_bits && m->shape.tied ? m->map.end : m->map.embed);
+    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
+    return apart ? m->grad + m->map.end : model_gradient(m, m->map.embed);
+}
+
+static int head_backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
+                         struct err *e)
+{
+    const int last = m->shape.n_layers + 1;
+    clear(m, last);
+    if (m->shape.tied) clear(m, 0);
+    *nll_sum = head_loss(m, b, scale, true);
+    if (reduce(m, last, true, e)) return -1;
+    return m->shape.tied ? reduce(m, 0, false, e) : 0;
 }
 
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
     if (model_forward(m, b, e)) return -1;
-    *nll_sum = head_loss(m, b, scale, true);
-    for (int l = m->shape.n_layers - 1; l >= 0; l--)
-        if (layer_backward(m, l, b, e)) return -1;
+    if (head_backward(m, b, scale, nll_sum, e)) return -1;
+    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
+        clear(m, l + 1);
+        if (fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
+        if (reduce(m, l + 1, true, e)) return -1;
+    }
     struct embed_leaf a = {b->ids};
+    clear(m, 0);
     tree_sum(m, embed_grad(m), m->shape.vocab * m->shape.width,
              &(struct tree_leaf){embed_leaf, &a});
+    if (reduce(m, 0, true, e)) return -1;
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
 int model_reduce_grad(struct model *m, struct err *e)
 {
     const struct plan *p = m->plan;
-    if (m->comm) *comm_where(m->comm) = (struct comm_where){comm_where(m->comm)->step, -1, -1};
-    if (p->n_ranks > 1 && comm_sum_f32(m->comm, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
+    if (m->world) *comm_where(m->world) = (struct comm_where){comm_where(m->world)->step, -1, -1};
+    if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
     if (p->rank_bits && m->shape.tied)
         m->be->ops->add(m->be, &(struct add_args){.y = m->grad + m->map.embed,

@@ -23,13 +23,22 @@
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
+/* Where a rank does not hold all weights and gradients (worker/plan/zero.h): called before a bucket's
+ * weights are read, and when a bucket's gradient of one sequence is complete. A tied embedding has two
+ * parts, the head's (last: false) and its own. Both slots or none. */
+struct model_buckets {
+    int (*fetch)(void *arg, int bucket, struct err *e);
+    int (*reduce)(void *arg, int bucket, bool last, struct err *e);
+    void *arg;
+};
+
 struct model_options {
     const struct model_shape *shape; /* copied */
     const struct plan *plan;         /* borrowed for the model's life */
     void *arena, *segment;           /* bases of plan->arena_size, plan->segment_size bytes */
     struct be *be;                   /* borrowed */
-    struct comm *comm;               /* borrowed; NULL for one rank */
-    int rank, n_ranks;               /* must be the plan's n_ranks */
+    struct comm *comm;               /* borrowed: all ranks of the job; NULL for one rank */
+    int rank, n_ranks;               /* in it; must be the plan's n_ranks */
     void *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
     int mutant;   /* tests only: enum sp_mutant */
 };
@@ -39,12 +48,16 @@ struct model {
     struct param_map map;
     const struct plan *plan;
     struct be *be;
-    struct comm *comm;
-    struct sp sp; /* sp.shard says which rows these are */
-    int rank;
+    struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
+    struct comm *world; /* whose gradients and losses are summed: the job's ranks in a training,
+                         * otherwise the ring's; NULL: one rank */
+    struct sp sp;       /* sp.shard says which rows these are */
+    int rank, ring;     /* the rank's number in its ring; the ring's number */
     enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
-    void *params;     /* [n_params] of dtype: read them through model_weight */
-    float *grad;      /* [n_grad], NULL when only inferring */
+    void *params;     /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
+    void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
+    float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
+    struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
     /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0 where
@@ -74,8 +87,13 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
  * layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
+/* Where the gradient of element `offset` is summed; by bucket: until the next bucket's turn. */
+float *model_gradient(const struct model *m, int64_t offset);
+
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* For another base of the rotary embedding: it is part of no weight. */
+void model_set_rope(struct model *m, double theta);
 
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */
@@ -89,9 +107,13 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* [T, C] view of the residual stream behind the last layer (before the final norm), until the next
- * model_forward or model_decode. */
+/* [T, C] view, of the model's dtype, of the residual stream behind the last layer (before the final
+ * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
+
+/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until
+ * the next call. Local. */
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
  * Local: no communication. */
@@ -103,10 +125,10 @@ double model_nll(struct model *m, const struct batch *b);
 
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
  * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except under "ranks", where they
- * replace it. Not reduced over ranks. Collective. */
+ * replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes each. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
-/* m->grad summed over ranks (purpose GRAD), and the tied embedding's two parts joined. */
+/* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
 int model_reduce_grad(struct model *m, struct err *e);
 
 /* ---- generate -------------------------------------------------------------------------------- */
@@ -116,6 +138,9 @@ int model_reduce_grad(struct model *m, struct err *e);
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
+/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the next
+ * token follows it. */
+void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 

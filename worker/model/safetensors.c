@@ -392,6 +392,16 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
     return 0;
 }
 
+int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                 float *out, struct err *e)
+{
+    assert(at >= 0 && n >= 0 && at + n <= t->count);
+    if (check_dtype(f, t, e) < 0) return -1;
+    for (int64_t i = 0; i < n; i += CHUNK)
+        if (read_chunk(f, t, at + i, n - i < CHUNK ? n - i : CHUNK, out + i, e) < 0) return -1;
+    return 0;
+}
+
 int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e)
 {
     float line[CHUNK];

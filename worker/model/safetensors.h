@@ -65,6 +65,9 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* m
  * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
  * SIGBUS: the bytes are read with pread. */
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
+/* Elements [at, at + n) of the same. */
+int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                 float *out, struct err *e);
 /* The same as bfloat16: BF16 is copied bit by bit, F32 and F16 are rounded to nearest even. */
 int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e);
 
@@ -76,7 +79,11 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
     int n_dims;
     int64_t dims[ST_DIMS];
     const void *data;
+    /* Where data is NULL: elements [at, at + n) of the tensor, in its dtype; n at most ST_CHUNK. */
+    int (*read)(void *arg, int64_t at, int64_t n, void *out, struct err *e);
+    void *arg;
 };
+#define ST_CHUNK 65536
 
 /* Writes path with `__metadata__` {"format":"pt"}: to "<path>.tmp", fsynced, renamed; the caller
  * fsyncs the directory. The order of items does not matter. The bytes are a function of the items

@@ -67,11 +67,31 @@ static int write_header(struct file_out *f, const struct st_out *const *items, i
     return rc;
 }
 
+/* What does not lie here is asked for, a piece at a time. */
+static int write_pieces(struct file_out *f, const struct st_out *o, struct err *e)
+{
+    const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;
+    char *piece = malloc((size_t)(ST_CHUNK * unit));
+    int rc = piece ? 0 : err_set(e, ERR_IO, "%s: out of memory", f->path);
+    for (int64_t at = 0; rc == 0 && at < count; at += ST_CHUNK) {
+        const int64_t n = count - at < ST_CHUNK ? count - at : ST_CHUNK;
+        rc = o->read(o->arg, at, n, piece, e);
+        if (rc == 0) rc = file_out_add(f, piece, (size_t)(n * unit), e);
+    }
+    free(piece);
+    return rc;
+}
+
+static int write_tensor(struct file_out *f, const struct st_out *o, struct err *e)
+{
+    return o->data ? file_out_add(f, o->data, (size_t)size_of(o), e) : write_pieces(f, o, e);
+}
+
 static int write_all(struct file_out *f, const struct st_out *const *items, int n, struct err *e)
 {
     if (write_header(f, items, n, e) < 0) return -1;
     for (int i = 0; i < n; i++)
-        if (file_out_add(f, items[i]->data, (size_t)size_of(items[i]), e) < 0) return -1;
+        if (write_tensor(f, items[i], e) < 0) return -1;
     return file_out_close(f, NULL, e);
 }
 

@@ -90,6 +90,27 @@ static int64_t largest_gradient(struct placer *b)
     return mem_round(times(b, rows, m->width), 16);
 }
 
+/* Elements of one rank's gradient buffer. */
+static int64_t gradient_size(struct placer *b)
+{
+    struct plan *p = b->p;
+    const int64_t own_embed =
+        p->rank_bits && b->m->tied ? times(b, b->m->vocab, b->m->width) : 0;
+    if (!trains(p)) return 0;
+    if (p->by_bucket) return zero_window(&p->shards);
+    return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
+}
+
+/* The largest part of the embedding that a rank sums. */
+static int64_t embed_part(const struct plan *p)
+{
+    const struct zero *z = &p->shards;
+    int64_t most = p->zero ? 0 : z->len[ZERO_EMBED];
+    for (int w = 0; p->zero && w < z->W; w++)
+        most = max64(most, z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w]);
+    return most;
+}
+
 static void put_parameters(struct placer *b, bool reference)
 {
     struct plan *p = b->p;
@@ -97,22 +118,28 @@ static void put_parameters(struct placer *b, bool reference)
     int levels = 0;
     while ((1 << levels) < b->sh.n_sums) levels++;
     p->n_params = param_count(m);
-    const int64_t own_embed = p->rank_bits && m->tied ? times(b, m->vocab, m->width) : 0;
-    p->n_grad = trains(p) ? mem_round(p->n_params + own_embed, 16 * p->n_ranks) : 0;
+    zero_init(&p->shards, m, plan_sum_ranks(p));
+    p->n_shard = p->zero ? p->shards.shard_max : p->n_params;
+    p->n_grad = gradient_size(b);
     p->tree_size = trains(p) && levels ? largest_gradient(b) : 0;
-    const int64_t flat = times(b, p->n_params, 4);
-    const int64_t params = times(b, p->n_params, precision_size(p->precision));
+    const int64_t flat = times(b, p->n_shard, 4), act = precision_size(p->precision);
+    const int64_t params = times(b, p->zero == 3 ? p->n_shard : p->n_params, act);
+    const int64_t window = times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
-               acc = trained && p->rank_bits && p->micro_batches > 1;
-    const int64_t n_blocks = (p->n_params + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
+               acc = p->by_bucket ? !p->fused : trained && p->rank_bits && p->micro_batches > 1;
+    const int64_t n_sums = zero_units(&p->shards) +
+                           (p->shards.largest_unit + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
     const struct want all[] = {
         {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !reference},
+        {PLAN_FETCHED, "fetched_params", PLAN_WEIGHTS, window, p->zero == 3},
         {PLAN_MASTER, "master_params", PLAN_OPTIMIZER, flat, master},
         {PLAN_GRAD, "grad", PLAN_GRADIENTS, times(b, p->n_grad, 4), trains(p)},
         {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc},
+        {PLAN_GRAD_TIED, "grad_tied", PLAN_GRADIENTS, times(b, embed_part(p), 4),
+         p->by_bucket && m->tied},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
         {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
-        {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_blocks * 8, trained},
+        {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_sums * 8, trained},
         {PLAN_TREE, "grad_tree", PLAN_WORKSPACE, times(b, p->tree_size, 4), levels},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) put(b, &all[i]);
@@ -156,7 +183,8 @@ static void put_work(struct placer *b)
     const struct model_shape *m = b->m;
     const bool back = trains(p), fp32 = p->precision == PRECISION_FP32;
     const int64_t T = p->T, HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
-    const int64_t logits = floats(b, p->loss_chunk, m->vocab), act = acts(b, T, m->ffn_width);
+    const int64_t logits = p->kind == JOB_EMBED ? 0 : floats(b, p->loss_chunk, m->vocab);
+    const int64_t act = acts(b, T, m->ffn_width);
     const int64_t d_o = back ? acts(b, T, HD) : 0, dq = back ? floats(b, T, HD) : 0;
     const int64_t dkv = back ? floats(b, T, KV) : 0, o_sum = fp32 ? 0 : floats(b, T, HD);
     const int64_t mlp = (back ? 2 : 1) * mem_round(act, MEM_ALIGN);
@@ -179,15 +207,16 @@ static void put_ring(struct placer *b)
     const int64_t KV = 2 * m->n_kv_heads * m->head_dim;
     const int64_t kv = acts(b, p->T, KV), dkv = floats(b, p->T, KV);
     const int64_t ml = floats(b, m->n_heads, p->T);
-    const bool ring = p->n_ranks > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
-    const int64_t part = volume_decode_size(p->n_ranks, m->n_heads, m->head_dim);
+    const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
+    const bool ring = p->sp > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
+    const int64_t part = volume_decode_size(p->sp, m->n_heads, m->head_dim);
     const struct want all[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
         {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
-        {PLAN_BOUNCE, "bounce", PLAN_RING, volume_bounce_size(p->n_ranks), ring, true},
+        {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, 1},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, back},
     };
@@ -226,13 +255,13 @@ static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE) return 0;
     const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
-    return p->T + (n_blocks + p->n_ranks - 1) / p->n_ranks * CACHE_BLOCK + 1;
+    return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
     struct placer b = {.p = p, .m = c->shape};
-    if (shard_init(&b.sh, p->S, p->n_ranks, 0, p->layout, p->rank_bits, e)) return -1;
+    if (shard_init(&b.sh, p->S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
     p->n_decode = p->kind == JOB_GENERATE ? c->n_decode : 0;

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "api/core/mem.h"
 #include "worker/plan/memory.h"
-#include "worker/plan/volume.h"
 
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 
@@ -14,9 +13,12 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
+/* The longest of the run: memory is placed once. */
 static int64_t sequence_length(const struct job_spec *s)
 {
     int64_t n = s->data.seq_len;
+    for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
+        if (s->stages[i].seq_len > n) n = s->stages[i].seq_len;
     if (s->kind == JOB_GENERATE && n <= 0)
         n = (int64_t)strnlen(s->text + s->input.prompt, SPEC_TEXT_SIZE - s->input.prompt);
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > 0 && (n <= 0 || n > s->verify.max_tokens))
@@ -24,24 +26,44 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* What the spec says, with every auto but recompute resolved. */
-static int plan_choose(const struct job_spec *s, int n_ranks, struct plan *p, struct err *e)
+/* A bucket may be updated before the others are known when nothing looks at the whole gradient first:
+ * no clipping, no second sample, no guard that may still skip the step. */
+static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
-    *p = (struct plan){.kind = (enum job_kind)s->kind, .n_ranks = n_ranks, .S = sequence_length(s)};
+    return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
+           s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
+           s->guard.grad_norm_z == 0 && !s->verify.first_step;
+}
+
+/* What the spec says, with every auto but recompute resolved. */
+static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
+{
+    *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
+    p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
+    p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->rank_bits = s->determinism == DET_RANKS;
     p->precision = (enum precision_id)s->precision.params;
-    p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > 0 ? s->train.global_batch
-                                                                         : 1;
+    p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
+                           ? s->train.global_batch / p->dp
+                           : 1;
+    p->zero = s->kind == JOB_TRAIN && p->n_ranks > 1 ? s->parallel.zero : 0;
+    p->fused = can_fuse(s, p);
+    if (p->zero >= 2 && s->kind == JOB_TRAIN && s->verify.first_step)
+        return err_field(e, ERR_UNSUPPORTED, "verify.first_step",
+                         "verify.first_step needs whole gradients: use parallel.zero 1, not %d, or "
+                         "a verify job",
+                         p->zero);
+    p->by_bucket = p->fused || p->zero >= 2;
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
-    if (p->strategy == STRATEGY_AUTO) p->strategy = n_ranks > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
-    if (p->strategy == STRATEGY_LOCAL && n_ranks > 1)
+    if (p->strategy == STRATEGY_AUTO) p->strategy = sp > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
+    if (p->strategy == STRATEGY_LOCAL && sp > 1)
         return err_field(e, ERR_INVALID, "parallel.strategy",
-                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", n_ranks);
+                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", sp);
     if (p->layout == LAYOUT_AUTO)
-        p->layout = n_ranks > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+        p->layout = sp > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
     return 0;
 }
 
@@ -51,7 +73,7 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens};
     if (memory_place(p, &c, e)) return -1;
-    if (p->kind != JOB_VERIFY) return 0;
+    if (p->kind != JOB_VERIFY && !(p->kind == JOB_TRAIN && s->verify.first_step)) return 0;
     struct plan ref;
     if (plan_reference(s, p, &ref, e)) return -1;
     p->reference_offset = p->arena_size;
@@ -62,6 +84,13 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
+{
+    if (p->kind != JOB_TRAIN) return p->S;
+    const int64_t most = spec->verify.max_tokens, first = spec->data.seq_len;
+    return most > 0 && most < first ? most : first;
+}
+
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e)
 {
@@ -69,7 +98,12 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true};
     *ref = *p;
-    ref->n_ranks = 1;
+    ref->kind = JOB_VERIFY;
+    ref->S = plan_verify_seq(spec, p);
+    ref->micro_batches = 1;
+    ref->n_ranks = ref->sp = ref->dp = 1;
+    ref->zero = 0;
+    ref->by_bucket = ref->fused = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
@@ -79,40 +113,12 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     return 0;
 }
 
-/* In doubles, so that count_comm can count in int64_t: an upper bound of each of its sums. */
+/* In doubles, so that plan_comm can count in int64_t: an upper bound of each of its sums. */
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
-    const double samples = (double)p->micro_batches, P = p->n_ranks;
-    return P * hop * 3 * m->n_layers * samples > 4e18 || 8 * (double)p->n_grad * samples > 4e18;
-}
-
-/* Per rank and step, from the algorithm: see plan.h for what a step of each kind is. */
-static void count_comm(const struct model_shape *m, struct plan *p)
-{
-    const int P = p->n_ranks;
-    const bool back = has_backward(p->kind);
-    const int64_t n_layers = m->n_layers * p->micro_batches;
-    const int64_t n_reduce = p->rank_bits ? p->micro_batches : 1;
-    const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
-    memset(p->comm, 0, sizeof p->comm);
-    volume_add(&p->comm[PURPOSE_RING_KV],
-               volume_ring_kv(P, p->T, m->n_kv_heads, m->head_dim, p->precision), n_layers * n_kv);
-    if (back) {
-        volume_add(&p->comm[PURPOSE_RING_DKV],
-                   volume_ring_dkv(P, p->T, m->n_kv_heads, m->head_dim, p->rank_bits), n_layers);
-        volume_add(&p->comm[PURPOSE_GRAD], volume_sum_f32(P, p->n_grad), n_reduce);
-    }
-    if (p->kind != JOB_GENERATE)
-        volume_add(&p->comm[PURPOSE_LOSS], volume_sum_small(P, 1), n_reduce);
-    if (p->kind == JOB_TRAIN) volume_add(&p->comm[PURPOSE_CONTROL], volume_sum_small(P, 1), 1);
-}
-
-struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
-{
-    struct comm_count c = {0};
-    volume_add(&c, volume_decode(n_ranks, m->n_heads, m->head_dim), m->n_layers);
-    return c;
+    const double samples = (double)p->micro_batches;
+    return p->sp * hop * 3 * m->n_layers * samples > 4e18 || 64 * (double)p->n_grad * samples > 4e18;
 }
 
 /* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
@@ -121,10 +127,43 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
     const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;
     const double layer = C * (2 * HD + 2 * KD + 3 * (double)m->ffn_width);
-    const double head = p->kind == JOB_GENERATE ? 0 : (double)m->vocab * C;
+    const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
+    const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
     const double attention = 2 * S * S * m->n_layers * HD;
-    return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches;
+    return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
+           p->dp;
+}
+
+static void explain_zero(const struct plan *p, char *out, size_t size)
+{
+    static const char *const what[] = {"", "optimizer state", "optimizer state and gradients",
+                                       "optimizer state, gradients and weights"};
+    size_t n = 0;
+    out[0] = 0;
+    if (p->zero)
+        n = (size_t)snprintf(out, size, "; zero %d: %s shared out over %d ranks", p->zero,
+                             what[p->zero], p->n_ranks);
+    if (p->fused && n < size)
+        snprintf(out + n, size - n, "; updates fused into the backward pass");
+}
+
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e)
+{
+    struct shard sh;
+    if (S > p->S)
+        return err_field(e, ERR_TOO_LARGE, "data.seq_len",
+                         "sequences of %lld tokens in a plan for %lld", (long long)S,
+                         (long long)p->S);
+    if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
+    *out = *p;
+    out->S = S;
+    out->T = sh.T;
+    out->micro_batches = micro_batches;
+    plan_comm(&spec->model.shape, out, 0, out->comm);
+    out->flops = count_flops(&spec->model.shape, out);
+    return 0;
 }
 
 static void explain(const struct job_spec *s, struct plan *p)
@@ -137,12 +176,18 @@ static void explain(const struct job_spec *s, struct plan *p)
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
                  s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    if (p->n_ranks == 1)
-        snprintf(p->reason, sizeof p->reason, "local: one rank holds the sequence%s", recompute);
+    char rings[96] = "", zero[160];
+    explain_zero(p, zero, sizeof zero);
+    if (p->dp > 1)
+        snprintf(rings, sizeof rings, "%d %s side by side, each on its own samples; ", p->dp,
+                 p->sp > 1 ? "rings" : "ranks");
+    if (p->sp == 1)
+        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s", rings,
+                 recompute, zero);
     else
         snprintf(p->reason, sizeof p->reason,
-                 "rsa: %d ranks hold %lld rows each and pass keys and values round; %s%s",
-                 p->n_ranks, (long long)p->T, layout, recompute);
+                 "rsa: %s%d ranks hold %lld rows each and pass keys and values round; %s%s%s",
+                 rings, p->sp, (long long)p->T, layout, recompute, zero);
 }
 
 static int64_t total(const struct plan *p)
@@ -151,11 +196,22 @@ static int64_t total(const struct plan *p)
 }
 
 /* Bytes with n_ranks ranks and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, int n_ranks, enum recompute_id recompute)
+static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
 {
     struct plan p;
-    if (n_ranks > JOB_MAX_RANKS || plan_choose(s, n_ranks, &p, NULL)) return -1;
+    if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
+    return place(s, &p, NULL) ? -1 : total(&p);
+}
+
+/* Bytes under another ZeRO stage. */
+static int64_t size_zero(const struct job_spec *s, const struct plan *now, int stage)
+{
+    struct plan p;
+    if (plan_choose(s, now->sp, &p, NULL)) return -1;
+    p.recompute = now->recompute;
+    p.zero = stage;
+    p.by_bucket = p.fused || stage >= 2;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
@@ -166,15 +222,22 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p->n_ranks, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
     }
-    for (int ranks = p->n_ranks * 2; ranks <= JOB_MAX_RANKS && n < size; ranks *= 2) {
+    for (int stage = p->zero + 1; p->kind == JOB_TRAIN && p->n_ranks > 1 && stage <= 3; stage++) {
+        const int64_t need = size_zero(s, p, stage);
+        if (need < 0 || (need > limit && stage < 3) || n >= size) continue;
+        n += (size_t)snprintf(out + n, size - n, "; parallel.zero %d needs %s%s", stage,
+                              plan_bytes(a, need), need > limit ? " still" : "");
+        break;
+    }
+    for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
         const int64_t need = size_if(s, ranks, p->recompute);
         if (need < 0) break;
-        if (need > limit && ranks * 2 <= JOB_MAX_RANKS) continue;
+        if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
                               plan_bytes(a, need), need > limit ? " still" : "");
         break;
@@ -187,7 +250,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
 static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t limit,
                         struct err *e)
 {
-    char need[24], have[24], part[24], advice[240];
+    char need[24], have[24], part[24], advice[320];
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
@@ -225,10 +288,11 @@ static int check_shape(const struct job_spec *s, struct err *e)
 
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    const int n_ranks = spec->parallel.sp > 0       ? spec->parallel.sp
-                        : spec->resources.ranks > 0 ? spec->resources.ranks
-                                                    : 1;
-    if (check_shape(spec, e) || plan_choose(spec, n_ranks, p, e)) return -1;
+    const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
+    const int sp = spec->parallel.sp > 0        ? spec->parallel.sp
+                   : spec->resources.ranks > dp ? spec->resources.ranks / dp
+                                                : 1;
+    if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
@@ -239,7 +303,7 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
     if (comm_overflows(&spec->model.shape, p))
         return err_field(e, ERR_DOES_NOT_FIT, "train.global_batch",
                          "a step would send more than 10^18 bytes");
-    count_comm(&spec->model.shape, p);
+    plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
     explain(spec, p);
     if (memory_limit > 0 && total(p) > memory_limit) return does_not_fit(spec, p, memory_limit, e);

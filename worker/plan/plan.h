@@ -20,6 +20,7 @@
 #include "api/core/job.h"
 #include "api/core/rank.h"
 #include "worker/plan/shard.h"
+#include "worker/plan/zero.h"
 
 /* ---- parameters (worker/plan/param.c) -------------------------------------------------------- */
 
@@ -75,12 +76,14 @@ static inline int64_t precision_size(enum precision_id p)
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
  * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,   /* [n_params] act */
-    PLAN_GRAD,     /* [n_grad]; train and verify */
-    PLAN_GRAD_ACC, /* [n_params]; "ranks" with more than one micro-batch */
-    PLAN_MASTER,   /* [n_params] weights that the optimizer updates; training in bf16 */
-    PLAN_ADAM_M,   /* [n_params] */
-    PLAN_ADAM_V,   /* [n_params] */
+    PLAN_PARAMS,   /* [n_params] act; zero 3: [n_shard] */
+    PLAN_FETCHED,  /* [window] act; zero 3: the weights of the bucket at work */
+    PLAN_GRAD,     /* [n_grad]; train and verify. by_bucket: [window] */
+    PLAN_GRAD_ACC, /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
+    PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it */
+    PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in bf16 */
+    PLAN_ADAM_M,   /* [n_shard] */
+    PLAN_ADAM_V,   /* [n_shard] */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
     PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
     PLAN_Q,        /* [T, H*D] act, after RoPE */
@@ -94,7 +97,7 @@ enum plan_id {
     PLAN_DX,       /* [T, C] act: gradient of the residual stream */
     PLAN_DXN,      /* [T, C] act: gradient of a norm's output */
     PLAN_WORK,     /* the next seven share it: never two of different phases at a time */
-    PLAN_LOGITS,   /* in WORK: [loss_chunk, V] */
+    PLAN_LOGITS,   /* in WORK: [loss_chunk, V]; not for embed */
     PLAN_ACT,      /* in WORK: [T, I] act */
     PLAN_DACT,     /* in WORK: [T, I] act */
     PLAN_DO,       /* in WORK: [T, H*D] act */
@@ -116,7 +119,7 @@ enum plan_id {
     PLAN_HI,         /* int64 [T] */
     PLAN_NLL,        /* double [T] */
     PLAN_INV_FREQ,   /* double [D/2] */
-    PLAN_SUMSQ,      /* double [blocks of SUMSQ_BLOCK parameters] */
+    PLAN_SUMSQ,      /* double [units, then blocks of the largest unit] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* n_threads * BE_SCRATCH_PER_THREAD bytes: the backend's */
     PLAN_ID_N
 };
@@ -136,40 +139,79 @@ struct plan {
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
-        reference_size; /* verify: the one-rank reference's part of the arena */
+        reference_size; /* verify, and train with verify.first_step: the one-rank reference's part
+                         * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
-    int n_ranks, n_threads;
+    int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
+    int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
     enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
+    int zero;                    /* ZeRO stage; 0 for one rank and unless training */
+    bool by_bucket;              /* gradients are summed bucket by bucket within the backward pass, and
+                                  * no rank holds all of them: zero 2 and 3, and whenever fused */
+    bool fused;                  /* and each bucket is updated right then */
+    struct zero shards;          /* who owns what, over plan_sum_ranks */
+    int64_t n_shard;             /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
     int64_t n_params;            /* param_count */
-    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 P */
+    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;            /* generate: tokens that may be appended */
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
-    int64_t micro_batches;       /* per optimizer step */
-    struct comm_count comm[PURPOSE_N]; /* per rank and step (see plan_make); every rank the same */
+    int64_t micro_batches;       /* of each ring per optimizer step: train.global_batch / dp */
+    struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once */
-    char reason[256];                  /* why this strategy, layout and recompute */
+    char reason[384];                  /* why this strategy, layout and recompute */
 };
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt; verify, one forward and backward (its gathering of logits is not in comm).
+ * full prompt; embed, one document of S tokens; verify, one forward and backward (its gathering of
+ * logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
+
+/* Tokens that are verified: of a verify job all of its sequence, of a training what verify.first_step
+ * takes from its first one. */
+int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
 /* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
  * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's.
  * fails: ERR_DOES_NOT_FIT, but not for a plan that plan_make has made. */
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
+
+/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of a
+ * step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
+            struct plan *out, struct err *e);
+
+/* What one rank moves in a held-out evaluation of n_windows windows of S tokens inside a training.
+ * Rings take windows in turn, for so many rounds that all have been taken; each forwards one a round
+ * (shared-out weights are fetched by all rings together) and sums what it found over its ranks. Then
+ * all ranks sum over rings, and agree that these counts hold. */
+int64_t plan_eval_rounds(const struct plan *p, int64_t n_windows);
+int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int rank, int64_t S,
+                   int64_t n_windows, struct comm_count out[PURPOSE_N], struct err *e);
+
+/* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
+int plan_sum_ranks(const struct plan *p);
+
+/* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their shards
+ * do: parallel.zero 1 to 3. */
+void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
+               struct comm_count out[PURPOSE_N]);
+
+/* The same of one forward and backward pass of a training whose gradients everybody gets: its proof
+ * before the first step. Every rank the same, but for the weights that zero 3 fetches. */
+void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+                      struct comm_count out[PURPOSE_N]);
 
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);
@@ -181,7 +223,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
 /* "3.2 GiB", into out (at least 24 bytes). Returns out. */
 char *plan_bytes(char *out, int64_t n);
 
-/* Parameters of one partial sum of the gradient norm: SUMSQ_BLOCK of kernels/backend.h, asserted there
+/* Parameters of one partial sum of a unit's squares: SUMSQ_BLOCK of kernels/backend.h, asserted there
  * to agree where both are seen (worker/train/optim.c). */
 #define PLAN_SUMSQ_BLOCK 65536
 #define PLAN_PAGE        4096

@@ -74,6 +74,20 @@ static void write_comm(struct jwrite *w, const struct plan *p)
     jwrite_end(w);
 }
 
+/* Ranks differ only where their shards do; the whole table would be long. */
+static void write_sent(struct jwrite *w, const struct job_spec *spec, const struct plan *p)
+{
+    jwrite_array(w, "bytes_sent_by_rank");
+    for (int r = 0; r < p->n_ranks; r++) {
+        struct comm_count c[PURPOSE_N];
+        int64_t sum = 0;
+        plan_comm(&spec->model.shape, p, p->kind == JOB_TRAIN ? r : r % p->sp, c);
+        for (int i = 0; i < PURPOSE_N; i++) sum += c[i].bytes_sent;
+        jwrite_int(w, NULL, sum);
+    }
+    jwrite_end(w);
+}
+
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size)
 {
     struct jwrite w;
@@ -81,6 +95,12 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_object(&w, NULL);
     jwrite_str(&w, "kind", kind_name(spec->kind));
     jwrite_int(&w, "ranks", p->n_ranks);
+    jwrite_int(&w, "sp", p->sp);
+    jwrite_int(&w, "dp", p->dp);
+    if (p->kind == JOB_TRAIN) {
+        jwrite_int(&w, "zero", p->zero);
+        jwrite_bool(&w, "fused_update", p->fused);
+    }
     jwrite_int(&w, "threads", p->n_threads);
     jwrite_str(&w, "strategy", strategy_words[p->strategy]);
     jwrite_str(&w, "layout", layout_words[p->layout]);
@@ -96,6 +116,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_str(&w, "reason", p->reason);
     write_memory(&w, p);
     write_comm(&w, p);
+    if (p->n_ranks > 1) write_sent(&w, spec, p);
     jwrite_end(&w);
     return jwrite_finish(&w);
 }

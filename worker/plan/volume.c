@@ -46,6 +46,45 @@ struct comm_count volume_sum_f32(int P, int64_t n)
     return both(2 * (P - 1) * n_slices, 2 * (P - 1) * part * 4);
 }
 
+static int64_t slices(int64_t n, int64_t slice)
+{
+    return (n + slice - 1) / slice;
+}
+
+struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut)
+{
+    struct comm_count c = {0};
+    const int64_t slice = volume_slice(P);
+    for (int w = 0; w < P; w++) {
+        const int64_t n = cut[w + 1] - cut[w];
+        if (w == r) {
+            c.bytes_received = (P - 1) * n * 4;
+            c.messages_received = (P - 1) * slices(n, slice);
+        } else {
+            c.bytes_sent += n * 4;
+            c.messages_sent += slices(n, slice);
+        }
+    }
+    return c;
+}
+
+struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size)
+{
+    struct comm_count c = {0};
+    const int64_t slice = volume_bounce_size(P);
+    for (int w = 0; P > 1 && w < P; w++) {
+        const int64_t n = (cut[w + 1] - cut[w]) * size;
+        if (w == r) {
+            c.bytes_sent = (P - 1) * n;
+            c.messages_sent = (P - 1) * slices(n, slice);
+        } else {
+            c.bytes_received += n;
+            c.messages_received += slices(n, slice);
+        }
+    }
+    return c;
+}
+
 struct comm_count volume_sum_small(int P, int n)
 {
     return both(P - 1, (int64_t)(P - 1) * n * 8);

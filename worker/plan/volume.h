@@ -11,6 +11,10 @@
  *                           added. Under determinism "ranks" it is born at its owner: P hops
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
  *                           bytes, in slices of volume_slice(P) floats per part
+ *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times, in
+ *                           slices of volume_slice(P) floats
+ *   all-gather              of parts of any size: mine goes out P-1 times, the others' come, in slices
+ *                           of the bounce buffer
  *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
  *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
@@ -34,6 +38,9 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
+/* Rank r's part: cut[w] .. cut[w + 1] is rank w's, in elements; P + 1 borders. */
+struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut);
+struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size); /* of one */
 struct comm_count volume_sum_small(int P, int n);   /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);

@@ -10,6 +10,8 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/model/hf.h"
+#include "worker/plan/stage.h"
+#include "worker/rank/feed.h"
 #include "worker/rank/prepared.h"
 #include "worker/train/roots.h"
 
@@ -29,8 +31,9 @@ static const struct task tasks[] = {
     {JOB_SCORE, true, task_score},
     {JOB_GENERATE, false, task_generate},
     {JOB_VERIFY, true, task_verify},
+    {JOB_EMBED, true, task_embed},
 };
-_Static_assert(sizeof tasks / sizeof tasks[0] <= JOB_KIND_N, "every task has its kind");
+_Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
 
 static const struct task *task_of(int kind)
 {
@@ -47,17 +50,13 @@ static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
     if (s->kind != JOB_TRAIN || s->train.steps > 0) return 0;
-    int64_t batch = s->train.global_batch, per_step = batch * s->data.seq_len;
     if (s->train.tokens > 0) {
-        s->train.steps = (s->train.tokens + per_step - 1) / per_step;
+        s->train.steps = stage_steps_of_tokens(s, s->train.tokens);
     } else {
-        struct order_options oo = data_order_options(s, SET_TRAIN, 0);
-        struct data_order *order = data_order_open(r->data, &oo, e);
-        if (!order) return -1;
-        s->train.steps = (data_order_samples(order) * s->train.passes + batch - 1) / batch;
-        data_order_close(order);
+        int64_t samples[SPEC_STAGES + 1];
+        if (feed_samples(r, samples, e)) return -1;
+        s->train.steps = stage_steps_of_passes(s, s->train.passes, samples);
     }
-    if (s->train.steps < 1) s->train.steps = 1;
     return job_check(s, e);
 }
 
@@ -93,7 +92,7 @@ static int open_plan(struct run *r, struct err *e)
 {
     if (plan_make(r->spec, r->args->memory_limit, &r->plan, e)) return -1;
     if (r->plan.n_ranks != r->args->n_ranks)
-        return err_field(e, ERR_INVALID, "parallel.sp",
+        return err_field(e, ERR_INVALID, "resources.ranks",
                          "the plan wants %d ranks and %d were started", r->plan.n_ranks,
                          r->args->n_ranks);
     r->arena = mmap(NULL, (size_t)r->plan.arena_size, PROT_READ | PROT_WRITE,
@@ -115,6 +114,7 @@ static int open_comm(struct run *r, struct err *e)
                              .transport = (enum transport_id)r->spec->parallel.transport,
                              .address = r->args->address,
                              .key = r->args->key,
+                             .tls = r->spec->parallel.tls != 0,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0

@@ -35,14 +35,12 @@ int task_verify(struct run *r, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     struct verify v = {0};
-    struct weights_start from;
     struct model_options o;
     int rc = -1;
     if (!m) return err_set(e, ERR_IO, "out of memory");
     run_model_options(r, &o);
     if (model_init(m, &o, e)) goto out;
-    struct ckpt_arrays weights = {.params = m->params, .dtype = m->dtype};
-    if (weights_load(r, m, &weights, &from, e)) goto out;
+    if (weights_load(r, m, e)) goto out;
     struct verify_args a = {r->spec, m, r->arena, r->data, r->args->job_dir, r->mutant};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {

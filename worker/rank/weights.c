@@ -5,14 +5,11 @@
 
 #include "api/core/log.h"
 #include "worker/model/hf.h"
+#include "worker/plan/stage.h"
 #include "worker/train/roots.h"
+#include "worker/train/spread.h"
 
 enum origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
-
-struct choice { /* what rank 0 broadcasts */
-    int64_t origin;
-    struct ckpt_state state;
-};
 
 static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK_PATH_SIZE],
                    struct err *e)
@@ -43,7 +40,10 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
                            struct ckpt_state *s, struct err *e)
 {
     char digest[SHA256_HEX];
-    const int rc = ckpt_load(info->path, &r->spec->model.shape, a, s, e);
+    struct model_shape shape = r->spec->model.shape;
+    /* As the stage of its last step had it. */
+    shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
+    const int rc = ckpt_load(info->path, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
     if (s->spec_digest[0] && strcmp(digest, s->spec_digest))
         return err_field(
@@ -60,73 +60,80 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     return 0;
 }
 
-/* Where files are read to: the master weights, of which the model's are then the rounded copy. */
-static struct tensor loaded(const struct ckpt_arrays *a)
+/* Rank 0: where the weights come from. */
+static int choose(struct run *r, int64_t *origin, struct ckpt_info *info, struct err *e)
 {
-    return a->master ? tensor_f32(a->master, 1, 0, 0) : tensor_of(a->dtype, a->params, 1, 0, 0);
-}
-
-/* Rank 0 alone. */
-static int choose(struct run *r, const struct ckpt_arrays *a, struct choice *c,
-                  struct ckpt_info *info, struct err *e)
-{
-    char dir[RANK_PATH_SIZE];
-    int found = find_checkpoint(r, info, e);
+    const int found = find_checkpoint(r, info, e);
     if (found < 0) return -1;
-    if (found) {
-        c->origin = ORIGIN_CHECKPOINT;
-        return load_checkpoint(r, a, info, &c->state, e);
-    }
-    info->path[0] = 0;
-    if (!*spec_text(r->spec, r->spec->model.path)) {
-        c->origin = ORIGIN_RANDOM;
-        return 0;
-    }
-    c->origin = ORIGIN_MODEL;
-    if (resolve(r, r->spec->model.path, "model.path", dir, e)) return -1;
-    const struct tensor w = loaded(a);
-    if (hf_load(dir, &r->spec->model.shape, w.dtype, w.data, e)) return about(e, "model.path");
+    if (!found) info->path[0] = 0;
+    *origin = found                                         ? ORIGIN_CHECKPOINT
+              : *spec_text(r->spec, r->spec->model.path) ? ORIGIN_MODEL
+                                                            : ORIGIN_RANDOM;
     return 0;
 }
 
-static int share(struct model *m, void *x, int64_t size, struct err *e)
+static int share(struct run *r, struct model *m, void *x, int64_t size, struct err *e)
 {
-    if (!m->comm || !x) return 0;
-    return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, x, size, m->bounce, e);
+    if (!r->comm) return 0;
+    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, x, size, m->bounce, e);
 }
 
-static void make_random(struct model *m, const struct ckpt_arrays *a, int64_t seed)
+static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 {
-    struct tensor w = loaded(a);
-    w.cols = w.ld = m->plan->n_params;
-    model_random_part(m->be, &m->shape, seed, 0, w);
+    return resolve(r, r->spec->model.path, "model.path", dir, e);
 }
 
-static void round_master(struct model *m, const struct ckpt_arrays *a)
+/* ---- a model that is whole on every rank ------------------------------------------------------ */
+
+static int load_whole(struct run *r, struct model *m, struct err *e)
 {
-    const int64_t n = m->plan->n_params;
-    if (a->master)
-        m->be->ops->cast(m->be, &(struct cast_args){.dst = model_weight(m, 0, 1, n),
-                                                    .src = tensor_f32(a->master, 1, n, n)});
+    char dir[RANK_PATH_SIZE];
+    if (run_first(r)) {
+        if (resolve_model(r, dir, e)) return -1;
+        if (hf_load(dir, &r->spec->model.shape, m->dtype, m->params, e))
+            return about(e, "model.path");
+    }
+    return share(r, m, m->params, m->plan->n_params * dtype_size(m->dtype), e);
 }
 
-int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
-                 struct weights_start *out, struct err *e)
+int weights_load(struct run *r, struct model *m, struct err *e)
 {
-    struct choice c = {0};
-    const struct tensor w = loaded(a);
-    const int64_t n = m->plan->n_params, size = n * 4;
+    struct ckpt_info none;
+    int64_t origin = 0;
+    if (run_first(r) && choose(r, &origin, &none, e)) return -1;
+    if (share(r, m, &origin, sizeof origin, e)) return -1;
+    if (origin == ORIGIN_MODEL) return load_whole(r, m, e);
+    model_random(m, r->spec->seed);
+    return 0;
+}
+
+/* ---- a training ------------------------------------------------------------------------------- */
+
+/* Rank 0 reads, piece by piece. */
+static int load_pieces(struct run *r, struct holding *h, int64_t origin, struct weights_start *out,
+                       struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct ckpt_arrays a = spread_arrays(h);
+    if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
+    if (resolve_model(r, dir, e)) return -1;
+    return spread_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
+}
+
+int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e)
+{
+    int64_t origin = 0;
     *out = (struct weights_start){0};
-    if (run_first(r) && choose(r, a, &c, &out->info, e)) return -1;
-    if (share(m, &c, sizeof c, e)) return -1;
-    out->state = c.state;
-    if (c.origin == ORIGIN_RANDOM) {
-        make_random(m, a, r->spec->seed);
-        round_master(m, a);
+    if (run_first(r) && choose(r, &origin, &out->info, e)) return -1;
+    if (share(r, h->model, &origin, sizeof origin, e)) return -1;
+    if (origin == ORIGIN_RANDOM) {
+        holding_random(h, r->spec->seed);
         return 0;
     }
-    if (share(m, w.data, n * dtype_size(w.dtype), e)) return -1;
-    round_master(m, a);
-    if (c.origin != ORIGIN_CHECKPOINT) return 0;
-    return share(m, a->m, size, e) || share(m, a->v, size, e) ? -1 : 0;
+    if (!run_first(r)) {
+        if (spread_serve(h, e)) return -1;
+    } else if (load_pieces(r, h, origin, out, e) || spread_end(h, e)) {
+        return -1;
+    }
+    return share(r, h->model, &out->state, sizeof out->state, e);
 }

@@ -8,18 +8,20 @@
 #ifndef SEQD_RANK_WEIGHTS_H
 #define SEQD_RANK_WEIGHTS_H
 
-#include "worker/model/model.h"
 #include "worker/rank/run.h"
 #include "worker/train/ckpt.h"
+#include "worker/train/holding.h"
 
 struct weights_start {
     struct ckpt_state state; /* zero unless resumed; the same on every rank */
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
 };
 
-/* Fills a's arrays, of which a->params are m's. Collective. fails: ERR_CONFLICT when a checkpoint
- * belongs to another job or other data; the errors of hf_load and ckpt_load. */
-int weights_load(struct run *r, struct model *m, const struct ckpt_arrays *a,
-                 struct weights_start *out, struct err *e);
+/* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or other
+ * data; the errors of hf_load and ckpt_load. */
+int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e);
+
+/* The same for a model that is whole on every rank, and has no checkpoint. Collective. */
+int weights_load(struct run *r, struct model *m, struct err *e);
 
 #endif

@@ -1,7 +1,5 @@
 #include "worker/train/ckpt.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,8 @@
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 #include "worker/train/manifest.h"
+#include "worker/plan/stage.h"
+#include "worker/train/steps.h"
 
 static const char *const files[] = {"hf/config.json",           "hf/generation_config.json",
                                     "hf/model.safetensors",     "hf/tokenizer.json",
@@ -34,16 +34,39 @@ static const struct {
 #member, type, offsetof(struct ckpt_state, member),                                        \
             sizeof(((struct ckpt_state *)0)->member)                                               \
     }
-    STATE(step, STATE_INT),      STATE(tokens_seen, STATE_INT), STATE(next_sample, STATE_INT),
-    STATE(seed, STATE_INT),      STATE(adam_t, STATE_INT),      STATE(lr, STATE_DOUBLE),
-    STATE(loss, STATE_DOUBLE),   STATE(data_id, STATE_TEXT),    STATE(spec_digest, STATE_TEXT),
-    STATE(n_ranks, STATE_INT32), STATE(layout, STATE_INT32),
+    STATE(step, STATE_INT),
+    STATE(tokens_seen, STATE_INT),
+    STATE(next_sample, STATE_INT),
+    STATE(seed, STATE_INT),
+    STATE(adam_t, STATE_INT),
+    STATE(lr, STATE_DOUBLE),
+    STATE(loss, STATE_DOUBLE),
+    STATE(data_id, STATE_TEXT),
+    STATE(spec_digest, STATE_TEXT),
+    STATE(n_ranks, STATE_INT32),
+    STATE(layout, STATE_INT32),
+    /* What the first checkpoints did not have: absent is zero. */
+    STATE(guard.skipped, STATE_INT),
+    STATE(guard.streak, STATE_INT),
+    STATE(guard.rollbacks, STATE_INT),
+    STATE(guard.loss.n, STATE_INT),
+    STATE(guard.loss.mean, STATE_DOUBLE),
+    STATE(guard.loss.var, STATE_DOUBLE),
+    STATE(guard.norm.n, STATE_INT),
+    STATE(guard.norm.mean, STATE_DOUBLE),
+    STATE(guard.norm.var, STATE_DOUBLE),
+    STATE(n_evals, STATE_INT),
+    STATE(eval_step, STATE_INT),
+    STATE(eval_loss, STATE_DOUBLE),
+    STATE(best_step, STATE_INT),
+    STATE(best_loss, STATE_DOUBLE),
+    STATE(has_best, STATE_INT32),
 };
-enum { N_STATE = sizeof state_fields / sizeof *state_fields };
+enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
 {
-    char path[FILE_PATH_SIZE], text[2048];
+    char path[FILE_PATH_SIZE], text[4096];
     struct jwrite w;
     jwrite_init(&w, text, sizeof text);
     jwrite_object(&w, NULL);
@@ -115,7 +138,7 @@ static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struc
     int rc = parse_state(text, size, s, &seen);
     free(text);
     if (rc < 0) return err_set(e, ERR_CORRUPT, "%s is not a train state of version 1", path);
-    for (int i = 0; i < N_STATE; i++)
+    for (int i = 0; i < N_REQUIRED; i++)
         if (!(seen & 1u << i))
             return err_set(e, ERR_CORRUPT, "%s lacks %s", path, state_fields[i].key);
     if (s->step == step) return 0;
@@ -136,20 +159,56 @@ static int fill_info(struct ckpt_info *info, const struct manifest *m, const cha
     return err_set(e, ERR_TOO_LARGE, "a path has more than %d bytes", CKPT_PATH_SIZE - 1);
 }
 
+struct flow_array {
+    const struct ckpt_flow *flow;
+    int which;
+};
+
+static int flow_read(void *arg, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    const struct flow_array *f = arg;
+    return f->flow->read(f->flow->arg, f->which, offset, n, out, e);
+}
+
+static int flow_take(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct flow_array *f = arg;
+    return f->flow->write(f->flow->arg, f->which, offset, n, x, e);
+}
+
+static void still(const struct ckpt_arrays *a)
+{
+    if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
+}
+
+static int write_arrays(const char *tmp, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
+    const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
+    const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m},
+                                      {"exp_avg_sq:", a->v, DT_F32, flow_read, &v},
+                                      {"master:", a->master, DT_F32, flow_read, &w}};
+    const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
+    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save_flat(path, shape, &weights, e) < 0)
+        return -1;
+    if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
+    return hf_write_flats(path, shape, moments, master ? 3 : 2, e);
+}
+
 static int write_all(const char *tmp, const struct model_shape *shape, const struct ckpt_arrays *a,
                      const struct ckpt_state *s, struct manifest *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    const struct hf_flat moments[] = {
-        {"exp_avg:", a->m, DT_F32}, {"exp_avg_sq:", a->v, DT_F32}, {"master:", a->master, DT_F32}};
-    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save(path, shape, a->dtype, a->params, e) < 0)
-        return -1;
-    if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
-    if (hf_write_flats(path, shape, moments, a->master ? 3 : 2, e) < 0) return -1;
-    if (write_state(tmp, s, e) < 0) return -1;
-    if (hf_weights_digest(shape, a->dtype, a->params, m->weights_sha256, e) < 0) return -1;
-    for (int i = 0; i < N_FILES; i++)
+    if (write_arrays(tmp, shape, a, e) < 0 || write_state(tmp, s, e) < 0) return -1;
+    still(a);
+    if (file_join(path, e, "%s/hf/model.safetensors", tmp) < 0) return -1;
+    if (hf_file_digest(path, m->weights_sha256, e) < 0) return -1;
+    for (int i = 0; i < N_FILES; i++) {
+        still(a);
         if (manifest_add(m, tmp, files[i], e) < 0) return -1;
+    }
     if (manifest_write(m, tmp, e) < 0) return -1;
     return file_sync_dir(tmp, e);
 }
@@ -192,73 +251,6 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-struct step_dir {
-    int64_t step;
-    char name[64];
-};
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct step_dir *x = a, *y = b;
-    return (x->step < y->step) - (x->step > y->step);
-}
-
-/* "step-00000500" or, with epoch, "step-00000500.e3.tmp". */
-static bool parse_name(const char *name, int64_t *step, int64_t *epoch)
-{
-    char *end;
-    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return false;
-    errno = 0;
-    *step = strtoll(name + 5, &end, 10);
-    *epoch = -1;
-    if (errno) return false;
-    if (!*end) return true;
-    if (end[0] != '.' || end[1] != 'e' || end[2] < '0' || end[2] > '9') return false;
-    *epoch = strtoll(end + 2, &end, 10);
-    return !errno && !strcmp(end, ".tmp");
-}
-
-enum { MAX_STEPS = 65536 };
-
-/* The step directories, newest first; the caller frees. tmp_before: also removes .tmp directories
- * of older epochs. A missing directory is an empty one. */
-static int list_steps(const char *dir, int64_t tmp_before, struct step_dir **out, int *n,
-                      struct err *e)
-{
-    DIR *d = opendir(dir);
-    struct dirent *ent;
-    int rc = 0, room = 0;
-    *out = NULL;
-    *n = 0;
-    if (!d) return errno == ENOENT ? 0 : err_errno(e, "open %s", dir);
-    while (rc == 0 && (ent = readdir(d))) {
-        int64_t step, epoch;
-        char path[FILE_PATH_SIZE];
-        if (!parse_name(ent->d_name, &step, &epoch)) continue;
-        if (epoch >= 0) {
-            if (epoch >= tmp_before) continue;
-            rc = file_join(path, e, "%s/%s", dir, ent->d_name);
-            if (rc == 0) rc = file_remove(path, e);
-            continue;
-        }
-        if (*n == room) {
-            room = room ? 2 * room : 32;
-            void *more = room > MAX_STEPS ? NULL : realloc(*out, (size_t)room * sizeof **out);
-            if (!more) {
-                rc = err_set(e, ERR_TOO_LARGE, "%s holds too many checkpoints", dir);
-                break;
-            }
-            *out = more;
-        }
-        (*out)[*n].step = step;
-        snprintf((*out)[(*n)++].name, sizeof(*out)->name, "%.63s", ent->d_name);
-    }
-    closedir(d);
-    if (rc == 0 && *n) qsort(*out, (size_t)*n, sizeof **out, newest_first);
-    if (rc < 0) free(*out);
-    return rc;
-}
-
 static int check_named(const char *dir, int64_t step, enum manifest_depth depth, struct manifest *m,
                        struct err *e)
 {
@@ -277,7 +269,7 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
     struct manifest m;
     int n, rc = 0;
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0) return -1;
-    if (list_steps(dir, -1, &steps, &n, e) < 0) return -1;
+    if (steps_list(dir, NULL, &steps, &n, e) < 0) return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         struct err why = {0};
         if ((rc = file_join(path, e, "%s/%s", dir, steps[i].name)) < 0) break;
@@ -297,40 +289,41 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
     return fill_info(info, &m, step_dir, e);
 }
 
-int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e)
+/* ---- loading -------------------------------------------------------------------------------- */
+
+static int flow_moments(const struct st_file *f, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
 {
-    char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];
-    struct step_dir *steps;
-    struct manifest m;
-    int n, rc = 0, n_complete = 0;
-    if (keep < 1) keep = 1;
-    if (file_join(dir, e, "%s/checkpoints", job_dir) < 0) return -1;
-    if (list_steps(dir, epoch, &steps, &n, e) < 0) return -1;
-    for (int i = 0; i < n && rc == 0; i++) {
-        struct err why;
-        if ((rc = file_join(path, e, "%s/%s", dir, steps[i].name)) < 0) break;
-        if (check_named(path, steps[i].step, MANIFEST_SIZES, &m, &why) < 0) continue;
-        if (++n_complete <= keep) continue;
-        /* First it stops being a checkpoint, then it goes: a kill between leaves a .tmp. */
-        rc = file_join(gone, e, "%s.e0.tmp", path);
-        if (rc == 0) rc = file_remove(gone, e);
-        if (rc == 0 && rename(path, gone) < 0) rc = err_errno(e, "rename %s", path);
-        if (rc == 0) rc = file_remove(gone, e);
-    }
-    free(steps);
-    return rc;
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
+    const struct hf_sink to_w = {flow_take, &w}, to_m = {flow_take, &m}, to_v = {flow_take, &v};
+    if (hf_read_pieces(f, shape, "exp_avg:", &to_m, e) < 0) return -1;
+    if (hf_read_pieces(f, shape, "exp_avg_sq:", &to_v, e) < 0) return -1;
+    return a->dtype == DT_F32 ? 0 : hf_read_pieces(f, shape, "master:", &to_w, e);
 }
 
-/* ---- loading -------------------------------------------------------------------------------- */
+static int load_weights(const char *hf, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS};
+    if (!a->flow.arg)
+        return a->params && !a->master ? hf_load(hf, shape, a->dtype, a->params, e) : 0;
+    return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
+}
 
 static int load_moments(const char *step_dir, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (!a->m && !a->v && !a->master) return 0;
+    const bool flow = a->flow.arg != NULL;
+    if (!flow && !a->m && !a->v && !a->master) return 0;
     if (file_join(path, e, "%s/optim.safetensors", step_dir) < 0) return -1;
     struct st_file *f = st_open(path, e);
     if (!f) return -1;
+    if (flow) {
+        int rc = flow_moments(f, shape, a, e);
+        st_close(f);
+        return rc;
+    }
     int rc = a->m ? hf_read_flat(f, shape, "exp_avg:", a->m, e) : 0;
     if (rc == 0 && a->v) rc = hf_read_flat(f, shape, "exp_avg_sq:", a->v, e);
     if (rc == 0 && a->master) rc = hf_read_flat(f, shape, "master:", a->master, e);
@@ -355,7 +348,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        "%s/config.json: %s is not the job's: this checkpoint is of "
                        "another model",
                        hf, key);
-    if (a->params && !a->master && hf_load(hf, shape, a->dtype, a->params, e) < 0) return -1;
+    if (load_weights(hf, shape, a, e) < 0) return -1;
     return load_moments(step_dir, shape, a, e);
 }
 
@@ -383,6 +376,20 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     sha256_add(sha, text, strlen(text) + 1);
 }
 
+/* What the stages say, not which of two ways they say it. */
+static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
+{
+    for (int i = 0; i < spec->n_stages; i++) {
+        const double v[] = {(double)spec->stages[i].from_step, (double)stage_seq_len(spec, i),
+                            stage_lr(spec, i), stage_rope_theta(spec, i)};
+        for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
+            char number[32];
+            jwrite_number(number, v[k]);
+            sha256_add(sha, number, strlen(number) + 1);
+        }
+    }
+}
+
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 {
     static const char *const parts[] = {"model.config.", "data.",      "train.", "optim.",
@@ -392,6 +399,7 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
     for (const struct field *f = spec_fields; f->path; f++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (!strncmp(f->path, parts[i], strlen(parts[i]))) digest_field(&sha, spec, f);
+    if (spec->n_stages) digest_stages(&sha, spec);
     sha256_hex(&sha, out);
 }
 

@@ -22,6 +22,7 @@
 #include "api/core/job.h"
 #include "api/core/sha256.h"
 #include "kernels/backend.h"
+#include "worker/train/guard.h"
 
 #define CKPT_PATH_SIZE 1280
 
@@ -37,15 +38,34 @@ struct ckpt_state {
     char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
+    struct guard_state guard;     /* what judges the next steps */
+    int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
+    double eval_loss;
+    int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
+    int64_t best_step;
+    double best_loss;
+};
+
+/* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place: elements
+ * [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in bf16: read
+ * gives the master weights, of which the model's are the rounded copy. */
+enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V };
+struct ckpt_flow {
+    int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
+    int (*write)(void *arg, int which, int64_t offset, int64_t n, const float *x, struct err *e);
+    void (*still)(void *arg); /* called between pieces of work that take long; NULL: nobody waits */
+    void *arg;
 };
 
 /* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params are
  * of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved beside them,
- * and loaded instead of them (train_round then makes the model's copy). */
+ * and loaded instead of them. flow.arg not NULL: all arrays come and go that way, and the pointers are
+ * NULL; dtype still says what weights are saved as, and in bf16 there is a master. */
 struct ckpt_arrays {
     void *params;
     enum dtype dtype;
     float *master, *m, *v;
+    struct ckpt_flow flow;
 };
 
 struct ckpt_info {
@@ -76,13 +96,8 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 
-/* The state alone, digest-checked: for ranks that receive the arrays by broadcast. */
+/* The state alone, digest-checked. */
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
-
-/* Removes all but the newest `keep` (at least 1) complete step directories, and .tmp directories of
- * epochs before `epoch`. Completeness here is manifest and sizes; the newest complete one is never
- * removed, nor is anything newer than it. */
-int ckpt_prune(const char *job_dir, int keep, int64_t epoch, struct err *e);
 
 /* Digest of the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
  * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the

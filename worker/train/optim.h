@@ -1,4 +1,4 @@
-/* optim.h: learning rate, global-norm clip, AdamW, over the flat parameter layout. */
+/* optim.h: global-norm clip, AdamW, over parts of the flat parameter layout. */
 #ifndef SEQD_TRAIN_OPTIM_H
 #define SEQD_TRAIN_OPTIM_H
 
@@ -6,23 +6,38 @@
 #include "kernels/backend.h"
 #include "worker/plan/plan.h"
 
-/* Rate of the optimizer step with 0-based index `step`: a pure function, so that resume is exact.
- * Linear warmup lr (step + 1) / warmup, then cosine from lr to min_lr_ratio * lr at train.steps. */
-double optim_lr(const struct job_spec *spec, int64_t step);
+/* One rank's part of a bucket (worker/plan/zero.h): elements [begin, end) of the flat layout. Every
+ * pointer is that of element `begin`. */
+struct optim_part {
+    int bucket;
+    int64_t begin, end;
+    float *p;          /* the weights that are updated */
+    uint16_t *rounded; /* their copy in bf16, which the model reads; NULL: the model reads p */
+    float *m, *v;
+    const float *g;
+};
+
+struct optim_rate {
+    double lr, clip;
+    int64_t t; /* 1-based count of steps */
+};
 
 struct optim {
     const struct job_spec *spec; /* borrowed */
+    const struct plan *plan;     /* borrowed */
     struct be *be;
-    float *params, *m, *v; /* [n_params]; params: the master weights */
-    uint16_t *rounded; /* [n_params] the model's weights in bf16; NULL: params are the model's */
-    double *partial;   /* [blocks] of the plan */
-    int64_t n_params;
+    double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model, then scratch */
 };
 
-/* L2 norm of g: float64 partial sums over blocks of SUMSQ_BLOCK parameters, in index order. */
-double optim_norm(const struct optim *o, const float *g);
-/* One AdamW step with 1-based count t. norm: of g; clipped by max_grad_norm / (norm + 1e-6) if that
- * is below 1 (max_grad_norm 0: no clip). Decay only where struct param says so. */
-void optim_step(const struct optim *o, const float *g, double norm, double lr, int64_t t);
+/* Sums of squares of the part's units, in double, to where the units have their places in
+ * o->partial. Each in blocks of SUMSQ_BLOCK elements, in order: the same bits whoever owns it. */
+int optim_sums(const struct optim *o, const struct optim_part *x, struct err *e);
+/* Root of all units' sums, added in order. */
+double optim_norm(const struct optim *o);
+/* What gradients are multiplied with: max_grad_norm / (norm + 1e-6) if that is below 1
+ * (max_grad_norm 0: no clip). */
+double optim_clip(const struct job_spec *spec, double norm);
+/* One AdamW step. Decay only where struct param says so; what lies between tensors is left alone. */
+void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r);
 
 #endif

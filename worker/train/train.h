@@ -1,10 +1,15 @@
 /* train.h: one optimizer step after another.
  *
- * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each.
+ * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each:
+ * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp. With
+ * stages k counts steps of one length (worker/plan/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
- *   sum      gradients over ranks: once per step, or under determinism "ranks" once per sample
- *   update   norm, clip, AdamW on every rank alike (the same bits everywhere)
+ *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks
+ *            first, then the rings): once per step, or under determinism "ranks" once per micro-batch,
+ *            then the micro-batches in order. So with dp fixed the bits do not depend on sp
+ *   judge    guard: does this step change the weights (worker/train/guard.h)
+ *   update   norm, clip, AdamW of what the rank owns (worker/train/holding.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
  * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it. */
 #ifndef SEQD_TRAIN_TRAIN_H
@@ -12,8 +17,8 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
-#include "worker/train/ckpt.h"
-#include "worker/train/optim.h"
+#include "worker/train/holding.h"
+#include "worker/train/guard.h"
 
 /* Where samples come from. Both must be pure in n, so that any rank can ask for any sample. */
 struct train_source {
@@ -35,37 +40,36 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    int mutant; /* tests only: enum sp_mutant */
+    struct guard *guard; /* borrowed; NULL: a loss that is no number ends the run */
+    int mutant;          /* tests only: enum sp_mutant */
 };
 
 struct train {
     const struct job_spec *spec;
     const struct plan *plan;
     struct model model; /* model.params: the weights */
-    struct optim optim; /* optim.m, optim.v: Adam's moments */
+    struct holding hold; /* weights, gradient and moments, or this rank's part of them */
     struct train_source source;
-    float *grad_acc; /* NULL: model.grad is the step's gradient */
-    int64_t step;    /* optimizer steps done: set it on resume */
+    int64_t step; /* optimizer steps done: set it on resume */
+    struct guard *guard;
+    enum guard_verdict verdict;       /* of the last step */
+    struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
+    const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
+    bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` says so */
     bool others_ok;  /* did every rank's counts hold in the steps before */
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * train_random or load a checkpoint into train_arrays. */
+ * holding_random(&t->hold, spec->seed), or load a checkpoint (worker/train/spread.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
-/* model_random, and the master weights unrounded. */
-void train_random(struct train *t, int64_t seed);
-/* After the master weights were written: the model's copy is rounded from them. Nothing in fp32. */
-void train_round(struct train *t);
-
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
- * fails: comm's errors; ERR_INTERNAL when the loss or the norm is not finite, naming the step. */
+ * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the caller
+ * goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
-/* What a checkpoint holds of it. Borrows. */
-struct ckpt_arrays train_arrays(const struct train *t);
-
-/* The gradient that the last step used, [n_params]: tests and verify. */
+/* The gradient that the last step used, [n_params], where a rank holds all of it; else NULL
+ * (holding_read has its part). */
 const float *train_grad(const struct train *t);
 
 #endif

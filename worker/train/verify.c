@@ -15,26 +15,33 @@
 
 /* ---- the ranks' side: as in training ---------------------------------------------------------- */
 
+/* In a training all rings run the same tokens, and their sum is so many times one ring's. */
+static int copies(const struct model *m)
+{
+    return plan_sum_ranks(m->plan) / m->plan->sp;
+}
+
 static int run_ranks(const struct verify_args *a, const struct data_order *order, struct verify *v,
                      struct err *e)
 {
     struct model *m = a->model;
+    const struct comm_count *want = a->want ? a->want : m->plan->comm;
+    const int n_copies = copies(m);
     double nll;
     if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
     int64_t n = v->targets_p > 0 ? v->targets_p : 1;
     m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
-    if (m->comm) comm_ledger_reset(m->comm);
-    if (model_grad(m, &m->batch, (float)(1.0 / (double)n), &nll, e)) return -1;
-    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+    if (m->world) comm_ledger_reset(m->world);
+    if (model_grad(m, &m->batch, (float)(1.0 / (double)(n * n_copies)), &nll, e)) return -1;
+    if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
     if (model_reduce_grad(m, e)) return -1;
-    v->loss_p = nll / (double)n;
+    v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
     const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_LOSS};
-    for (size_t i = 0; m->comm && i < sizeof held / sizeof held[0]; i++)
-        if (!ledger_equal(&comm_ledger(m->comm)[held[i]], &m->plan->comm[held[i]]))
-            v->ledger_equal = false;
+    for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
+        if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
     return 0;
 }
 
@@ -194,6 +201,7 @@ static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, 
                          int64_t n, struct err *e)
 {
     const struct plan *p = m->plan;
+    const int64_t S = m->sp.shard.S;
     int64_t V = m->shape.vocab, size = n * V * (int64_t)sizeof(float);
     struct tensor t = model_logits(m, row0, n);
     for (int64_t i = 0; i < n; i++)
@@ -202,10 +210,10 @@ static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, 
     float *all = m->comm ? lg->all : lg->own;
     if (m->comm && comm_gather(m->comm, PURPOSE_VERIFY, 0, lg->own, size, all, m->bounce, e))
         return -1;
-    for (int q = 0; ref && q < p->n_ranks; q++) {
+    for (int q = 0; ref && q < p->sp; q++) {
         struct shard sh;
-        if (shard_init(&sh, p->S, p->n_ranks, q, p->layout, p->rank_bits, e)) return -1;
-        int64_t pos = shard_pos(&sh, row0), real = p->S - pos;
+        if (shard_init(&sh, S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
+        int64_t pos = shard_pos(&sh, row0), real = S - pos;
         if (real > n) real = n;
         if (real <= 0) continue;
         struct tensor want = model_logits(ref, pos, real);
@@ -218,7 +226,7 @@ static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, 
 static int compare_logits(struct model *m, struct model *ref, struct verify *v, struct err *e)
 {
     struct logits lg = {0};
-    int64_t row_size = m->shape.vocab * (int64_t)sizeof(float), P = m->plan->n_ranks;
+    int64_t row_size = m->shape.vocab * (int64_t)sizeof(float), P = m->plan->sp;
     int rc = -1;
     lg.room = GATHER_SIZE / (P * row_size);
     if (lg.room < 1) lg.room = 1;
@@ -332,18 +340,22 @@ static int keep(const struct verify_args *a, const struct model *ref, struct ver
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
 {
     struct model *m = a->model;
-    bool first = m->sp.shard.r == 0;
+    bool first = m->ring == 0 && m->rank == 0;
     struct model *ref = NULL;
     struct plan *plan = NULL;
     struct data_order *order = NULL;
     int rc = -1;
-    *out = (struct verify){.n_ranks = m->plan->n_ranks};
-    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->plan->S);
+    *out = (struct verify){.n_ranks = plan_sum_ranks(m->plan)};
+    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
     oo.mutant = a->mutant;
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     order = data_order_open(a->data, &oo, e);
     if (!order || run_ranks(a, order, out, e)) goto out;
+    if (m->ring) { /* rings side by side run the same tokens; one is compared */
+        rc = 0;
+        goto out;
+    }
     if (first) {
         ref = calloc(1, sizeof *ref);
         plan = calloc(1, sizeof *plan);
@@ -359,7 +371,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     out->ledger_equal = bad == 0;
     if (first) {
         judge(a->spec, out);
-        if (keep(a, ref, out, e)) goto out;
+        if (a->job_dir && keep(a, ref, out, e)) goto out;
     }
     rc = 0;
 out:

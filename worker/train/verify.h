@@ -12,6 +12,10 @@
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
+ * The same before step 1 of a training, with the training's own model (verify.first_step): then all
+ * rings run the same tokens, the gradients are summed over all of them, and so the sum over rings is
+ * compared as well.
+ *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */
 #ifndef SEQD_TRAIN_VERIFY_H
@@ -26,11 +30,14 @@
 
 struct verify_args {
     const struct job_spec *spec;
-    struct model *model; /* on every rank: initialised, weights loaded, gradients planned */
-    void *arena;         /* where plan->reference_offset counts from */
+    struct model
+        *model;  /* on every rank: initialised, weights loaded, gradients planned, set for the
+                          * length that is compared */
+    void *arena; /* where plan->reference_offset counts from */
     const struct data *data;
-    const char *job_dir;
+    const char *job_dir;           /* NULL: no artifacts */
     int mutant; /* tests only: enum sp_mutant of the packer; the model has its own */
+    const struct comm_count *want; /* [PURPOSE_N] of one pass at that length; NULL: the plan's */
 };
 
 struct verify_row { /* one tensor */

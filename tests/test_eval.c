@@ -1,0 +1,168 @@
+/* Held-out evaluation inside a training: the loss of every number of ranks and rings, the bits it
+ * must not disturb, the bytes it moves. */
+#include "tests/engine.h"
+#include "worker/train/eval.h"
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+
+enum { WINDOWS = 5, EVAL_S = 45, STEPS = 4 };
+
+/* Held-out windows are shorter than the training's sequences, and of uneven documents: window 3 has
+ * targets in its first half only. */
+static struct synth held = {.S = EVAL_S, .doc_len = 13, .vocab = 61};
+
+static int64_t held_targets(void *arg, int64_t n, struct err *e)
+{
+    struct synth y = held;
+    if (n == 3) y.bare_from = EVAL_S / 2;
+    return synth_targets(&y, n + 1000, e);
+}
+
+static int held_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
+{
+    struct synth y = held;
+    if (n == 3) y.bare_from = EVAL_S / 2;
+    return synth_batch(&y, sh, n + 1000, b, e);
+}
+
+struct probe {
+    const struct job_spec *spec;
+    struct eval got[64][STEPS]; /* by rank and step */
+    bool falsify;               /* rank 1's plan is wrong by a message */
+};
+
+static void evaluate(struct train *t, int rank, void *arg)
+{
+    struct probe *p = arg;
+    struct comm_count want[PURPOSE_N];
+    struct err e = {0};
+    const struct eval_args a = {.source = {held_batch, held_targets, NULL},
+                                .n_windows = WINDOWS,
+                                .seq_len = EVAL_S,
+                                .want = want};
+    const int64_t before = t->model.placed_size;
+    CHECK(!plan_eval_comm(p->spec, t->plan, rank, EVAL_S, WINDOWS, want, &e));
+    if (p->falsify && rank == 1) want[PURPOSE_RING_KV].messages_sent++;
+    CHECK_MSG(!eval_run(t, &a, &p->got[rank][t->step], &e), "%s", e.text);
+    CHECK(t->model.placed_size == before && t->model.sp.shard.S == t->plan->S);
+}
+
+static struct engine_run training(int sp, int dp, int zero, int determinism, struct probe *p)
+{
+    static struct synth y = {.S = 70, .doc_len = 30, .vocab = 61};
+    engine_spec(&spec, y.S);
+    spec.determinism = determinism;
+    spec.parallel.zero = zero;
+    spec.train.global_batch = 6;
+    struct engine_run r = {
+        .P = sp, .dp = dp, .steps = STEPS, .source = {synth_batch, synth_targets, &y}};
+    if (p) {
+        p->spec = &spec;
+        r.before_step = evaluate;
+        r.arg = p;
+    }
+    engine_go(&r, &spec);
+    return r;
+}
+
+/* nll of each window from a training step on it alone, whose rate is 0: another path to the
+ * number. */
+static double slow_loss(int64_t *targets)
+{
+    double nll = 0;
+    *targets = 0;
+    for (int64_t w = 0; w < WINDOWS; w++) {
+        struct err e = {0};
+        engine_spec(&spec, EVAL_S);
+        spec.optim.lr = 0;
+        struct engine_run r = {
+            .P = 1, .steps = 1, .first_step = w, .source = {held_batch, held_targets, NULL}};
+        engine_go(&r, &spec);
+        const int64_t n = held_targets(NULL, w, &e);
+        nll += r.loss[0] * (double)n;
+        *targets += n;
+        engine_free(&r);
+    }
+    return nll / (double)*targets;
+}
+
+static void test_every_layout(void)
+{
+    static const int ways[][3] = {{1, 1, 0}, {2, 1, 1}, {3, 1, 0}, {4, 1, 2},
+                                  {1, 2, 0}, {2, 2, 1}, {1, 3, 3}, {2, 2, 3}};
+    static struct probe p;
+    int64_t targets;
+    const double first = slow_loss(&targets); /* before any step: the weights of the seed */
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        p = (struct probe){0};
+        struct engine_run r = training(ways[i][0], ways[i][1], ways[i][2], DET_RUN, &p);
+        const struct eval *v = &p.got[0][0];
+        CHECK(v->targets == targets && v->windows == WINDOWS && v->ledger_equal);
+        CHECK(v->n_bytes == targets); /* a vocabulary of 61: every target is a byte */
+        CHECK_MSG(fabs(v->loss / first - 1) <= 1e-6, "sp %d dp %d: %.9g, want %.9g", ways[i][0],
+                  ways[i][1], v->loss, first);
+        for (int rank = 1; rank < r.plan.n_ranks; rank++)
+            for (int k = 0; k < STEPS; k++)
+                CHECK(!memcmp(&p.got[rank][k], &p.got[0][k], sizeof *v));
+        CHECK(p.got[0][STEPS - 1].loss < v->loss); /* it learns */
+        engine_free(&r);
+    }
+}
+
+/* Evaluating before every step changes no bit of the training. */
+static void test_leaves_no_trace(void)
+{
+    static struct probe p;
+    for (int way = 0; way < 3; way++) {
+        const int sp = (int[]){1, 3, 4}[way], det = way == 2 ? DET_RANKS : DET_RUN;
+        struct engine_run without = training(sp, 1, 1, det, NULL),
+                          with = training(sp, 1, 1, det, &p);
+        const size_t size = (size_t)with.plan.n_params * 4;
+        CHECK(!memcmp(with.loss, without.loss, STEPS * sizeof(double)));
+        CHECK(with.weights && without.weights && !memcmp(with.weights, without.weights, size));
+        engine_free(&with);
+        engine_free(&without);
+    }
+}
+
+/* Under "ranks" the held-out loss has the same bits, too. */
+static void test_bits(void)
+{
+    static struct probe one, p;
+    struct engine_run r = training(1, 1, 0, DET_RANKS, &one);
+    engine_free(&r);
+    for (int sp = 2; sp <= 8; sp *= 2) {
+        r = training(sp, 1, 0, DET_RANKS, &p);
+        for (int k = 0; k < STEPS; k++)
+            CHECK_MSG(p.got[0][k].loss == one.got[0][k].loss, "sp %d step %d: %.17g, %.17g", sp, k,
+                      p.got[0][k].loss, one.got[0][k].loss);
+        engine_free(&r);
+    }
+}
+
+/* One message too few on one rank, and every rank says so. */
+static void test_ledger_tells(void)
+{
+    static struct probe p;
+    p = (struct probe){.falsify = true};
+    struct engine_run r = training(3, 1, 1, DET_RUN, &p);
+    for (int rank = 0; rank < 3; rank++) CHECK(!p.got[rank][0].ledger_equal);
+    engine_free(&r);
+}
+
+static void test_numbers(void)
+{
+    const struct eval v = {.loss = 2 * M_LN2, .targets = 30, .n_bytes = 20};
+    CHECK(fabs(eval_bits_per_byte(&v) - 3) < 1e-12);
+    CHECK(isnan(eval_bits_per_byte(&(struct eval){.loss = 1, .targets = 3})));
+}
+
+int main(void)
+{
+    RUN(test_every_layout);
+    RUN(test_leaves_no_trace);
+    RUN(test_bits);
+    RUN(test_ledger_tells);
+    RUN(test_numbers);
+    return test_done("eval");
+}

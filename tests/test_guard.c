@@ -1,0 +1,275 @@
+/* Which steps change the weights: verdicts against sums done the long way, and trainings with a bad
+ * step in their middle. */
+#include <float.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "tests/engine.h"
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+static struct guard guards[4];
+
+static void fresh(struct guard *g)
+{
+    spec_defaults(&spec);
+    *g = (struct guard){.spec = &spec};
+}
+
+/* Values that vary: 3 +- 1 without a pattern. */
+static double value(int64_t i)
+{
+    return 2 + 2 * (double)(synth_hash((uint64_t)i * 77 + 5) >> 8) / (1 << 24);
+}
+
+static void feed(struct guard *g, int64_t from, int64_t to)
+{
+    for (int64_t k = from; k < to; k++)
+        CHECK(guard_judge(g, k, value(k), value(k + 1000)) == GUARD_ACCEPT);
+}
+
+/* ---- the windows ----------------------------------------------------------------------------- */
+
+/* Over the first GUARD_WINDOW values: mean and variance of all of them, in two passes. */
+static void test_welford(void)
+{
+    struct guard *g = &guards[0];
+    fresh(g);
+    for (int64_t n = 1; n <= GUARD_WINDOW; n++) {
+        double mean = 0, var = 0;
+        feed(g, n - 1, n);
+        for (int64_t i = 0; i < n; i++) mean += value(i) / (double)n;
+        for (int64_t i = 0; i < n; i++) var += pow(value(i) - mean, 2) / (double)n;
+        /* n additions on either side, of values below 4. */
+        const double allowed = 8 * (double)n * DBL_EPSILON;
+        CHECK_MSG(fabs(g->state.loss.mean - mean) <= allowed, "%d: mean off by %.3g", (int)n,
+                  g->state.loss.mean - mean);
+        CHECK_MSG(fabs(g->state.loss.var - var) <= 4 * allowed, "%d: variance off by %.3g", (int)n,
+                  g->state.loss.var - var);
+    }
+    CHECK(g->state.norm.n == GUARD_WINDOW && g->state.norm.mean != g->state.loss.mean);
+}
+
+/* After them: value i of n has weight (1 - w)^(n-1-i) w, the first GUARD_WINDOW share the rest. */
+static void test_window_forgets(void)
+{
+    struct guard *g = &guards[0];
+    const double w = 1.0 / GUARD_WINDOW;
+    const int64_t n = 5 * GUARD_WINDOW;
+    double mean = 0, square = 0, left = 1;
+    fresh(g);
+    feed(g, 0, n);
+    for (int64_t i = n - 1; i >= GUARD_WINDOW; i--, left *= 1 - w) {
+        mean += left * w * value(i);
+        square += left * w * value(i) * value(i);
+    }
+    for (int64_t i = 0; i < GUARD_WINDOW; i++) {
+        mean += left * w * value(i);
+        square += left * w * value(i) * value(i);
+    }
+    CHECK_MSG(fabs(g->state.loss.mean - mean) <= 1e-12, "mean %.17g, %.17g", g->state.loss.mean,
+              mean);
+    CHECK_MSG(fabs(g->state.loss.var - (square - mean * mean)) <= 1e-12, "variance %.17g, %.17g",
+              g->state.loss.var, square - mean * mean);
+}
+
+/* ---- outliers -------------------------------------------------------------------------------- */
+
+static void test_outliers(void)
+{
+    struct guard *g = &guards[0];
+    fresh(g);
+    CHECK(guard_judge(g, 0, 1e30, 1e30) == GUARD_ACCEPT); /* nobody watches */
+    fresh(g);
+    spec.guard.loss_z = 4;
+    spec.guard.grad_norm_z = 6;
+    feed(g, 0, GUARD_MIN - 1);
+    const struct guard_state few = g->state;
+    CHECK(guard_judge(g, GUARD_MIN - 1, 1e3, 3) == GUARD_ACCEPT); /* too few to tell */
+    g->state = few;
+    feed(g, GUARD_MIN - 1, GUARD_MIN + 10);
+    const struct guard_window w = g->state.loss, v = g->state.norm;
+    const double edge = w.mean + 4 * sqrt(w.var), over = edge * (1 + 1e-9);
+    CHECK(guard_z(&w, w.mean) == 0 && guard_z(&w, w.mean - 100) == 0);
+    CHECK(guard_judge(g, 26, over, 3) == GUARD_SKIP && g->reason == GUARD_LOSS);
+    CHECK(fabs(g->z - 4) < 1e-6);
+    CHECK(!memcmp(&g->state.loss, &w, sizeof w)); /* what was skipped is not learnt */
+    CHECK(guard_judge(g, 27, 3, v.mean + 7 * sqrt(v.var)) == GUARD_SKIP && g->reason == GUARD_NORM);
+    CHECK(g->state.skipped == 2 && g->state.streak == 2);
+    CHECK(guard_judge(g, 28, w.mean - 1e3, 0) == GUARD_ACCEPT); /* good news are no outliers */
+    CHECK(g->state.skipped == 2 && g->state.streak == 0);
+}
+
+/* A level that stays is the new level, and nothing is skipped for ever. */
+static void test_new_level(void)
+{
+    struct guard *g = &guards[0];
+    fresh(g);
+    spec.guard.loss_z = 4;
+    feed(g, 0, 50);
+    int64_t k = 50;
+    while (guard_judge(g, k, 1000 + value(k), 3) == GUARD_SKIP && k < 500) k++;
+    CHECK_MSG(k == 50 + GUARD_STREAK, "accepted at step %d", (int)k);
+    for (k++; k < 120; k++) CHECK(guard_judge(g, k, 1000 + value(k), 3) == GUARD_ACCEPT);
+}
+
+/* A stage of another length has other losses. */
+static void test_stage_starts_anew(void)
+{
+    struct guard *g = &guards[0];
+    fresh(g);
+    spec.guard.loss_z = 4;
+    spec.n_stages = 1;
+    spec.stages[0] = (struct spec_stage){.from_step = 40, .seq_len = 128};
+    feed(g, 0, 40);
+    CHECK(guard_judge(g, 40, 50, 3) == GUARD_ACCEPT && g->state.loss.n == 1);
+}
+
+/* ---- no number ------------------------------------------------------------------------------- */
+
+static void test_policies(void)
+{
+    struct guard *g = &guards[0];
+    fresh(g);
+    spec.guard.nonfinite = NONFINITE_FAIL;
+    CHECK(guard_judge(g, 3, NAN, 1) == GUARD_FAIL && guard_judge(g, 3, 1, INFINITY) == GUARD_FAIL);
+    spec.guard.nonfinite = NONFINITE_SKIP;
+    for (int k = 0; k < GUARD_STREAK; k++) CHECK(guard_judge(g, 3 + k, NAN, 1) == GUARD_SKIP);
+    CHECK(guard_judge(g, 3 + GUARD_STREAK, NAN, 1) == GUARD_FAIL); /* no accident */
+    fresh(g);
+    spec.guard.rollbacks = 2;
+    CHECK(guard_judge(g, 7, NAN, 1) == GUARD_ROLLBACK && g->state.rollbacks == 1);
+    CHECK(guard_judge(g, 7, NAN, 1) == GUARD_SKIP && g->reason == GUARD_MARKED);
+    CHECK(guard_judge(g, 7, 1, 1) == GUARD_SKIP); /* whatever it looks like the second time */
+    CHECK(guard_judge(g, 8, 1, INFINITY) == GUARD_ROLLBACK);
+    CHECK(guard_judge(g, 9, NAN, 1) == GUARD_FAIL);
+    fresh(g);
+    CHECK(!spec_intern(&spec, "dir", 3, &spec.model.path));
+    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_FAIL); /* the weights came so */
+    CHECK(guard_judge(g, 1, NAN, 1) == GUARD_ROLLBACK);
+}
+
+static void test_sentences(void)
+{
+    struct guard *g = &guards[0];
+    char text[256];
+    fresh(g);
+    spec.guard.loss_z = 4;
+    feed(g, 0, 40);
+    guard_judge(g, 40, 500, 3);
+    guard_sentence(g, 40, 500, 3, text, sizeof text);
+    CHECK_MSG(strstr(text, "step 41: loss 500 lies "), "%s", text);
+    guard_judge(g, 41, -NAN, 3);
+    guard_sentence(g, 41, -NAN, 3, text, sizeof text);
+    CHECK_STR(text, "step 42: loss nan, gradient norm 3: no update");
+}
+
+/* ---- guard.json ------------------------------------------------------------------------------ */
+
+static void test_record(void)
+{
+    char dir[] = "/tmp/test_guard.XXXXXX", path[64];
+    struct err e = {0};
+    struct guard *g = &guards[0], *h = &guards[1];
+    if (!mkdtemp(dir)) abort();
+    fresh(g);
+    fresh(h);
+    CHECK(guard_load(g, dir, &e) == 0 && g->n_marks == 0); /* there is none yet */
+    spec.guard.rollbacks = 1000;
+    for (int64_t k = 0; k < 1000; k++) CHECK(guard_judge(g, k << 40, NAN, 1) == GUARD_ROLLBACK);
+    CHECK_MSG(guard_save(g, dir, &e) == 0, "%s", e.text);
+    h->mark[h->n_marks++] = (int64_t)5 << 40; /* already known: not twice */
+    CHECK_MSG(guard_load(h, dir, &e) == 0, "%s", e.text);
+    CHECK(h->state.rollbacks == 1000 && h->n_marks == 1000);
+    CHECK(guard_judge(h, (int64_t)999 << 40, 1, 1) == GUARD_SKIP);
+    snprintf(path, sizeof path, "%s/guard.json", dir);
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"version\":2,\"rollbacks\":1,\"marks\":[]}",
+                                      "{\"version\":1,\"rollbacks\":-1,\"marks\":[]}",
+                                      "{\"version\":1,\"marks\":[]}",
+                                      "{\"version\":1,\"rollbacks\":1,\"marks\":[-1]}",
+                                      "{\"version\":1,\"rollbacks\":1,\"marks\":[1}",
+                                      "{\"version\":1,\"rollbacks\":1,\"marks\":[\"1\"]}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct guard *b = &guards[2];
+        fresh(b);
+        CHECK(file_write(path, bad[i], strlen(bad[i]), &e) == 0);
+        CHECK_MSG(guard_load(b, dir, &e) == -1 && e.code == ERR_CORRUPT, "%s", bad[i]);
+        CHECK_MSG(strstr(e.text, "guard.json"), "%s", e.text);
+    }
+    CHECK(file_remove(dir, NULL) == 0);
+}
+
+/* ---- in a training --------------------------------------------------------------------------- */
+
+enum { BAD = 5, STEPS = 12 }; /* the 0-based step that is bad, of so many */
+
+/* The weights are no numbers during one step, on every rank. */
+static float kept[4];
+
+static void poison(struct train *t, int rank, void *arg)
+{
+    float *w = t->model.params;
+    kept[rank] = w[3];
+    if (t->step == BAD) w[3] = NAN;
+}
+
+static void heal(struct train *t, int rank, void *arg)
+{
+    float *w = t->model.params;
+    if (t->step == BAD + 1) w[3] = kept[rank];
+    CHECK((t->verdict == GUARD_SKIP) == (t->step == BAD + 1));
+}
+
+static struct engine_run skipping(struct synth *y, int P, int64_t first, int64_t n,
+                                  const struct engine_run *from, int64_t skipped)
+{
+    engine_spec(&spec, y->S);
+    spec.train.global_batch = 2;
+    spec.guard.nonfinite = NONFINITE_SKIP;
+    for (int r = 0; r < 4; r++) guards[r] = (struct guard){.spec = &spec, .state.skipped = skipped};
+    struct engine_run r = {.P = P,
+                           .steps = n,
+                           .first_step = first,
+                           .guard = guards,
+                           .source = {synth_batch, synth_targets, y}};
+    if (first <= BAD && BAD < first + n) r.before_step = poison, r.after_step = heal;
+    if (from) r.initial = from->weights, r.m = from->adam_m, r.v = from->adam_v;
+    engine_go(&r, &spec);
+    return r;
+}
+
+/* A skipped step leaves weights, moments and Adam's count as they were, on every rank. */
+static void test_skip_is_no_update(void)
+{
+    struct synth y = {.S = 60, .doc_len = 25, .vocab = 61};
+    for (int P = 1; P <= 3; P++) {
+        struct engine_run whole = skipping(&y, P, 0, STEPS, NULL, 0);
+        CHECK(guards[0].state.skipped == 1 && guards[P - 1].state.skipped == 1);
+        CHECK(isnan(whole.loss[BAD]) && isfinite(whole.loss[BAD + 1]));
+        struct engine_run before = skipping(&y, P, 0, BAD, NULL, 0);
+        struct engine_run after = skipping(&y, P, BAD + 1, STEPS - BAD - 1, &before, 1);
+        const size_t size = (size_t)whole.plan.n_params * 4;
+        CHECK(whole.weights && after.weights && !memcmp(whole.weights, after.weights, size));
+        CHECK(!memcmp(whole.adam_v, after.adam_v, size));
+        CHECK(!memcmp(whole.loss + BAD + 1, after.loss, (STEPS - BAD - 1) * sizeof(double)));
+        /* Had Adam's count gone on, the weights would be others. */
+        struct engine_run counted = skipping(&y, P, BAD + 1, STEPS - BAD - 1, &before, 0);
+        CHECK(memcmp(whole.weights, counted.weights, size));
+        engine_free(&whole), engine_free(&before), engine_free(&after), engine_free(&counted);
+    }
+}
+
+int main(void)
+{
+    RUN(test_welford);
+    RUN(test_window_forgets);
+    RUN(test_outliers);
+    RUN(test_new_level);
+    RUN(test_stage_starts_anew);
+    RUN(test_policies);
+    RUN(test_sentences);
+    RUN(test_record);
+    RUN(test_skip_is_no_update);
+    return test_done("guard");
+}

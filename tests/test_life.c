@@ -1,0 +1,692 @@
+/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation
+ * and the best checkpoint, stages of length, the proof before the first step, data that rots. */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "tests/gang.h"
+#include "worker/model/hf.h"
+#include "worker/plan/plan.h"
+
+#define STEPS 20
+
+static char scratch[64], prepared_id[80];
+static struct gang g; /* 100 KiB: not on the stack */
+
+static const struct model_shape tiny = {.n_layers = 2,
+                                        .width = 32,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 8,
+                                        .ffn_width = 48,
+                                        .vocab = 258,
+                                        .max_pos = 4096,
+                                        .norm_eps = 1e-5,
+                                        .rope_theta = 10000};
+
+static spec_ref intern(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+static struct spec_source source(struct job_spec *s, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return (struct spec_source){intern(s, path), intern(s, "text"), DATA_JSONL, 0, -1};
+}
+
+/* A training on sp ranks, its directory beneath scratch. */
+static struct order *make_order(int sp, const char *name)
+{
+    struct order *o = calloc(1, sizeof *o);
+    struct job_spec *s = &o->spec;
+    struct rank_args *a = &o->args;
+    a->job = 7;
+    a->epoch = 1;
+    a->task = TASK_RUN;
+    a->n_roots = 1;
+    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
+    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
+    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
+    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, name);
+    mkdir(a->prepared_dir, 0700);
+    mkdir(a->job_dir, 0700);
+    spec_defaults(s);
+    s->kind = JOB_TRAIN;
+    s->model.shape = tiny;
+    s->data.seq_len = 64;
+    s->data.packing = PACKING_CONCAT;
+    s->data.n_train = s->eval.n_data = 1;
+    s->data.train[0] = source(s, "text.jsonl");
+    s->eval.data[0] = source(s, "held.jsonl");
+    s->eval.at_end = 0;
+    s->seed = 11;
+    s->parallel.sp = sp;
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->optim.lr = 3e-3;
+    s->schedule.warmup_steps = 2;
+    s->checkpoint.every_steps = 3;
+    return o;
+}
+
+static void prepare_run(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+}
+
+static void run(struct order *o)
+{
+    prepare_run(o);
+    gang_start(&g, o->spec.resources.ranks, o);
+    gang_run(&g);
+}
+
+static bool run_ok(struct order *o)
+{
+    run(o);
+    const bool ok = all_ok(&g);
+    CHECK(ok);
+    return ok;
+}
+
+static void check_sha(const char *want)
+{
+    char sha[80];
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+}
+
+/* Document `odd` has a Z where the others have an x, and document `odd2` a Q. */
+static void write_docs(const char *name, int first, int n, int odd, int odd2)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    FILE *f = fopen(path, "we");
+    for (int i = first; f && i < first + n; i++)
+        fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i,
+                i == odd    ? "Z"
+                : i == odd2 ? "Q"
+                            : "x",
+                i * 7 % 13);
+    CHECK(f && !fclose(f));
+}
+
+static void test_prepare(void)
+{
+    write_docs("text.jsonl", 0, 90, 70, 20);
+    write_docs("held.jsonl", 90, 9, -1, -1);
+    struct order *o = make_order(1, "prepare");
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    free(o);
+}
+
+/* ---- bad steps ------------------------------------------------------------------------------- */
+
+/* A model whose embedding of 'Z' is no number: one document, and so one step of a pass, is bad. */
+static char bad_model[128], skipped_sha[80];
+static int64_t bad_step; /* 1-based */
+
+/* The embedding of one byte is x and x / 2. */
+static void write_model(char dir[128], const char *name, double eps, int byte, float x)
+{
+    struct err e = {0};
+    struct param_map map;
+    const int64_t n = param_count(&tiny);
+    float *w = calloc((size_t)n, 4);
+    struct model_shape shape = tiny;
+    shape.norm_eps = eps;
+    snprintf(dir, 128, "%s/%s", scratch, name);
+    param_map(&tiny, &map);
+    for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
+    for (int64_t i = 0; i < tiny.width; i++)
+        w[map.embed + byte * tiny.width + i] = i % 2 ? x : x / 2;
+    CHECK_MSG(!hf_save(dir, &shape, DT_F32, w, &e), "%s", e.text);
+    free(w);
+}
+
+static struct order *bad_order(int policy, const char *name)
+{
+    struct order *o = make_order(2, name);
+    o->spec.model.path = intern(&o->spec, bad_model);
+    o->spec.guard.nonfinite = policy;
+    return o;
+}
+
+static void test_skip(void)
+{
+    char buf[64];
+    write_model(bad_model, "bad", tiny.norm_eps, 'Z', NAN);
+    struct order *o = bad_order(NONFINITE_SKIP, "skip");
+    if (run_ok(o)) {
+        CHECK(g.n_steps == STEPS && number(g.result, "skipped_steps") == g.n_notes);
+        const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+        CHECK(note && note->step > 1 && note->step < 18);
+        if (note) bad_step = note->step;
+        if (note) CHECK_STR(text(note->json, "code", buf, sizeof buf), "step_skipped");
+        if (note) CHECK_MSG(strstr(note->json, "\"loss\":null"), "%s", note->json);
+        text(g.result, "weights_sha256", skipped_sha, sizeof skipped_sha);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    }
+    free(o);
+}
+
+/* Stopped at the bad step and again behind it: the same steps are left out. */
+static void test_skip_survives(void)
+{
+    struct order *o = bad_order(NONFINITE_SKIP, "skip2");
+    o->spec.checkpoint.every_steps = 1;
+    for (int i = 0; i < 3; i++, o->args.epoch++) {
+        prepare_run(o);
+        gang_start(&g, 2, o);
+        g.stop_at_step = i == 0 ? (int)bad_step : i == 1 ? (int)bad_step + 2 : 0;
+        gang_run(&g);
+    }
+    CHECK(all_ok(&g));
+    check_sha(skipped_sha);
+    CHECK(number(g.result, "skipped_steps") >= 1);
+    free(o);
+}
+
+/* Back to a checkpoint, or to the first weights, the same steps again without the bad one: the end
+ * that skipping leads to. */
+static void test_rollback(void)
+{
+    char buf[64], path[2 * RANK_PATH_SIZE];
+    for (int every = 0; every <= 3; every += 3) {
+        struct order *o = bad_order(NONFINITE_ROLLBACK, every ? "back" : "back0");
+        o->spec.checkpoint.every_steps = every;
+        if (run_ok(o)) {
+            const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+            check_sha(skipped_sha);
+            CHECK(number(g.result, "rollbacks") >= 1);
+            CHECK(note && note->step == bad_step);
+            if (note) CHECK_STR(text(note->json, "code", buf, sizeof buf), "rolled_back");
+            if (note)
+                CHECK(number(note->json, "to_step") ==
+                      (every ? (bad_step - 1) / every * every : 0));
+            note = gang_event(&g, EV_NOTE, 1);
+            CHECK(note && note->step == bad_step && strstr(note->json, "before the rollback"));
+        }
+        snprintf(path, sizeof path, "%s/guard.json", o->args.job_dir);
+        CHECK(!access(path, R_OK));
+        free(o);
+    }
+}
+
+/* With weights, gradients and moments shared out over dp x sp ranks: back to nothing and back to a
+ * checkpoint end where skipping ends. */
+static void test_rollback_of_shards(void)
+{
+    char want[80] = "", buf[32];
+    for (int way = 0; way < 3; way++) {
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
+                                    (const char *[]){"zskip", "zback", "zback0"}[way]);
+        o->spec.parallel.dp = 2;
+        o->spec.parallel.zero = 3;
+        o->spec.eval.every_steps = 7;
+        o->spec.n_stages = 1;
+        o->spec.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 90, .lr = 2e-3};
+        if (way == 2) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (run_ok(o)) {
+            if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
+            check_sha(want);
+            CHECK(number(g.result, "skipped_steps") >= 1);
+            CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
+            CHECK(gang_event(&g, EV_EVAL, 1));
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
+        free(o);
+    }
+}
+
+static int n_firsts; /* how often the first step was done */
+
+static void stop_after_rollback(struct gang *k, const struct rank_step *s)
+{
+    if (s->step == 1 && ++n_firsts == 2)
+        for (int i = 0; i < k->n; i++) send_packet(k, i, RANK_STOP, NULL, 0);
+}
+
+/* The record outlives the attempt: the next one leaves the marked step out without going back, and
+ * rollbacks of all attempts count together. */
+static void test_rollbacks_are_counted(void)
+{
+    struct order *o = bad_order(NONFINITE_ROLLBACK, "counted");
+    struct err e = {0};
+    char path[2 * RANK_PATH_SIZE];
+    const char *spent = "{\"version\":1,\"rollbacks\":1,\"marks\":[]}";
+    o->spec.guard.rollbacks = 1;
+    o->spec.checkpoint.every_steps = 0;
+    prepare_run(o);
+    gang_start(&g, 2, o);
+    g.on_step = stop_after_rollback;
+    gang_run(&g);
+    CHECK(g.n_fails && g.fail.code == ERR_ABORTED && n_firsts == 2);
+    o->args.epoch = 2;
+    if (run_ok(o)) {
+        const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+        CHECK(note && note->step == bad_step && strstr(note->json, "before the rollback"));
+        CHECK(number(g.result, "rollbacks") == 1 && g.step[0].step == 1);
+        check_sha(skipped_sha);
+    }
+    free(o);
+    o = bad_order(NONFINITE_ROLLBACK, "spent");
+    o->spec.guard.rollbacks = 1;
+    snprintf(path, sizeof path, "%s/guard.json", o->args.job_dir);
+    CHECK(!file_write(path, spent, strlen(spent), &e));
+    run(o);
+    CHECK_MSG(g.fail.code == ERR_INVALID && strstr(g.fail.text, "after 1 rollbacks"), "%s",
+              g.fail.text);
+    free(o);
+}
+
+static void test_no_rollback_left(void)
+{
+    struct order *o = bad_order(NONFINITE_ROLLBACK, "none");
+    char want[32];
+    o->spec.guard.rollbacks = 0;
+    run(o);
+    snprintf(want, sizeof want, "step %d", (int)bad_step);
+    CHECK_MSG(g.fail.code == ERR_INVALID && strstr(g.fail.text, want), "%s", g.fail.text);
+    CHECK_STR(g.fail.field, "optim.lr");
+    o->spec.guard.nonfinite = NONFINITE_FAIL;
+    o->args.epoch = 2;
+    run(o);
+    CHECK_MSG(g.fail.code == ERR_INVALID && strstr(g.fail.text, want), "%s", g.fail.text);
+    free(o);
+}
+
+/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand
+ * times. The update is left out, and a job that is stopped on either side of it judges the same. */
+static void test_outlier(void)
+{
+    char odd_model[128], sha[80] = "", buf[80];
+    int64_t step = 0;
+    write_model(odd_model, "odd", 1e-12, 'Q', 1e-6f);
+    for (int way = 0; way < 3; way++) {
+        struct order *o = make_order(2, (const char *[]){"watched", "watched2", "unwatched"}[way]);
+        o->spec.model.path = intern(&o->spec, odd_model);
+        o->spec.model.shape.norm_eps = 1e-12;
+        o->spec.guard.grad_norm_z = way < 2 ? 6 : 0;
+        o->spec.checkpoint.every_steps = 1;
+        for (int i = 0; way == 1 && i < 2; i++, o->args.epoch++) {
+            prepare_run(o);
+            gang_start(&g, 2, o);
+            g.stop_at_step = (int)step - 1 + i;
+            gang_run(&g);
+        }
+        if (way < 2 && run_ok(o)) {
+            const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+            CHECK(number(g.result, "skipped_steps") == 1);
+            if (way == 0) {
+                CHECK(note && note->step > 16 && strstr(note->json, "deviations above"));
+                if (note) step = note->step;
+                if (note) CHECK_STR(text(note->json, "code", buf, sizeof buf), "step_skipped");
+                text(g.result, "weights_sha256", sha, sizeof sha);
+            } else {
+                check_sha(sha);
+            }
+        } else if (run_ok(o)) { /* nobody watches: the step is done, and the weights are others */
+            CHECK(number(g.result, "skipped_steps") == 0 && g.n_notes == 0);
+            CHECK(strcmp(text(g.result, "weights_sha256", buf, sizeof buf), sha));
+        }
+        free(o);
+    }
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+static char plain_sha[80];
+
+static void test_plain(void)
+{
+    struct order *o = make_order(2, "plain");
+    if (run_ok(o)) text(g.result, "weights_sha256", plain_sha, sizeof plain_sha);
+    CHECK(!gang_event(&g, EV_EVAL, 0) && !gang_event(&g, EV_VERIFIED, 0) && g.n_notes == 0);
+    free(o);
+}
+
+static double eval_loss[8];
+
+/* Evaluations leave the training's bits alone, and the best checkpoint outlives the others. */
+static void test_eval(void)
+{
+    char buf[1400], path[1500];
+    struct order *o = make_order(2, "eval");
+    o->spec.eval.every_steps = 4;
+    o->spec.eval.at_start = o->spec.eval.at_end = 1;
+    o->spec.checkpoint.keep = 1;
+    if (!run_ok(o)) goto out;
+    check_sha(plain_sha);
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    double best = INFINITY;
+    int64_t best_step = -1;
+    for (int i = 0; i < 6; i++) {
+        const struct gang_event *ev = gang_event(&g, EV_EVAL, i);
+        CHECK(ev && ev->step == 4 * i);
+        if (!ev) goto out;
+        eval_loss[i] = number(ev->json, "loss");
+        CHECK(number(ev->json, "targets") > 200 && number(ev->json, "bits_per_byte") < 9);
+        if (i && eval_loss[i] < best) best = eval_loss[i], best_step = ev->step;
+    }
+    CHECK(!gang_event(&g, EV_EVAL, 6));
+    CHECK_MSG(eval_loss[5] < eval_loss[0] - 0.3, "%g -> %g", eval_loss[0], eval_loss[5]);
+    const char *at = strstr(g.result, "\"best\":");
+    CHECK(at && number(at + 7, "step") == (double)best_step);
+    if (at) CHECK(number(at + 7, "loss") == best);
+    if (at) text(at + 7, "checkpoint", buf, sizeof buf);
+    snprintf(path, sizeof path, "%s/checkpoints/best/hf/config.json", o->args.job_dir);
+    CHECK(!access(path, R_OK));
+    snprintf(path, sizeof path, "%s/MANIFEST.json", buf);
+    CHECK_MSG(at && !access(path, R_OK), "%s", path);
+out:
+    free(o);
+}
+
+/* With any number of ranks and rings the same loss; and what a score job of the same text says. */
+static void test_eval_is_exact(void)
+{
+    char hf[1400] = "";
+    for (int way = 0; way < 4; way++) {
+        struct order *o = make_order((int[]){1, 3, 1, 2}[way],
+                                     (const char *[]){"e1", "e3", "e2x1", "e2x2"}[way]);
+        o->spec.parallel.dp = way < 2 ? 1 : 2;
+        o->spec.eval.every_steps = 20;
+        o->spec.eval.at_start = 1;
+        if (run_ok(o))
+            for (int i = 0; i < 2; i++) {
+                const struct gang_event *ev = gang_event(&g, EV_EVAL, i);
+                const double want = eval_loss[i ? 5 : 0];
+                /* the first from equal weights: the bar of one forward; the last after 20 steps. */
+                const double rel = ev ? fabs(number(ev->json, "loss") / want - 1) : 1;
+                CHECK_MSG(rel <= (i ? 1e-5 : 1e-6), "way %d: off by %g", way, rel);
+            }
+        if (way == 0) text(g.result, "hf", hf, sizeof hf);
+        free(o);
+    }
+    struct order *o = make_order(1, "prepare-held"), *s = make_order(2, "score");
+    o->spec.kind = s->spec.kind = JOB_SCORE;
+    o->spec.input.source = source(&o->spec, "held.jsonl");
+    s->spec.input.source = source(&s->spec, "held.jsonl");
+    s->spec.model.path = intern(&s->spec, hf);
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", s->args.prepared_id, sizeof s->args.prepared_id);
+    if (run_ok(s)) {
+        const double rel = number(g.result, "nll") / number(g.result, "tokens") / eval_loss[5] - 1;
+        CHECK_MSG(fabs(rel) <= 1e-5, "score: off by %g", rel);
+    }
+    free(o);
+    free(s);
+}
+
+/* eval.max_tokens takes whole sequences from the front, at least one. */
+static void test_eval_part(void)
+{
+    double targets[3];
+    for (int i = 0; i < 3; i++) {
+        struct order *o = make_order(2, "part");
+        o->spec.eval.at_start = 1;
+        o->spec.eval.max_tokens = (int[]){1, 64, 191}[i];
+        o->spec.train.steps = 2;
+        o->args.epoch = i + 1;
+        o->spec.checkpoint.resume = RESUME_NONE;
+        if (run_ok(o)) targets[i] = number(gang_event(&g, EV_EVAL, 0)->json, "targets");
+        free(o);
+    }
+    CHECK(targets[0] == targets[1] && targets[0] > 32 && targets[0] < 64);
+    CHECK(targets[2] > 64 && targets[2] < 128);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static double stage_loss[STEPS];
+static char stage_sha[80];
+
+static struct order *stage_order(int sp, const char *name)
+{
+    struct order *o = make_order(sp, name);
+    o->spec.n_stages = 3;
+    o->spec.stages[0] = (struct spec_stage){.from_step = 5, .seq_len = 150, .rope_theta = 5e4};
+    o->spec.stages[1] = (struct spec_stage){.from_step = 10, .lr = 1e-3};
+    o->spec.stages[2] = (struct spec_stage){.from_step = 14, .seq_len = 64};
+    o->spec.checkpoint.every_steps = 4;
+    return o;
+}
+
+static void test_stages(void)
+{
+    struct order *o = stage_order(2, "stages");
+    char buf[1400];
+    if (run_ok(o)) {
+        for (int i = 0; i < STEPS; i++) {
+            const struct rank_step *s = &g.step[i];
+            stage_loss[i] = s->loss;
+            CHECK_MSG(s->ledger_ok && !memcmp(s->comm, s->planned, sizeof s->comm), "step %d", i);
+            CHECK(s->memory_high == s->memory_planned);
+            CHECK(s->tokens <= 2 * (i >= 5 && i < 14 ? 150 : 64) && s->tokens > 60);
+        }
+        /* The ring carries T rows per hop: 75 of 150, 32 of 64. */
+        CHECK(g.step[6].comm[PURPOSE_RING_KV].bytes_sent * 32 ==
+              g.step[2].comm[PURPOSE_RING_KV].bytes_sent * 76);
+        CHECK(g.step[9].lr > g.step[10].lr * 2);
+        text(g.result, "weights_sha256", stage_sha, sizeof stage_sha);
+        text(g.result, "hf", buf, sizeof buf);
+        struct model_shape own;
+        struct err e = {0};
+        CHECK(!hf_config_read(buf, &own, &e) && own.rope_theta == 5e4);
+    }
+    free(o);
+}
+
+/* Stopped in the middle of each stage; on the same ranks the same bits, on others fp32 rounding. */
+static void test_stages_resume(void)
+{
+    static const int stops[] = {3, 8, 12, 17};
+    for (int sp = 2; sp <= 3; sp++) {
+        struct order *o = stage_order(2, sp == 2 ? "stages2" : "stages3");
+        for (int i = 0; i < 4; i++, o->args.epoch++) {
+            prepare_run(o);
+            gang_start(&g, o->spec.resources.ranks, o);
+            g.stop_at_step = stops[i];
+            gang_run(&g);
+            for (int k = 0; k < g.n_steps; k++) {
+                const double rel = g.step[k].loss / stage_loss[g.step[k].step - 1] - 1;
+                CHECK_MSG(fabs(rel) <= (sp == 2 ? 0 : 1e-5), "step %d: off by %g",
+                          (int)g.step[k].step, rel);
+            }
+            if (sp == 2) continue;
+            o->spec.parallel.sp = o->spec.resources.ranks = 1 + (i + 2) % 3; /* 3, 1, 2, 3 */
+            o->spec.parallel.strategy = STRATEGY_AUTO;
+            o->spec.parallel.layout = LAYOUT_AUTO;
+        }
+        run(o);
+        CHECK(all_ok(&g));
+        if (sp == 2) check_sha(stage_sha);
+        free(o);
+    }
+}
+
+/* tokens: 5 steps of 2 x 64, then 2 x 150 each. */
+static void test_length_in_tokens(void)
+{
+    struct order *o = stage_order(2, "tokens");
+    o->spec.n_stages = 1;
+    o->spec.train.steps = 0;
+    o->spec.train.tokens = 5 * 128 + 3 * 300 - 1;
+    if (run_ok(o)) CHECK(number(g.result, "steps") == 8);
+    free(o);
+}
+
+/* ---- before the first step ------------------------------------------------------------------- */
+
+static void test_first_step(void)
+{
+    char buf[1400];
+    for (int way = 0; way < 3; way++) {
+        struct order *o = make_order((int[]){1, 2, 3}[way],
+                                     (const char *[]){"v2x1", "v2", "v3"}[way]);
+        o->spec.parallel.dp = way == 0 ? 2 : 1;
+        o->spec.verify.first_step = 1;
+        o->spec.verify.max_tokens = 50;
+        if (run_ok(o)) {
+            const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
+            CHECK(ev && number(ev->json, "loss_rel") <= 1e-6);
+            if (ev) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
+            if (ev) CHECK(strstr(text(ev->json, "worst", buf, sizeof buf), ".weight"));
+            if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
+            if (way == 1) check_sha(plain_sha); /* it leaves no trace */
+            for (int i = 0; i < g.n_steps; i++)
+                CHECK(g.step[i].memory_high == g.step[i].memory_planned && g.step[i].ledger_ok);
+            o->args.epoch = 2;
+            run(o); /* nothing left to do, and nothing to verify */
+            CHECK(all_ok(&g) && !gang_event(&g, EV_VERIFIED, 0));
+        }
+        free(o);
+    }
+}
+
+/* A tolerance that fp32 cannot keep: no step is done, and trying again would change nothing. */
+static void test_first_step_refuses(void)
+{
+    struct order *o = make_order(2, "refuses");
+    o->spec.verify.first_step = 1;
+    o->spec.verify.grad_rel_l2 = 0;
+    run(o);
+    CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor model."), "%s",
+              g.fail.text);
+    CHECK(g.n_steps == 0 && !g.result[0] && !gang_event(&g, EV_VERIFIED, 0));
+    free(o);
+}
+
+#ifdef SEQD_MUTANTS
+/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
+static void test_first_step_catches(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(3, "mutant");
+        o->spec.verify.first_step = 1;
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
+                      g.n_steps == 0,
+                  "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
+        free(o);
+    }
+}
+#endif
+
+/* ---- time and disks -------------------------------------------------------------------------- */
+
+/* By the clock alone: the first checkpoint of a run that would take minutes. */
+static void test_every_s(void)
+{
+    struct order *o = make_order(2, "clock");
+    o->spec.train.steps = 1000000;
+    o->spec.checkpoint.every_steps = 0;
+    o->spec.checkpoint.every_s = 1;
+    prepare_run(o);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1; /* at the first checkpoint */
+    gang_run(&g);
+    CHECK(g.n_checkpoints >= 1 && g.n_steps > 3);
+    free(o);
+}
+
+static char tokens_path[256];
+static off_t tokens_size;
+
+static void cut_tokens(struct gang *k, const struct rank_step *s)
+{
+    (void)k;
+    if (s->step == 5) CHECK(!truncate(tokens_path, 10));
+}
+
+static void unlink_tokens(struct gang *k, const struct rank_step *s)
+{
+    (void)k;
+    if (s->step == 5) CHECK(!unlink(tokens_path));
+}
+
+/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on
+ * where it still can; with the file back the job ends as if nothing had been. */
+static void test_data_rots(void)
+{
+    char copy[600];
+    struct stat st;
+    snprintf(tokens_path, sizeof tokens_path, "%s/prepared/%s/tokens.bin", scratch, prepared_id);
+    CHECK(!stat(tokens_path, &st));
+    tokens_size = st.st_size;
+    for (int lost = 0; lost < 2; lost++) {
+        struct order *o = make_order(2, lost ? "lost" : "cut");
+        snprintf(copy, sizeof copy, "cp %s %s/kept", tokens_path, scratch);
+        CHECK(!system(copy));
+        prepare_run(o);
+        gang_start(&g, 2, o);
+        g.on_step = lost ? unlink_tokens : cut_tokens;
+        gang_run(&g);
+        if (!lost) {
+            CHECK(g.fail.code == ERR_CORRUPT || g.fail.code == ERR_IO);
+            CHECK_MSG(strstr(g.fail.text, "tokens.bin"), "%s", g.fail.text);
+            CHECK(g.n_steps >= 5 && g.n_steps < STEPS);
+        } else {
+            CHECK(all_ok(&g)); /* the open file is still whole */
+            check_sha(plain_sha);
+            o->args.epoch = 2;
+            o->spec.train.steps = STEPS;
+            snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/lost2", scratch);
+            mkdir(o->args.job_dir, 0700);
+            run(o);
+            CHECK_MSG(g.n_fails && strstr(g.fail.text, "tokens.bin"), "%s", g.fail.text);
+        }
+        snprintf(copy, sizeof copy, "cp -p %s/kept %s", scratch, tokens_path);
+        CHECK(!system(copy));
+        o->args.epoch = 3;
+        if (run_ok(o)) check_sha(plain_sha);
+        free(o);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_life.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_prepare);
+    RUN(test_skip);
+    RUN(test_skip_survives);
+    RUN(test_rollback);
+    RUN(test_rollback_of_shards);
+    RUN(test_rollbacks_are_counted);
+    RUN(test_no_rollback_left);
+    RUN(test_outlier);
+    RUN(test_plain);
+    RUN(test_eval);
+    RUN(test_eval_is_exact);
+    RUN(test_eval_part);
+    RUN(test_stages);
+    RUN(test_stages_resume);
+    RUN(test_length_in_tokens);
+    RUN(test_first_step);
+    RUN(test_first_step_refuses);
+#ifdef SEQD_MUTANTS
+    RUN(test_first_step_catches);
+#endif
+    RUN(test_every_s);
+    RUN(test_data_rots);
+    struct err e = {0};
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("life");
+}

@@ -1,0 +1,115 @@
+/* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
+#include "worker/plan/plan.h"
+
+#include <string.h>
+#include "worker/plan/volume.h"
+
+int plan_sum_ranks(const struct plan *p)
+{
+    return p->kind == JOB_TRAIN ? p->n_ranks : p->sp;
+}
+
+static void count_ring(const struct model_shape *m, const struct plan *p, struct comm_count *out)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const int64_t n_layers = m->n_layers * p->micro_batches;
+    const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
+    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
+               n_layers * n_kv);
+    if (back)
+        volume_add(&out[PURPOSE_RING_DKV],
+                   volume_ring_dkv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->rank_bits),
+                   n_layers);
+}
+
+/* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
+ * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them. */
+struct sweep {
+    bool scatter;
+    int64_t size;
+    int64_t times[ZERO_KIND_N];
+};
+
+static void count_sweep(const struct plan *p, int rank, const struct sweep *s,
+                        struct comm_count *out)
+{
+    const struct zero *z = &p->shards;
+    for (int k = 0; k < ZERO_KIND_N; k++) {
+        const int64_t n = s->times[k] * (k == ZERO_LAYER ? z->n_layers : 1);
+        volume_add(out,
+                   s->scatter ? volume_reduce_scatter(z->W, rank, z->cut[k])
+                              : volume_all_gather(z->W, rank, z->cut[k], s->size),
+                   n);
+    }
+}
+
+/* Each unit's sum of squares goes from its owner to everyone. */
+static void count_norm(const struct plan *p, int rank, struct comm_count *out)
+{
+    const struct zero *z = &p->shards;
+    for (int k = 0; k < ZERO_KIND_N; k++)
+        volume_add(out, volume_all_gather(z->W, rank, z->unit_cut[k], 8),
+                   k == ZERO_LAYER ? z->n_layers : 1);
+}
+
+/* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the head
+ * and from its own end; where they are summed apart they travel apart. */
+static void count_gradients(const struct plan *p, int rank, struct comm_count *out)
+{
+    const bool apart = p->shards.tied && (p->by_bucket || p->rank_bits);
+    const int64_t n = p->by_bucket || p->rank_bits ? p->micro_batches : 1;
+    if (p->kind != JOB_TRAIN || (!p->zero && !p->by_bucket)) {
+        volume_add(out, volume_sum_f32(plan_sum_ranks(p), p->n_grad), n);
+        return;
+    }
+    struct sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
+    count_sweep(p, rank, &s, out);
+    if (p->zero) {
+        count_norm(p, rank, out);
+        return;
+    }
+    s.scatter = false; /* everyone updates everything */
+    count_sweep(p, rank, &s, out);
+}
+
+/* zero 1 and 2: what was updated goes to everyone. zero 3: every bucket before its forward and its
+ * backward; the head's are one visit, and so is the embedding, which needs no weights backwards,
+ * unless it is the head as well. */
+static void count_weights(const struct plan *p, int rank, struct comm_count *out)
+{
+    const int64_t n = p->micro_batches;
+    struct sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
+    if (!p->zero) return;
+    if (p->zero == 3) s.times[0] = n * (1 + p->shards.tied), s.times[1] = 2 * n, s.times[2] = n;
+    count_sweep(p, rank, &s, out);
+}
+
+void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
+               struct comm_count out[PURPOSE_N])
+{
+    const int W = plan_sum_ranks(p);
+    memset(out, 0, PURPOSE_N * sizeof *out);
+    count_ring(m, p, out);
+    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
+        count_gradients(p, rank, &out[PURPOSE_GRAD]);
+    count_weights(p, rank, &out[PURPOSE_PARAM]);
+    if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
+        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1),
+                   p->rank_bits ? p->micro_batches : 1);
+    if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+}
+
+void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+                      struct comm_count out[PURPOSE_N])
+{
+    struct plan pass = *p;
+    pass.zero = 0;
+    plan_comm(m, &pass, 0, out);
+}
+
+struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
+{
+    struct comm_count c = {0};
+    volume_add(&c, volume_decode(n_ranks, m->n_heads, m->head_dim), m->n_layers);
+    return c;
+}

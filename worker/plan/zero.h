@@ -1,0 +1,91 @@
+/* zero.h: which rank owns which part of the flat parameters (ZeRO, 1910.02054). Pure arithmetic.
+ *
+ * The flat layout (struct param_map) is cut into buckets, which travel as a whole:
+ *   0          the embedding (and the head, where they are tied)
+ *   1 .. L     a layer each
+ *   L + 1      the final norm, and the head unless it is tied
+ * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number of
+ * ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every bucket, as
+ * even as they come: ranges differ by up to a unit and may be empty. The gap behind a tensor belongs
+ * to whoever owns the unit before it, so that ranges tile the bucket.
+ *
+ * What a rank owns of all buckets, one after another, is its shard: optimizer state under every stage
+ * but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so that all
+ * ranks have one plan; bytes on the wire are those of the ranges themselves.
+ *
+ * The gradient norm is a float64 sum over units in order of the flat layout, each unit's own sum taken
+ * by whoever owns it: the same bits for any number of ranks.
+ *
+ * A window holds what is fetched of weights, or computed of gradients, at a time: one bucket, or the
+ * head's two where it is tied (the embedding first, then the norm). */
+#ifndef SEQD_PLAN_ZERO_H
+#define SEQD_PLAN_ZERO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/job.h"
+
+#define ZERO_UNITS    128   /* of a bucket, about: no unit is less than a row */
+#define ZERO_UNIT_MAX 65536 /* elements of a unit of more than one row */
+
+enum zero_kind { ZERO_EMBED, ZERO_LAYER, ZERO_HEAD, ZERO_KIND_N }; /* of bucket */
+
+struct zero {
+    int W, n_layers; /* ranks that share */
+    bool tied;
+    int64_t begin[ZERO_KIND_N], len[ZERO_KIND_N]; /* elements; begin: of the first of its kind */
+    int64_t n_units[ZERO_KIND_N];
+    int64_t largest_unit; /* elements */
+    int64_t shard_max;    /* elements of the largest shard */
+    /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
+    int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
+};
+
+void zero_init(struct zero *z, const struct model_shape *m, int W);
+
+static inline int zero_buckets(const struct zero *z)
+{
+    return z->n_layers + 2;
+}
+
+static inline enum zero_kind zero_kind(const struct zero *z, int b)
+{
+    return b == 0 ? ZERO_EMBED : b <= z->n_layers ? ZERO_LAYER : ZERO_HEAD;
+}
+
+/* First element of bucket b in the flat layout, and elements. */
+int64_t zero_begin(const struct zero *z, int b);
+int64_t zero_len(const struct zero *z, int b);
+/* The bucket that holds element `offset` of the flat layout. */
+int zero_bucket(const struct zero *z, int64_t offset);
+
+struct zero_range {
+    int64_t begin, end; /* elements of the flat layout */
+};
+struct zero_range zero_range(const struct zero *z, int b, int w);
+/* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of 16.
+ * b = zero_buckets: the shard's size. */
+int64_t zero_at(const struct zero *z, int b, int w);
+
+/* Elements of a window, and where bucket b starts in it. */
+int64_t zero_window(const struct zero *z);
+int64_t zero_window_at(const struct zero *z, int b);
+
+/* Units of all buckets, and the number of bucket b's first. */
+int64_t zero_units(const struct zero *z);
+int64_t zero_first_unit(const struct zero *z, int b);
+
+/* The units of a bucket in order: begin and end in elements of the flat layout. */
+struct zero_walk {
+    const struct model_shape *m;
+    int tensor, last; /* of param_get */
+    int64_t row, target, begin, end;
+    int64_t unit; /* number in the bucket of [begin, end) */
+};
+void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b);
+bool zero_next(struct zero_walk *w);
+
+/* The tensors of bucket b by param_get: [*first, *last). */
+void zero_tensors(int n_layers, int n_tensors, int b, int *first, int *last);
+
+#endif

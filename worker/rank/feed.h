@@ -1,0 +1,28 @@
+/* feed.h: where the samples of a training job come from: the order of each length that its stages
+ * have, and the windows of its held-out evaluation, which are of data.seq_len throughout so that
+ * its losses can be compared. */
+#ifndef SEQD_RANK_FEED_H
+#define SEQD_RANK_FEED_H
+
+#include "worker/rank/run.h"
+#include "worker/train/train.h"
+
+struct feed {
+    struct data_order
+        *order[SPEC_STAGES + 1]; /* owned; of stage i at i + 1; NULL: of an equal length */
+    struct data_order *eval;     /* owned; NULL: no evaluation */
+    int64_t n_eval;              /* its samples that eval.max_tokens allows, at least 1 */
+};
+
+/* Borrows r's data until feed_close, which a feed that failed to open needs too. fails: the data's
+ * errors. */
+int feed_open(struct feed *f, struct run *r, struct err *e);
+void feed_close(struct feed *f);
+
+struct train_source feed_stage(const struct feed *f, const struct job_spec *s, int stage);
+struct train_source feed_eval(const struct feed *f);
+
+/* Sequences of one pass at each stage's length: for a run whose length is given in passes. */
+int feed_samples(const struct run *r, int64_t samples[SPEC_STAGES + 1], struct err *e);
+
+#endif

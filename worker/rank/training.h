@@ -1,0 +1,79 @@
+/* training.h: one training job on one rank, and what happens to it between two steps.
+ *
+ *   task_train.c       its life: open, first step verified, steps, the end
+ *   training_save.c    checkpoints: when, the best, what goes, disks that are full
+ *   training_bad.c     steps without an update, and going back
+ *   training_eval.c    held-out evaluation, and the proof before the first step
+ *   training_report.c  what it says: notes and the result
+ *
+ * Every rank takes every decision: from numbers that are the same on all of them, or after rank 0
+ * has told the others. */
+#ifndef SEQD_RANK_TRAINING_H
+#define SEQD_RANK_TRAINING_H
+
+#include "worker/rank/feed.h"
+#include "worker/rank/run.h"
+#include "worker/rank/weights.h"
+#include "worker/train/eval.h"
+#include "worker/train/train.h"
+
+struct training {
+    struct run *r;
+    struct train train;
+    struct guard guard;
+    struct feed feed;
+    int stage; /* that the model is set for; STAGE_NONE: none yet */
+    struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* of a step in each stage */
+    struct comm_count eval_want[PURPOSE_N];
+    struct ckpt_state state;
+    struct ckpt_info last; /* rank 0: the newest checkpoint; path "" before the first */
+    struct ckpt_info best; /* rank 0: of the lowest held-out loss; path "" when none */
+    struct rank_step step; /* the newest report */
+    struct eval eval;      /* the newest evaluation; windows 0: none in this attempt */
+    int64_t saved_us;      /* rank 0: when the last checkpoint was complete, or the attempt began */
+    int64_t retry_us;      /* rank 0: when to try again to save; 0: nothing is owed */
+    bool owed;             /* a checkpoint could not be written and is due since */
+    bool ledger_equal;
+};
+#define STAGE_NONE (-2)
+
+/* ---- saving (training_save.c) ---------------------------------------------------------------- */
+
+/* What rank 0's clock asks for: call before a step, which tells the others. */
+void training_ask(struct training *t);
+/* Collective. A checkpoint of the step done last; best: its held-out loss is the lowest so far. A
+ * disk that takes no more is a note, and the checkpoint is owed; must: the last one of the job,
+ * which is waited for. fails: everything but disks. */
+int training_save(struct training *t, bool must, bool best, struct err *e);
+/* The checkpoint that `best` names on disk, if the state that was resumed from says the same. */
+int training_find_best(struct training *t, struct err *e);
+
+/* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
+
+/* What lies in guard.json; then state decides. */
+int training_load_guard(struct training *t, struct err *e);
+/* After a step that was not accepted. Collective. */
+int training_bad_step(struct training *t, struct err *e);
+/* Takes over what a checkpoint or a fresh start says. */
+void training_adopt(struct training *t, const struct weights_start *from);
+
+/* ---- evaluation (training_eval.c) ------------------------------------------------------------ */
+
+bool training_eval_due(const struct training *t);
+/* Collective. *improved: the loss is the lowest so far, and checkpoint.best wants it kept. */
+int training_eval(struct training *t, bool *improved, struct err *e);
+int training_verify_first(struct training *t, struct err *e);
+
+/* ---- words (training_report.c) --------------------------------------------------------------- */
+
+/* EV_NOTE by rank 0; nothing on the others. from: the checkpoint's step of a rollback, else -1. */
+struct training_note {
+    const char *code, *text;
+    int64_t step; /* 1-based */
+    int64_t from;
+    const struct rank_step *numbers; /* loss and norm; NULL: none */
+};
+int training_note(struct training *t, const struct training_note *n, struct err *e);
+int training_result(struct training *t, struct err *e);
+
+#endif

@@ -1,0 +1,79 @@
+#include "worker/rank/training.h"
+
+#include <stdio.h>
+#include "api/core/log.h"
+
+int training_load_guard(struct training *t, struct err *e)
+{
+    struct run *r = t->r;
+    struct guard *g = &t->guard;
+    if (run_first(r) && guard_load(g, r->args->job_dir, e)) return -1;
+    if (r->comm &&
+        comm_broadcast(r->comm, PURPOSE_CONTROL, 0, g, sizeof *g, t->train.model.bounce, e))
+        return -1;
+    g->spec = r->spec; /* rank 0's pointer came along */
+    return 0;
+}
+
+void training_adopt(struct training *t, const struct weights_start *from)
+{
+    const int64_t rollbacks = t->guard.state.rollbacks;
+    t->state = from->state;
+    t->last = from->info;
+    t->train.step = from->state.step;
+    t->step.loss = from->state.loss;
+    t->guard.state = from->state.guard;
+    if (rollbacks > t->guard.state.rollbacks) t->guard.state.rollbacks = rollbacks;
+    t->stage = STAGE_NONE;
+}
+
+/* A fresh arena is zero; one that has trained is not. */
+static void clear_moments(struct training *t)
+{
+    struct model *m = &t->train.model;
+    const enum plan_id ids[] = {PLAN_ADAM_M, PLAN_ADAM_V};
+    for (int i = 0; i < 2; i++) {
+        const struct plan_item *it = &t->r->plan.item[ids[i]];
+        m->be->ops->fill(m->be, (float *)((char *)t->r->arena + it->offset), it->size / 4, 0);
+    }
+}
+
+static int roll_back(struct training *t, const struct rank_step *numbers, const char *why,
+                     struct err *e)
+{
+    struct run *r = t->r;
+    struct weights_start from;
+    const int64_t bad = t->train.step;
+    char text[RANK_PATH_SIZE + 256];
+    if (run_first(r) && guard_save(&t->guard, r->args->job_dir, e)) return -1;
+    clear_moments(t);
+    if (weights_start(r, &t->train.hold, &from, e)) return -1;
+    training_adopt(t, &from);
+    snprintf(text, sizeof text, "%s; back to step %lld, rollback %lld of %d", why,
+             (long long)from.state.step, (long long)t->guard.state.rollbacks,
+             r->spec->guard.rollbacks);
+    log_warn("rank.rollback", "step=%lld to=%lld", (long long)bad, (long long)from.state.step);
+    return training_note(t,
+                         &(struct training_note){.code = "rolled_back",
+                                                 .text = text,
+                                                 .step = bad,
+                                                 .from = from.state.step,
+                                                 .numbers = numbers},
+                         e);
+}
+
+int training_bad_step(struct training *t, struct err *e)
+{
+    char text[192];
+    const struct rank_step numbers = t->step;
+    guard_sentence(&t->guard, t->train.step - 1, numbers.loss, numbers.grad_norm, text,
+                   sizeof text);
+    if (t->train.verdict == GUARD_ROLLBACK) return roll_back(t, &numbers, text, e);
+    return training_note(t,
+                         &(struct training_note){.code = "step_skipped",
+                                                 .text = text,
+                                                 .step = t->train.step,
+                                                 .from = -1,
+                                                 .numbers = &numbers},
+                         e);
+}

@@ -1,0 +1,113 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "api/core/jwrite.h"
+#include "api/core/log.h"
+#include "worker/rank/training.h"
+#include "worker/train/verify.h"
+
+/* ---- held-out evaluation --------------------------------------------------------------------- */
+
+bool training_eval_due(const struct training *t)
+{
+    const struct job_spec *s = t->r->spec;
+    const int64_t step = t->train.step;
+    if (!t->feed.n_eval) return false;
+    if (step == 0) return s->eval.at_start && !t->state.n_evals;
+    return (s->eval.every_steps > 0 && step % s->eval.every_steps == 0) ||
+           (s->eval.at_end && step == s->train.steps);
+}
+
+static int send_eval(struct training *t, struct err *e)
+{
+    const struct eval *v = &t->eval;
+    char json[512];
+    struct jwrite w;
+    if (!run_first(t->r)) return 0;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "step", t->train.step);
+    jwrite_double(&w, "loss", v->loss);
+    jwrite_double(&w, "ppl", exp(v->loss));
+    jwrite_int(&w, "targets", v->targets);
+    jwrite_int(&w, "sequences", v->windows);
+    if (v->n_bytes > 0) jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "an evaluation is too long");
+    return link_send_event(t->r->link, EV_EVAL, t->train.step, json, e);
+}
+
+int training_eval(struct training *t, bool *improved, struct err *e)
+{
+    struct ckpt_state *st = &t->state;
+    const struct eval_args a = {.source = feed_eval(&t->feed),
+                                .n_windows = t->feed.n_eval,
+                                .seq_len = t->r->spec->data.seq_len,
+                                .want = t->eval_want,
+                                .stopped = run_stopped,
+                                .arg = t->r};
+    if (eval_run(&t->train, &a, &t->eval, e)) return -1;
+    if (!t->eval.ledger_equal && t->ledger_equal)
+        log_error("rank.ledger", "evaluation after step=%lld rank=%d", (long long)t->train.step,
+                  t->r->args->rank);
+    t->ledger_equal = t->ledger_equal && t->eval.ledger_equal;
+    st->n_evals++;
+    st->eval_step = t->train.step;
+    st->eval_loss = t->eval.loss;
+    *improved = t->train.step > 0 && t->r->spec->checkpoint.best && isfinite(t->eval.loss) &&
+                (!st->has_best || t->eval.loss < st->best_loss);
+    return send_eval(t, e);
+}
+
+/* ---- before the first step ------------------------------------------------------------------- */
+
+static int send_verified(struct training *t, const struct verify *v, struct err *e)
+{
+    const struct job_spec *s = t->r->spec;
+    char json[1024];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "ranks", v->n_ranks);
+    jwrite_int(&w, "tokens", v->n_tokens);
+    jwrite_int(&w, "targets", v->targets_1);
+    jwrite_double(&w, "loss_rel", v->loss_rel);
+    jwrite_double(&w, "allowed_loss_rel", s->verify.loss_rel);
+    jwrite_str(&w, "worst", v->row[0].name);
+    jwrite_double(&w, "grad_rel_l2", v->row[0].rel_l2);
+    jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
+    jwrite_double(&w, "allowed_rel_l2", s->verify.grad_rel_l2);
+    jwrite_int(&w, "n_tensors", v->n_rows);
+    jwrite_str(&w, "ledger", v->ledger_equal ? "equal" : "differs");
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the proof is too long to report");
+    return link_send_event(t->r->link, EV_VERIFIED, 0, json, e);
+}
+
+int training_verify_first(struct training *t, struct err *e)
+{
+    struct run *r = t->r;
+    struct verify v = {0};
+    struct plan *pass = malloc(sizeof *pass);
+    const int64_t S = plan_verify_seq(r->spec, &r->plan);
+    if (!pass) return err_set(e, ERR_IO, "out of memory");
+    int rc = plan_at(r->spec, &r->plan, S, 1, pass, e) || model_set_seq(&t->train.model, S, e);
+    if (!rc) plan_verify_comm(&r->spec->model.shape, pass, pass->comm);
+    struct verify_args a = {.spec = r->spec,
+                            .model = &t->train.model,
+                            .arena = r->arena,
+                            .data = r->data,
+                            .want = pass->comm,
+                            .mutant = r->mutant};
+    if (!rc) rc = verify_run(&a, &v, e);
+    if (!rc && run_first(r)) {
+        if (!v.equal)
+            rc = verify_sentence(r->spec, &v, e);
+        else
+            rc = send_verified(t, &v, e);
+    }
+    verify_fini(&v);
+    free(pass);
+    t->stage = STAGE_NONE; /* the model was set for another length */
+    return rc ? -1 : 0;
+}

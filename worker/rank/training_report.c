@@ -1,0 +1,67 @@
+#include <math.h>
+#include <stdio.h>
+#include "api/core/jwrite.h"
+#include "worker/rank/training.h"
+
+int training_note(struct training *t, const struct training_note *n, struct err *e)
+{
+    char json[RANK_PATH_SIZE + 1024];
+    struct jwrite w;
+    if (!run_first(t->r)) return 0;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", n->code);
+    jwrite_int(&w, "step", n->step);
+    if (n->from >= 0) jwrite_int(&w, "to_step", n->from);
+    if (n->numbers) {
+        jwrite_double(&w, "loss", n->numbers->loss);
+        jwrite_double(&w, "grad_norm", n->numbers->grad_norm);
+    }
+    jwrite_str(&w, "text", n->text);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "a note is too long: %s", n->code);
+    return link_send_event(t->r->link, EV_NOTE, n->step, json, e);
+}
+
+static void write_evals(struct jwrite *w, const struct training *t)
+{
+    const struct ckpt_state *s = &t->state;
+    if (!s->n_evals) return;
+    jwrite_object(w, "eval");
+    jwrite_int(w, "step", s->eval_step);
+    jwrite_double(w, "loss", s->eval_loss);
+    jwrite_double(w, "ppl", exp(s->eval_loss));
+    jwrite_int(w, "evaluations", s->n_evals);
+    jwrite_end(w);
+    if (!s->has_best || !t->best.path[0]) return;
+    jwrite_object(w, "best");
+    jwrite_int(w, "step", s->best_step);
+    jwrite_double(w, "loss", s->best_loss);
+    jwrite_str(w, "checkpoint", t->best.path);
+    jwrite_str(w, "weights_sha256", t->best.weights_sha256);
+    jwrite_end(w);
+}
+
+int training_result(struct training *t, struct err *e)
+{
+    struct run *r = t->r;
+    char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8];
+    struct jwrite w;
+    snprintf(hf, sizeof hf, "%s/hf", t->last.path);
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "steps", t->train.step);
+    jwrite_double(&w, "loss", t->step.loss);
+    jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
+    jwrite_int(&w, "tokens", t->state.tokens_seen);
+    jwrite_int(&w, "skipped_steps", t->guard.state.skipped);
+    jwrite_int(&w, "rollbacks", t->guard.state.rollbacks);
+    write_evals(&w, t);
+    jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
+    jwrite_str(&w, "checkpoint", t->last.path);
+    jwrite_str(&w, "hf", hf);
+    run_write_account(&w, r, t->ledger_equal, t->step.memory_high);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}

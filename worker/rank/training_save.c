@@ -1,0 +1,197 @@
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "worker/plan/stage.h"
+#include "worker/rank/training.h"
+#include "worker/train/spread.h"
+#include "worker/train/steps.h"
+
+#define RETRY_S  10   /* after a disk took no checkpoint, in the middle of a training */
+#define PAUSE_MS 2000 /* between two tries of the last one */
+#define WAIT_S   600  /* for the last one, in all */
+
+static int64_t now_us(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000LL + ts.tv_nsec / 1000;
+}
+
+void training_ask(struct training *t)
+{
+    const int64_t every = t->r->spec->checkpoint.every_s;
+    if (!run_first(t->r)) return;
+    const int64_t now = now_us();
+    if (!t->saved_us) t->saved_us = now;
+    t->train.ask = (every > 0 && now - t->saved_us >= every * 1000000) ||
+                   (t->retry_us && now >= t->retry_us);
+}
+
+/* ---- writing, on rank 0 ---------------------------------------------------------------------- */
+
+static void fill_state(struct training *t)
+{
+    const struct run *r = t->r;
+    const struct job_spec *s = r->spec;
+    struct ckpt_state *st = &t->state;
+    st->step = t->train.step;
+    st->adam_t = t->train.step - t->guard.state.skipped;
+    st->next_sample = stage_sample(s, t->train.step);
+    st->seed = s->seed;
+    st->lr = t->step.lr;
+    st->loss = t->step.loss;
+    st->n_ranks = r->args->n_ranks;
+    st->layout = (int32_t)r->plan.layout;
+    st->guard = t->guard.state;
+    memcpy(st->data_id, r->args->prepared_id, sizeof st->data_id);
+    ckpt_spec_digest(s, st->spec_digest);
+}
+
+/* What comes behind a whole checkpoint is no reason to call it none. */
+static int prune(struct training *t, struct err *e)
+{
+    const struct job_spec *s = t->r->spec;
+    const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every};
+    struct err why = {0};
+    /* Nobody but this attempt writes, and it writes nothing now: every .tmp is left over. */
+    if (!ckpt_prune(t->r->args->job_dir, &keep, t->r->args->epoch + 1, &why)) return 0;
+    return training_note(
+        t,
+        &(struct training_note){
+            .code = "prune_failed", .text = why.text, .step = t->train.step, .from = -1},
+        e);
+}
+
+static int write_checkpoint(struct training *t, bool best, struct err *e)
+{
+    struct run *r = t->r;
+    const char *dir = r->args->job_dir;
+    const struct ckpt_arrays a = spread_arrays(&t->train.hold);
+    struct model_shape shape = r->spec->model.shape;
+    struct ckpt_info info;
+    char json[2048];
+    shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
+    if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
+        return err_prefix(e, "checkpoint of step %lld", (long long)t->train.step);
+    if (best && ckpt_mark_best(dir, t->train.step, e)) return -1;
+    t->last = info;
+    if (best) t->best = info;
+    t->saved_us = now_us();
+    if (ckpt_json(&info, json, sizeof json) < 0)
+        return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", info.path);
+    return link_send_event(r->link, EV_CHECKPOINT, t->train.step, json, e) || prune(t, e) ? -1 : 0;
+}
+
+/* ---- agreeing -------------------------------------------------------------------------------- */
+
+enum outcome { SAVED, DISK, BROKEN };
+
+/* Rank 0's word, to all. */
+static int share(struct training *t, int64_t *word, struct err *e)
+{
+    if (!t->r->comm) return 0;
+    if (!run_first(t->r)) *word = 0;
+    return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
+}
+
+/* Rank 0 writes; what the others hold it asks them for. */
+static int64_t write_or_say(struct training *t, bool best, struct err *why)
+{
+    if (!run_first(t->r)) return spread_serve(&t->train.hold, why) ? BROKEN : SAVED;
+    const int rc = write_checkpoint(t, best, why);
+    if (!rc) return spread_end(&t->train.hold, why) ? BROKEN : SAVED;
+    if (spread_end(&t->train.hold, NULL)) return BROKEN;
+    return why->code == ERR_IO ? DISK : BROKEN;
+}
+
+static int say_failed(struct training *t, const struct err *why, struct err *e)
+{
+    log_warn("rank.checkpoint", "step=%lld reason=\"%s\"", (long long)t->train.step, why->text);
+    return training_note(
+        t,
+        &(struct training_note){
+            .code = "checkpoint_failed", .text = why->text, .step = t->train.step, .from = -1},
+        e);
+}
+
+/* Rank 0 waits for the disk, the others for rank 0. */
+static int wait_for_disk(struct training *t, int64_t since_us, const struct err *why, struct err *e)
+{
+    struct pollfd p = {.fd = t->r->link->fd, .events = POLLIN};
+    if (!run_first(t->r)) return 0;
+    for (int ms = 0; ms < PAUSE_MS; ms += 100) {
+        if (run_stopped(t->r))
+            return err_set(e, ERR_ABORTED, "stopped on request while the disk was full");
+        poll(&p, 1, 100);
+    }
+    if (now_us() - since_us < WAIT_S * 1000000LL) return 0;
+    *e = *why;
+    return -1;
+}
+
+static int save(struct training *t, bool must, bool best, int64_t *outcome, struct err *e)
+{
+    const int64_t since_us = now_us();
+    bool said = t->owed && !must; /* once is enough */
+    for (;;) {
+        struct err why = {0};
+        *outcome = write_or_say(t, best, &why);
+        const int64_t own = *outcome;
+        if (share(t, outcome, e)) return -1;
+        if (own == BROKEN) {
+            *e = why;
+            return -1;
+        }
+        /* BROKEN elsewhere: rank 0's sentence ends the job while we wait in the next step. */
+        if (*outcome != DISK) return 0;
+        if (!said && say_failed(t, &why, e)) return -1;
+        said = true;
+        if (!must) return 0;
+        if (wait_for_disk(t, since_us, &why, e)) return -1;
+    }
+}
+
+int training_save(struct training *t, bool must, bool best, struct err *e)
+{
+    const struct ckpt_state before = t->state;
+    int64_t outcome;
+    fill_state(t);
+    if (best) {
+        t->state.has_best = 1;
+        t->state.best_step = t->state.eval_step;
+        t->state.best_loss = t->state.eval_loss;
+    }
+    if (save(t, must, best, &outcome, e)) return -1;
+    t->owed = outcome == DISK;
+    t->retry_us = t->owed ? now_us() + RETRY_S * 1000000LL : 0;
+    if (!t->owed) return 0;
+    t->state.has_best = before.has_best;
+    t->state.best_step = before.best_step;
+    t->state.best_loss = before.best_loss;
+    return 0;
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+int training_find_best(struct training *t, struct err *e)
+{
+    struct err why = {0};
+    char path[FILE_PATH_SIZE];
+    const char *dir = t->r->args->job_dir;
+    int64_t there = 0;
+    t->best = (struct ckpt_info){0};
+    if (!t->state.has_best) return 0;
+    if (run_first(t->r) && ckpt_best(dir) == t->state.best_step) {
+        if (file_join(path, e, "%s/checkpoints/step-%08lld", dir, (long long)t->state.best_step) <
+            0)
+            return -1;
+        there = ckpt_check(path, &t->best, &why) == 0;
+        if (!there) log_warn("rank.best", "reason=\"%s\"", why.text);
+    }
+    if (share(t, &there, e)) return -1;
+    t->state.has_best = there != 0;
+    return 0;
+}

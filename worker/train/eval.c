@@ -1,0 +1,100 @@
+#include "worker/train/eval.h"
+
+#include <math.h>
+#include "worker/comm/ledger.h"
+
+double eval_bits_per_byte(const struct eval *v)
+{
+    return v->n_bytes > 0 ? v->loss * (double)v->targets / M_LN2 / (double)v->n_bytes : (double)NAN;
+}
+
+struct sums {
+    double nll, bytes; /* whole numbers stay exact below 2^53 */
+};
+
+static double count_bytes(const struct model *m)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->sp.shard.T; i++)
+        n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
+    return (double)n;
+}
+
+/* The window of this rank's ring in a round; one that another ring counts is forwarded all the
+ * same. */
+static int one_round(struct train *t, const struct eval_args *a, int64_t round, struct sums *sum,
+                     struct err *e)
+{
+    const int64_t mine = round * t->plan->dp + t->model.ring;
+    const bool counts = mine < a->n_windows;
+    const int64_t w = counts ? mine : a->n_windows - 1;
+    struct model *m = &t->model;
+    struct sums own;
+    if (a->stopped && a->stopped(a->arg))
+        return err_set(e, ERR_ABORTED, "stopped on request in the evaluation after step %lld",
+                       (long long)t->step);
+    if (a->source.batch(a->source.arg, &m->sp.shard, w, &m->batch, e)) return -1;
+    if (model_forward(m, &m->batch, e)) return -1;
+    own.nll = model_nll(m, &m->batch);
+    own.bytes = count_bytes(m);
+    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
+    if (!counts) return 0;
+    sum->nll += own.nll;
+    sum->bytes += own.bytes;
+    return 0;
+}
+
+/* A ring's first rank speaks for it; the others add 0. */
+static int sum_rings(struct train *t, struct sums *sum, struct err *e)
+{
+    struct model *m = &t->model;
+    if (t->plan->dp == 1) return 0;
+    if (m->rank) *sum = (struct sums){0};
+    return comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 2, m->bounce, e);
+}
+
+/* As in a training step: what is left, the counting of this very sum, travels with the next step's
+ * verdict. */
+static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
+{
+    struct comm *c = t->model.world;
+    *equal = true;
+    if (!c) return 0;
+    int64_t n_ok = 1;
+    for (int i = 0; i < PURPOSE_N; i++)
+        if (i != PURPOSE_CONTROL && !ledger_equal(&comm_ledger(c)[i], &want[i])) n_ok = 0;
+    if (comm_sum_i64(c, PURPOSE_CONTROL, &n_ok, 1, t->model.bounce, e)) return -1;
+    *equal = n_ok == t->plan->n_ranks;
+    if (!ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]))
+        t->others_ok = false;
+    return 0;
+}
+
+static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
+{
+    struct comm *c = t->model.world;
+    struct sums sum = {0};
+    if (c) comm_ledger_reset(c);
+    for (int64_t w = 0; w < a->n_windows; w++) {
+        const int64_t n = a->source.targets(a->source.arg, w, e);
+        if (n < 0) return -1;
+        out->targets += n;
+    }
+    for (int64_t i = 0; i < plan_eval_rounds(t->plan, a->n_windows); i++)
+        if (one_round(t, a, i, &sum, e)) return -1;
+    if (sum_rings(t, &sum, e)) return -1;
+    if (compare(t, a->want, &out->ledger_equal, e)) return -1;
+    out->windows = a->n_windows;
+    out->n_bytes = (int64_t)sum.bytes;
+    out->loss = out->targets > 0 ? sum.nll / (double)out->targets : (double)NAN;
+    return 0;
+}
+
+int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
+{
+    const int64_t S = t->model.sp.shard.S;
+    *out = (struct eval){0};
+    if (model_set_seq(&t->model, a->seq_len, e)) return -1;
+    if (run(t, a, out, e)) return -1;
+    return model_set_seq(&t->model, S, e);
+}

@@ -1,0 +1,77 @@
+/* guard.h: which optimizer steps change the weights.
+ *
+ * After loss and gradient norm of a step are known, and before the update, guard_judge decides:
+ *   no number      guard.nonfinite: fail, skip the update, or roll back: the job goes back to its
+ *                  last checkpoint (or its initial weights), does the same steps again and leaves
+ *                  out the update of the one that was bad
+ *   an outlier     guard.loss_z, guard.grad_norm_z: the update is skipped when the value lies more
+ *                  than z deviations above the mean of recent accepted steps
+ * Loss and norm are the same bits on every rank, and so is the verdict.
+ *
+ * Mean and deviation are Welford's over the first GUARD_WINDOW accepted steps, and an exponential
+ * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); nobody is
+ * an outlier among fewer than GUARD_MIN. They start anew with a stage, whose losses are of another
+ * length. GUARD_STREAK skipped steps in a row are no accident: if their values were numbers, they
+ * are the new level, and the windows start anew; if not, the job fails.
+ *
+ * What is kept: struct guard_state travels in train_state.json, so that a resumed run judges as
+ * the undisturbed one. A rollback goes to an older train state, which knows nothing of it;
+ * therefore the count of rollbacks and the marked steps also lie in <job_dir>/guard.json, written
+ * before the rollback happens. tested: tests/test_guard.c */
+#ifndef SEQD_TRAIN_GUARD_H
+#define SEQD_TRAIN_GUARD_H
+
+#include "api/core/job.h"
+
+#define GUARD_WINDOW 64
+#define GUARD_MIN    16
+#define GUARD_STREAK 32
+#define GUARD_MARKS  1000 /* the most that guard.rollbacks may say */
+
+struct guard_window {
+    int64_t n; /* accepted values so far */
+    double mean, var;
+};
+
+struct guard_state {
+    int64_t skipped; /* steps without an update, so far: Adam's t is steps - skipped */
+    int64_t streak;  /* of them, in a row up to now */
+    int64_t rollbacks;
+    struct guard_window loss, norm;
+};
+
+enum guard_verdict { GUARD_ACCEPT, GUARD_SKIP, GUARD_ROLLBACK, GUARD_FAIL };
+enum guard_reason {
+    GUARD_NO_REASON,
+    GUARD_NONFINITE,
+    GUARD_LOSS,   /* an outlier */
+    GUARD_NORM,   /* an outlier */
+    GUARD_MARKED, /* a rollback left this step out */
+};
+
+struct guard {
+    const struct job_spec *spec; /* borrowed */
+    struct guard_state state;
+    int64_t mark[GUARD_MARKS]; /* 0-based steps that rollbacks leave out */
+    int n_marks;
+    enum guard_reason reason; /* of the last verdict that was not ACCEPT */
+    double z;                 /* GUARD_LOSS, GUARD_NORM: deviations above the mean */
+};
+
+/* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
+ * already; the caller saves (guard_save) and goes back. */
+enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);
+
+/* One sentence about the last verdict that was not ACCEPT. */
+void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,
+                    size_t size);
+
+/* Deviations of x above the window's mean; 0 while there are too few values or x is below it. */
+double guard_z(const struct guard_window *w, double x);
+
+/* <job_dir>/guard.json: {"version":1,"rollbacks":..,"marks":[..]}. A file that is not there is no
+ * rollback yet; loading adds to what g holds. fails: ERR_IO naming the file, ERR_CORRUPT. */
+int guard_save(const struct guard *g, const char *job_dir, struct err *e);
+int guard_load(struct guard *g, const char *job_dir, struct err *e);
+
+#endif

@@ -1,0 +1,326 @@
+#include "worker/train/holding.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- what is held ---------------------------------------------------------------------------- */
+
+static bool whole(const struct holding *h)
+{
+    return h->plan->zero == 0;
+}
+
+/* The part of bucket b that this rank updates. */
+static struct zero_range own_range(const struct holding *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    if (whole(h)) return (struct zero_range){begin, begin + zero_len(z, b)};
+    return zero_range(z, b, h->rank);
+}
+
+/* Where that part starts in an array of n_shard elements. */
+static int64_t own_at(const struct holding *h, int b)
+{
+    return whole(h) ? zero_begin(&h->plan->shards, b) : zero_at(&h->plan->shards, b, h->rank);
+}
+
+/* Element of model->params. */
+static int64_t params_at(const struct holding *h, int b)
+{
+    return h->plan->zero == 3 ? own_at(h, b) : own_range(h, b).begin;
+}
+
+static char *params_of(const struct holding *h, int64_t at)
+{
+    return (char *)h->model->params + at * dtype_size(h->model->dtype);
+}
+
+static const float *gradient_of(const struct holding *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t from = own_range(h, b).begin;
+    if (h->acc) return h->acc + own_at(h, b);
+    if (!h->plan->by_bucket) return h->model->grad + from;
+    return h->model->grad + zero_window_at(z, b) + (from - zero_begin(z, b));
+}
+
+static struct optim_part part_of(const struct holding *h, int b)
+{
+    const struct zero_range r = own_range(h, b);
+    const int64_t at = own_at(h, b);
+    struct optim_part x = {.bucket = b, .begin = r.begin, .end = r.end};
+    void *params = params_of(h, params_at(h, b));
+    x.p = h->master ? h->master + at : params;
+    x.rounded = h->master ? params : NULL;
+    x.m = h->m + at;
+    x.v = h->v + at;
+    x.g = gradient_of(h, b);
+    return x;
+}
+
+/* ---- a bucket travels ------------------------------------------------------------------------ */
+
+static void mark_place(const struct holding *h, int b)
+{
+    struct comm *c = h->model->world;
+    if (!c) return;
+    comm_where(c)->layer = zero_kind(&h->plan->shards, b) == ZERO_LAYER ? b - 1 : -1;
+    comm_where(c)->hop = -1;
+}
+
+static const int64_t *cut_of(const struct holding *h, int b)
+{
+    return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
+}
+
+/* zero 3: into the window, before the model reads it. */
+static int bucket_fetch(void *arg, int b, struct err *e)
+{
+    struct holding *h = arg;
+    struct model *m = h->model;
+    const int64_t size = dtype_size(m->dtype);
+    char *window = (char *)m->fetched + zero_window_at(&h->plan->shards, b) * size;
+    mark_place(h, b);
+    return comm_all_gather(m->world, PURPOSE_PARAM, params_of(h, own_at(h, b)), window,
+                           cut_of(h, b), size, m->bounce, e);
+}
+
+/* zero 1 and 2: the updated parts to everyone. */
+static int bucket_publish(struct holding *h, int b, struct err *e)
+{
+    struct model *m = h->model;
+    if (h->plan->zero != 1 && h->plan->zero != 2) return 0;
+    mark_place(h, b);
+    return comm_all_gather(m->world, PURPOSE_PARAM, params_of(h, own_range(h, b).begin),
+                           params_of(h, zero_begin(&h->plan->shards, b)), cut_of(h, b),
+                           dtype_size(m->dtype), m->bounce, e);
+}
+
+static int bucket_update(struct holding *h, int b, const struct optim_rate *r, struct err *e)
+{
+    const struct optim_part x = part_of(h, b);
+    if (r) optim_update(&h->optim, &x, r);
+    if (h->model->be->ops->sync && h->model->be->ops->sync(h->model->be, e)) return -1;
+    return bucket_publish(h, b, e);
+}
+
+/* x: the bucket's gradient on this rank; its own part becomes the sum over ranks. */
+static int bucket_sum(struct holding *h, int b, float *x, struct err *e)
+{
+    struct model *m = h->model;
+    const int64_t *cut = cut_of(h, b);
+    if (!m->world) return 0;
+    mark_place(h, b);
+    if (comm_reduce_scatter(m->world, PURPOSE_GRAD, x, cut, m->bounce, e)) return -1;
+    if (!whole(h)) return 0;
+    return comm_all_gather(m->world, PURPOSE_GRAD, x + cut[h->rank], x, cut, 4, m->bounce, e);
+}
+
+static void add(struct holding *h, float *y, const float *x, int64_t n)
+{
+    if (n) h->model->be->ops->add(h->model->be, &(struct add_args){.y = y, .x = x, .n = n});
+}
+
+/* The own part's sum joins those of the samples before. */
+static void bucket_keep(struct holding *h, int b, const float *own)
+{
+    const struct zero_range r = own_range(h, b);
+    const int64_t n = r.end - r.begin;
+    float *to = h->acc + own_at(h, b);
+    if (h->fresh && n)
+        h->model->be->ops->copy(h->model->be, to, own, n * 4);
+    else
+        add(h, to, own, n);
+}
+
+/* By bucket: model->grad is a window, in which bucket b is complete for this sample. */
+static int bucket_reduce(void *arg, int b, bool last, struct err *e)
+{
+    struct holding *h = arg;
+    const struct zero *z = &h->plan->shards;
+    const struct zero_range r = own_range(h, b);
+    float *x = h->model->grad + zero_window_at(z, b), *own = x + (r.begin - zero_begin(z, b));
+    const int64_t n = r.end - r.begin;
+    if (bucket_sum(h, b, x, e)) return -1;
+    if (!last) {
+        if (n) h->model->be->ops->copy(h->model->be, h->tied, own, n * 4);
+        return 0;
+    }
+    if (b == 0 && h->tied) add(h, own, h->tied, n);
+    if (!h->plan->fused) {
+        bucket_keep(h, b, own);
+        return 0;
+    }
+    const struct optim_part part = part_of(h, b);
+    if (optim_sums(&h->optim, &part, e)) return -1;
+    return bucket_update(h, b, &h->rate, e);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* Under "ranks" a tied embedding's own part has been summed apart, behind the flat layout. */
+static int reduce_tied(struct holding *h, struct err *e)
+{
+    const struct zero_range r = own_range(h, 0);
+    float *apart = h->model->grad + h->plan->n_params;
+    if (!h->plan->rank_bits || !h->model->shape.tied) return 0;
+    if (bucket_sum(h, 0, apart, e)) return -1;
+    add(h, h->model->grad + r.begin, apart + r.begin, r.end - r.begin);
+    return 0;
+}
+
+int holding_reduce(struct holding *h, struct err *e)
+{
+    const int n = zero_buckets(&h->plan->shards);
+    if (h->plan->by_bucket) return 0;
+    if (whole(h)) {
+        if (model_reduce_grad(h->model, e)) return -1;
+    } else {
+        for (int b = 0; b < n; b++)
+            if (bucket_sum(h, b, h->model->grad + zero_begin(&h->plan->shards, b), e)) return -1;
+        if (reduce_tied(h, e)) return -1;
+    }
+    for (int b = 0; h->acc && b < n; b++)
+        bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
+    return 0;
+}
+
+int holding_norm(struct holding *h, double *norm, struct err *e)
+{
+    const struct zero *z = &h->plan->shards;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        const int64_t *cut = z->unit_cut[zero_kind(z, b)];
+        double *sums = h->optim.partial + zero_first_unit(z, b);
+        const struct optim_part x = part_of(h, b);
+        if (!h->plan->fused && optim_sums(&h->optim, &x, e)) return -1;
+        mark_place(h, b);
+        if (!whole(h) && comm_all_gather(h->model->world, PURPOSE_GRAD, sums + cut[h->rank], sums,
+                                         cut, 8, h->model->bounce, e))
+            return -1;
+    }
+    *norm = optim_norm(&h->optim);
+    return 0;
+}
+
+int holding_update(struct holding *h, const struct optim_rate *r, struct err *e)
+{
+    for (int b = 0; !h->plan->fused && b < zero_buckets(&h->plan->shards); b++)
+        if (bucket_update(h, b, r, e)) return -1;
+    return 0;
+}
+
+/* ---- in and out ------------------------------------------------------------------------------ */
+
+/* Elements of both a range and [offset, offset + n). */
+static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
+{
+    if (r.begin < offset) r.begin = offset;
+    if (r.end > offset + n) r.end = offset + n;
+    if (r.end < r.begin) r.end = r.begin;
+    return r;
+}
+
+static void store(struct holding *h, enum dtype dtype, void *to, const float *x, int64_t n)
+{
+    struct be *be = h->model->be;
+    if (dtype == DT_F32)
+        be->ops->upload(be, to, x, n * 4);
+    else
+        be->ops->cast(be, &(struct cast_args){.dst = tensor_of(dtype, to, 1, n, n),
+                                              .src = tensor_f32((float *)x, 1, n, n)});
+}
+
+static void write_bucket(struct holding *h, enum holding_array which, int b,
+                         const struct zero_range *r, const float *x)
+{
+    const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
+    const int64_t at = own_at(h, b) + skip;
+    if (which == HOLD_M || which == HOLD_V) {
+        store(h, DT_F32, (which == HOLD_M ? h->m : h->v) + at, x, n);
+        return;
+    }
+    if (h->master) store(h, DT_F32, h->master + at, x, n);
+    if (h->plan->zero == 3) store(h, h->model->dtype, params_of(h, at), x, n);
+}
+
+void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                   const float *x)
+{
+    const struct zero *z = &h->plan->shards;
+    assert(which != HOLD_GRAD && n >= 1);
+    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        const struct zero_range r = meet(own_range(h, b), offset, n);
+        if (r.begin < r.end) write_bucket(h, which, b, &r, x + (r.begin - offset));
+    }
+    if (which == HOLD_WEIGHTS && h->plan->zero != 3)
+        store(h, h->model->dtype, params_of(h, offset), x, n);
+}
+
+static const float *held(const struct holding *h, enum holding_array which, int b)
+{
+    const struct optim_part x = part_of(h, b);
+    return which == HOLD_WEIGHTS ? x.p : which == HOLD_M ? x.m : which == HOLD_V ? x.v : x.g;
+}
+
+void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                  float *out)
+{
+    const struct zero *z = &h->plan->shards;
+    assert(n >= 1 && !(which == HOLD_GRAD && h->plan->fused));
+    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        const struct zero_range r = meet(own_range(h, b), offset, n);
+        if (r.begin == r.end) continue;
+        const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
+        h->model->be->ops->download(h->model->be, out + (r.begin - offset), from,
+                                    (r.end - r.begin) * 4);
+    }
+}
+
+static void random_part(struct holding *h, int64_t seed, int64_t from, enum dtype dtype, void *to,
+                        int64_t n)
+{
+    if (n)
+        model_random_part(h->model->be, &h->model->shape, seed, from,
+                          tensor_of(dtype, to, 1, n, n));
+}
+
+void holding_random(struct holding *h, int64_t seed)
+{
+    const int n = zero_buckets(&h->plan->shards);
+    if (h->plan->zero != 3) model_random(h->model, seed);
+    for (int b = 0; b < n; b++) {
+        const struct zero_range r = own_range(h, b);
+        const int64_t at = own_at(h, b), len = r.end - r.begin;
+        if (h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
+        if (h->plan->zero == 3)
+            random_part(h, seed, r.begin, h->model->dtype, params_of(h, at), len);
+    }
+}
+
+/* ---- placing --------------------------------------------------------------------------------- */
+
+static void *take(struct holding *h, void *arena, enum plan_id id, int64_t size)
+{
+    const struct plan_item *it = &h->plan->item[id];
+    if (!it->name) return NULL;
+    assert(!it->in_segment && (size < 0 || it->size == size));
+    model_note_placed(h->model, it, it->size);
+    return (char *)arena + it->offset;
+}
+
+void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank,
+                  void *arena)
+{
+    const struct plan *p = m->plan;
+    const int64_t shard = p->n_shard * 4;
+    *h = (struct holding){.plan = p, .model = m, .rank = rank};
+    h->master = take(h, arena, PLAN_MASTER, shard);
+    h->m = take(h, arena, PLAN_ADAM_M, shard);
+    h->v = take(h, arena, PLAN_ADAM_V, shard);
+    h->acc = take(h, arena, PLAN_GRAD_ACC, shard);
+    h->tied = take(h, arena, PLAN_GRAD_TIED, -1);
+    h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be};
+    h->optim.partial = take(h, arena, PLAN_SUMSQ, -1);
+    m->buckets = (struct model_buckets){bucket_fetch, bucket_reduce, h};
+}

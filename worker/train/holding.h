@@ -1,0 +1,64 @@
+/* holding.h: what a rank holds of weights, gradients and Adam's moments, and how its part and those of
+ * the others meet: bucket by bucket (worker/plan/zero.h).
+ *
+ *   zero 0   everything whole on every rank; gradients are summed everywhere
+ *   zero 1   moments (and master weights) of the own shard; gradients are summed into their owners'
+ *            hands after the backward pass, owners update, updated weights go to everyone
+ *   zero 2   gradients as well: a bucket's are summed within the backward pass, when they are complete
+ *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
+ *
+ * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every
+ * stage; a tied embedding's two parts are added before micro-batches are. So with determinism "ranks"
+ * stages differ in no bit.
+ *
+ * Fused (plan.fused): a bucket is updated as soon as it has been summed. */
+#ifndef SEQD_TRAIN_HOLDING_H
+#define SEQD_TRAIN_HOLDING_H
+
+#include "worker/model/model.h"
+#include "worker/train/optim.h"
+
+/* The arrays of a training, flat by param_list. */
+enum holding_array { HOLD_WEIGHTS, HOLD_M, HOLD_V, HOLD_GRAD };
+
+struct holding {
+    const struct plan *plan; /* borrowed, as is the model */
+    struct model *model;
+    struct optim optim;
+    int rank;                /* among all */
+    float *master, *m, *v;   /* [n_shard]; master: NULL in fp32, where the model's own are updated */
+    float *acc;              /* [n_shard] the step's gradient, where it is not model->grad itself */
+    float *tied;             /* by bucket and tied: the head's part of the embedding's gradient */
+    struct optim_rate rate;  /* fused: what buckets are updated with, before the step begins */
+    bool fresh;              /* the next sums begin a step: acc is overwritten */
+    int64_t still_s;         /* rank 0: when the others last heard of it (worker/train/spread.h) */
+};
+
+/* Places the arrays and hands the model its buckets. h must stay where it is. */
+void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank,
+                  void *arena);
+
+/* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for each
+ * already, nothing is done. Collective. */
+int holding_reduce(struct holding *h, struct err *e);
+
+/* Norm of the summed gradient, the same bits on every rank. Collective. */
+int holding_norm(struct holding *h, double *norm, struct err *e);
+
+/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is sent
+ * is the same. fused: nothing is left to do. Collective. */
+int holding_update(struct holding *h, const struct optim_rate *r, struct err *e);
+
+/* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
+ * over. Weights: the master's as well as the model's. */
+void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                   const float *x);
+/* The same out of those arrays that are shared out: what this rank holds of elements [offset, offset + n)
+ * goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it. Otherwise each
+ * element comes from one rank, its owner. HOLD_GRAD: not when fused. */
+void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                  float *out);
+/* Random weights (model_random) in what this rank holds. */
+void holding_random(struct holding *h, int64_t seed);
+
+#endif

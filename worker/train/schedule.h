@@ -1,0 +1,24 @@
+/* schedule.h: the learning rate as a pure function of the step, so that resume is exact.
+ *
+ * With p the peak of the step's stage, low = schedule.min_lr_ratio * p, w warmup_steps, N
+ * train.steps and k the 0-based step:
+ *   k < w      p (k + 1) / w
+ *   cosine     low + (p - low) (1 + cos(pi x)) / 2       x = (k - w) / (N - w)
+ *   linear     low + (p - low) (1 - x)
+ *   constant   p
+ *   wsd        p until D = max(N - round(decay_fraction N), w); then, with y = (k - D) / (N - D):
+ *              linear       low + (p - low) (1 - y)
+ *              1-sqrt       low + (p - low) (1 - sqrt(y))   Haegele et al. 2024, arXiv 2405.18392
+ *              cosine       low + (p - low) (1 + cos(pi y)) / 2
+ *              exponential  p min_lr_ratio ^ y
+ *   k >= N     low; constant: p
+ * A run never gets to y = 1: its last step is N - 1.
+ * tested: tests/test_schedule.c */
+#ifndef SEQD_TRAIN_SCHEDULE_H
+#define SEQD_TRAIN_SCHEDULE_H
+
+#include "api/core/job.h"
+
+double schedule_lr(const struct job_spec *spec, int64_t step);
+
+#endif
