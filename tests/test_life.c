@@ -223,20 +223,23 @@ static void test_rollback(void)
 static void test_rollback_of_shards(void)
 {
     char want[80] = "", buf[32];
-    for (int way = 0; way < 3; way++) {
-        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
-                                    (const char *[]){"zskip", "zback", "zback0"}[way]);
+    for (int way = 0; way < 6; way++) {
+        const bool bf16 = way >= 3, first = way % 3 == 0, whole = way % 3 == 2;
+        char name[32];
+        snprintf(name, sizeof name, "shards%d", way);
+        struct order *o = bad_order(first ? NONFINITE_SKIP : NONFINITE_ROLLBACK, name);
+        o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
         o->spec.parallel.dp = 2;
-        o->spec.parallel.zero = 3;
+        o->spec.parallel.zero = bf16 ? 1 : 3;
         o->spec.eval.every_steps = 7;
         o->spec.n_stages = 1;
         o->spec.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 90, .lr = 2e-3};
-        if (way == 2) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (whole) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
         if (run_ok(o)) {
-            if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
+            if (first) text(g.result, "weights_sha256", want, sizeof want);
             check_sha(want);
             CHECK(number(g.result, "skipped_steps") >= 1);
-            CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
+            CHECK(number(g.result, "rollbacks") == (first ? 0 : number(g.result, "skipped_steps")));
             CHECK(gang_event(&g, EV_EVAL, 1));
             CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         }
@@ -527,16 +530,17 @@ static void test_length_in_tokens(void)
 static void test_first_step(void)
 {
     char buf[1400];
-    for (int way = 0; way < 3; way++) {
-        struct order *o = make_order((int[]){1, 2, 3}[way],
-                                     (const char *[]){"v2x1", "v2", "v3"}[way]);
+    for (int way = 0; way < 4; way++) {
+        struct order *o = make_order((int[]){1, 2, 3, 2}[way],
+                                     (const char *[]){"v2x1", "v2", "v3", "vbf16"}[way]);
+        if (way == 3) o->spec.precision.params = PRECISION_BF16;
         o->spec.parallel.dp = way == 0 ? 2 : 1;
         o->spec.verify.first_step = 1;
         o->spec.verify.max_tokens = 50;
         if (run_ok(o)) {
             const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
-            CHECK(ev && number(ev->json, "loss_rel") <= 1e-6);
-            if (ev) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
+            CHECK(ev && number(ev->json, "loss_rel") <= number(ev->json, "allowed_loss_rel"));
+            if (ev && way < 3) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
             if (ev) CHECK(strstr(text(ev->json, "worst", buf, sizeof buf), ".weight"));
             if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
             if (way == 1) check_sha(plain_sha); /* it leaves no trace */
