@@ -41,11 +41,14 @@ static void evaluate(struct train *t, int rank, void *arg)
                                 .seq_len = EVAL_S,
                                 .want = want};
     const int64_t before = t->model.placed_size;
-    CHECK(!plan_eval_comm(p->spec, t->plan, EVAL_S, eval_share(t, WINDOWS), want, &e));
+    const struct plan_eval v = {EVAL_S, WINDOWS};
+    CHECK(!plan_eval_comm(&p->spec->model.shape, t->plan, rank, &v, want, &e));
     if (p->falsify && rank == 1) want[PURPOSE_RING_KV].messages_sent++;
     CHECK_MSG(!eval_run(t, &a, &p->got[rank][t->step], &e), "%s", e.text);
     CHECK(t->model.placed_size == before && t->model.sp.shard.S == t->plan->S);
 }
+
+static int zero; /* stage of the trainings below */
 
 static struct engine_run training(int sp, int dp, int determinism, struct probe *p)
 {
@@ -53,6 +56,7 @@ static struct engine_run training(int sp, int dp, int determinism, struct probe 
     engine_spec(&spec, y.S);
     spec.determinism = determinism;
     spec.train.global_batch = 2;
+    spec.parallel.zero = zero;
     struct engine_run r = {
         .P = sp, .dp = dp, .steps = STEPS, .source = {synth_batch, synth_targets, &y}};
     if (p) {
@@ -106,6 +110,15 @@ static void test_every_layout(void)
     }
 }
 
+/* zero 3: five windows over two rings are three rounds, and in the last one a ring has weights to lend
+ * but no window. */
+static void test_every_layout_shared_out(void)
+{
+    zero = 3;
+    test_every_layout();
+    zero = 0;
+}
+
 /* Evaluating before every step changes no bit of the training. */
 static void test_leaves_no_trace(void)
 {
@@ -156,6 +169,7 @@ static void test_numbers(void)
 int main(void)
 {
     RUN(test_every_layout);
+    RUN(test_every_layout_shared_out);
     RUN(test_leaves_no_trace);
     RUN(test_bits);
     RUN(test_ledger_tells);

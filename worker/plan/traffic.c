@@ -99,6 +99,13 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
 }
 
+void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
+{
+    const struct sweep s = {.size = precision_size(p->precision),
+                            .times = {n * (1 + p->shards.tied), n, n}};
+    if (p->zero == 3) count_sweep(p, rank, &s, out);
+}
+
 void plan_verify_comm(const struct model_shape *m, const struct plan *p,
                       struct comm_count out[PURPOSE_N])
 {

@@ -8,12 +8,6 @@ double eval_bits_per_byte(const struct eval *v)
     return v->n_bytes > 0 ? v->loss * (double)v->targets / M_LN2 / (double)v->n_bytes : (double)NAN;
 }
 
-int64_t eval_share(const struct train *t, int64_t n_windows)
-{
-    const int64_t dp = t->plan->dp, ring = t->model.ring;
-    return n_windows / dp + (ring < n_windows % dp);
-}
-
 struct sums {
     double nll, bytes; /* whole numbers stay exact below 2^53 */
 };
@@ -70,6 +64,12 @@ static int compare(struct train *t, const struct comm_count *want, bool *equal, 
     return 0;
 }
 
+static int64_t rings_of_last_round(const struct train *t, const struct eval_args *a)
+{
+    const int64_t left = a->n_windows % t->plan->dp;
+    return left ? left : t->plan->dp;
+}
+
 static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
 {
     struct comm *c = t->model.world;
@@ -81,6 +81,8 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         out->targets += n;
         if (w % t->plan->dp == t->model.ring && one_window(t, a, w, &sum, e)) return -1;
     }
+    /* In the last round a ring may have no window, but it has weights that the others need. */
+    if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &sum, e)) return -1;
     if (compare(t, a->want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;

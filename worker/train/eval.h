@@ -15,7 +15,7 @@ struct eval_args {
     struct train_source source;    /* windows 0, 1, ... */
     int64_t n_windows;             /* at least 1 */
     int64_t seq_len;               /* of a window; at most the plan's S */
-    const struct comm_count *want; /* plan_eval_comm of eval_share(t, n_windows) windows */
+    const struct comm_count *want; /* this rank's plan_eval_comm */
     bool (*stopped)(void *arg);    /* asked between windows; NULL: never */
     void *arg;
 };
@@ -26,9 +26,6 @@ struct eval {
     int64_t n_bytes;          /* bytes that targets stand for; -1: some target is no byte */
     bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
 };
-
-/* How many of n windows this rank's ring takes. */
-int64_t eval_share(const struct train *t, int64_t n_windows);
 
 /* Collective; the same numbers on every rank. Leaves the model at the length it had.
  * fails: the data's and comm's errors; ERR_ABORTED when stopped. */
