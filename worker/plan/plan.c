@@ -118,7 +118,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
     const double samples = (double)p->micro_batches;
-    return p->sp * hop * 3 * m->n_layers * samples > 4e18 || 64 * (double)p->n_grad * samples > 4e18;
+    return p->sp * hop * 3 * m->n_layers * samples > 4e18 ||
+           64 * (double)p->n_grad * samples > 4e18;
 }
 
 /* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
@@ -143,8 +144,7 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
     if (p->zero)
         n = (size_t)snprintf(out, size, "; zero %d: %s shared out over %d ranks", p->zero,
                              what[p->zero], p->n_ranks);
-    if (p->fused && n < size)
-        snprintf(out + n, size - n, "; updates fused into the backward pass");
+    if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
 }
 
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
