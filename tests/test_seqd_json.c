@@ -237,7 +237,7 @@ static void test_round_trip(void)
         ",\"data\":{\"seq_len\":64,\"packing\":\"best_fit\",\"train\":["
         "{\"path\":\"a.jsonl\",\"weight\":0.7,\"text_key\":\"t\"},{\"path\":\"b.bin\",\"weight\":0."
         "3,\"eod\":7},"
-        "{\"path\":\"c.npy\"},{\"path\":\"d.idx\"},{\"path\":\"e.bin\",\"format\":\"nanogpt\"}]},"
+        "{\"path\":\"c.npy\",\"weight\":1},{\"path\":\"d.idx\",\"weight\":2},{\"path\":\"e.bin\",\"format\":\"nanogpt\",\"weight\":0.01}]},"
         "\"eval\":{\"data\":[{\"path\":\"v.jsonl\"}],\"every_steps\":5},"
         "\"stages\":[{\"from_step\":3,\"seq_len\":128},{\"from_step\":6,\"lr\":0.001,\"rope_"
         "theta\":5e5}],"

@@ -67,14 +67,14 @@ static double memcpy_best_s(char *dst, const char *src, int64_t size, int n_roun
     return best;
 }
 
-static void bench_hops(void)
+static void bench_hops(const char *name, enum transport_id transport)
 {
-    printf("\none hop between two ranks, both directions at once\n");
+    printf("\none hop between two ranks over %s, both directions at once\n", name);
     printf("%12s %12s %10s %12s\n", "bytes", "us per hop", "GB/s", "of memcpy");
     for (int64_t size = 4096; size <= 16 << 20; size *= 16) {
         struct hops h = {.size = size, .n_rounds = size > 1 << 20 ? 30 : 300, .best_s = INFINITY};
         struct ranks g;
-        ranks_open(&g, 2, size, NULL);
+        ranks_open(&g, 2, size, &(struct comm_options){.transport = transport});
         for (int r = 0; r < 2; r++) {
             h.in[r] = malloc((size_t)size);
             memset(h.in[r], 1, (size_t)size);
@@ -84,12 +84,84 @@ static void bench_hops(void)
         double copy_s = memcpy_best_s(h.in[0], h.in[1], size, h.n_rounds);
         double rate = (double)size / h.best_s * 1e-9, ratio = copy_s / h.best_s;
         printf("%12lld %12.1f %10.2f %12.2f\n", (long long)size, h.best_s * 1e6, rate, ratio);
-        printf("{\"bench\":\"hop\",\"bytes\":%lld,\"us\":%.2f,\"gb_s\":%.3f,\"of_memcpy\":%.3f}\n",
-               (long long)size, h.best_s * 1e6, rate, ratio);
+        printf("{\"bench\":\"hop\",\"transport\":\"%s\",\"bytes\":%lld,\"us\":%.2f,"
+               "\"gb_s\":%.3f,\"of_memcpy\":%.3f}\n",
+               name, (long long)size, h.best_s * 1e6, rate, ratio);
         free(h.in[0]);
         free(h.in[1]);
         ranks_close(&g);
     }
+}
+
+/* ---- ring steps ------------------------------------------------------------------------------ */
+
+struct ring {
+    int64_t size;
+    int n_rounds;
+    double *s; /* of each step, rank 0 */
+};
+
+static void ring_body(struct ranks *g, int rank, void *arg)
+{
+    struct ring *h = arg;
+    struct err e;
+    struct comm *c = g->comm[rank];
+    int P = comm_size(c);
+    char *in = malloc((size_t)h->size);
+    for (int k = 0; k < h->n_rounds; k++) {
+        struct comm_ticket t;
+        struct comm_xfer x = {.purpose = PURPOSE_RING_KV,
+                              .channel = CHANNEL_KV,
+                              .send_to = (rank + 1) % P,
+                              .recv_from = (rank + P - 1) % P,
+                              .send = comm_segment(c),
+                              .recv = in,
+                              .send_size = h->size,
+                              .recv_size = h->size};
+        double t0 = now_s();
+        must(comm_sendrecv(c, &x, &t, &e), &e);
+        must(comm_wait(c, &t, &e), &e);
+        if (rank == 0) h->s[k] = now_s() - t0;
+    }
+    free(in);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Four ranks that do nothing but hop: what one step of the ring costs where nothing hides it. */
+static void bench_ring_step(const char *name, enum transport_id transport, int n_local)
+{
+    enum { P = 4, N = 2000 };
+    static double s[N];
+    for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
+        struct ring h = {.size = size, .n_rounds = size > 1 << 20 ? N / 20 : N, .s = s};
+        struct ranks g;
+        ranks_open(&g, P, size, &(struct comm_options){.transport = transport, .n_local = n_local});
+        for (int r = 0; r < P; r++) memset(comm_segment(g.comm[r]), 1, (size_t)size);
+        ranks_run(&g, ring_body, &h);
+        ranks_close(&g);
+        qsort(s, (size_t)h.n_rounds, sizeof s[0], by_value);
+        double median = s[h.n_rounds / 2], p99 = s[h.n_rounds * 99 / 100];
+        double rate = (double)size / median * 1e-9;
+        printf("%8s %12lld %12.1f %12.1f %12.1f %10.2f\n", name, (long long)size, s[0] * 1e6,
+               median * 1e6, p99 * 1e6, rate);
+        printf("{\"bench\":\"ring_step\",\"transport\":\"%s\",\"ranks\":4,\"bytes\":%lld,"
+               "\"best_us\":%.2f,\"median_us\":%.2f,\"p99_us\":%.2f,\"gb_s\":%.3f}\n",
+               name, (long long)size, s[0] * 1e6, median * 1e6, p99 * 1e6, rate);
+    }
+}
+
+static void bench_ring_steps(void)
+{
+    printf("\none ring step of 4 ranks; mixed: two nodes of two\n");
+    printf("%8s %12s %12s %12s %12s %10s\n", "", "bytes", "best us", "median us", "p99 us", "GB/s");
+    bench_ring_step("shm", TRANSPORT_SHM, 0);
+    bench_ring_step("tcp", TRANSPORT_TCP, 0);
+    bench_ring_step("mixed", TRANSPORT_AUTO, 2);
 }
 
 /* ---- gradient sums --------------------------------------------------------------------------- */
@@ -301,7 +373,9 @@ static void bench_overlap(void)
 
 int main(void)
 {
-    bench_hops();
+    bench_hops("shm", TRANSPORT_SHM);
+    bench_hops("tcp", TRANSPORT_TCP);
+    bench_ring_steps();
     bench_sums();
     bench_two_ranks();
     bench_overlap();

@@ -1,0 +1,30 @@
+/* sources: worker/train/format.c worker/train/format_jsonl.c worker/train/format_shard.c worker/train/format_npy.c worker/train/format_megatron.c worker/train/ids.c worker/train/reader.c worker/train/encode.c worker/train/meta.c worker/train/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+ *
+ * An llm.c shard; the first byte chooses the end id, and whether the count in the header is made
+ * true, so that the fuzzer need not guess it. */
+#include "tests/fuzz/format.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t file[1024 + 4096];
+    if (size < 10) return 0;
+    /* A header of 1024 bytes is too long to find: three of its numbers are the input, the rest 0. */
+    memset(file, 0, sizeof file);
+    memcpy(file, data + 1, size < 13 ? size - 1 : 12);
+    size_t body = size > 13 ? size - 13 : 0;
+    if (body > 4096) body = 4096;
+    memcpy(file + 1024, data + 13, size > 13 ? body : 0);
+    if (data[0] & 1) {
+        const uint32_t magic = data[0] & 2 ? 20240520 : 20240801, version = data[0] & 2 ? 1 : 7;
+        const uint32_t n = (uint32_t)(body / (data[0] & 2 ? 2 : 4));
+        memcpy(file, &magic, 4);
+        memcpy(file + 4, &version, 4);
+        memcpy(file + 8, &n, 4);
+    }
+    fuzz_put("f.bin", file, data[0] & 4 ? size : 1024 + body);
+    fuzz_format(format_read_llmc, "f.bin", 1024 + body, data[0] & 8 ? data[0] : -1, 0);
+    fuzz_format(format_read_nanogpt, "f.bin", 1024 + body, data[0] & 8 ? data[0] : -1, 0);
+    return 0;
+}

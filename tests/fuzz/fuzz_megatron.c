@@ -1,0 +1,38 @@
+/* sources: worker/train/format.c worker/train/format_jsonl.c worker/train/format_shard.c worker/train/format_npy.c worker/train/format_megatron.c worker/train/ids.c worker/train/reader.c worker/train/encode.c worker/train/meta.c worker/train/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+ *
+ * A Megatron index, and tokens for it. Half of the inputs get true counts and pointers for one
+ * sequence a document, so that the fuzzer comes behind the header. */
+#include "tests/fuzz/format.h"
+
+#include "worker/train/megatron.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void u64_put(uint8_t *p, uint64_t v)
+{
+    for (int i = 0; i < 8; i++) p[i] = (uint8_t)(v >> (8 * i));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t idx[8192];
+    if (size < 4 || size > 4096) return 0;
+    const size_t cut = 1 + (size - 1) * data[0] / 255; /* behind it: the tokens */
+    const size_t n = cut - 1;
+    memcpy(idx, data + 1, n);
+    if (n >= MEGATRON_HEADER + 8) {
+        memcpy(idx, "MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17);
+        const uint64_t n_sequences = (n - MEGATRON_HEADER - 8) / 20;
+        const size_t used = MEGATRON_HEADER + 20 * n_sequences + 8;
+        u64_put(idx + 18, n_sequences);
+        u64_put(idx + 26, n_sequences + 1);
+        for (uint64_t i = 0; data[0] & 1 && i <= n_sequences; i++)
+            u64_put(idx + used - 8 * (n_sequences + 1) + 8 * i, i);
+        fuzz_put("f.idx", idx, data[0] & 2 ? n : used);
+    } else {
+        fuzz_put("f.idx", idx, n);
+    }
+    fuzz_put("f.bin", data + cut, size - cut);
+    fuzz_format(format_read_megatron, "f.idx", size, -1, 0);
+    return 0;
+}

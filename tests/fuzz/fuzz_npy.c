@@ -1,0 +1,26 @@
+/* sources: worker/train/format.c worker/train/format_jsonl.c worker/train/format_shard.c worker/train/format_npy.c worker/train/format_megatron.c worker/train/ids.c worker/train/reader.c worker/train/encode.c worker/train/meta.c worker/train/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+ *
+ * A NumPy array; and its dictionary alone, where a header needs no length to be found. */
+#include "tests/fuzz/format.h"
+
+#include "worker/train/npy.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct npy a = {0};
+    struct err e = {0};
+    char *text = malloc(size + 1); /* to the byte, so that a step beyond it is seen */
+    memcpy(text, data, size);
+    int rc = npy_parse(text, size, &a, &e);
+    free(text);
+    assert(rc == 0 ? !e.code : e.code && e.text[0]);
+    if (rc == 0) {
+        assert(a.n >= 0 && a.n <= INT64_MAX / 8);
+        assert(a.type.width == 1 || a.type.width == 2 || a.type.width == 4 || a.type.width == 8);
+    }
+    fuzz_put("f.npy", data, size);
+    fuzz_format(format_read_npy, "f.npy", size, size % 2 ? 7 : -1, 0);
+    return 0;
+}
