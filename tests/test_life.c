@@ -452,13 +452,23 @@ static void test_length_in_tokens(void)
 
 /* ---- before the first step ---------------------------------------------------------------------- */
 
+/* One ring and two, every ZeRO stage, an update that is fused: where weights and gradients are shared
+ * out, they are put together for the proof. */
 static void test_first_step(void)
 {
+    static const struct {
+        const char *name;
+        int sp, dp, zero;
+        double max_norm;
+    } ways[] = {{"v2x1", 1, 2, 0, 1}, {"v2", 2, 1, 0, 1},   {"v3", 3, 1, 1, 1},
+                {"v2x2", 2, 2, 2, 1}, {"v2x2z", 2, 2, 3, 1}, {"v3f", 3, 1, 3, 0}};
     char buf[1400];
-    for (int way = 0; way < 3; way++) {
-        struct order *o = make_order((int[]){1, 2, 3}[way],
-                                     (const char *[]){"v2x1", "v2", "v3"}[way]);
-        o->spec.parallel.dp = way == 0 ? 2 : 1;
+    for (int way = 0; way < 6; way++) {
+        struct order *o = make_order(ways[way].sp, ways[way].name);
+        o->spec.parallel.dp = ways[way].dp;
+        o->spec.parallel.zero = ways[way].zero;
+        o->spec.optim.max_grad_norm = ways[way].max_norm;
+        o->spec.model.shape.tied = way == 4;
         o->spec.verify.first_step = 1;
         o->spec.verify.max_tokens = 50;
         if (run_ok(o)) {

@@ -212,8 +212,8 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
 /* The same of one forward and backward pass of a training whose gradients everybody gets: its proof
- * before the first step. Every rank the same, but for the weights that zero 3 fetches. */
-void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+ * before the first step. */
+void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 
 /* Decode: bytes of one generated token on each rank (all layers). */

@@ -105,12 +105,13 @@ void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_coun
     if (p->zero == 3) count_sweep(p, rank, &s, out);
 }
 
-void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N])
 {
     struct plan pass = *p;
     pass.zero = 0;
-    plan_comm(m, &pass, 0, out);
+    plan_comm(m, &pass, rank, out);
+    if (p->zero == 3) count_weights(p, rank, &out[PURPOSE_PARAM]);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
