@@ -501,6 +501,47 @@ static void test_first_step_refuses(void)
     free(o);
 }
 
+/* ---- ranks and what they hold ------------------------------------------------------------------- */
+
+static struct order *shaped(const char *name, int dp, int sp, int zero)
+{
+    struct order *o = make_order(sp, name);
+    o->spec.parallel.dp = dp;
+    o->spec.parallel.zero = zero;
+    o->spec.determinism = DET_RANKS;
+    o->spec.model.shape.tied = dp == 2;
+    return o;
+}
+
+/* Killed at a checkpoint and gone on by other ranks that share out other things: the bits of a run that
+ * nothing happened to. */
+static void test_other_shape(void)
+{
+    static const struct {
+        int sp, zero;
+    } before[] = {{4, 1}, {2, 3}}, after[] = {{2, 3}, {1, 2}};
+    char want[80], name[16];
+    for (int dp = 1; dp <= 2; dp++) {
+        snprintf(name, sizeof name, "whole%d", dp);
+        struct order *o = shaped(name, dp, 1, 0);
+        if (run_ok(o)) text(g.result, "weights_sha256", want, sizeof want);
+        free(o);
+        snprintf(name, sizeof name, "shape%d", dp);
+        o = shaped(name, dp, before[dp - 1].sp, before[dp - 1].zero);
+        prepare_run(o);
+        gang_start(&g, o->spec.resources.ranks, o);
+        g.kill_rank = 1;
+        gang_run(&g);
+        CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0]);
+        free(o);
+        o = shaped(name, dp, after[dp - 1].sp, after[dp - 1].zero);
+        o->args.epoch = 2;
+        if (run_ok(o)) check_sha(want);
+        CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[0].ledger_ok);
+        free(o);
+    }
+}
+
 /* ---- time and disks ----------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
@@ -593,6 +634,7 @@ int main(int argc, char **argv)
     RUN(test_length_in_tokens);
     RUN(test_first_step);
     RUN(test_first_step_refuses);
+    RUN(test_other_shape);
     RUN(test_every_s);
     RUN(test_data_rots);
     struct err e = {0};
