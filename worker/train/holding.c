@@ -181,8 +181,7 @@ int holding_reduce(struct holding *h, struct err *e)
             if (bucket_sum(h, b, h->model->grad + zero_begin(&h->plan->shards, b), e)) return -1;
         if (reduce_tied(h, e)) return -1;
     }
-    for (int b = 0; h->acc && b < n; b++)
-        bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
+    for (int b = 0; h->acc && b < n; b++) bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
     return 0;
 }
 

@@ -91,8 +91,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         sum->targets += targets;
     }
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
-    if (!bits && !t->plan->by_bucket)
-        m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
+    if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < n; i++) {
         double nll;
         t->hold.fresh = i == 0;
