@@ -113,6 +113,19 @@ same "24 tokens" "$(field "$gen" result.n_tokens)" 24
 gen1=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local 2>"$T/out")
 same "1 rank writes the same text" "$(field "$gen1" result.text)" "$(field "$gen" result.text)"
 check "generate.jsonl" seqctl artifacts "$gen" generate.jsonl --file "$T/generate.jsonl"
+curve=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait --set score.stride=256 --set score.by_position_bucket=64 --set score.token_logprobs=true 2>"$T/out") && ok "score with stride" || bad "score with stride" "$T/out"
+same "only the document's first token is unscored" "$(field "$curve" result.unscored)" 1
+check "without a stride every window's first is" test "$(field "$score" result.unscored)" -gt 5
+says "its curve" 'score-buckets.json' seqctl artifacts "$curve" -o name
+says "a number per token" 'token-logprobs.npy' seqctl artifacts "$curve" -o name
+mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examples"
+batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/out") && ok "a batch of requests" || bad "a batch of requests" "$T/out"
+check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
+same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
+embed=$(seqctl submit "$EXAMPLES/embed-tiny.json" -o name -q --wait 2>"$T/out") && ok "embed" || bad "embed" "$T/out"
+check "embeddings.npy" seqctl artifacts "$embed" embeddings.npy --file "$T/embeddings.npy"
+same "a row of 64 floats a document" "$(wc -c <"$T/embeddings.npy")" $((128 + 4 * 64 * 4))
+answers "a request's sampling is checked" 400 'sampling.top_k' /v1/jobs "${GEN/\"max_tokens\"/\"top_k\": 4, \"max_tokens\"}"
 says "verify: 3 ranks == 1" '3 ranks == 1 rank' seqctl verify "$T/train.json" --set parallel.sp=3 --set resources.ranks=3 --set verify.max_tokens=500
 verify=$(seqctl ls --limit 1 -o name)
 says "verify keeps both gradient sets" 'grads-sp1' seqctl artifacts "$verify" -o name

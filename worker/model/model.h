@@ -113,6 +113,10 @@ int model_lend(struct model *m, struct err *e);
  * model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
+/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until
+ * the next call. Local. */
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
+
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
  * Local: no communication. */
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
@@ -136,6 +140,9 @@ int model_reduce_grad(struct model *m, struct err *e);
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
+/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the next
+ * token follows it. */
+void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 

@@ -97,7 +97,7 @@ enum plan_id {
     PLAN_DX,       /* [T, C] act: gradient of the residual stream */
     PLAN_DXN,      /* [T, C] act: gradient of a norm's output */
     PLAN_WORK,     /* the next seven share it: never two of different phases at a time */
-    PLAN_LOGITS,   /* in WORK: [loss_chunk, V] */
+    PLAN_LOGITS,   /* in WORK: [loss_chunk, V]; not for embed */
     PLAN_ACT,      /* in WORK: [T, I] act */
     PLAN_DACT,     /* in WORK: [T, I] act */
     PLAN_DO,       /* in WORK: [T, H*D] act */
@@ -170,7 +170,8 @@ struct plan {
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt; verify, one forward and backward (its gathering of logits is not in comm).
+ * full prompt; embed, one document of S tokens; verify, one forward and backward (its gathering of
+ * logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
