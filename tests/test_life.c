@@ -247,6 +247,29 @@ static void test_rollback_of_shards(void)
     }
 }
 
+/* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back, and
+ * a marked step is known beforehand. */
+static void test_rollback_of_fused(void)
+{
+    char want[80] = "";
+    for (int way = 0; way < 3; way++) {
+        char name[32];
+        snprintf(name, sizeof name, "fused%d", way);
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP, name);
+        o->spec.train.steps = 30;
+        o->spec.train.global_batch = 1; /* no accumulation, and no clip: */
+        o->spec.optim.max_grad_norm = 0;
+        if (way == 2) o->spec.checkpoint.every_steps = 0;
+        if (run_ok(o)) {
+            if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
+            check_sha(want);
+            CHECK(number(g.result, "skipped_steps") == 1);
+            CHECK(number(g.result, "rollbacks") == (way ? 1 : 0));
+        }
+        free(o);
+    }
+}
+
 static int n_firsts; /* how often the first step was done */
 
 static void stop_after_rollback(struct gang *k, const struct rank_step *s)
@@ -722,6 +745,7 @@ int main(int argc, char **argv)
     RUN(test_skip_survives);
     RUN(test_rollback);
     RUN(test_rollback_of_shards);
+    RUN(test_rollback_of_fused);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
     RUN(test_outlier);
