@@ -14,7 +14,7 @@
 #include "api/core/log.h"
 #include "worker/train/requests.h"
 
-/* ---- one line ----------------------------------------------------------------------------------- */
+/* ---- one line -------------------------------------------------------------------------------- */
 
 struct line {
     int64_t number; /* of the request; -1: none */
@@ -80,7 +80,7 @@ static int read_line(const char *text, size_t size, struct line *l)
     return 0;
 }
 
-/* ---- the journal -------------------------------------------------------------------------------- */
+/* ---- the journal ----------------------------------------------------------------------------- */
 
 /* Notes what a line says; -1 when it is none of this batch's, or of a request that has one. */
 static int note(struct results *r, const char *text, size_t size)
@@ -188,7 +188,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
     return 0;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)
