@@ -138,6 +138,19 @@ head -c 5000 "$T/grads" >"$T/again.part"
 says "a broken download goes on" 'going on' seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/again"
 check "and is the same file" cmp "$T/grads" "$T/again"
 
+# ---- the life of a training ----------------------------------------------------------------------
+LIFE="${TRAIN%\}}, \"eval\": {\"data\": [{\"path\": \"held.txt\"}], \"every_steps\": 10, \"at_start\": true}, \"stages\": [{\"from_step\": 20, \"seq_len\": 700, \"lr\": 0.001}], \"schedule\": {\"type\": \"wsd\"}, \"verify\": {\"first_step\": true}}"
+life=$(printf '%s' "$LIFE" | seqctl submit - -o name -q)
+seqctl watch "$life" -q --timeout 60 >"$T/out" 2>&1
+same "stages, evaluation, proof: state" "$(field "$life" state)" succeeded
+seqctl events "$life" -o jsonl >"$T/life"
+same "an event per evaluation" "$(grep -c '"type": "eval"' "$T/life")" 5
+same "the proof before step 1" "$(grep -c '"type": "verified"' "$T/life")" 1
+check "the best checkpoint is there" test -s "$(field "$life" result.best.checkpoint)/hf/model.safetensors"
+check "its loss is the lowest" awk -v b="$(field "$life" result.best.loss)" -v l="$(field "$life" result.eval.loss)" 'BEGIN { exit !(b > 0 && b <= l) }'
+same "bytes == formula in every stage" "$(field "$life" result.ledger)" equal
+refuse "stages that do not ascend" 1 'stages\.1\.from_step' submit --set 'stages=[{"from_step":9},{"from_step":5}]'
+
 # ---- cancel -----------------------------------------------------------------------------------
 long=$(submit -o name -q --set train.steps=100000)
 wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout 30 || bad "cancel: the job does not step"

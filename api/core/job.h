@@ -179,6 +179,7 @@ struct job_spec {
         int32_t zero;     /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
                            * 3 weights too */
         int32_t transport; /* enum transport_id */
+        int32_t tls;       /* TCP between ranks is encrypted */
     } parallel;
 
     struct { /* what a bad step does */

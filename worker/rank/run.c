@@ -114,6 +114,7 @@ static int open_comm(struct run *r, struct err *e)
                              .transport = (enum transport_id)r->spec->parallel.transport,
                              .address = r->args->address,
                              .key = r->args->key,
+                             .tls = r->spec->parallel.tls != 0,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0

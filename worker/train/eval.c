@@ -8,12 +8,6 @@ double eval_bits_per_byte(const struct eval *v)
     return v->n_bytes > 0 ? v->loss * (double)v->targets / M_LN2 / (double)v->n_bytes : (double)NAN;
 }
 
-int64_t eval_share(const struct train *t, int64_t n_windows)
-{
-    const int64_t dp = t->plan->dp, ring = t->model.ring;
-    return n_windows / dp + (ring < n_windows % dp);
-}
-
 struct sums {
     double nll, bytes; /* whole numbers stay exact below 2^53 */
 };
@@ -26,9 +20,14 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-static int one_window(struct train *t, const struct eval_args *a, int64_t w, struct sums *sum,
-                      struct err *e)
+/* The window of this rank's ring in a round; one that another ring counts is forwarded all the
+ * same. */
+static int one_round(struct train *t, const struct eval_args *a, int64_t round, struct sums *sum,
+                     struct err *e)
 {
+    const int64_t mine = round * t->plan->dp + t->model.ring;
+    const bool counts = mine < a->n_windows;
+    const int64_t w = counts ? mine : a->n_windows - 1;
     struct model *m = &t->model;
     struct sums own;
     if (a->stopped && a->stopped(a->arg))
@@ -39,6 +38,7 @@ static int one_window(struct train *t, const struct eval_args *a, int64_t w, str
     own.nll = model_nll(m, &m->batch);
     own.bytes = count_bytes(m);
     if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
+    if (!counts) return 0;
     sum->nll += own.nll;
     sum->bytes += own.bytes;
     return 0;
@@ -79,8 +79,9 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         const int64_t n = a->source.targets(a->source.arg, w, e);
         if (n < 0) return -1;
         out->targets += n;
-        if (w % t->plan->dp == t->model.ring && one_window(t, a, w, &sum, e)) return -1;
     }
+    for (int64_t i = 0; i < plan_eval_rounds(t->plan, a->n_windows); i++)
+        if (one_round(t, a, i, &sum, e)) return -1;
     if (sum_rings(t, &sum, e)) return -1;
     if (compare(t, a->want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;
