@@ -21,8 +21,8 @@
  *   {"bucket_tokens", "buckets": [{"from", "to", "tokens", "nll", "loss", "ppl"}]}
  * where loss is nll / tokens.
  *
- * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input, NaN
- * for those unscored; a document of score.jsonl begins at its "offset". */
+ * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input,
+ * NaN for those unscored; a document of score.jsonl begins at its "offset". */
 #ifndef SEQD_TRAIN_SCORE_H
 #define SEQD_TRAIN_SCORE_H
 
