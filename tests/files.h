@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include "tests/datadir.h"
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static uint8_t file[1 << 20];
 static size_t size;
@@ -45,7 +45,7 @@ static inline void llmc_header(int64_t magic, int64_t version, int64_t n)
     for (int i = 3; i < 256; i++) add_int(0, 4);
 }
 
-/* ---- checking --------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 /* The directory holds these tokens and document ends, all in the training set. */
 static inline void check_data(struct data *d, const int64_t *ids, int64_t n, const uint64_t *ends,

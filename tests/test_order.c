@@ -8,7 +8,7 @@
 #include "worker/rank/trace.h"
 #include "worker/train/mixture.h"
 
-/* ---- mixtures --------------------------------------------------------------------------------- */
+/* ---- mixtures -------------------------------------------------------------------------------- */
 
 static void test_shares(void)
 {
@@ -195,7 +195,7 @@ static void test_empty_source(void)
     }
 }
 
-/* ---- the eval set ----------------------------------------------------------------------------- */
+/* ---- the eval set ---------------------------------------------------------------------------- */
 
 static void test_eval_set(void)
 {
@@ -233,7 +233,7 @@ static void test_eval_set(void)
     data_close(d);
 }
 
-/* ---- provenance ------------------------------------------------------------------------------- */
+/* ---- provenance ------------------------------------------------------------------------------ */
 
 static int64_t int_after(struct jread *j, const char *key)
 {
@@ -356,7 +356,7 @@ static void test_trace_program(void)
     data_close(corp.d);
 }
 
-/* ---- data that fails -------------------------------------------------------------------------- */
+/* ---- data that fails ------------------------------------------------------------------------- */
 
 /* Files that are cut under an open order: an error with the file's name, and no signal. */
 static void test_cut_under_way(void)

@@ -2,7 +2,7 @@
  * against the lengths alone; and the rows of every rank. */
 #include "tests/corpus.h"
 
-/* ---- every token once ------------------------------------------------------------------------- */
+/* ---- every token once ------------------------------------------------------------------------ */
 
 /* How often each token should be in a pass, and the counts of the policy, from lengths alone. */
 static struct order_stats expect(const struct corpus *c, int64_t S, int overlong, uint8_t *times)
@@ -116,7 +116,7 @@ static void test_every_token_once(void)
         }
 }
 
-/* ---- best fit --------------------------------------------------------------------------------- */
+/* ---- best fit -------------------------------------------------------------------------------- */
 
 /* The definition, in the obvious way: O(n^2). Returns the number of bins; where[i] for document i. */
 static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
@@ -180,7 +180,7 @@ static void test_best_fit(void)
     data_close(corp.d);
 }
 
-/* ---- policies --------------------------------------------------------------------------------- */
+/* ---- policies -------------------------------------------------------------------------------- */
 
 static void test_overlong(void)
 {
@@ -230,7 +230,7 @@ static void test_overlong(void)
     data_close(d);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Where a rank's row stands, from the description of the layouts. */
 static int64_t row_pos(int64_t S, int P, int r, enum layout_id layout, int64_t row)

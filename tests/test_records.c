@@ -2,7 +2,7 @@
  * directory. */
 #include "tests/files.h"
 
-/* ---- JSONL ------------------------------------------------------------------------------------ */
+/* ---- JSONL ----------------------------------------------------------------------------------- */
 
 static void check_mask(struct data *d, const char *want)
 {
@@ -146,7 +146,7 @@ static void test_long_ids(void)
     data_close(d);
 }
 
-/* ---- mixtures of formats ---------------------------------------------------------------------- */
+/* ---- mixtures of formats --------------------------------------------------------------------- */
 
 /* Sources of every kind side by side, and an eval set behind them. */
 static void test_sets(void)

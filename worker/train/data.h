@@ -68,7 +68,7 @@ struct data_stats {
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
                  const char *parent, struct data_stats *out, struct err *e);
 
-/* ---- a prepared directory --------------------------------------------------------------------- */
+/* ---- a prepared directory -------------------------------------------------------------------- */
 
 enum data_check { DATA_CHECK, DATA_TRUST };
 
@@ -107,7 +107,7 @@ struct data_origin { /* of a document; as it lies in origins.bin */
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
 const char *data_file(const struct data *d, uint32_t file); /* path; "" when there is none such */
 
-/* ---- orders ----------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 /* A sample is a list of fragments laid end to end from position 0, then padding up to seq_len. A
  * fragment is a part of one document; masks and positions know fragments only. Position i has the
