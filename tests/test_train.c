@@ -269,9 +269,11 @@ static void test_bits_4096(void)
 
 static void test_bits_other_isas(void)
 {
-    for (const char *const *isa = be_isas() + 1; *isa; isa++)
+    for (const char *const *isa = be_isas() + 1; *isa; isa++) {
+        if (!strncmp(*isa, "avx512", 6)) continue; /* in fp32 the same instructions as the best one */
         check_bits(&(struct bits_case){
             .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
+    }
 }
 
 /* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
