@@ -8,7 +8,7 @@
 #include "tests/ranks.h"
 #include "worker/train/train.h"
 
-#define ENGINE_STEPS 64
+#define ENGINE_STEPS 256
 
 /* A training of a tiny model; change fields before use. */
 static inline void engine_spec(struct job_spec *s, int64_t S)
@@ -181,7 +181,8 @@ static inline void engine_keep(float **out, const float *from, int64_t n)
 /* Every rank adds what it owns to arrays that all threads share. */
 static inline void engine_collect(const struct train *t, enum holding_array which, float *out)
 {
-    if (t->plan->zero || t->hold.rank == 0) holding_read(&t->hold, which, 0, t->plan->n_params, out);
+    if (t->plan->zero || t->hold.rank == 0)
+        holding_read(&t->hold, which, 0, t->plan->n_params, out);
 }
 
 static inline void engine_start(struct train *t, const struct engine_run *r)

@@ -1,55 +1,458 @@
 /* Rings side by side and ZeRO: any dp x sp x stage trains what one rank trains, sends what the formula
- * says and holds what the plan says. */
+ * says on every rank (engine_steps asks each), holds what the plan says, and goes on from a checkpoint on
+ * any other. SEQD_TEST_PRODUCTS=N: so many random products instead of a few. */
+#include <unistd.h>
+#include "api/core/file.h"
 #include "tests/engine.h"
+#include "worker/train/spread.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
 enum { STEPS = 5 };
 
+/* One way to run the same training. */
 struct way {
-    int dp, sp, zero, tied, accumulation, determinism, recompute;
-    double max_norm;
+    int dp, sp, zero, recompute, layout, determinism;
+    const char *isa;
 };
 
-static struct engine_run go(const struct way *w, struct synth *y)
+/* What is trained. */
+struct what {
+    struct synth y;
+    int precision, tied;
+    int64_t batch;
+    double max_norm; /* 0: no clipping, and with one sample a ring fused updates */
+    bool may_skip;   /* a guard that may skip steps: never fused */
+};
+
+static void set_spec(const struct what *x, const struct way *w)
 {
-    engine_spec(&spec, y->S);
-    spec.model.shape.tied = w->tied;
-    spec.train.global_batch = w->accumulation;
+    engine_spec(&spec, x->y.S);
+    spec.model.shape.tied = x->tied;
+    spec.model.shape.vocab = 67;
+    spec.precision.params = x->precision;
+    spec.train.global_batch = x->batch;
+    spec.optim.max_grad_norm = x->max_norm;
+    spec.guard.nonfinite = x->may_skip ? NONFINITE_SKIP : NONFINITE_FAIL;
     spec.parallel.zero = w->zero;
-    spec.determinism = w->determinism;
+    spec.parallel.layout = w->layout;
     spec.memory.recompute = w->recompute;
-    spec.optim.max_grad_norm = w->max_norm;
+    spec.determinism = w->determinism;
+}
+
+static struct engine_run go(struct what *x, const struct way *w, struct train_source source)
+{
+    set_spec(x, w);
     struct engine_run r = {
-        .P = w->sp, .dp = w->dp, .steps = STEPS, .source = {synth_batch, synth_targets, y}};
+        .P = w->sp, .dp = w->dp, .steps = STEPS, .isa = w->isa, .source = source};
     engine_go(&r, &spec);
     return r;
 }
 
-static void test_dp_equals_one(void)
+static struct train_source source_of(struct what *x)
 {
-    struct synth y = {.S = 50, .doc_len = 17, .vocab = 61};
+    return (struct train_source){synth_batch, synth_targets, &x->y};
+}
+
+static void say(const struct what *x, const struct way *w, char *out, size_t size)
+{
+    snprintf(out, size,
+             "dp %d sp %d zero %d recompute %d layout %d det %d batch %lld tied %d "
+             "precision %d norm %g",
+             w->dp, w->sp, w->zero, w->recompute, w->layout, w->determinism, (long long)x->batch,
+             x->tied, x->precision, x->max_norm);
+}
+
+/* ---- random products against one rank ------------------------------------------------------------ */
+
+/* How far apart results lie that are both right: sums taken in another order, on one rank. */
+struct noise {
+    double loss, weights, m, v, norm;
+};
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void differ(const struct engine_run *a, const struct engine_run *b, struct noise *d)
+{
+    const int64_t n = b->plan.n_params;
+    for (int k = 0; k < STEPS; k++) {
+        d->loss = most(d->loss, fabs(a->loss[k] - b->loss[k]));
+        d->norm = most(d->norm, fabs(a->norm[k] / b->norm[k] - 1));
+    }
+    d->weights = most(d->weights, rel_l2(a->weights, b->weights, n));
+    d->m = most(d->m, rel_l2(a->adam_m, b->adam_m, n));
+    d->v = most(d->v, rel_l2(a->adam_v, b->adam_v, n));
+}
+
+/* The gradient's norm is that of all its elements, whoever owns them. Doubles add up to 10^5 squares of
+ * one sign here: their rounding is below 10^5 * 2^-53 of the sum, and half of that of the root. */
+static void check_norm(const struct engine_run *r, const char *which)
+{
+    double sum = 0;
+    if (r->plan.fused) return; /* nobody has all of it at a time: held against one rank's norm */
+    for (int64_t i = 0; i < r->plan.n_params; i++) sum += (double)r->grad[i] * r->grad[i];
+    CHECK_MSG(fabs(r->norm[0] / sqrt(sum) - 1) <= 1e5 * 0x1p-54, "%s: norm %.17g, want %.17g",
+              which, r->norm[0], sqrt(sum));
+}
+
+/* Two results of equal standing lie within e of the exact one each, so at most 2 e apart; e itself is
+ * known from such a pair, which may by chance lie half as far apart as others: 4 times the pair's
+ * distance. What is rounded differently is few numbers in bf16, so chance is larger: 8 times. Below
+ * 2^-22 (4 roundings of fp32) nothing can be told apart. */
+static void check_product(struct what *x, const struct way *w)
+{
+    static const struct way plain = {.dp = 1,
+                                     .sp = 1,
+                                     .recompute = RECOMPUTE_NONE,
+                                     .determinism = DET_RUN,
+                                     .layout = LAYOUT_CONTIGUOUS};
+    struct way chunks = plain, portable = plain;
+    struct noise e = {0}, d = {0};
+    char which[200];
+    chunks.determinism = DET_RANKS;
+    portable.isa = "portable";
+    struct engine_run one = go(x, &plain, source_of(x)), a = go(x, &chunks, source_of(x)),
+                      b = go(x, &portable, source_of(x)), r = go(x, w, source_of(x));
+    differ(&a, &one, &e);
+    differ(&b, &one, &e);
+    differ(&r, &one, &d);
+    say(x, w, which, sizeof which);
+    const double f = x->precision == PRECISION_BF16 ? 8 : 4, least = 0x1p-22;
+    CHECK_MSG(d.loss <= most(f * e.loss, 4 * least), "%s: loss %.3g, %.3g", which, d.loss, e.loss);
+    CHECK_MSG(d.norm <= most(f * e.norm, least), "%s: norm %.3g, %.3g", which, d.norm, e.norm);
+    CHECK_MSG(d.weights <= most(f * e.weights, least), "%s: weights %.3g, %.3g", which, d.weights,
+              e.weights);
+    CHECK_MSG(d.m <= most(f * e.m, least), "%s: m %.3g, %.3g", which, d.m, e.m);
+    CHECK_MSG(d.v <= most(f * e.v, least), "%s: v %.3g, %.3g", which, d.v, e.v);
+    if (x->precision == PRECISION_FP32)
+        CHECK_MSG(d.loss <= 1e-5, "%s: loss off by %.3g", which, d.loss);
+    CHECK(r.plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r.plan.dp == w->dp);
+    check_norm(&r, which);
+    engine_free(&one), engine_free(&a), engine_free(&b), engine_free(&r);
+}
+
+/* The i-th random number of a product, in [0, n). */
+static int draw(int product, int i, int n)
+{
+    return (int)(synth_hash((uint64_t)product * 64 + (uint64_t)i) % (uint32_t)n);
+}
+
+static void test_products(void)
+{
+    const char *more = getenv("SEQD_TEST_PRODUCTS");
+    const int n = more ? atoi(more) : getenv("SEQD_TEST_SMALL") || SANITIZED ? 8 : 32;
+    for (int i = 1; i <= n; i++) {
+        struct what x = {.y = {.S = 30 + draw(i, 0, 30), .doc_len = draw(i, 1, 3) * 9, .vocab = 61},
+                         .precision = draw(i, 2, 3) ? PRECISION_FP32 : PRECISION_BF16,
+                         .tied = draw(i, 3, 2),
+                         .max_norm = draw(i, 4, 2) ? 0.5 : 0};
+        struct way w = {.dp = 1 + draw(i, 5, 4), .zero = draw(i, 6, 4)};
+        w.sp = 1 + draw(i, 7, 8 / w.dp);
+        w.recompute = RECOMPUTE_NONE + draw(i, 8, 3);
+        x.batch = w.dp * (1 + draw(i, 9, 3));
+        const bool bits = !(w.sp & (w.sp - 1)) && draw(i, 10, 3) == 0;
+        w.determinism = bits ? DET_RANKS : DET_RUN;
+        w.layout = bits ? LAYOUT_CONTIGUOUS : LAYOUT_CONTIGUOUS + draw(i, 11, 2);
+        check_product(&x, &w);
+    }
+}
+
+/* ---- the same bits ------------------------------------------------------------------------------- */
+
+static void check_bits(struct what *x, const struct way *w, const struct engine_run *want)
+{
+    char which[200];
+    struct engine_run r = go(x, w, source_of(x));
+    const size_t size = (size_t)want->plan.n_params * 4;
+    say(x, w, which, sizeof which);
+    CHECK_MSG(!memcmp(r.loss, want->loss, STEPS * sizeof *r.loss), "%s: losses", which);
+    CHECK_MSG(!memcmp(r.norm, want->norm, STEPS * sizeof *r.norm), "%s: norms", which);
+    CHECK_MSG(!memcmp(r.weights, want->weights, size), "%s: weights", which);
+    CHECK_MSG(!memcmp(r.adam_m, want->adam_m, size), "%s: m", which);
+    CHECK_MSG(!memcmp(r.adam_v, want->adam_v, size), "%s: v", which);
+    engine_free(&r);
+}
+
+/* determinism "ranks": with dp fixed, neither sp nor the stage changes a bit; one ring has those of one
+ * rank. Accumulation, and a tied head whose two parts are summed apart. */
+static void test_bits(void)
+{
+    const int stages = SANITIZED || getenv("SEQD_TEST_SMALL") ? 3 : 1; /* a step through them */
+    for (int i = 0; i < 4; i++)
+        for (int dp = 1; dp <= 2; dp++) {
+            struct what x = {.y = {.S = 37, .doc_len = 11, .vocab = 61},
+                             .tied = i & 1,
+                             .batch = dp * (i & 2 ? 3 : 1),
+                             .max_norm = 1};
+            struct way w = {.dp = dp,
+                            .sp = 1,
+                            .recompute = RECOMPUTE_NONE,
+                            .layout = LAYOUT_CONTIGUOUS,
+                            .determinism = DET_RANKS};
+            struct engine_run want = go(&x, &w, source_of(&x));
+            for (w.sp = 1; w.sp * dp <= 8; w.sp *= 2)
+                for (w.zero = 0; w.zero <= 3; w.zero += stages) check_bits(&x, &w, &want);
+            engine_free(&want);
+        }
+}
+
+/* An update within the backward pass is the same update. */
+static void test_fused(void)
+{
     for (int i = 0; i < 8; i++) {
-        struct way w = {.dp = 1, .sp = 1, .accumulation = i & 1 ? 4 : 2, .tied = i >> 1 & 1, .determinism = DET_RUN, .max_norm = i & 4 ? 0 : 1};
-        struct engine_run one = go(&w, &y);
-        for (w.dp = 1; w.dp <= 2; w.dp++)
-            for (w.sp = 1; w.sp <= 3; w.sp++)
-                for (w.zero = 0; w.zero <= 3; w.zero++) {
-                    struct engine_run r = go(&w, &y);
-                    for (int k = 0; k < STEPS; k++)
-                        CHECK_MSG(fabs(r.loss[k] - one.loss[k]) <= 1e-5,
-                                  "dp %d sp %d zero %d step %d: %.9g %.9g", w.dp, w.sp, w.zero, k,
-                                  r.loss[k], one.loss[k]);
-                    const double d = rel_l2(r.weights, one.weights, one.plan.n_params);
-                    CHECK_MSG(d < 1e-4, "dp %d sp %d zero %d tied %d acc %d norm %g: %.3g", w.dp, w.sp, w.zero, w.tied, w.accumulation, w.max_norm, d);
-                    engine_free(&r);
-                }
-        engine_free(&one);
+        struct what x = {.y = {.S = 40, .vocab = 61}, .tied = i & 1, .batch = 2, .may_skip = true};
+        struct way w = {.dp = 2,
+                        .sp = 1 + (i >> 1 & 1),
+                        .zero = i >> 1,
+                        .recompute = RECOMPUTE_NONE,
+                        .layout = LAYOUT_CONTIGUOUS,
+                        .determinism = DET_RANKS};
+        struct engine_run later = go(&x, &w, source_of(&x));
+        const int64_t size = later.plan.class_size[PLAN_GRADIENTS];
+        CHECK(!later.plan.fused);
+        x.may_skip = false;
+        struct engine_run now = go(&x, &w, source_of(&x));
+        CHECK(now.plan.fused && strstr(now.plan.reason, "fused"));
+        CHECK(now.plan.class_size[PLAN_GRADIENTS] < size); /* a bucket, not a shard beside it */
+        engine_free(&now);
+        check_bits(&x, &w, &later);
+        engine_free(&later);
+    }
+}
+
+/* ---- 200 steps ----------------------------------------------------------------------------------- */
+
+static void test_200_steps(void)
+{
+    struct synth y = {.S = 40, .doc_len = 15, .vocab = 61};
+    const int64_t steps = SANITIZED ? 20 : 200;
+    struct engine_run r[2];
+    for (int i = 0; i < 2; i++) {
+        engine_spec(&spec, y.S);
+        spec.train.global_batch = 2;
+        spec.train.steps = steps;
+        spec.parallel.zero = i;
+        r[i] = (struct engine_run){
+            .P = 1 + i, .dp = 1 + i, .steps = steps, .source = {synth_batch, synth_targets, &y}};
+        engine_go(&r[i], &spec);
+    }
+    double worst = 0;
+    for (int64_t k = 0; k < steps; k++) worst = most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
+    CHECK_MSG(worst <= 1e-5, "losses of %lld steps differ by %.3g", (long long)steps, worst);
+    CHECK(r[0].loss[steps - 1] <
+          0.9 * r[0].loss[0]); /* it learns, so there is something to differ */
+    engine_free(&r[0]), engine_free(&r[1]);
+}
+
+/* ---- targets where they fall ---------------------------------------------------------------------- */
+
+/* Sample n has targets in its first (n * 17) mod 40 tokens; every fourth has none at all, so that with
+ * four rings one of them has nothing to learn from. */
+static struct synth uneven(int64_t n)
+{
+    struct synth y = {.S = 40, .vocab = 61, .bare_from = n * 17 % 40};
+    if (n % 4 == 3 || !y.bare_from) y.doc_len = 1;
+    return y;
+}
+
+static int64_t uneven_targets(void *arg, int64_t n, struct err *e)
+{
+    struct synth y = uneven(n);
+    return synth_targets(&y, n, e);
+}
+
+static int uneven_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                        struct err *e)
+{
+    struct synth y = uneven(n);
+    return synth_batch(&y, sh, n, b, e);
+}
+
+static void test_uneven_targets(void)
+{
+    const struct train_source source = {uneven_batch, uneven_targets, NULL};
+    struct err e = {0};
+    CHECK(uneven_targets(NULL, 3, &e) == 0 && uneven_targets(NULL, 1, &e) == 17);
+    for (int zero = 0; zero <= 3; zero++) {
+        struct what x = {.y = {.S = 40}, .tied = zero & 1, .batch = 8, .max_norm = 1};
+        struct way w = {.dp = 1,
+                        .sp = 1,
+                        .recompute = RECOMPUTE_NONE,
+                        .determinism = DET_RUN,
+                        .layout = LAYOUT_CONTIGUOUS};
+        struct way chunks = w;
+        struct noise noise = {0}, d = {0};
+        chunks.determinism = DET_RANKS;
+        struct engine_run one = go(&x, &w, source), a = go(&x, &chunks, source);
+        differ(&a, &one, &noise);
+        w = (struct way){4, 2, zero, RECOMPUTE_FULL, LAYOUT_ZIGZAG, DET_RUN, NULL};
+        struct engine_run r = go(&x, &w, source);
+        differ(&r, &one, &d);
+        CHECK_MSG(d.loss <= most(4 * noise.loss, 0x1p-20) && d.loss <= 1e-5, "zero %d: loss %.3g",
+                  zero, d.loss);
+        CHECK_MSG(d.weights <= most(4 * noise.weights, 0x1p-22), "zero %d: weights %.3g, %.3g",
+                  zero, d.weights, noise.weights);
+        engine_free(&one), engine_free(&a), engine_free(&r);
+    }
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------------- */
+
+enum { LEG = 3, LEGS = 3, BATCH = 4 };
+
+struct journey {
+    struct synth y;
+    char dir[64];
+    struct ckpt_info info;
+    int leg;
+    int seen[LEG * LEGS * BATCH]; /* how often a ring's first rank took this sample */
+    float *w, *m, *v;             /* what was saved, and is loaded */
+    struct comm_count moved[8];   /* CONTROL bytes of saving, by rank */
+};
+
+static int log_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
+{
+    struct journey *j = arg;
+    if (sh->r == 0) __atomic_fetch_add(&j->seen[n], 1, __ATOMIC_RELAXED);
+    return synth_batch(&j->y, sh, n, b, e);
+}
+
+static int64_t log_targets(void *arg, int64_t n, struct err *e)
+{
+    return synth_targets(&((struct journey *)arg)->y, n, e);
+}
+
+/* Rank 0 alone has the directory. */
+static void load_first(struct train *t, int rank, void *arg)
+{
+    struct journey *j = arg;
+    struct err e = {0};
+    const struct ckpt_arrays a = spread_arrays(&t->hold);
+    struct ckpt_state s = {0};
+    if (j->leg == 0 || t->step != j->leg * LEG) return;
+    if (rank) {
+        CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
+    } else {
+        CHECK_MSG(!ckpt_load(j->info.path, &t->model.shape, &a, &s, &e), "%s", e.text);
+        CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
+        CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
+    }
+    /* To the bit, wherever it lies now. */
+    const struct {
+        enum holding_array which;
+        const float *want;
+    } all[] = {{HOLD_WEIGHTS, j->w}, {HOLD_M, j->m}, {HOLD_V, j->v}};
+    const int64_t n = t->plan->n_params;
+    for (int i = 0; i < 3; i++) {
+        float *got = malloc((size_t)n * 4);
+        if (!got) abort();
+        memcpy(got, all[i].want, (size_t)n * 4);
+        holding_read(&t->hold, all[i].which, 0, n, got);
+        CHECK_MSG(!memcmp(got, all[i].want, (size_t)n * 4), "leg %d rank %d array %d", j->leg, rank,
+                  i);
+        free(got);
+    }
+}
+
+static void save_last(struct train *t, int rank, void *arg)
+{
+    struct journey *j = arg;
+    struct err e = {0};
+    if (t->step != (j->leg + 1) * LEG) return;
+    comm_ledger_reset(t->model.world);
+    if (rank) {
+        CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
+    } else {
+        const struct ckpt_arrays a = spread_arrays(&t->hold);
+        const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
+        CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
+        CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
+    }
+    j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
+}
+
+/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m and v
+ * that it does not own, once. */
+static void check_moved(const struct journey *j, const struct plan *p)
+{
+    int64_t others = 0, sent = 0;
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
+        struct param t;
+        param_get(&spec.model.shape, i, &t);
+        const struct zero_range own = zero_range(&p->shards, zero_bucket(&p->shards, t.offset), 0);
+        const int64_t lo = t.offset > own.begin ? t.offset : own.begin;
+        const int64_t end = t.offset + t.count, hi = end < own.end ? end : own.end;
+        others += t.count - (hi > lo ? hi - lo : 0);
+    }
+    const int n_arrays = p->precision == PRECISION_BF16 ? 4 : 3;
+    if (!p->zero) others = 0;
+    for (int r = 1; r < p->n_ranks; r++) sent += j->moved[r].bytes_sent;
+    CHECK_MSG(j->moved[0].bytes_received == others * 4 * n_arrays, "%lld bytes, want %lld",
+              (long long)j->moved[0].bytes_received, (long long)(others * 4 * n_arrays));
+    CHECK(sent == j->moved[0].bytes_received);
+}
+
+static void one_leg(struct journey *j, int precision, int P, int dp, int zero)
+{
+    engine_spec(&spec, j->y.S);
+    spec.model.shape.vocab = 258; /* the byte tokenizer's */
+    spec.model.shape.max_pos = 4096;
+    spec.train.global_batch = BATCH;
+    spec.precision.params = precision;
+    spec.parallel.zero = zero;
+    struct engine_run r = {.P = P,
+                           .dp = dp,
+                           .steps = LEG,
+                           .first_step = j->leg * LEG,
+                           .before_step = load_first,
+                           .after_step = save_last,
+                           .arg = j,
+                           .source = {log_batch, log_targets, j}};
+    engine_go(&r, &spec);
+    check_moved(j, &r.plan);
+    free(j->w), free(j->m), free(j->v);
+    j->w = r.weights, j->m = r.adam_m, j->v = r.adam_v;
+    free(r.grad);
+    j->leg++;
+}
+
+/* 4 -> 2 -> 8 ranks, one ring and two, every stage; the order of the data is that of one rank. */
+static void test_resume(void)
+{
+    static const int ways[][LEGS][3] = {{{4, 1, 1}, {1, 2, 2}, {4, 2, 3}},
+                                        {{2, 2, 3}, {2, 1, 0}, {2, 4, 1}}};
+    for (int i = 0; i < 4; i++) {
+        struct journey j = {.y = {.S = 50, .doc_len = 21, .vocab = 61}};
+        struct err e = {0};
+        snprintf(j.dir, sizeof j.dir, "/tmp/test_dp.XXXXXX");
+        if (!mkdtemp(j.dir)) abort();
+        for (int leg = 0; leg < LEGS; leg++) {
+            const int *w = ways[i & 1][leg];
+            one_leg(&j, i >> 1 ? PRECISION_BF16 : PRECISION_FP32, w[0], w[1], w[2]);
+        }
+        for (int n = 0; n < LEG * LEGS * BATCH; n++)
+            CHECK_MSG(j.seen[n] == 1, "sample %d was taken %d times", n, j.seen[n]);
+        CHECK_MSG(!file_remove(j.dir, &e), "%s", e.text);
+        free(j.w), free(j.m), free(j.v);
     }
 }
 
 int main(void)
 {
-    RUN(test_dp_equals_one);
+    RUN(test_products);
+    RUN(test_bits);
+    RUN(test_fused);
+    RUN(test_200_steps);
+    RUN(test_uneven_targets);
+    RUN(test_resume);
     return test_done("dp");
 }

@@ -310,7 +310,113 @@ static void test_flops(void)
     CHECK(p.flops == 3 * 2 * (2 * S * (3 * layer + head) + 2 * S * S * 3 * 64));
 }
 
+/* ---- ZeRO -------------------------------------------------------------------------------------- */
+
+static int64_t item(const struct plan *p, enum plan_id id)
+{
+    return p->item[id].name ? p->item[id].size : 0;
+}
+
+/* What is whole and what is a shard, stage by stage; the largest shard is planned for everyone. */
+static void test_zero_memory(void)
+{
+    small_spec(JOB_TRAIN, 2);
+    spec.parallel.dp = 2;
+    spec.optim.max_grad_norm = 1;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+        for (int zero = 0; zero <= 3; zero++) {
+            spec.precision.params = precision;
+            spec.parallel.zero = zero;
+            const struct plan p = make(0);
+            const int64_t all = p.n_params * 4, act = precision ? 2 : 4;
+            const int64_t shard = zero ? p.shards.shard_max * 4 : all;
+            const int64_t window = zero_window(&p.shards);
+            check_layout(&p);
+            CHECK(p.n_ranks == 4 && p.sp == 2 && p.dp == 2 && p.zero == zero && !p.fused);
+            CHECK(p.micro_batches == 1 && shard >= all / 4 && (!zero || shard < all / 3));
+            CHECK(item(&p, PLAN_ADAM_M) == shard && item(&p, PLAN_ADAM_V) == shard);
+            CHECK(item(&p, PLAN_MASTER) == (precision ? shard : 0));
+            CHECK(item(&p, PLAN_PARAMS) == (zero == 3 ? shard / 4 : p.n_params) * act);
+            CHECK(item(&p, PLAN_FETCHED) == (zero == 3 ? window * act : 0));
+            CHECK(item(&p, PLAN_GRAD) == (zero >= 2 ? window : p.n_grad) * 4);
+            CHECK(item(&p, PLAN_GRAD_ACC) == (zero >= 2 ? shard : 0));
+            CHECK(zero < 1 || strstr(p.reason, "shared out over 4 ranks"));
+        }
+    spec.optim.max_grad_norm = 0;
+    struct plan p = make(0);
+    CHECK(p.fused && strstr(p.reason, "fused") && item(&p, PLAN_GRAD_ACC) == 0);
+    spec.train.global_batch = 4; /* a second sample a ring */
+    CHECK(!make(0).fused);
+    spec.train.global_batch = 2;
+    spec.guard.nonfinite = NONFINITE_SKIP;
+    CHECK(!make(0).fused);
+    small_spec(JOB_TRAIN, 1); /* nobody to share with */
+    spec.parallel.zero = 3;
+    spec.optim.max_grad_norm = 1;
+    p = make(0);
+    CHECK(p.zero == 0 && !p.by_bucket && item(&p, PLAN_GRAD) >= p.n_params * 4);
+}
+
+/* By rank: what is sent here is received there, and in all the bytes are those of the algorithm: N floats
+ * leave for their owners from each of the W - 1 others, and come back. */
+static void test_zero_comm(void)
+{
+    const int W = 6;
+    small_spec(JOB_TRAIN, 2);
+    spec.parallel.dp = 3;
+    spec.train.global_batch = 6; /* two samples a ring */
+    spec.optim.max_grad_norm = 1;
+    for (int tied = 0; tied <= 1; tied++)
+        for (int zero = 1; zero <= 3; zero++) {
+            spec.model.shape.tied = tied;
+            spec.parallel.zero = zero;
+            const struct plan p = make(0);
+            const int64_t N = p.n_params, embed = 258 * 64,
+                          head = N - embed - 3 * zero_len(&p.shards, 1);
+            struct comm_count sum[PURPOSE_N] = {0}, one[PURPOSE_N];
+            for (int r = 0; r < W; r++) {
+                plan_comm(&spec.model.shape, &p, r, one);
+                for (int i = 0; i < PURPOSE_N; i++) {
+                    sum[i].bytes_sent += one[i].bytes_sent;
+                    sum[i].bytes_received += one[i].bytes_received;
+                    sum[i].messages_sent += one[i].messages_sent;
+                    sum[i].messages_received += one[i].messages_received;
+                }
+                if (r == 0) CHECK(!memcmp(one, p.comm, sizeof one));
+            }
+            for (int i = 0; i < PURPOSE_N; i++)
+                CHECK(sum[i].bytes_sent == sum[i].bytes_received &&
+                      sum[i].messages_sent == sum[i].messages_received);
+            const int64_t norm = zero_units(&p.shards) * 8 * (W - 1);
+            const int64_t twice = tied ? embed : 0, grads = zero == 1 ? N : 2 * (N + twice);
+            CHECK(sum[PURPOSE_GRAD].bytes_sent == (W - 1) * grads * 4 + norm);
+            /* zero 3, for each of two samples: everything forward, layers again backward */
+            const int64_t fetched = 2 * (embed + twice + head + 2 * (N - embed - head));
+            CHECK(sum[PURPOSE_PARAM].bytes_sent == (W - 1) * (zero == 3 ? fetched : N) * 4);
+            CHECK(sum[PURPOSE_LOSS].bytes_sent == W * (W - 1) * 8);
+        }
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------- */
+
+static void test_zero_advice(void)
+{
+    struct plan p;
+    struct err e = {0};
+    small_spec(JOB_TRAIN, 2);
+    spec.parallel.dp = 2;
+    spec.optim.max_grad_norm = 1;
+    spec.model.shape.width = spec.model.shape.ffn_width = 1024;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    spec.parallel.zero = 3;
+    const int64_t need = make(0).arena_size + make(0).segment_size;
+    spec.parallel.zero = 1;
+    CHECK(plan_make(&spec, need, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    CHECK_MSG(strstr(e.text, "parallel.zero 3 needs") && !strstr(e.text, "needs still"), "%s",
+              e.text);
+    spec.parallel.zero = 3;
+    CHECK(plan_make(&spec, need, &p, &e) == 0);
+}
 
 static void test_does_not_fit(void)
 {
@@ -393,6 +499,7 @@ static void test_json(void)
     const struct plan p = make(0);
     const int64_t n = plan_json(&spec, &p, out, sizeof out);
     CHECK(n > 0 && n == (int64_t)strlen(out));
+    CHECK(strstr(out, "\"dp\":1") && strstr(out, "\"bytes_sent_by_rank\":["));
     CHECK(strstr(out, "\"layout\":\"zigzag\"") && strstr(out, "\"ring_kv\":{\"bytes_sent\":"));
     char want[64];
     snprintf(want, sizeof want, "\"total_bytes\":%lld", (long long)(p.arena_size + p.segment_size));
@@ -417,6 +524,9 @@ int main(void)
     RUN(test_reference);
     RUN(test_comm);
     RUN(test_flops);
+    RUN(test_zero_memory);
+    RUN(test_zero_comm);
+    RUN(test_zero_advice);
     RUN(test_does_not_fit);
     RUN(test_invalid);
     RUN(test_hostile);

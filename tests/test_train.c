@@ -424,15 +424,17 @@ static void watch_off(struct train *t, int rank, void *arg)
 static void test_no_allocation(void)
 {
     static const struct {
-        int P, determinism, recompute;
-    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE},
-                {3, DET_RUN, RECOMPUTE_FULL},
-                {4, DET_RANKS, RECOMPUTE_SELECTIVE}};
+        int P, determinism, recompute, precision;
+    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
+                {3, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
+                {4, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
+                {2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16}};
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         engine_spec(&spec, y.S);
         spec.determinism = ways[i].determinism;
         spec.memory.recompute = ways[i].recompute;
+        spec.precision.params = ways[i].precision;
         spec.train.global_batch = 2;
         spec.resources.threads = 2;
         struct engine_run r = {.P = ways[i].P,

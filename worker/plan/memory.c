@@ -94,8 +94,7 @@ static int64_t largest_gradient(struct placer *b)
 static int64_t gradient_size(struct placer *b)
 {
     struct plan *p = b->p;
-    const int64_t own_embed =
-        p->rank_bits && b->m->tied ? times(b, b->m->vocab, b->m->width) : 0;
+    const int64_t own_embed = p->rank_bits && b->m->tied ? times(b, b->m->vocab, b->m->width) : 0;
     if (!trains(p)) return 0;
     if (p->by_bucket) return zero_window(&p->shards);
     return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
@@ -111,7 +110,7 @@ static int64_t embed_part(const struct plan *p)
     return most;
 }
 
-static void put_parameters(struct placer *b, bool reference)
+static void put_parameters(struct placer *b, const struct memory_choice *c)
 {
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
@@ -130,11 +129,11 @@ static void put_parameters(struct placer *b, bool reference)
     const int64_t n_sums = zero_units(&p->shards) +
                            (p->shards.largest_unit + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK;
     const struct want all[] = {
-        {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !reference},
+        {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !c->reference || c->weights},
         {PLAN_FETCHED, "fetched_params", PLAN_WEIGHTS, window, p->zero == 3},
         {PLAN_MASTER, "master_params", PLAN_OPTIMIZER, flat, master},
         {PLAN_GRAD, "grad", PLAN_GRADIENTS, times(b, p->n_grad, 4), trains(p)},
-        {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc},
+        {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc || c->collect},
         {PLAN_GRAD_TIED, "grad_tied", PLAN_GRADIENTS, times(b, embed_part(p), 4),
          p->by_bucket && m->tied},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
@@ -268,7 +267,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     p->cache_rows = cache_rows(p);
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
-    put_parameters(&b, c->reference);
+    put_parameters(&b, c);
     put_activations(&b);
     put_work(&b);
     put_ring(&b);

@@ -12,6 +12,8 @@ struct memory_choice {
     const struct model_shape *shape;
     int64_t wanted_chunk, n_decode;
     bool reference;
+    bool weights; /* reference: it has a copy of its own (the ranks have shards) */
+    bool collect; /* reference: and room for the ranks' whole gradient, as PLAN_GRAD_ACC */
 };
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e);
 

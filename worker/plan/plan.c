@@ -32,7 +32,7 @@ static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
            s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
-           s->guard.grad_norm_z == 0 && !s->verify.first_step;
+           s->guard.grad_norm_z == 0;
 }
 
 /* What the spec says, with every auto but recompute resolved. */
@@ -49,11 +49,6 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
                            : 1;
     p->zero = s->kind == JOB_TRAIN && p->n_ranks > 1 ? s->parallel.zero : 0;
     p->fused = can_fuse(s, p);
-    if (p->zero >= 2 && s->kind == JOB_TRAIN && s->verify.first_step)
-        return err_field(e, ERR_UNSUPPORTED, "verify.first_step",
-                         "verify.first_step needs whole gradients: use parallel.zero 1, not %d, or "
-                         "a verify job",
-                         p->zero);
     p->by_bucket = p->fused || p->zero >= 2;
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
@@ -96,7 +91,9 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 {
     const struct memory_choice c = {.shape = &spec->model.shape,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
-                                    .reference = true};
+                                    .reference = true,
+                                    .weights = p->zero == 3,
+                                    .collect = p->by_bucket};
     *ref = *p;
     ref->kind = JOB_VERIFY;
     ref->S = plan_verify_seq(spec, p);
@@ -118,7 +115,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
     const double samples = (double)p->micro_batches;
-    return p->sp * hop * 3 * m->n_layers * samples > 4e18 || 64 * (double)p->n_grad * samples > 4e18;
+    return p->sp * hop * 3 * m->n_layers * samples > 4e18 ||
+           64 * (double)p->n_grad * samples > 4e18;
 }
 
 /* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
@@ -144,8 +142,7 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
     if (p->zero)
         n = (size_t)snprintf(out, size, "; zero %d: %s shared out over %d ranks", p->zero,
                              what[p->zero], p->n_ranks);
-    if (p->fused && n < size)
-        snprintf(out + n, size - n, "; updates fused into the backward pass");
+    if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
 }
 
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,

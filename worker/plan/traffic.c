@@ -14,7 +14,8 @@ static void count_ring(const struct model_shape *m, const struct plan *p, struct
     const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
     const int64_t n_layers = m->n_layers * p->micro_batches;
     const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
-    volume_add(&out[PURPOSE_RING_KV], volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
+    volume_add(&out[PURPOSE_RING_KV],
+               volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
                n_layers * n_kv);
     if (back)
         volume_add(&out[PURPOSE_RING_DKV],
@@ -90,21 +91,27 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
     const int W = plan_sum_ranks(p);
     memset(out, 0, PURPOSE_N * sizeof *out);
     count_ring(m, p, out);
-    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
-        count_gradients(p, rank, &out[PURPOSE_GRAD]);
+    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
     count_weights(p, rank, &out[PURPOSE_PARAM]);
     if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
-        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1),
-                   p->rank_bits ? p->micro_batches : 1);
+        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
 }
 
-void plan_verify_comm(const struct model_shape *m, const struct plan *p,
+void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
+{
+    const struct sweep s = {.size = precision_size(p->precision),
+                            .times = {n * (1 + p->shards.tied), n, n}};
+    if (p->zero == 3) count_sweep(p, rank, &s, out);
+}
+
+void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N])
 {
     struct plan pass = *p;
     pass.zero = 0;
-    plan_comm(m, &pass, 0, out);
+    plan_comm(m, &pass, rank, out);
+    if (p->zero == 3) count_weights(p, rank, &out[PURPOSE_PARAM]);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)

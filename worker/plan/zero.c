@@ -78,8 +78,10 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
 {
     *w = (struct zero_walk){.m = m, .unit = -1};
     zero_tensors(z->n_layers, param_tensors(m), b, &w->tensor, &w->last);
-    w->target = zero_len(z, b) / ZERO_UNITS;
-    if (w->target > ZERO_UNIT_MAX) w->target = ZERO_UNIT_MAX;
+    const int64_t len = zero_len(z, b);
+    w->target = len / ZERO_UNITS;
+    if (w->target > ZERO_UNIT_SIZE) w->target = ZERO_UNIT_SIZE;
+    if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
 bool zero_next(struct zero_walk *w)

@@ -25,8 +25,11 @@
 #include <stdint.h>
 #include "api/core/job.h"
 
-#define ZERO_UNITS    128   /* of a bucket, about: no unit is less than a row */
-#define ZERO_UNIT_MAX 65536 /* elements of a unit of more than one row */
+/* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one more, so
+ * that they stay below 65536 elements, but never more than 4096 (which bounds the work of a plan). */
+#define ZERO_UNITS     128
+#define ZERO_UNIT_SIZE 65536
+#define ZERO_UNITS_MAX 4096
 
 enum zero_kind { ZERO_EMBED, ZERO_LAYER, ZERO_HEAD, ZERO_KIND_N }; /* of bucket */
 

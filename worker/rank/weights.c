@@ -66,9 +66,9 @@ static int choose(struct run *r, int64_t *origin, struct ckpt_info *info, struct
     const int found = find_checkpoint(r, info, e);
     if (found < 0) return -1;
     if (!found) info->path[0] = 0;
-    *origin = found                                         ? ORIGIN_CHECKPOINT
+    *origin = found                                      ? ORIGIN_CHECKPOINT
               : *spec_text(r->spec, r->spec->model.path) ? ORIGIN_MODEL
-                                                            : ORIGIN_RANDOM;
+                                                         : ORIGIN_RANDOM;
     return 0;
 }
 

@@ -154,7 +154,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
     }
     const struct optim_part part = part_of(h, b);
     if (optim_sums(&h->optim, &part, e)) return -1;
-    return bucket_update(h, b, &h->rate, e);
+    return bucket_update(h, b, h->skip ? NULL : &h->rate, e);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -181,8 +181,7 @@ int holding_reduce(struct holding *h, struct err *e)
             if (bucket_sum(h, b, h->model->grad + zero_begin(&h->plan->shards, b), e)) return -1;
         if (reduce_tied(h, e)) return -1;
     }
-    for (int b = 0; h->acc && b < n; b++)
-        bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
+    for (int b = 0; h->acc && b < n; b++) bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
     return 0;
 }
 

@@ -14,8 +14,8 @@ int optim_sums(const struct optim *o, const struct optim_part *x, struct err *e)
         const int64_t n = u.end - u.begin;
         double *out = n > SUMSQ_BLOCK ? blocks : sums + u.unit;
         if (u.begin < x->begin || u.begin >= x->end) continue;
-        o->be->ops->sumsq(o->be,
-                          &(struct sumsq_args){.g = x->g + (u.begin - x->begin), .n = n, .out = out});
+        o->be->ops->sumsq(
+            o->be, &(struct sumsq_args){.g = x->g + (u.begin - x->begin), .n = n, .out = out});
         if (n <= SUMSQ_BLOCK) continue;
         if (o->be->ops->sync && o->be->ops->sync(o->be, e)) return -1;
         sums[u.unit] = 0;

@@ -17,8 +17,8 @@ _Static_assert(HOLD_WEIGHTS == (int)CKPT_WEIGHTS && HOLD_M == (int)CKPT_M && HOL
                "one number for both");
 
 enum {
-    DATA_AT = 64,       /* in the bounce buffer: the order, then elements */
-    STILL_S = 1         /* the others hear from rank 0 about this often, between pieces */
+    DATA_AT = 64, /* in the bounce buffer: the order, then elements */
+    STILL_S = 1   /* the others hear from rank 0 about this often, between pieces */
 };
 
 static struct comm *world(const struct holding *h)

@@ -23,7 +23,8 @@
 /* Rank 0's end. Borrows h. */
 struct ckpt_arrays spread_arrays(struct holding *h);
 /* Rank 0: the weights of a model directory (hf_load) to all. fails: hf_load's and comm's errors. */
-int spread_model(struct holding *h, const char *dir, const struct model_shape *shape, struct err *e);
+int spread_model(struct holding *h, const char *dir, const struct model_shape *shape,
+                 struct err *e);
 /* Rank 0: releases the others. One rank: nothing. */
 int spread_end(struct holding *h, struct err *e);
 /* Every other rank. fails: comm's errors; ERR_PEER for an order that makes no sense. */

@@ -91,8 +91,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         sum->targets += targets;
     }
     const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
-    if (!bits && !t->plan->by_bucket)
-        m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
+    if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < n; i++) {
         double nll;
         t->hold.fresh = i == 0;
@@ -202,6 +201,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_where(comm)->step = t->step + 1;
     }
     t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
+    t->hold.skip = t->guard && guard_marked(t->guard, t->step);
     if (accumulate(t, &sum, e)) return -1;
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;

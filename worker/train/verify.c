@@ -9,6 +9,7 @@
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
+#include "worker/train/whole.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
@@ -36,10 +37,11 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     if (m->world) comm_ledger_reset(m->world);
     if (model_grad(m, &m->batch, (float)(1.0 / (double)(n * n_copies)), &nll, e)) return -1;
     if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
-    if (model_reduce_grad(m, e)) return -1;
+    if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
-    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_LOSS};
+    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_PARAM,
+                                 PURPOSE_LOSS};
     for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
         if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
     return 0;
@@ -109,21 +111,32 @@ static int fill_reference(const struct verify_args *a, const struct data_order *
     return 0;
 }
 
-static int run_reference(const struct verify_args *a, const struct data_order *order,
-                         struct model *ref, struct plan *plan, struct verify *v, struct err *e)
+/* Its weights are the ranks' own, where those are whole. */
+static int open_reference(const struct verify_args *a, struct model *ref, const struct plan *plan,
+                          struct verify *v, struct err *e)
 {
     const struct model *m = a->model;
-    double nll;
-    if (plan_reference(a->spec, m->plan, plan, e)) return -1;
     struct model_options o = {.shape = &m->shape,
                               .plan = plan,
                               .be = m->be,
                               .n_ranks = 1,
                               .arena = (char *)a->arena + m->plan->reference_offset,
-                              .params = m->params};
+                              .params = m->fetched ? NULL : m->params};
     if (model_init(ref, &o, e)) return -1;
-    if (fill_reference(a, order, ref, e)) return -1;
+    const struct plan_item *all = &plan->item[PLAN_GRAD_ACC];
+    v->grad = m->grad;
+    if (all->name) v->grad = (float *)((char *)o.arena + all->offset);
+    if (all->name) model_note_placed(ref, all, all->size);
     v->reference_end = ref->arena_end;
+    return 0;
+}
+
+static int run_reference(const struct verify_args *a, const struct data_order *order,
+                         struct model *ref, struct verify *v, struct err *e)
+{
+    const struct plan *plan = ref->plan;
+    double nll;
+    if (fill_reference(a, order, ref, e)) return -1;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
@@ -174,7 +187,7 @@ static int compare_grads(const struct model *ref, const struct model *m, struct 
         struct param p;
         param_get(&m->shape, i, &p);
         snprintf(v->row[i].name, sizeof v->row[i].name, "%s", p.name);
-        compare_tensor(ref->grad + p.offset, m->grad + p.offset, p.count, &v->row[i]);
+        compare_tensor(ref->grad + p.offset, v->grad + p.offset, p.count, &v->row[i]);
     }
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     return 0;
@@ -331,11 +344,22 @@ static int keep(const struct verify_args *a, const struct model *ref, struct ver
     /* One rank against itself: two names all the same. */
     if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
     if (write_grads(a, ref->grad, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
-    if (write_grads(a, a->model->grad, name, &v->artifact[1], e)) return -1;
+    if (write_grads(a, v->grad, name, &v->artifact[1], e)) return -1;
     return write_json(a, v, &v->artifact[2], e);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */
+
+/* The ranks' pass; what they have shared out comes to the first one, which has the reference. */
+static int run_whole(const struct verify_args *a, const struct data_order *order, struct model *ref,
+                     struct verify *v, struct err *e)
+{
+    struct whole w;
+    whole_begin(&w, a->model, v->grad);
+    const int rc = run_ranks(a, order, v, e);
+    whole_end(&w);
+    return rc ? -1 : whole_weights(a->model, ref ? ref->params : NULL, e);
+}
 
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
 {
@@ -351,11 +375,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     order = data_order_open(a->data, &oo, e);
-    if (!order || run_ranks(a, order, out, e)) goto out;
-    if (m->ring) { /* rings side by side run the same tokens; one is compared */
-        rc = 0;
-        goto out;
-    }
+    if (!order) goto out;
     if (first) {
         ref = calloc(1, sizeof *ref);
         plan = calloc(1, sizeof *plan);
@@ -363,8 +383,15 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             err_set(e, ERR_IO, "out of memory for the reference");
             goto out;
         }
-        if (run_reference(a, order, ref, plan, out, e) || compare_grads(ref, m, out, e)) goto out;
+        if (plan_reference(a->spec, m->plan, plan, e) || open_reference(a, ref, plan, out, e))
+            goto out;
     }
+    if (run_whole(a, order, ref, out, e)) goto out;
+    if (m->ring) { /* rings side by side run the same tokens; one is compared */
+        rc = 0;
+        goto out;
+    }
+    if (first && (run_reference(a, order, ref, out, e) || compare_grads(ref, m, out, e))) goto out;
     if (compare_logits(m, ref, out, e)) goto out;
     int64_t bad = !out->ledger_equal;
     if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;

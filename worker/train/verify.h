@@ -54,6 +54,7 @@ struct verify { /* complete on rank 0 only */
     int n_rows;
     struct verify_row *row; /* owned, worst first */
     int64_t reference_end;  /* bytes of the arena that the reference placed */
+    float *grad;            /* [n_params] the ranks', while verify_run runs */
     bool ledger_equal;      /* this rank's counts; reduced over ranks */
     struct artifact_done artifact[VERIFY_ARTIFACTS];
 };

@@ -1,0 +1,285 @@
+/* Who owns what (worker/plan/zero.h) against the list of tensors itself, the collectives that follow it
+ * over views and the whole, and their bytes. */
+#include <stdlib.h>
+#include "tests/ranks.h"
+#include "worker/comm/ledger.h"
+#include "worker/plan/plan.h"
+#include "worker/plan/volume.h"
+
+static const struct model_shape shapes[] = {
+    {.n_layers = 3,
+     .width = 64,
+     .n_heads = 8,
+     .n_kv_heads = 2,
+     .head_dim = 8,
+     .ffn_width = 160,
+     .vocab = 258},
+    {.n_layers = 1,
+     .width = 24,
+     .n_heads = 3,
+     .n_kv_heads = 1,
+     .head_dim = 6,
+     .ffn_width = 37,
+     .vocab = 61,
+     .tied = 1}, /* tensors with gaps behind them */
+    {.n_layers = 2,
+     .width = 70000,
+     .n_heads = 1,
+     .n_kv_heads = 1,
+     .head_dim = 2,
+     .ffn_width = 3,
+     .vocab = 5}, /* rows longer than a block of squares */
+    {.n_layers = 80,
+     .width = 8192,
+     .n_heads = 64,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .ffn_width = 28672,
+     .vocab = 128256},
+    {.n_layers = 1,
+     .width = 1 << 20,
+     .n_heads = 1,
+     .n_kv_heads = 1,
+     .head_dim = 2,
+     .ffn_width = 1 << 20,
+     .vocab = 1 << 27}, /* as large as a plan admits, and as quick */
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* ---- units ----------------------------------------------------------------------------------- */
+
+/* Units of a bucket, in order, are all its tensors' rows, whole rows of one tensor each. */
+static void check_units(const struct model_shape *m, const struct zero *z, int b)
+{
+    const int64_t large = zero_len(z, b) / 4096, limit = large > 65536 ? large : 65536;
+    struct zero_walk u;
+    int64_t n = 0, elements = 0, units = 0, at = zero_begin(z, b);
+    int first, last;
+    zero_tensors(m->n_layers, param_tensors(m), b, &first, &last);
+    for (int i = first; i < last; i++) {
+        struct param p;
+        param_get(m, i, &p);
+        n += p.count;
+    }
+    int tensor = first;
+    for (zero_walk(&u, z, m, b); zero_next(&u); units++) {
+        struct param p;
+        param_get(m, tensor, &p);
+        if (u.begin >= p.offset + p.count) param_get(m, ++tensor, &p);
+        const int64_t row = p.cols ? p.cols : p.rows;
+        CHECK(u.unit == units && u.begin >= at && u.begin - at < 16 && u.end > u.begin);
+        CHECK(u.begin >= p.offset && u.end <= p.offset + p.count);
+        CHECK((u.begin - p.offset) % row == 0 && (u.end - p.offset) % row == 0);
+        CHECK(u.end - u.begin <= limit || u.end - u.begin == row);
+        CHECK(u.end - u.begin <= z->largest_unit);
+        elements += u.end - u.begin;
+        at = u.end;
+    }
+    CHECK(units <= 2 * 4096 + 9 * 4096 / 128);
+    CHECK(elements == n && units == z->n_units[zero_kind(z, b)]);
+}
+
+static void test_units(void)
+{
+    for (int s = 0; s < N_SHAPES; s++) {
+        struct zero z;
+        int64_t units = 0;
+        zero_init(&z, &shapes[s], 4);
+        CHECK(zero_buckets(&z) == shapes[s].n_layers + 2);
+        for (int b = 0; b < zero_buckets(&z); b += s == 3 && b > 1 && b < 80 ? 39 : 1)
+            check_units(&shapes[s], &z, b);
+        for (int b = 0; b < zero_buckets(&z); b++) {
+            CHECK(zero_first_unit(&z, b) == units);
+            units += z.n_units[zero_kind(&z, b)];
+        }
+        CHECK(zero_units(&z) == units);
+    }
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+/* Ranges tile the flat layout in order and start where units do. */
+static void check_ranges(const struct model_shape *m, const struct zero *z)
+{
+    int64_t at = 0;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        CHECK(zero_begin(z, b) == at && zero_bucket(z, at) == b);
+        CHECK(zero_bucket(z, at + zero_len(z, b) - 1) == b);
+        for (int w = 0; w < z->W; w++) {
+            const struct zero_range r = zero_range(z, b, w);
+            CHECK(r.begin == at && r.end >= r.begin);
+            at = r.end;
+            /* As even as units allow: half a unit too much at either end, and a gap. */
+            CHECK(r.end - r.begin <= zero_len(z, b) / z->W + z->largest_unit + 16);
+        }
+    }
+    CHECK(at == param_count(m));
+}
+
+static void check_borders(const struct model_shape *m, const struct zero *z, int b)
+{
+    const enum zero_kind k = zero_kind(z, b);
+    struct zero_walk u;
+    int w = 0;
+    for (zero_walk(&u, z, m, b); zero_next(&u);)
+        for (; w < z->W && z->cut[k][w] == u.begin - zero_begin(z, b); w++)
+            CHECK(z->unit_cut[k][w] == u.unit);
+    CHECK_MSG(w == z->W, "bucket %d: the border of rank %d is no unit's", b, w);
+    CHECK(z->unit_cut[k][z->W] == z->n_units[k] && z->cut[k][z->W] == zero_len(z, b));
+}
+
+/* A rank's parts lie behind each other in its shard, 16 floats aligned. */
+static void check_shard(const struct zero *z, int w)
+{
+    int64_t end = 0;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        const struct zero_range r = zero_range(z, b, w);
+        CHECK(zero_at(z, b, w) >= end && zero_at(z, b, w) < end + 16 && zero_at(z, b, w) % 16 == 0);
+        end = zero_at(z, b, w) + r.end - r.begin;
+    }
+    const int64_t all = zero_at(z, zero_buckets(z), w);
+    CHECK(all >= end && all < end + 16 && all <= z->shard_max);
+}
+
+static void test_ranges(void)
+{
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int W = 1; W <= JOB_MAX_RANKS; W = W < 9 ? W + 1 : W * 2) {
+            struct zero z;
+            zero_init(&z, &shapes[s], W);
+            check_ranges(&shapes[s], &z);
+            check_borders(&shapes[s], &z, 0);
+            check_borders(&shapes[s], &z, 1);
+            check_borders(&shapes[s], &z, zero_buckets(&z) - 1);
+            for (int w = 0; w < W; w++) check_shard(&z, w);
+        }
+}
+
+static void test_window(void)
+{
+    struct zero z;
+    zero_init(&z, &shapes[0], 2);
+    CHECK(zero_window(&z) == zero_len(&z, 1)); /* 64 x (64 + 32 + 64 + 480) + 128 */
+    CHECK(zero_len(&z, 1) == 64 * 640 + 128 && zero_window_at(&z, 4) == 0);
+    zero_init(&z, &shapes[1], 2); /* tied: the embedding and the norm at once */
+    CHECK(zero_window_at(&z, 2) == 61 * 24 + 8 && zero_window_at(&z, 0) == 0);
+    CHECK(zero_window(&z) >= zero_window_at(&z, 2) + 24);
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+struct parts {
+    int n;              /* ranks of a view; every view does the same */
+    const int64_t *cut; /* [n + 1] */
+    float *x[JOB_MAX_RANKS], *y[JOB_MAX_RANKS];
+};
+
+static float value(int rank, int64_t i)
+{
+    return (float)((rank * 7919 + i * 31) % 1009) / 1009 + (float)rank * 1e-6f;
+}
+
+/* The tree of comm.h over ranks [first, first + n). */
+static float tree(int first, int n, int64_t i)
+{
+    int h = 1;
+    if (n == 1) return value(first, i);
+    while (2 * h < n) h *= 2;
+    return tree(first, h, i) + tree(first + h, n - h, i);
+}
+
+static void parts_body(struct ranks *g, int rank, void *arg)
+{
+    struct parts *p = arg;
+    struct err e = {0};
+    const int first = rank / p->n * p->n;
+    struct comm *c = comm_group(g->comm[rank], first, p->n);
+    void *bounce = comm_segment(c);
+    CHECK(comm_size(c) == p->n && comm_rank(c) == rank - first);
+    CHECK(comm_group(g->comm[rank], 0, g->P) == g->comm[rank]);
+    for (int64_t i = 0; i < p->cut[p->n]; i++) {
+        p->x[rank][i] = value(rank, i);
+        p->y[rank][i] = -1;
+    }
+    const int64_t own = p->cut[rank - first];
+    if (comm_reduce_scatter(c, PURPOSE_GRAD, p->x[rank], p->cut, bounce, &e) ||
+        comm_all_gather(c, PURPOSE_PARAM, p->x[rank] + own, p->y[rank], p->cut, 4, bounce, &e) ||
+        comm_all_gather(c, PURPOSE_LOSS, p->y[rank] + own, p->y[rank], p->cut, 4, bounce, &e))
+        ranks_fail(g, rank, &e);
+}
+
+static void check_parts(const struct parts *p, int rank)
+{
+    const int first = rank / p->n * p->n;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < p->cut[p->n]; i++) {
+        const bool mine = i >= p->cut[rank - first] && i < p->cut[rank - first + 1];
+        const float sum = tree(first, p->n, i);
+        wrong += p->x[rank][i] != (mine ? sum : value(rank, i)) || p->y[rank][i] != sum;
+    }
+    CHECK_MSG(wrong == 0, "rank %d of views of %d: %lld wrong", rank, p->n, (long long)wrong);
+}
+
+static void parts_case(int P, int n, const int64_t *cut)
+{
+    struct parts p = {.n = n, .cut = cut};
+    struct ranks g;
+    const int64_t a = comm_bounce_size(P), b = comm_bounce_size(n);
+    for (int r = 0; r < P; r++) {
+        p.x[r] = malloc((size_t)cut[n] * 4 + 4);
+        p.y[r] = malloc((size_t)cut[n] * 4 + 4);
+        if (!p.x[r] || !p.y[r]) abort();
+    }
+    ranks_open(&g, P, a > b ? a : b, &(struct comm_options){.delay_seed = 3, .delay_max_us = 50});
+    ranks_run(&g, parts_body, &p);
+    ranks_check(&g);
+    for (int r = 0; r < P; r++) {
+        struct comm_count want[PURPOSE_N] = {0};
+        struct err e = {0};
+        check_parts(&p, r);
+        want[PURPOSE_GRAD] = volume_reduce_scatter(n, r % n, cut);
+        want[PURPOSE_PARAM] = want[PURPOSE_LOSS] = volume_all_gather(n, r % n, cut, 4);
+        CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "rank %d: %s", r, e.text);
+        free(p.x[r]), free(p.y[r]);
+    }
+    ranks_close(&g);
+}
+
+static void test_parts(void)
+{
+    parts_case(2, 2, (int64_t[]){0, 1, 2});
+    parts_case(3, 3, (int64_t[]){0, 0, 17, 17});  /* two without any */
+    parts_case(4, 2, (int64_t[]){0, 1000, 1001}); /* views {0,1} and {2,3} */
+    parts_case(6, 3, (int64_t[]){0, 5, 300, 301});
+    parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000}); /* several slices, the last short */
+    parts_case(2, 2, (int64_t[]){0, 300001, 300001});
+    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one: nothing moves */
+    int64_t cut[JOB_MAX_RANKS + 1];
+    for (int w = 0; w <= JOB_MAX_RANKS; w++) cut[w] = w * (w + 1) / 2 % 97 + w * 100;
+    parts_case(JOB_MAX_RANKS, JOB_MAX_RANKS, cut);
+}
+
+/* The formulas themselves, by hand: parts of 10, 0 and 30 floats. */
+static void test_volume(void)
+{
+    const int64_t cut[] = {0, 10, 10, 40};
+    struct comm_count c = volume_reduce_scatter(3, 0, cut);
+    CHECK(c.bytes_sent == 120 && c.messages_sent == 1); /* rank 2's part; rank 1 has none */
+    CHECK(c.bytes_received == 80 && c.messages_received == 2);
+    c = volume_all_gather(3, 1, cut, 2);
+    CHECK(c.bytes_sent == 0 && c.messages_sent == 0);
+    CHECK(c.bytes_received == 80 && c.messages_received == 2);
+    const int64_t far[] = {0, volume_slice(2) + 1, volume_slice(2) + 1};
+    c = volume_reduce_scatter(2, 1, far);
+    CHECK(c.messages_sent == 2 && c.messages_received == 0);
+}
+
+int main(void)
+{
+    RUN(test_units);
+    RUN(test_ranges);
+    RUN(test_window);
+    RUN(test_volume);
+    RUN(test_parts);
+    return test_done("zero");
+}

@@ -1,0 +1,58 @@
+#include "worker/train/whole.h"
+
+static int fetch(void *arg, int b, struct err *e)
+{
+    const struct whole *w = arg;
+    return w->own.fetch(w->own.arg, b, e);
+}
+
+/* Everyone gets the sum: a window's part from each owner. */
+static int reduce(void *arg, int b, bool last, struct err *e)
+{
+    const struct whole *w = arg;
+    struct model *m = w->model;
+    const struct zero *z = &m->plan->shards;
+    const int64_t *cut = z->cut[zero_kind(z, b)];
+    float *x = m->grad + zero_window_at(z, b);
+    (void)last; /* a tied embedding's two parts are simply added */
+    if (m->world) {
+        const float *own = x + cut[comm_rank(m->world)];
+        if (comm_reduce_scatter(m->world, PURPOSE_GRAD, x, cut, m->bounce, e) ||
+            comm_all_gather(m->world, PURPOSE_GRAD, own, x, cut, 4, m->bounce, e))
+            return -1;
+    }
+    if (w->grad)
+        m->be->ops->add(m->be, &(struct add_args){
+                                   .y = w->grad + zero_begin(z, b), .x = x, .n = zero_len(z, b)});
+    return 0;
+}
+
+void whole_begin(struct whole *w, struct model *m, float *grad)
+{
+    *w = (struct whole){m, m->buckets, grad};
+    if (!m->plan->by_bucket) return;
+    if (grad) m->be->ops->fill(m->be, grad, m->plan->n_params, 0);
+    m->buckets = (struct model_buckets){fetch, reduce, w};
+}
+
+void whole_end(struct whole *w)
+{
+    w->model->buckets = w->own;
+}
+
+int whole_weights(struct model *m, void *params, struct err *e)
+{
+    const struct zero *z = &m->plan->shards;
+    const int64_t size = dtype_size(m->dtype);
+    const int head = zero_buckets(z) - 1;
+    if (!m->fetched) return 0;
+    for (int b = 0; b <= head; b++) {
+        if (m->buckets.fetch(m->buckets.arg, b, e)) return -1;
+        if (params)
+            m->be->ops->copy(m->be, (char *)params + zero_begin(z, b) * size,
+                             (char *)m->fetched + zero_window_at(z, b) * size,
+                             zero_len(z, b) * size);
+    }
+    /* Behind the last bucket its neighbour in the window is missing. */
+    return z->tied ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
+}
