@@ -59,8 +59,8 @@ struct be; /* an opened device: thread pool or streams, and its scratch */
 /* c = op(a) op(b) (+ c when accumulate). op(a) is [M, K], op(b) is [K, N], c is [M, N].
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
- * dtypes: a and b both fp32 or both bf16; c fp32 or bf16. With bf16 inputs K is taken in ascending
- * pairs. With a bf16 c the whole sum, old c included, is formed in fp32 and rounded once. */
+ * dtypes: a and b both fp32 or both bf16; c fp32 or bf16. With bf16 inputs K may be taken in
+ * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is formed in fp32 and rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
     bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
@@ -113,7 +113,8 @@ struct attn_delta_args {
  * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from row 0
- * of the call; each tile's part is a chain of its own that starts from 0 and is added to what is there.
+ * of the call; each tile's part is a chain of its own that starts from 0 and is added to what is there (in bf16
+ * dq's chain may go on from what is there). p and ds may be rounded to bf16 for the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */

@@ -37,7 +37,7 @@ static inline void shape_attn_fwd(const struct attn_fwd_args *a)
     assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
-    assert(a->ml_ld >= a->q.rows);
+    assert(a->ml_ld >= a->q.rows && a->scale > 0);
 }
 
 static inline void shape_attn_finish(const struct attn_finish_args *a)
@@ -60,7 +60,7 @@ static inline void shape_attn_bwd(const struct attn_bwd_args *a)
     assert(shape_act(a->d_o, a->q.rows, a->q.cols, a->q.dtype));
     assert(shape_f32(a->dq, a->q.rows, a->q.cols));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
-    assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows);
+    assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows && a->scale > 0);
 }
 
 static inline void shape_rmsnorm_fwd(const struct rmsnorm_fwd_args *a)
