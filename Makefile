@@ -34,9 +34,20 @@ UNAME_M := $(shell uname -m)
 ifeq ($(UNAME_M),x86_64)
 ISA_avx2   := -mavx2 -mfma
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-# The compilers of 2019 and before do not know it.
+# Older compilers do not know these two.
 ISA_avx512bf16 := $(shell $(CC) -mavx512bf16 -E -x c /dev/null >/dev/null 2>&1 && \
                     echo '$(ISA_avx512) -mavx512bf16')
+ISA_amx := $(shell $(CC) -mavx512bf16 -mamx-tile -mamx-bf16 -E -x c /dev/null >/dev/null 2>&1 && \
+             echo '$(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16')
+endif
+
+# TLS between ranks, where OpenSSL's headers are: TLS=0 builds without.
+ifndef TLS
+TLS := $(shell printf '\043include <openssl/ssl.h>\n\043if OPENSSL_VERSION_NUMBER < 0x10101000L\n\043error\n\043endif\n' | \
+         $(CC) $(CFLAGS) -xc -E - >/dev/null 2>&1 && echo 1 || echo 0)
+endif
+ifeq ($(TLS),1)
+TLS_LIBS := -lssl -lcrypto
 endif
 
 # ---- sources --------------------------------------------------------------------------------
@@ -58,6 +69,11 @@ ifeq ($(ISA_avx512bf16),)
 ENGINE_SRC := $(filter-out %_avx512bf16.c,$(ENGINE_SRC))
 else
 CFLAGS_kernels += -DCPU_AVX512BF16
+endif
+ifeq ($(ISA_amx),)
+ENGINE_SRC := $(filter-out %_amx.c,$(ENGINE_SRC))
+else
+CFLAGS_kernels += -DCPU_AMX
 endif
 TEST_SRC   := $(call src,tests)
 BENCH_SRC  := $(call src,tests/bench)
@@ -106,13 +122,13 @@ $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
 $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,)
 $(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 
 # ---- objects --------------------------------------------------------------------------------
 # The object list depends on the flags that made it: a change of flags rebuilds.
-FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels)
+FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 FORCE:
@@ -121,6 +137,8 @@ $(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
 $(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
 $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
+$(B)/obj/kernels/cpu/%_amx.o: EXTRA = $(CFLAGS_kernels) $(ISA_amx)
+$(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
 $(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
@@ -162,11 +180,11 @@ $(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
 $(B)/tests/test_client_%: $(B)/obj/tests/test_client_%.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
-	$(call do_link,-lpthread -lm)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # Tests that start programs.
-$(B)/tests/test_rank $(B)/tests/test_life: | $(B)/seqrank
+$(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare: | $(B)/seqrank
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU

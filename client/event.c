@@ -1,6 +1,7 @@
 /* event.c: events and metrics of a job, as they are or as they come. */
 #include "client/event.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ char *event_step_line(const struct jv *m, char *out, size_t size)
     snprintf(out, size,
              "step %lld  loss %.6g  grad_norm %.4g  lr %.3g  tokens/s %s  step %.1f ms  comm wait "
              "%.1f ms  bytes %s formula  memory %s plan",
-             (long long)jv_int(m, "step", 0), jv_num(m, "loss", 0), jv_num(m, "grad_norm", 0),
+             (long long)jv_int(m, "step", 0), jv_num(m, "loss", NAN), jv_num(m, "grad_norm", NAN),
              jv_num(m, "lr", 0), text_count(rate, jv_num(m, "tokens_s", 0)),
              jv_num(m, "step_ms", 0), jv_num(m, "comm_wait_ms", 0),
              jv_bool(m, "ledger_ok", false) ? "==" : "!=",

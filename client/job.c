@@ -1,6 +1,7 @@
 /* job.c: ls, show, cancel, explain. */
 #include "client/job.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,7 @@ static void print_last(const struct jv *m)
     char rate[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
     int64_t got = jv_int(m, "memory.high", 0), want = jv_int(m, "memory.planned", 0);
     if (!m) return;
-    printf("%-12s %.6g   %s tokens/s\n", "loss", jv_num(m, "loss", 0),
+    printf("%-12s %.6g   %s tokens/s\n", "loss", jv_num(m, "loss", NAN),
            text_count(rate, jv_num(m, "tokens_s", 0)));
     printf("%-12s %s %s plan %s\n", "memory", text_bytes(high, got),
            got == want ? "==" : "!=", text_bytes(plan, want));

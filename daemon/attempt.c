@@ -149,17 +149,25 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
     control_apply(c, j, ev);
 }
 
+/* A hang explains who misses whom, and the rank furthest behind explains the hang; who was told to stop
+ * knows less than who missed a peer. */
+static bool better_suspect(const struct attempt *a, const struct event *ev, int64_t behind)
+{
+    if (behind || a->suspect_behind)
+        return behind && (!a->suspect_behind || behind < a->suspect_behind);
+    return a->suspect.err.code == ERR_ABORTED && ev->err.code == ERR_PEER;
+}
+
 void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
-                     const struct event *ev)
+                     const struct event *ev, int64_t behind)
 {
     struct attempt *a = j->attempt;
     attempt_hold(p, seq);
-    /* Who was told to stop knows less than who missed a peer. */
-    bool better = a->has_suspect && a->suspect.err.code == ERR_ABORTED && ev->err.code == ERR_PEER;
-    if (a->has_suspect && !better) return;
+    if (a->has_suspect && !better_suspect(a, ev, behind)) return;
     if (!a->has_suspect) a->suspect_ms = control_now_ms(c);
     a->has_suspect = true;
     a->suspect = *ev;
+    a->suspect_behind = behind;
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
@@ -281,7 +289,8 @@ void attempt_tick(struct control *c, struct job *j, int64_t now_ms)
     if (j->state == JOB_STOPPING && a->stop_ms && now_ms - a->stop_ms >= STOP_MS)
         attempt_send_stop(c, j, now_ms);
     if (!attempt_alive(j)) return;
-    if (a->n_parts > 1 && a->has_suspect && now_ms - a->suspect_ms >= SUSPECT_MS) {
+    int64_t wait_ms = a->suspect_behind ? HANG_WAIT_MS : SUSPECT_MS;
+    if (a->n_parts > 1 && a->has_suspect && now_ms - a->suspect_ms >= wait_ms) {
         suspect_convict(c, j);
         return;
     }

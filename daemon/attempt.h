@@ -15,6 +15,9 @@
 /* Ranks on other nodes notice a death as soon as its own node tells of it, and may be heard first:
  * "my peer is gone" waits so long for the peer's own node to say why. */
 #define SUSPECT_MS 1000
+/* A gang that finds a hang names its own rank that is furthest behind; the gangs of other nodes, whose
+ * watchdogs tick once a second, find theirs meanwhile. Less than a gang's HANG_GRACE_MS. */
+#define HANG_WAIT_MS 3000
 
 struct part {
     struct place place;
@@ -41,7 +44,7 @@ struct attempt {
     bool ready[JOB_MAX_RANKS];
     bool preparing[JOB_MAX_RANKS]; /* makes its node's data: the start's deadline rests */
     bool has_suspect; /* something that may be a consequence: waits for a better cause */
-    int64_t suspect_ms;
+    int64_t suspect_ms, suspect_behind; /* behind: of a hang, as in struct rank_fail; else 0 */
     struct event suspect;
     char *steps; /* "[{..},{..}": of the last second */
     size_t steps_size, steps_room;
@@ -73,10 +76,10 @@ void attempt_tick(struct control *c, struct job *j, int64_t now_ms);
 bool attempt_alive(const struct job *j); /* starting or running */
 /* The attempt fails: the first cause counts. p: where it happened, or NULL: ev names the node. */
 void attempt_fail(struct control *c, struct job *j, const struct part *p, struct event *ev);
-/* A failure that may only follow from another rank's: kept until a better one comes, the part's ends
- * are all here, or SUSPECT_MS are over. seq: its record. */
+/* A failure that may only follow from another rank's: kept until a better one comes, the parts' ends
+ * are all here, or its time is over. seq: its record; behind: see suspect_behind. */
 void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
-                     const struct event *ev);
+                     const struct event *ev, int64_t behind);
 void attempt_hold(struct part *p, int64_t seq);
 void attempt_release(struct attempt *a); /* nobody waits for held records any more */
 /* The final record of a part: end is an enum gang_end. */

@@ -66,12 +66,12 @@ static void on_fail(struct control *c, struct job *j, struct part *p, const stru
     err_field(&ev.err, code, f.field, "%s", f.text);
     ev.cause = cause_of(j->attempt, &ev.err);
     if (disk_fault(&ev.err)) err_prefix(&ev.err, "node %s", p->place.node);
-    if (code == ERR_ABORTED || code == ERR_PEER) {
-        attempt_suspect(c, j, p, r->seq, &ev);
-        return;
-    }
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
-    attempt_fail(c, j, p, &ev);
+    bool hang = code == ERR_TIMEOUT && f.behind > 0 && j->attempt->n_parts > 1;
+    if (code == ERR_ABORTED || code == ERR_PEER || hang)
+        attempt_suspect(c, j, p, r->seq, &ev, hang ? f.behind : 0);
+    else
+        attempt_fail(c, j, p, &ev);
 }
 
 static void on_rank_exit(struct control *c, struct job *j, struct part *p,

@@ -252,7 +252,7 @@ struct be_ops {
 
 struct be {
     const struct be_ops *ops;
-    const char *isa; /* "portable", "avx2", "avx512", "avx512bf16": what the tests print */
+    const char *isa; /* "portable", "avx2", "avx512", "avx512bf16", "amx": what the tests print */
     int n_threads;
     char *scratch; /* n_threads * BE_SCRATCH_PER_THREAD bytes: the engine's plan owns it */
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
 #   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e kill nodes asan mutants"   leave parts out while working; CI leaves out nothing
+#   SKIP="e2e kill disk nodes asan mutants"   leave parts out while working; CI leaves out nothing
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -45,12 +45,13 @@ fi
 if ! skip mutants; then
     note "mutants: every injected fault must be caught"
     if make -s -j"$jobs" MODE=mutants all build/mutants/tests/test_attention build/mutants/tests/test_data \
-        build/mutants/tests/test_verify build/mutants/tests/test_rank; then
-        SEQD_TEST_MUTANTS=1 count tests/run.sh mutants test_attention test_data test_verify test_rank
+        build/mutants/tests/test_verify build/mutants/tests/test_rank build/mutants/tests/test_life; then
+        SEQD_TEST_MUTANTS=1 count tests/run.sh mutants test_attention test_data test_verify test_rank test_life
     else one mutants-build false; fi
 fi
 if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
+if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
 if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi
 note "result"
 echo "$passed passed, $failed failed"

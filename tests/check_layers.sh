@@ -29,6 +29,7 @@ protobuf-c/       : api/wire.c
 cluster.pb-c.h    : api/wire.c
 curl/             : client/http.c
 nccl.h            : worker/comm/nccl.c
+openssl/          : worker/comm/tls.c
 '
 bad=0
 say() { echo "check-layers: $*"; bad=1; }

@@ -113,6 +113,19 @@ same "24 tokens" "$(field "$gen" result.n_tokens)" 24
 gen1=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local 2>"$T/out")
 same "1 rank writes the same text" "$(field "$gen1" result.text)" "$(field "$gen" result.text)"
 check "generate.jsonl" seqctl artifacts "$gen" generate.jsonl --file "$T/generate.jsonl"
+curve=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait --set score.stride=256 --set score.by_position_bucket=64 --set score.token_logprobs=true 2>"$T/out") && ok "score with stride" || bad "score with stride" "$T/out"
+same "only the document's first token is unscored" "$(field "$curve" result.unscored)" 1
+check "without a stride every window's first is" test "$(field "$score" result.unscored)" -gt 5
+says "its curve" 'score-buckets.json' seqctl artifacts "$curve" -o name
+says "a number per token" 'token-logprobs.npy' seqctl artifacts "$curve" -o name
+mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examples"
+batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/out") && ok "a batch of requests" || bad "a batch of requests" "$T/out"
+check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
+same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
+embed=$(seqctl submit "$EXAMPLES/embed-tiny.json" -o name -q --wait 2>"$T/out") && ok "embed" || bad "embed" "$T/out"
+check "embeddings.npy" seqctl artifacts "$embed" embeddings.npy --file "$T/embeddings.npy"
+same "a row of 64 floats a document" "$(wc -c <"$T/embeddings.npy")" $((128 + 4 * 64 * 4))
+answers "a request's sampling is checked" 400 'sampling.top_k' /v1/jobs "${GEN/\"max_tokens\"/\"top_k\": 4, \"max_tokens\"}"
 says "verify: 3 ranks == 1" '3 ranks == 1 rank' seqctl verify "$T/train.json" --set parallel.sp=3 --set resources.ranks=3 --set verify.max_tokens=500
 verify=$(seqctl ls --limit 1 -o name)
 says "verify keeps both gradient sets" 'grads-sp1' seqctl artifacts "$verify" -o name
@@ -124,6 +137,19 @@ same "two ranges are the whole" "$( (curl -sS -r 0-12344 "$url"; curl -sS -r 123
 head -c 5000 "$T/grads" >"$T/again.part"
 says "a broken download goes on" 'going on' seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/again"
 check "and is the same file" cmp "$T/grads" "$T/again"
+
+# ---- the life of a training ----------------------------------------------------------------------
+LIFE="${TRAIN%\}}, \"eval\": {\"data\": [{\"path\": \"held.txt\"}], \"every_steps\": 10, \"at_start\": true}, \"stages\": [{\"from_step\": 20, \"seq_len\": 700, \"lr\": 0.001}], \"schedule\": {\"type\": \"wsd\"}, \"verify\": {\"first_step\": true}}"
+life=$(printf '%s' "$LIFE" | seqctl submit - -o name -q)
+seqctl watch "$life" -q --timeout 60 >"$T/out" 2>&1
+same "stages, evaluation, proof: state" "$(field "$life" state)" succeeded
+seqctl events "$life" -o jsonl >"$T/life"
+same "an event per evaluation" "$(grep -c '"type": "eval"' "$T/life")" 5
+same "the proof before step 1" "$(grep -c '"type": "verified"' "$T/life")" 1
+check "the best checkpoint is there" test -s "$(field "$life" result.best.checkpoint)/hf/model.safetensors"
+check "its loss is the lowest" awk -v b="$(field "$life" result.best.loss)" -v l="$(field "$life" result.eval.loss)" 'BEGIN { exit !(b > 0 && b <= l) }'
+same "bytes == formula in every stage" "$(field "$life" result.ledger)" equal
+refuse "stages that do not ascend" 1 'stages\.1\.from_step' submit --set 'stages=[{"from_step":9},{"from_step":5}]'
 
 # ---- cancel -----------------------------------------------------------------------------------
 long=$(submit -o name -q --set train.steps=100000)

@@ -122,6 +122,12 @@ static inline int fake_rank_main(void)
     struct shm_head *h = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMFD, 0);
     if (h == MAP_FAILED || h->magic != SHM_MAGIC || (int)h->n_ranks != o.args.n_ranks) _exit(12);
     printf("rank %d of job %lld starts\n", rank, (long long)o.args.job);
+    if (fake_does("args", rank)) {
+        unsigned key = 0;
+        for (int i = 0; i < RANK_KEY_SIZE; i++) key = key * 31 + o.args.key[i];
+        printf("%d ranks from %d of %d at %s, key %u\n", o.args.n_local, o.args.first_local,
+               o.args.n_ranks, o.args.address, key);
+    }
     fflush(stdout);
     if (fake_does("nonsense", rank)) {
         if (send(RANK_SOCKET_FD, "nonsense", 8, 0) < 0) _exit(13);

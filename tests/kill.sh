@@ -86,7 +86,42 @@ WANT=$(field "$base" result.weights_sha256)
 [ -n "$WANT" ] || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
 ok "undisturbed run of $STEPS steps: $WANT"
 
+# A batch of requests: a rank dies between two of them. Each is answered exactly once, with the bytes of
+# the undisturbed run.
+N_REQUESTS=160
+for ((i = 0; i < N_REQUESTS; i++)); do
+    echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
+done >"$T/data/batch.jsonl"
+batch() { # NAME: submits it
+    spec "$1" 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "resources"/' |
+        seqctl submit - -o name -q
+}
+digest() { seqctl artifacts "$1" -o jsonl | grep '"results.jsonl"' | grep -o '"sha256": "[0-9a-f]*' | tail -c 65; }
+answered() { # ID LINES: its journal has so many
+    local n; n=$(cat "$STATE"/node/jobs/"$1"/batch-*.jsonl 2>/dev/null | wc -l)
+    [ "$n" -ge "$2" ]
+}
+kill_batch() { # ROUND
+    local round=$1 id pid name="kill -9 seqrank in a batch, round $1"
+    id=$(batch "batch-$round") || { bad "$name: submit"; return; }
+    until_ok 200 answered "$id" $((3 + 20 * (round - 1))) || { bad "$name: no answers"; return; }
+    pid=$(procs seqrank | one_of "$round")
+    [ -n "$pid" ] && kill -9 "$pid" || { bad "$name: nothing to kill"; return; }
+    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+    same "$name: state" "$(field "$id" state)" succeeded
+    same "$name: results" "$(digest "$id")" "$WANT_BATCH"
+    check "$name: some answers are of the first attempt" test "$(field "$id" result.resumed)" -ge 3
+    seqctl artifacts "$id" results.jsonl --file "$T/results-$round" >/dev/null 2>&1
+    same "$name: every request once" "$(grep -o '"custom_id":"r[0-9]*"' "$T/results-$round" | sort -u | wc -l) of $(wc -l <"$T/results-$round")" "$N_REQUESTS of $N_REQUESTS"
+}
+base=$(batch undisturbed-batch) || { bad "undisturbed batch: submit"; lib_end; exit 1; }
+"$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
+WANT_BATCH=$(digest "$base")
+[ -n "$WANT_BATCH" ] && ok "undisturbed batch: $WANT_BATCH" || bad "undisturbed batch" "$T/watch.out"
+
 ALIVE=
+kill_batch 1
+kill_batch 2
 for ((round = 1; round <= ROUNDS; round++)); do
     kill_gang seqrank "$round"
     kill_gang seqgang "$round"

@@ -23,7 +23,7 @@ lib_start nodes
 HOLDERS= CABLE=
 trap 'kill $HOLDERS $CABLE 2>/dev/null; lib_clean' EXIT
 HOP_S=2
-STEPS=${STEPS:-120}
+STEPS=${STEPS:-60}
 
 # ---- the network ------------------------------------------------------------------------------
 namespace() { # NAME: starts one, its holder's pid in NS_NAME
@@ -67,10 +67,13 @@ seqw_b() {
     nsenter -t "$NS_B" -n "$BIN/seqw" --connect insecure:10.9.2.1:7434 --name b --state "$T/b" --slots 2 --address 10.8.0.2 --root "$T/data" >>"$T/seqw-b.log" 2>&1 &
     SEQW_B=$!
 }
+seqd_run() {
+    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >>"$T/seqd.log" 2>&1 &
+    SEQD_PID=$!
+}
 n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
 cluster_start() {
-    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >"$T/seqd.log" 2>&1 &
-    SEQD_PID=$!
+    seqd_run
     seqw_a
     until_ok 200 n_up 1 || return 1 # a first: it prepares the data and has rank 0
     seqw_b
@@ -84,7 +87,7 @@ spec() { # NAME
    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
  "data": {"train": [{"path": "$T/data/text.txt", "format": "text"}], "seq_len": 512},
  "parallel": {"strategy": "rsa", "sp": 4, "layout": "zigzag"}, "determinism": "run",
- "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 20},
+ "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 15},
  "limits": {"hop_timeout_s": $HOP_S, "restarts": 0},
  "resources": {"ranks": 4, "threads": 1}, "seed": 3}
 JSON
@@ -131,7 +134,7 @@ says "node b made the data itself" '"code": "prepared"' events "$id"
 says "the log of a rank on node b" 'rank=3' seqctl logs "$id" --rank 3
 same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
 
-cable_start --delay-us 200 1500 --loss 4 --seed 5
+cable_start --delay-us 200 1500 --loss 3 --seed 5
 id=$(submit delay-and-loss)
 check_end "delay and loss: the same weights" "$id"
 same "without a restart" "$(field "$id" attempts)" 1
@@ -155,11 +158,32 @@ took=$((($(date +%s%N) - before) / 1000000))
 # Twice the timeout to find it, and a second in which the other node might have known better, by a tick
 # of a second.
 if [ "$took" -lt $((2 * HOP_S * 1000 + 2500)) ]; then ok "a cut cable is found after $took ms"; else bad "a cut cable was found after $took ms"; fi
-says "by the name of a peer" '"class": "infrastructure".*rank [0-3]' events "$id"
+says "by the name of a peer" '"class": "infrastructure".*rank [0-3].*silent for [0-9]+ ms' events "$id"
 cable_mend
 check_end "cut for longer: the same weights" "$id"
 [ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
 same "that cost the job nothing" "$(field "$id" restarts)" 0
+
+# A rank dies: it is named, whoever was heard first.
+ranks_of_b() { local p; for p in $(procs seqrank); do [ "$(readlink "/proc/$p/ns/net")" = "$(readlink "/proc/$NS_B/ns/net")" ] && echo "$p"; done; }
+id=$(submit rank-dies)
+wait_event "$id" checkpoint || bad "no checkpoint"
+kill -9 $(ranks_of_b | tail -n 1) || bad "nothing to kill"
+wait_event "$id" rank_exit || bad "a killed rank: no rank_exit event"
+says "the rank that died is named, with its node" '"node": "b".*"rank": [23].*killed by signal 9' events "$id"
+check_end "a rank dies: the same weights" "$id"
+
+# seqd dies: the ranks on both nodes do not notice.
+id=$(submit seqd-dies)
+wait_event "$id" checkpoint || bad "no checkpoint"
+before=$(procs seqrank | tr '\n' ' ')
+kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null
+seqd_run
+until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
+after=$(procs seqrank | tr '\n' ' ')
+[ "$before" = "$after" ] || [ -z "$after" ] || bad "ranks were $before, are $after"
+check_end "seqd dies: the same weights" "$id"
+same "without a restart" "$(field "$id" attempts)" 1
 
 # A node's agent and gang die together, ranks with them; the agent comes back.
 gang_of_b() { local p; for p in $(procs seqgang); do tr '\0' ' ' <"/proc/$p/cmdline" | grep -q "$T/b/" && echo "$p"; done; }

@@ -13,6 +13,7 @@
 #define SEQD_TESTS_PUPPET_H
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>

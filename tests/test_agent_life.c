@@ -519,6 +519,48 @@ static void test_reconcile(void)
     teardown();
 }
 
+/* Ranks 2 and 3 of an attempt whose others are on another node. */
+static void test_part(void)
+{
+    struct stat st;
+    struct msg m = {.type = MSG_ASSIGN, .job = 3, .epoch = 1, .task = TASK_RUN, .spec = &spec};
+    unsigned key = 0;
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    CHECK_STR(d.hello.address, "127.0.0.1"); /* seqd is on this machine */
+    m.n_ranks = 4, m.first_rank = 2, m.n_local = 2;
+    for (int i = 0; i < RANK_KEY_SIZE; i++) {
+        m.key[i] = (unsigned char)(i * 11 + 1);
+        key = key * 31 + m.key[i];
+    }
+    memset(&spec, 0, sizeof spec);
+    spec_defaults(&spec);
+    CHECK(spec_intern(&spec, "args", 4, &spec.name) == 0);
+    tell(&m);
+    struct view *v = view_of(3, 1);
+    UNTIL(v->n[RANK_BLOB] == 2);
+    blobs(3, 1, 4);
+    UNTIL(v->n[RANK_READY] == 2);
+    char want[128];
+    snprintf(want, sizeof want, "2 ranks from 2 of 4 at 127.0.0.1, key %u\n", key);
+    UNTIL(strstr(v->log[2], want) && strstr(v->log[3], want));
+    /* The start record holds the key. */
+    struct pids p = pids_read(3, 1);
+    CHECK(p.n == 2 && n_alive(&p) == 2);
+    CHECK(stat(in_dir("gangs/%lld-e%lld/start", 3, 1), &st) == 0 && (st.st_mode & 0777) == 0600);
+    server_stop();
+    server_start();
+    UNTIL(d.n_hellos == 2);
+    CHECK(d.hello.n_attempts == 1 && d.listed[0].job == 3 && d.listed[0].slots == 2);
+    expect(0, 0); /* not ours any more: stopped, and when it is gone, said */
+    UNTIL(v->n_unknown == 1);
+    CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 3, 1)));
+    CHECK(n_alive(&p) == 0);
+    terminate(pid);
+    teardown();
+}
+
 static void test_orphan(void)
 {
     setup();
@@ -640,6 +682,7 @@ int main(int argc, char **argv)
     RUN(test_killed_rank);
     RUN(test_server_restart);
     RUN(test_reconcile);
+    RUN(test_part);
     RUN(test_orphan);
     RUN(test_fetch);
     RUN(test_describe);

@@ -1,6 +1,7 @@
 /* Sessions over gRPC: echo on both kinds of address, restart and reconnect, closes from both sides,
  * too large messages, a full queue, addresses that are taken or wrong. */
 #include "api/rpc.h"
+#include "api/address.h"
 
 #include <assert.h>
 #include <grpc/grpc.h>
@@ -227,6 +228,24 @@ static void test_queue_limit(void)
     loop_destroy(l);
 }
 
+/* Beyond this machine only when the address says that its author knows. */
+static void test_insecure(void)
+{
+    char host[ADDRESS_HOST_SIZE];
+    struct err e;
+    echo_over("insecure:0.0.0.0:0");
+    CHECK(!address_check("insecure:10.1.2.3:7434", &e) && !address_check("insecure:[::]:1", &e));
+    CHECK_STR(address_target("insecure:10.1.2.3:7434"), "10.1.2.3:7434");
+    CHECK_STR(address_target("127.0.0.1:1"), "127.0.0.1:1");
+    address_local("unix:/run/seqd", host);
+    CHECK_STR(host, "127.0.0.1");
+    address_local("127.0.0.1:7434", host);
+    CHECK_STR(host, "127.0.0.1");
+    address_local("insecure:127.1.2.3:7434", host); /* by the routing table */
+    CHECK(address_is_numeric(host) && !strncmp(host, "127.", 4));
+    CHECK(!address_is_numeric("localhost") && !address_is_numeric("") && address_is_numeric("::1"));
+}
+
 static void test_addresses(void)
 {
     struct err e = {0};
@@ -248,6 +267,10 @@ static void test_addresses(void)
     CHECK_MSG(e.code == ERR_IO && strstr(e.text, "/nowhere"), "%s", e.text);
     CHECK(!rpc_serve(l, "0.0.0.0:0", &calls, &side, &e));
     CHECK_MSG(e.code == ERR_UNSUPPORTED, "%s", e.text);
+    CHECK(!rpc_serve(l, "10.1.2.3:7434", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
+    CHECK_MSG(strstr(e.text, "insecure:") && strstr(e.text, "trusted"), "%s", e.text);
+    CHECK(!rpc_serve(l, "insecure:", &calls, &side, &e) && e.code == ERR_INVALID);
+    CHECK(!rpc_serve(l, "insecure:node7:80", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
     CHECK(!rpc_serve(l, "127.0.0.1:99999", &calls, &side, &e));
     CHECK(!rpc_dial(l, "nonsense", &calls, &side, &e));
     CHECK_MSG(e.code == ERR_INVALID, "%s", e.text);
@@ -361,6 +384,7 @@ int main(void)
     RUN(test_oversize);
     RUN(test_queue_limit);
     RUN(test_addresses);
+    RUN(test_insecure);
     RUN(test_stale_socket);
     RUN(test_unknown_method);
     char path[160];

@@ -288,9 +288,33 @@ static void test_hang(void)
                      "rank 1 is behind (its process is stopped): step 3, layer 2, hop 1, "
                      "ring_kv, awaiting rank 0"),
               "%s", v.fail.text);
-    CHECK(v.end == GANG_FAILED);
+    CHECK(v.end == GANG_FAILED && v.fail.behind == 1);
     CHECK(log_has(0, "hang: rank 0 (S): step 3, layer 2, hop 1, ring_kv, awaiting rank 2"));
     CHECK(log_has(1, "hang: rank 1 (T)"));
+    dir_remove();
+}
+
+/* Where other nodes have ranks, their gangs get time to say which of theirs is behind. */
+static void test_hang_of_part(void)
+{
+    dir_make();
+    start_fill(4);
+    start.first_rank = 2, start.n_local = 2;
+    start.spec.limits.step_timeout_s = 1;
+    start_write();
+    pid_t pid = gang_fork("wait");
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, 2);
+    send_blobs(fd, 4);
+    wait_records(fd, RANK_FAIL, 1);
+    struct seen v = spool_read();
+    CHECK(v.fail_rank == 3 && v.fail.code == ERR_TIMEOUT && v.fail.behind == 2 + 97);
+    CHECK(v.n[RANK_EXIT] == 0);
+    agent_send(fd, RANK_STOP, NULL, 0); /* seqd has decided */
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    v = spool_read();
+    CHECK(v.end == GANG_STOPPED && v.n[RANK_EXIT] == 3);
     dir_remove();
 }
 
@@ -454,6 +478,7 @@ int main(int argc, char **argv)
     RUN(test_killed_rank);
     RUN(test_failed_rank);
     RUN(test_hang);
+    RUN(test_hang_of_part);
     RUN(test_stop);
     RUN(test_last_words);
     RUN(test_deaf_rank);

@@ -26,7 +26,7 @@ static void feed(struct guard *g, int64_t from, int64_t to)
         CHECK(guard_judge(g, k, value(k), value(k + 1000)) == GUARD_ACCEPT);
 }
 
-/* ---- the windows -------------------------------------------------------------------------------- */
+/* ---- the windows ----------------------------------------------------------------------------- */
 
 /* Over the first GUARD_WINDOW values: mean and variance of all of them, in two passes. */
 static void test_welford(void)
@@ -71,7 +71,7 @@ static void test_window_forgets(void)
               g->state.loss.var, square - mean * mean);
 }
 
-/* ---- outliers ----------------------------------------------------------------------------------- */
+/* ---- outliers -------------------------------------------------------------------------------- */
 
 static void test_outliers(void)
 {
@@ -123,7 +123,7 @@ static void test_stage_starts_anew(void)
     CHECK(guard_judge(g, 40, 50, 3) == GUARD_ACCEPT && g->state.loss.n == 1);
 }
 
-/* ---- no number ---------------------------------------------------------------------------------- */
+/* ---- no number ------------------------------------------------------------------------------- */
 
 static void test_policies(void)
 {
@@ -162,7 +162,7 @@ static void test_sentences(void)
     CHECK_STR(text, "step 42: loss nan, gradient norm 3: no update");
 }
 
-/* ---- guard.json --------------------------------------------------------------------------------- */
+/* ---- guard.json ------------------------------------------------------------------------------ */
 
 static void test_record(void)
 {
@@ -200,7 +200,7 @@ static void test_record(void)
     CHECK(file_remove(dir, NULL) == 0);
 }
 
-/* ---- in a training ------------------------------------------------------------------------------ */
+/* ---- in a training --------------------------------------------------------------------------- */
 
 enum { BAD = 5, STEPS = 12 }; /* the 0-based step that is bad, of so many */
 

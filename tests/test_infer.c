@@ -9,71 +9,10 @@
 #include "worker/train/infer.h"
 #include "worker/train/prompts.h"
 #include "worker/train/roots.h"
-#include "worker/train/sample.h"
 #include "worker/train/score.h"
 
 #define ROOM       24
 #define MAX_PROMPT 64
-
-/* ---- random numbers, sampling, text ------------------------------------------------------------ */
-
-static void test_philox(void)
-{
-    /* Random123's known answers for philox4x32-10 (kat_vectors). */
-    static const uint32_t kat[3][10] = {
-        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
-        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
-         0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
-        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
-         0x94fdcceb, 0x5001e420, 0x24126ea1}};
-    for (int i = 0; i < 3; i++) {
-        uint32_t out[4];
-        philox4x32(kat[i] + 4, kat[i], out);
-        CHECK(!memcmp(out, kat[i] + 6, sizeof out));
-    }
-}
-
-static void test_sample(void)
-{
-    float logits[4] = {1, 3, 3, -2};
-    struct sample_options o = {.seed = 5};
-    CHECK(sample_token(logits, 4, &o) == 1); /* the lowest id of a tie */
-    o.temperature = 1;
-    int64_t n[4] = {0};
-    const int64_t draws = 20000;
-    for (o.position = 0; o.position < draws; o.position++) n[sample_token(logits, 4, &o)]++;
-    double sum = exp(1.0) + 2 * exp(3.0) + exp(-2.0);
-    for (int i = 0; i < 4; i++) { /* 5 standard deviations of a binomial */
-        double p = exp((double)logits[i]) / sum, sd = sqrt((double)draws * p * (1 - p));
-        CHECK_MSG(fabs((double)n[i] - (double)draws * p) < 5 * sd + 1, "%d: %lld", i,
-                  (long long)n[i]);
-    }
-    /* seed, request and position each matter; nothing else does. */
-    int differ[3] = {0};
-    for (int64_t k = 0; k < 64; k++) {
-        struct sample_options a = {1, 5, 0, k}, b = {1, 6, 0, k}, c = {1, 5, 1, k},
-                              d = {1, 5, 0, k + 1};
-        int32_t x = sample_token(logits, 4, &a);
-        CHECK(x == sample_token(logits, 4, &a));
-        differ[0] += x != sample_token(logits, 4, &b);
-        differ[1] += x != sample_token(logits, 4, &c);
-        differ[2] += x != sample_token(logits, 4, &d);
-    }
-    CHECK(differ[0] && differ[1] && differ[2]);
-}
-
-static void test_utf8(void)
-{
-    char out[64];
-    CHECK(sample_utf8((const unsigned char *)"a\xC3\xA9z", 4, out) == 4);
-    CHECK_STR(out, "a\xC3\xA9z");
-    CHECK(sample_utf8((const unsigned char *)"\xC3"
-                                             "a\xFF",
-                      3, out) == 7);
-    CHECK_STR(out, "\xEF\xBF\xBD"
-                   "a\xEF\xBF\xBD");
-    CHECK(sample_utf8((const unsigned char *)"", 0, out) == 0);
-}
 
 /* ---- generation -------------------------------------------------------------------------------- */
 
@@ -105,25 +44,38 @@ static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout
     return spec;
 }
 
+/* What the job's own sampling options make of these tokens. */
+static int answer_one(struct tiny_rank *t, const struct job_spec *spec, const int32_t *tokens,
+                      int64_t n, bool reports, struct infer_answer *a, struct err *e)
+{
+    struct infer in = {.model = &t->model, .spec = spec};
+    struct infer_work w;
+    struct request r;
+    if (infer_work_init(&w, &in, reports, e) || request_init(&r, n, e)) return -1;
+    request_of_prompt(&r, spec, "", 0, 0);
+    memcpy(r.tokens, tokens, (size_t)n * sizeof *tokens);
+    r.n_tokens = n;
+    int rc = infer_answer(&in, &w, &r, a, e);
+    request_fini(&r);
+    infer_work_fini(&w);
+    return rc;
+}
+
 static void continue_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
-    enum infer_finish finish;
     int side = rank == 0 ? 0 : rank == g->P - 1 ? 1 : -1;
-    int32_t text[ROOM];
-    int64_t n = 0;
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
-    if (!rc) {
-        struct infer in = {.model = &t->model, .spec = &s->spec};
-        rc = infer_continue(&in, s->prompt, s->n_prompt, 0, text, ROOM, &n, &finish, &e);
-    }
+    struct infer_answer a = {0};
+    int rc = tiny_open(t, &s->spec, g, rank, 0, &e) ||
+             answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
     if (rc) ranks_fail(g, rank, &e);
-    if (side >= 0) {
-        memcpy(s->text[side], text, sizeof text);
-        s->n[side] = n;
+    if (side >= 0 && !rc) {
+        s->n[side] = a.choice[0].tokens.n;
+        memcpy(s->text[side], a.choice[0].tokens.id, (size_t)s->n[side] * sizeof(int32_t));
     }
+    infer_answer_fini(&a);
     tiny_close(t);
     free(t);
 }
@@ -240,12 +192,10 @@ static void long_body(struct ranks *g, int rank, void *arg)
     struct story *s = arg;
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
-    int32_t *tokens = calloc(MAX_PROMPT + ROOM + 1, sizeof *tokens), out[4];
-    int64_t n;
-    enum infer_finish finish;
+    int32_t *tokens = calloc(MAX_PROMPT + ROOM + 1, sizeof *tokens);
+    struct infer_answer a;
     CHECK(!tiny_open(t, &s->spec, g, rank, 0, &e));
-    struct infer in = {.model = &t->model, .spec = &s->spec};
-    CHECK(infer_continue(&in, tokens, t->plan.S + 1, 0, out, 4, &n, &finish, &e) == -1);
+    CHECK(answer_one(t, &s->spec, tokens, t->plan.S + 1, true, &a, &e) == -1);
     CHECK(e.code == ERR_TOO_LARGE);
     CHECK_STR(e.field, "data.seq_len");
     free(tokens);
@@ -502,9 +452,6 @@ int main(void)
     snprintf(scratch, sizeof scratch, "/tmp/test_infer.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     write_docs();
-    RUN(test_philox);
-    RUN(test_sample);
-    RUN(test_utf8);
     RUN(test_greedy_same_on_any_ranks);
     RUN(test_temperature_same_on_any_ranks);
     RUN(test_decode_equals_prefill);

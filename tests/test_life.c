@@ -1,5 +1,5 @@
-/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation and
- * the best checkpoint, stages of length, the proof before the first step, data that rots. */
+/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation
+ * and the best checkpoint, stages of length, the proof before the first step, data that rots. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -100,44 +100,52 @@ static void check_sha(const char *want)
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
 }
 
-static void write_docs(const char *name, int first, int n, int odd)
+/* Document `odd` has a Z where the others have an x, and document `odd2` a Q. */
+static void write_docs(const char *name, int first, int n, int odd, int odd2)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
     FILE *f = fopen(path, "we");
     for (int i = first; f && i < first + n; i++)
-        fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i, i == odd ? "Z" : "x",
+        fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i,
+                i == odd    ? "Z"
+                : i == odd2 ? "Q"
+                            : "x",
                 i * 7 % 13);
     CHECK(f && !fclose(f));
 }
 
 static void test_prepare(void)
 {
-    write_docs("text.jsonl", 0, 90, 70);
-    write_docs("held.jsonl", 90, 9, -1);
+    write_docs("text.jsonl", 0, 90, 70, 20);
+    write_docs("held.jsonl", 90, 9, -1, -1);
     struct order *o = make_order(1, "prepare");
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
     free(o);
 }
 
-/* ---- bad steps ---------------------------------------------------------------------------------- */
+/* ---- bad steps ------------------------------------------------------------------------------- */
 
 /* A model whose embedding of 'Z' is no number: one document, and so one step of a pass, is bad. */
 static char bad_model[128], skipped_sha[80];
 static int64_t bad_step; /* 1-based */
 
-static void write_bad_model(void)
+/* The embedding of one byte is x and x / 2. */
+static void write_model(char dir[128], const char *name, double eps, int byte, float x)
 {
     struct err e = {0};
     struct param_map map;
     const int64_t n = param_count(&tiny);
     float *w = calloc((size_t)n, 4);
-    snprintf(bad_model, sizeof bad_model, "%s/bad", scratch);
+    struct model_shape shape = tiny;
+    shape.norm_eps = eps;
+    snprintf(dir, 128, "%s/%s", scratch, name);
     param_map(&tiny, &map);
     for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
-    for (int64_t i = 0; i < tiny.width; i++) w[map.embed + 'Z' * tiny.width + i] = NAN;
-    CHECK_MSG(!hf_save(bad_model, &tiny, DT_F32, w, &e), "%s", e.text);
+    for (int64_t i = 0; i < tiny.width; i++)
+        w[map.embed + byte * tiny.width + i] = i % 2 ? x : x / 2;
+    CHECK_MSG(!hf_save(dir, &shape, DT_F32, w, &e), "%s", e.text);
     free(w);
 }
 
@@ -152,7 +160,7 @@ static struct order *bad_order(int policy, const char *name)
 static void test_skip(void)
 {
     char buf[64];
-    write_bad_model();
+    write_model(bad_model, "bad", tiny.norm_eps, 'Z', NAN);
     struct order *o = bad_order(NONFINITE_SKIP, "skip");
     if (run_ok(o)) {
         CHECK(g.n_steps == STEPS && number(g.result, "skipped_steps") == g.n_notes);
@@ -206,6 +214,32 @@ static void test_rollback(void)
         }
         snprintf(path, sizeof path, "%s/guard.json", o->args.job_dir);
         CHECK(!access(path, R_OK));
+        free(o);
+    }
+}
+
+/* With weights, gradients and moments shared out over dp x sp ranks: back to nothing and back to a
+ * checkpoint end where skipping ends. */
+static void test_rollback_of_shards(void)
+{
+    char want[80] = "", buf[32];
+    for (int way = 0; way < 3; way++) {
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
+                                    (const char *[]){"zskip", "zback", "zback0"}[way]);
+        o->spec.parallel.dp = 2;
+        o->spec.parallel.zero = 3;
+        o->spec.eval.every_steps = 7;
+        o->spec.n_stages = 1;
+        o->spec.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 90, .lr = 2e-3};
+        if (way == 2) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (run_ok(o)) {
+            if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
+            check_sha(want);
+            CHECK(number(g.result, "skipped_steps") >= 1);
+            CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
+            CHECK(gang_event(&g, EV_EVAL, 1));
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
         free(o);
     }
 }
@@ -267,7 +301,45 @@ static void test_no_rollback_left(void)
     free(o);
 }
 
-/* ---- evaluation --------------------------------------------------------------------------------- */
+/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand
+ * times. The update is left out, and a job that is stopped on either side of it judges the same. */
+static void test_outlier(void)
+{
+    char odd_model[128], sha[80] = "", buf[80];
+    int64_t step = 0;
+    write_model(odd_model, "odd", 1e-12, 'Q', 1e-6f);
+    for (int way = 0; way < 3; way++) {
+        struct order *o = make_order(2, (const char *[]){"watched", "watched2", "unwatched"}[way]);
+        o->spec.model.path = intern(&o->spec, odd_model);
+        o->spec.model.shape.norm_eps = 1e-12;
+        o->spec.guard.grad_norm_z = way < 2 ? 6 : 0;
+        o->spec.checkpoint.every_steps = 1;
+        for (int i = 0; way == 1 && i < 2; i++, o->args.epoch++) {
+            prepare_run(o);
+            gang_start(&g, 2, o);
+            g.stop_at_step = (int)step - 1 + i;
+            gang_run(&g);
+        }
+        if (way < 2 && run_ok(o)) {
+            const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+            CHECK(number(g.result, "skipped_steps") == 1);
+            if (way == 0) {
+                CHECK(note && note->step > 16 && strstr(note->json, "deviations above"));
+                if (note) step = note->step;
+                if (note) CHECK_STR(text(note->json, "code", buf, sizeof buf), "step_skipped");
+                text(g.result, "weights_sha256", sha, sizeof sha);
+            } else {
+                check_sha(sha);
+            }
+        } else if (run_ok(o)) { /* nobody watches: the step is done, and the weights are others */
+            CHECK(number(g.result, "skipped_steps") == 0 && g.n_notes == 0);
+            CHECK(strcmp(text(g.result, "weights_sha256", buf, sizeof buf), sha));
+        }
+        free(o);
+    }
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static char plain_sha[80];
 
@@ -370,7 +442,7 @@ static void test_eval_part(void)
     CHECK(targets[2] > 64 && targets[2] < 128);
 }
 
-/* ---- stages ------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 static double stage_loss[STEPS];
 static char stage_sha[80];
@@ -450,7 +522,7 @@ static void test_length_in_tokens(void)
     free(o);
 }
 
-/* ---- before the first step ---------------------------------------------------------------------- */
+/* ---- before the first step ------------------------------------------------------------------- */
 
 /* One ring and two, every ZeRO stage, an update that is fused: where weights and gradients are shared
  * out, they are put together for the proof. */
@@ -542,7 +614,28 @@ static void test_other_shape(void)
     }
 }
 
-/* ---- time and disks ----------------------------------------------------------------------------- */
+#ifdef SEQD_MUTANTS
+/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
+static void test_first_step_catches(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(3, "mutant");
+        o->spec.verify.first_step = 1;
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
+                      g.n_steps == 0,
+                  "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
+        free(o);
+    }
+}
+#endif
+
+/* ---- time and disks -------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
 static void test_every_s(void)
@@ -574,8 +667,8 @@ static void unlink_tokens(struct gang *k, const struct rank_step *s)
     if (s->step == 5) CHECK(!unlink(tokens_path));
 }
 
-/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on where
- * it still can; with the file back the job ends as if nothing had been. */
+/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on
+ * where it still can; with the file back the job ends as if nothing had been. */
 static void test_data_rots(void)
 {
     char copy[600];
@@ -623,8 +716,10 @@ int main(int argc, char **argv)
     RUN(test_skip);
     RUN(test_skip_survives);
     RUN(test_rollback);
+    RUN(test_rollback_of_shards);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
+    RUN(test_outlier);
     RUN(test_plain);
     RUN(test_eval);
     RUN(test_eval_is_exact);
@@ -634,6 +729,9 @@ int main(int argc, char **argv)
     RUN(test_length_in_tokens);
     RUN(test_first_step);
     RUN(test_first_step_refuses);
+#ifdef SEQD_MUTANTS
+    RUN(test_first_step_catches);
+#endif
     RUN(test_other_shape);
     RUN(test_every_s);
     RUN(test_data_rots);

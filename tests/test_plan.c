@@ -217,6 +217,22 @@ static void test_logits(void)
     }
 }
 
+/* embed is score without a head: neither logits nor a loss. */
+static void test_embed(void)
+{
+    small_spec(JOB_SCORE, 4);
+    struct plan score = make(0);
+    small_spec(JOB_EMBED, 4);
+    struct plan p = make(0);
+    const struct model_shape *m = &spec.model.shape;
+    check_layout(&p);
+    CHECK(!p.item[PLAN_LOGITS].name && score.item[PLAN_LOGITS].name && !p.item[PLAN_GRAD].name);
+    CHECK(!p.comm[PURPOSE_LOSS].bytes_sent && score.comm[PURPOSE_LOSS].bytes_sent > 0);
+    CHECK(p.comm[PURPOSE_RING_KV].bytes_sent == score.comm[PURPOSE_RING_KV].bytes_sent);
+    CHECK(p.flops == score.flops - 2.0 * (double)(p.S * m->vocab * m->width));
+    CHECK(p.arena_size <= score.arena_size);
+}
+
 static void test_cache(void)
 {
     small_spec(JOB_GENERATE, 3);
@@ -509,6 +525,7 @@ int main(void)
     RUN(test_recompute);
     RUN(test_workspace);
     RUN(test_logits);
+    RUN(test_embed);
     RUN(test_cache);
     RUN(test_reference);
     RUN(test_comm);

@@ -173,6 +173,28 @@ static void test_prepared_elsewhere(void)
     free(o);
 }
 
+/* The ranks as processes over sockets, plain and encrypted: the weights of shared memory. */
+static void test_train_over_sockets(void)
+{
+    for (int tls = 0; tls < 2; tls++) {
+        struct order *o = make_order(JOB_TRAIN, 2, tls ? "tls" : "tcp");
+        char buf[80];
+        o->spec.parallel.transport = TRANSPORT_TCP;
+        o->spec.parallel.tls = tls;
+        snprintf(o->args.address, sizeof o->args.address, "127.0.0.1");
+        memset(o->args.key, 17, sizeof o->args.key);
+        run(&g, o);
+        if (tls && g.fail.code == ERR_UNSUPPORTED) { /* a build without OpenSSL */
+            CHECK_STR(g.fail.field, "parallel.tls");
+        } else {
+            CHECK(all_ok(&g) && g.n_steps == STEPS);
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+            CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), final_sha);
+        }
+        free(o);
+    }
+}
+
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
@@ -616,6 +638,7 @@ int main(int argc, char **argv)
     RUN(test_prepare);
     RUN(test_train);
     RUN(test_prepared_elsewhere);
+    RUN(test_train_over_sockets);
     RUN(test_kill_and_resume);
     RUN(test_damaged_checkpoint);
     RUN(test_stop_and_resume_elsewhere);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "kernels/bf16.h"
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
@@ -309,6 +310,52 @@ static void test_halves(void)
     st_close(f);
     free(x);
     free(h);
+}
+
+/* To bf16 by the definition: a multiple of the last of 8 bits, halves to even; beyond the largest: inf. */
+static double nearest_bf16(double x)
+{
+    if (x == 0 || !isfinite(x)) return x;
+    const int exponent = ilogb(x), last = (exponent < -126 ? -126 : exponent) - 7;
+    const double y = ldexp(nearbyint(ldexp(x, -last)), last);
+    return fabs(y) >= 0x1p128 ? copysign(INFINITY, y) : y;
+}
+
+static int not_nearest(const uint16_t *got, const float *want, int n)
+{
+    int bad = 0;
+    for (int i = 0; i < n; i++) {
+        const double y = bf16_value(got[i]), x = nearest_bf16(want[i]);
+        bad += isnan(x) ? !isnan(y) : y != x || !signbit(y) != !signbit(x);
+    }
+    return bad;
+}
+
+/* Every exponent and sign, with mantissas on both sides of a half; all halves; bf16 bit by bit. */
+static void test_read_bf16(void)
+{
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x18001};
+    enum { N = 65536 };
+    float *x = malloc(N * sizeof *x), *wide = malloc(N * sizeof *wide);
+    uint16_t *h = malloc(N * 2), *got = malloc(N * 2);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint32_t bits = (i << 16 & 0xfffe0000) | low[i * 2654435761u >> 29];
+        memcpy(&x[i], &bits, 4);
+        h[i] = (uint16_t)i;
+    }
+    const struct st_out items[] = {{"f32", ST_F32, 1, {N}, x},
+                                   {"f16", ST_F16, 1, {N}, h},
+                                   {"bf16", ST_BF16, 1, {N}, h},
+                                   {"i16", ST_I16, 1, {N}, h}};
+    CHECK(st_write(in_dir("to.safetensors"), items, 4, &e) == 0);
+    struct st_file *f = st_open(in_dir("to.safetensors"), &e);
+    CHECK(f && st_read_bf16(f, st_find(f, "f32"), got, &e) == 0 && not_nearest(got, x, N) == 0);
+    CHECK(f && st_read_f32(f, st_find(f, "f16"), wide, &e) == 0);
+    CHECK(f && st_read_bf16(f, st_find(f, "f16"), got, &e) == 0 && not_nearest(got, wide, N) == 0);
+    CHECK(f && st_read_bf16(f, st_find(f, "bf16"), got, &e) == 0 && !memcmp(got, h, N * 2));
+    CHECK(f && st_read_bf16(f, st_find(f, "i16"), got, &e) == -1 && e.code == ERR_UNSUPPORTED);
+    st_close(f);
+    free(x), free(wide), free(h), free(got);
 }
 
 /* ---- config.json ---------------------------------------------------------------------------- */
@@ -673,6 +720,7 @@ int main(void)
     RUN(test_write);
     RUN(test_write_errors);
     RUN(test_halves);
+    RUN(test_read_bf16);
     RUN(test_config_good);
     RUN(test_config_bad);
     RUN(test_model_round_trip);

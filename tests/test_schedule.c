@@ -121,7 +121,7 @@ static void test_peak_of_a_stage(void)
     NEAR(schedule_lr(&spec, 100), 0.25);
 }
 
-/* ---- stages ------------------------------------------------------------------------------------ */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 static void three_stages(void)
 {
@@ -188,8 +188,8 @@ static void test_steps_of_passes(void)
     for (int64_t passes = 1; passes < 50; passes++)
         CHECK(stage_steps_of_passes(&spec, passes, plain) == (10 * passes + 3) / 4);
     three_stages();
-    /* 100 samples of 64, 50 of 128; 4 steps are 12/100 of a pass, the next 5 are 15/50: 58 % are left
-     * and 3 samples are 3/100: 20 steps (19.33). */
+    /* 100 samples of 64, 50 of 128; 4 steps are 12/100 of a pass, the next 5 are 15/50: 58 % are
+     * left and 3 samples are 3/100: 20 steps (19.33). */
     const int64_t some[SPEC_STAGES + 1] = {100, 50, 50, 100};
     CHECK_MSG(stage_steps_of_passes(&spec, 1, some) == 29, "%d",
               (int)stage_steps_of_passes(&spec, 1, some));

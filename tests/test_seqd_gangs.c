@@ -595,6 +595,35 @@ static void test_partition(void)
     finish();
 }
 
+static void rec_hang(struct gang *g, int rank, int64_t behind, const char *text)
+{
+    struct rank_fail f = {.code = ERR_TIMEOUT, .behind = behind};
+    snprintf(f.text, sizeof f.text, "%s", text);
+    record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
+}
+
+/* Every gang finds a rank of its own behind in a hang: the one furthest behind is it. */
+static void test_hang(void)
+{
+    for (int first = 0; first < 2; first++) {
+        struct gang *a, *b;
+        begin();
+        to_ready(&a, &b, 1);
+        rec_hang(a, 0, 90, "rank 0 is behind");
+        rec_hang(b, 3, 1, "rank 3 is behind (its process is stopped)");
+        if (first == 0) send_spool(A, a), settle(), pass(1500), send_spool(B, b);
+        if (first == 1) send_spool(B, b), settle(), pass(1500), send_spool(A, a);
+        rec_fail(a, 1, ERR_PEER, "rank 3 has been silent for 30 s"), send_spool(A, a);
+        CHECK(is(1, "running") && !a->stopped && !b->stopped);
+        pass(HANG_WAIT_MS);
+        CHECK(a->stopped && b->stopped && job(1)->err_rank == 3 && !strcmp(job(1)->err_node, "b"));
+        CHECK(strstr(events(1), "\nhang {") && strstr(job(1)->err.text, "is stopped"));
+        send_spool(A, a), send_spool(B, b);
+        CHECK(is(1, "starting") && job(1)->epoch == 3 && job(1)->restarts == 1);
+        finish();
+    }
+}
+
 /* A gang that was killed with its agent: found lost when the agent is back. */
 static void test_gang_lost(void)
 {
@@ -777,6 +806,31 @@ static void test_lost_assign(void)
     snprintf(hex, sizeof hex, "%02x%02x%02x", key[0], key[1], key[2]);
     CHECK(!strstr(doc(1), hex) && !strstr(events(1), hex));
     finish();
+}
+
+/* One secret for the life of a state directory, for nobody else to read. */
+static void test_secret(void)
+{
+    unsigned char one[SECRET_SIZE], two[SECRET_SIZE], k[4][RANK_KEY_SIZE];
+    char dir[] = "/tmp/seqd-secret-XXXXXX", path[64];
+    struct stat st;
+    struct err e;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/secret", dir);
+    mode_t old = umask(0);
+    CHECK(!secret_open(dir, one, &e) && !secret_open(dir, two, &e) &&
+          !memcmp(one, two, sizeof one));
+    umask(old);
+    CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600 && st.st_size == SECRET_SIZE);
+    for (int i = 0; i < 4; i++) secret_attempt_key(one, 1 + i / 2, 1 + i % 2, k[i]);
+    for (int i = 0; i < 6; i++) CHECK(memcmp(k[i % 4], k[(i % 4 + 1 + i / 4) % 4], RANK_KEY_SIZE));
+    CHECK(!chmod(path, 0644) && secret_open(dir, two, &e) == -1 && e.code == ERR_INVALID);
+    CHECK(!chmod(path, 0600) && !truncate(path, 31));
+    CHECK(secret_open(dir, two, &e) == -1 && e.code == ERR_CORRUPT);
+    unlink(path);
+    CHECK(!secret_open(dir, two, &e) && memcmp(one, two, sizeof one));
+    unlink(path);
+    rmdir(dir);
 }
 
 static void test_cancel(void)
@@ -997,12 +1051,14 @@ int main(void)
     RUN(test_late_ready);
     RUN(test_first_cause);
     RUN(test_partition);
+    RUN(test_hang);
     RUN(test_gang_lost);
     RUN(test_node_lost);
     RUN(test_lost_and_restarted);
     RUN(test_waits_for_checkpoints);
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);
+    RUN(test_secret);
     RUN(test_cancel);
     RUN(test_disk);
     RUN(test_preparing);

@@ -462,6 +462,39 @@ static void test_missing_rank(void)
     ranks_close(&g);
 }
 
+/* Two ranks of different attempts find out, plain or encrypted, both of them. */
+static void keys_differ(bool tls)
+{
+    static struct rank_blob blobs[2];
+    static const unsigned char keys[2][RANK_KEY_SIZE] = {"of this attempt", "of the one before"};
+    struct ranks g;
+    struct err e;
+    ranks_segments(&g, 2, 1, DUEL_SEGMENT);
+    for (int r = 0; r < 2; r++) {
+        struct comm_options o = ranks_options(
+            &g, r, DUEL_SEGMENT,
+            &(struct comm_options){.key = keys[r], .tls = tls, .hop_timeout_ms = 400});
+        blobs[r].rank = r;
+        g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
+        if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* no TLS in this build */
+    }
+    ranks_connect(&g, blobs);
+    if (g.P) { /* who accepts may only see the other one turn away */
+        CHECK_MSG(g.err[0].code == ERR_PEER && strstr(g.err[0].text, "did not come; "), "%s",
+                  g.err[0].text);
+        CHECK_MSG(g.err[1].code == ERR_PEER &&
+                      strstr(g.err[1].text, "it does not know this attempt's key"),
+                  "%s", g.err[1].text);
+    }
+    ranks_close(&g);
+}
+
+static void test_keys_that_differ(void)
+{
+    keys_differ(false);
+    keys_differ(true);
+}
+
 static void test_abort_ends_connecting(void)
 {
     struct duel d;
@@ -740,6 +773,7 @@ int main(void)
     RUN(test_strangers);
     RUN(test_impostor);
     RUN(test_missing_rank);
+    RUN(test_keys_that_differ);
     RUN(test_abort_ends_connecting);
     RUN(test_listen_refuses);
     RUN(test_blobs_that_disagree);

@@ -22,6 +22,7 @@
 #define SPEC_SOURCES   32
 #define SPEC_STAGES    8
 #define SPEC_STOPS     4
+#define STOP_SIZE      256   /* bytes of a stop string */
 #define SPEC_LABELS    16
 #define JOB_MAX_RANKS  64    /* ranks of one gang */
 #define JOB_MAX_SEQ    ((int64_t)1 << 26)
@@ -178,6 +179,7 @@ struct job_spec {
         int32_t zero;     /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
                            * 3 weights too */
         int32_t transport; /* enum transport_id */
+        int32_t tls;       /* TCP between ranks is encrypted */
     } parallel;
 
     struct { /* what a bad step does */
@@ -300,6 +302,8 @@ const char *spec_suggest(const char *path);
  * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
+/* The part of it that is about generate, score and embed (job_infer.c). */
+int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
 

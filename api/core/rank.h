@@ -109,6 +109,8 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
+    int64_t behind; /* of a hang, by the gang: the less, the further behind is the rank that it names
+                     * (1: its process is stopped); 0: no hang. Gangs of other nodes name others */
 };
 
 struct rank_exit {
@@ -123,7 +125,9 @@ struct rank_exit {
  *
  * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a signal
  * that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). A hang
- * is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind. */
+ * is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind; where
+ * other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that the
+ * others find their own rank that is furthest behind and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {

@@ -5,13 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "api/core/mem.h"
 
 struct isa {
     const char *name;
     const struct be_ops *ops;
     bool (*have)(void);
+    bool (*slow)(void); /* runs, but the next row is faster; NULL: never */
 };
 
 static bool have_always(void)
@@ -25,10 +30,38 @@ static bool have_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("fma");
 }
+/* Bits of CPUID leaf 7, EDX. */
+#define CPUID_AMX_BF16 (1u << 22)
+#define CPUID_AMX_TILE (1u << 24)
+
+static bool cpuid_7_edx(uint32_t bits)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
+}
 #if defined(CPU_AVX512BF16)
 static bool have_avx512bf16(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+/* Cores with matrix tiles leave bf16 to them: their vectors of it run at a quarter of the rate of fp32
+ * ones, so that widening is faster. Cores without have them at the full rate. */
+static bool slow_avx512bf16(void)
+{
+    return cpuid_7_edx(CPUID_AMX_BF16);
+}
+#endif
+#if defined(CPU_AMX)
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA  18
+
+/* Linux grants a process the room that the tiles take in its threads' state when asked, once for all
+ * of its threads; a kernel that does not know them, or a sandbox, refuses. */
+static bool have_amx(void)
+{
+    return have_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           cpuid_7_edx(CPUID_AMX_BF16 | CPUID_AMX_TILE) &&
+           !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 }
 #endif
 static bool have_avx2(void)
@@ -39,14 +72,17 @@ static bool have_avx2(void)
 
 /* Best first. */
 static const struct isa isas[] = {
+#if defined(CPU_AMX)
+    {"amx", &cpu_ops_amx, have_amx, NULL},
+#endif
 #if defined(CPU_AVX512BF16)
-    {"avx512bf16", &cpu_ops_avx512bf16, have_avx512bf16},
+    {"avx512bf16", &cpu_ops_avx512bf16, have_avx512bf16, slow_avx512bf16},
 #endif
 #if defined(__x86_64__)
-    {"avx512", &cpu_ops_avx512, have_avx512},
-    {"avx2", &cpu_ops_avx2, have_avx2},
+    {"avx512", &cpu_ops_avx512, have_avx512, NULL},
+    {"avx2", &cpu_ops_avx2, have_avx2, NULL},
 #endif
-    {"portable", &cpu_ops_portable, have_always},
+    {"portable", &cpu_ops_portable, have_always, NULL},
 };
 #define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
 
@@ -54,6 +90,9 @@ static const struct isa isas[] = {
 const char *const *cpu_isas(void)
 {
     static const char *const names[] = {
+#if defined(CPU_AMX)
+        "amx",
+#endif
 #if defined(CPU_AVX512BF16)
         "avx512bf16",
 #endif
@@ -72,7 +111,9 @@ const char *const *cpu_isas(void)
 static const struct isa *find_isa(const char *name, struct err *e)
 {
     for (int i = 0; i < N_ISAS; i++)
-        if (isas[i].have() && (!name || !strcmp(name, isas[i].name))) return &isas[i];
+        if (isas[i].have() &&
+            (name ? !strcmp(name, isas[i].name) : !isas[i].slow || !isas[i].slow()))
+            return &isas[i];
     char list[128] = "";
     for (const char *const *s = cpu_isas(); *s; s++) {
         size_t used = strlen(list);

@@ -33,6 +33,9 @@ extern const struct be_ops cpu_ops_avx2;
 #if defined(CPU_AVX512BF16) /* by the Makefile, where the compiler knows the instructions */
 extern const struct be_ops cpu_ops_avx512bf16;
 #endif
+#if defined(CPU_AMX)
+extern const struct be_ops cpu_ops_amx;
+#endif
 #endif
 
 static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks)

@@ -22,7 +22,7 @@
 /* ---- a figure ------------------------------------------------------------------------------ */
 
 static struct be *be;
-static double peak, copy_rate; /* of this many threads: GFLOP/s, GB/s */
+static double peak[2], copy_rate; /* of this many threads: GFLOP/s by dtype, GB/s */
 static const char *only;
 
 /* One thread is timed by its own processor time, several by the wall clock. */
@@ -45,34 +45,39 @@ static double best_time(void (*run)(void *), void *arg)
     return best;
 }
 
-static void report(const char *op, const char *shape, double work, const char *unit, double limit,
-                   double seconds)
+static void report(const char *op, const char *shape, enum dtype type, double work,
+                   const char *unit, double limit, double seconds)
 {
     double rate = work / seconds * 1e-9;
-    printf("%-14s %-34s %dt %9.1f %-8s %5.2f of peak %10.3f ms\n", op, shape, be->n_threads, rate,
-           unit, rate / limit, seconds * 1e3);
-    printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"shape\":\"%s\",\"isa\":\"%s\",\"threads\":%d,"
-           "\"rate\":%.2f,\"unit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.4f}\n",
-           op, shape, be->isa, be->n_threads, rate, unit, rate / limit, seconds * 1e3);
+    const char *dtype = type == DT_BF16 ? "bf16" : "fp32";
+    printf("%-12s %s %-34s %dt %9.1f %-8s %5.2f of peak %10.3f ms\n", op, dtype, shape,
+           be->n_threads, rate, unit, rate / limit, seconds * 1e3);
+    printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"dtype\":\"%s\",\"shape\":\"%s\",\"isa\":\"%s\","
+           "\"threads\":%d,\"rate\":%.2f,\"unit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.4f}\n",
+           op, dtype, shape, be->isa, be->n_threads, rate, unit, rate / limit, seconds * 1e3);
     fflush(stdout);
 }
 
 /* Matrices come from the device, as the engine's do. */
-static struct box big_new(int64_t rows, int64_t cols)
+static struct box big_new_as(enum dtype type, int64_t rows, int64_t cols)
 {
     struct box b = {.n = rows * cols};
     struct err e;
-    b.mem = be->ops->alloc(be, b.n * 4, &e);
+    b.mem = be->ops->alloc(be, b.n * dtype_size(type), &e);
     if (!b.mem) {
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
-    b.t = tensor_f32((float *)b.mem, rows, cols, cols);
+    b.t = tensor_of(type, b.mem, rows, cols, cols);
     return b;
+}
+static struct box big_new(int64_t rows, int64_t cols)
+{
+    return big_new_as(DT_F32, rows, cols);
 }
 static void big_free(struct box *b)
 {
-    be->ops->free(be, b->mem, b->n * 4);
+    be->ops->free(be, b->mem, b->n * dtype_size(b->t.dtype));
 }
 
 static bool wanted(const char *op)
@@ -87,18 +92,20 @@ static void run_gemm(void *arg)
     be->ops->gemm(be, arg);
 }
 
-static void bench_gemm(int64_t M, int64_t N, int64_t K, bool ta, bool tb)
+/* As the model has them: a weight gradient is fp32, other results are of the inputs' dtype. */
+static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta, bool tb)
 {
     const char *op = ta ? "gemm_dw" : tb ? "gemm_y" : "gemm_dx";
     if (!wanted(op)) return;
-    struct box a = big_new(ta ? K : M, ta ? M : K), b = big_new(tb ? N : K, tb ? K : N);
-    struct box c = big_new(M, N);
+    struct box a = big_new_as(type, ta ? K : M, ta ? M : K);
+    struct box b = big_new_as(type, tb ? N : K, tb ? K : N);
+    struct box c = big_new_as(ta ? DT_F32 : type, M, N);
     box_random(a, 1, 1), box_random(b, 2, 1), box_fill(c, 0);
     struct gemm_args g = {a.t, b.t, c.t, ta, tb, ta};
     char shape[64];
     snprintf(shape, sizeof shape, "M %lld N %lld K %lld", (long long)M, (long long)N, (long long)K);
     double work = 2.0 * (double)M * (double)N * (double)K;
-    report(op, shape, work, "GFLOP/s", peak, best_time(run_gemm, &g));
+    report(op, shape, type, work, "GFLOP/s", peak[type], best_time(run_gemm, &g));
     big_free(&a), big_free(&b), big_free(&c);
 }
 
@@ -121,7 +128,8 @@ static void run_attn_bwd(void *arg)
     be->ops->attn_bwd(be, &((struct attn_bench *)arg)->bwd);
 }
 
-static void bench_attn(int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D, bool causal)
+static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D,
+                       bool causal)
 {
     if (!wanted("attn_fwd") && !wanted("attn_bwd")) return;
     int64_t *lo = calloc((size_t)Tq, sizeof *lo), *hi = calloc((size_t)Tq, sizeof *hi);
@@ -130,8 +138,8 @@ static void bench_attn(int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D, 
         hi[i] = causal ? S - Tq + i + 1 : S;
         pairs += (double)hi[i];
     }
-    struct box q = big_new(Tq, H * D), kv = big_new(S, 2 * Hk * D), d_o = big_new(Tq, H * D);
-    struct box o = big_new(Tq, H * D), dq = big_new(Tq, H * D);
+    struct box q = big_new_as(type, Tq, H * D), kv = big_new_as(type, S, 2 * Hk * D);
+    struct box d_o = big_new_as(type, Tq, H * D), o = big_new(Tq, H * D), dq = big_new(Tq, H * D);
     struct box dkv = big_new(S, 2 * Hk * D), ml = big_new(2 * H, Tq), delta = big_new(H, Tq);
     box_random(q, 1, 1), box_random(kv, 2, 1), box_random(d_o, 3, 1);
     box_fill(o, 0), box_fill(dq, 0), box_fill(dkv, 0), box_fill(delta, 0);
@@ -147,13 +155,13 @@ static void bench_attn(int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D, 
              (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
     double flops = pairs * (double)H * (double)D;
     double fwd = best_time(run_attn_fwd, &x);
-    report("attn_fwd", shape, 4 * flops, "GFLOP/s", peak, fwd);
+    report("attn_fwd", shape, type, 4 * flops, "GFLOP/s", peak[type], fwd);
     box_fill(o, 0);
     run_attn_fwd(&x);
     be->ops->attn_finish(be, &(struct attn_finish_args){o.t, o.t, m, l, Tq, H, D});
     double bwd = best_time(run_attn_bwd, &x);
-    report("attn_bwd", shape, 10 * flops, "GFLOP/s", peak, bwd);
-    report("attn_both", shape, 14 * flops, "GFLOP/s", peak, fwd + bwd);
+    report("attn_bwd", shape, type, 10 * flops, "GFLOP/s", peak[type], bwd);
+    report("attn_both", shape, type, 14 * flops, "GFLOP/s", peak[type], fwd + bwd);
     big_free(&q), big_free(&kv), big_free(&d_o), big_free(&o), big_free(&dq), big_free(&dkv);
     big_free(&ml), big_free(&delta);
     free(lo), free(hi);
@@ -239,7 +247,8 @@ static void bench_rows(void)
         .swiglu_fwd = {gu.t, a.t},
         .swiglu_bwd = {gu.t, a.t, gu.t},
         .xent = {logits, logits, targets, nll, 1e-3f, true},
-        .adamw = {a.t.data, b.t.data, d.t.data, NULL, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9},
+        .adamw = {a.t.data, b.t.data, d.t.data, NULL, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1,
+                  1, 9},
         .sumsq = {c.t.data, ROWS_N, sums},
         .add = {b.t.data, c.t.data, ROWS_N},
     };
@@ -260,7 +269,7 @@ static void bench_rows(void)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (wanted(table[i].op))
-            report(table[i].op, table[i].shape, 4 * table[i].n_floats, "GB/s", copy_rate,
+            report(table[i].op, table[i].shape, DT_F32, 4 * table[i].n_floats, "GB/s", copy_rate,
                    best_time(table[i].run, &r));
     big_free(&g), big_free(&dg), big_free(&a), big_free(&b), big_free(&c), big_free(&gu);
     big_free(&d);
@@ -290,6 +299,28 @@ static double measure_copy(int n_threads)
     return (double)n * 2 * (8 << 20) / best * 1e-9;
 }
 
+static void bench_products(enum dtype type)
+{
+    static const int64_t sizes[][2] = {{768, 768}, {2048, 768}, {768, 3072}, {1024, 1024},
+                                       {256, 256}, {2560, 256}, {256, 1280}, {2048, 2048}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t out = sizes[i][0], in = sizes[i][1], T = 4096;
+        bench_gemm(type, T, out, in, false, true);
+        bench_gemm(type, T, in, out, false, false);
+        bench_gemm(type, out, in, T, true, false);
+    }
+    bench_gemm(type, 1, 2048, 768, false, true);
+    bench_gemm(type, 16, 2048, 768, false, true);
+    bench_attn(type, 4096, 4096, 12, 12, 64, true);
+    bench_attn(type, 4096, 4096, 12, 4, 64, true);
+    bench_attn(type, 4096, 4096, 6, 6, 128, true);
+    bench_attn(type, 1024, 1024, 12, 12, 64, true);
+    bench_attn(type, 1024, 1024, 12, 1, 64, false);
+    bench_attn(type, 1024, 1024, 16, 16, 32, true);
+    bench_attn(type, 1, 4096, 12, 4, 64, false);
+    if (getenv("BENCH_LONG")) bench_attn(type, 16384, 16384, 12, 12, 64, true);
+}
+
 static void bench_all(int n_threads)
 {
     struct err e;
@@ -298,28 +329,12 @@ static void bench_all(int n_threads)
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
-    peak = peak_gflops(n_threads);
+    peak[DT_F32] = peak_gflops(n_threads, peak_work);
+    peak[DT_BF16] = peak_gflops(n_threads, peak_work_bf16);
     copy_rate = measure_copy(n_threads);
-    printf("-- %s, %d thread(s): peak %.1f GFLOP/s, copy %.1f GB/s\n", be->isa, n_threads, peak,
-           copy_rate);
-    static const int64_t sizes[][2] = {{768, 768},   {2048, 768}, {768, 3072},
-                                       {1024, 1024}, {256, 256},  {2048, 2048}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        int64_t out = sizes[i][0], in = sizes[i][1], T = 4096;
-        bench_gemm(T, out, in, false, true);
-        bench_gemm(T, in, out, false, false);
-        bench_gemm(out, in, T, true, false);
-    }
-    bench_gemm(1, 2048, 768, false, true);
-    bench_gemm(16, 2048, 768, false, true);
-    bench_attn(4096, 4096, 12, 12, 64, true);
-    bench_attn(4096, 4096, 12, 4, 64, true);
-    bench_attn(4096, 4096, 6, 6, 128, true);
-    bench_attn(1024, 1024, 12, 12, 64, true);
-    bench_attn(1024, 1024, 12, 1, 64, false);
-    bench_attn(1024, 1024, 16, 16, 32, true);
-    bench_attn(1, 4096, 12, 4, 64, false);
-    if (getenv("BENCH_LONG")) bench_attn(16384, 16384, 12, 12, 64, true);
+    printf("-- %s, %d thread(s): peak %.1f GFLOP/s, of bf16 %.1f GFLOP/s, copy %.1f GB/s\n",
+           be->isa, n_threads, peak[DT_F32], peak[DT_BF16], copy_rate);
+    for (enum dtype type = DT_F32; type <= DT_BF16; type++) bench_products(type);
     bench_rows();
     be_close(be);
 }

@@ -181,7 +181,7 @@ static void row(const char *what, seconds_of *run, int64_t S, double peak)
 
 int main(void)
 {
-    const double peak = peak_gflops(2);
+    const double peak = peak_gflops(2, peak_work);
     printf("peak of two cores: %.0f GFLOP/s (fp32 multiply-add, measured)\n", peak);
     for (int64_t S = 1024; S <= 8192; S *= 2) row("train", train_seconds, S, peak);
     for (int64_t S = 1024; S <= 8192; S *= 2) row("prefill", prefill_seconds, S, peak);

@@ -1,4 +1,5 @@
-/* peak.h: the multiply-add peak of this machine, measured with nothing but registers in the loop. */
+/* peak.h: the multiply-add peaks of this machine, of fp32 and of bf16 with sums in fp32, measured with
+ * nothing but registers in the loop. */
 #ifndef SEQD_BENCH_PEAK_H
 #define SEQD_BENCH_PEAK_H
 
@@ -41,6 +42,29 @@ __attribute__((target("avx512f"))) static inline double peak_avx512(void)
 }
 #endif
 
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 10)
+#define PEAK_HAS_BF16 1
+__attribute__((target("avx512f,avx512bf16"))) static inline double peak_bf16(void)
+{
+    __m512 acc[PEAK_ACC];
+    const __m512i x = _mm512_set1_epi32(0x30003000), y = _mm512_set1_epi32(0x3f7f3f7f);
+#pragma GCC unroll 24
+    for (int i = 0; i < PEAK_ACC; i++) acc[i] = _mm512_set1_ps((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < PEAK_ACC; i++) {
+            acc[i] = _mm512_dpbf16_ps(acc[i], (__m512bh)x, (__m512bh)y);
+            __asm__ volatile("" : "+v"(acc[i]));
+        }
+    }
+#pragma GCC unroll 24
+    for (int i = 1; i < PEAK_ACC; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    volatile float keep = _mm512_reduce_add_ps(acc[0]);
+    (void)keep;
+    return 4.0 * 16 * PEAK_ACC * PEAK_STEPS;
+}
+#endif
+
 /* Without AVX-512: products and sums in the compiler's vectors of 4. */
 static inline double peak_portable(void)
 {
@@ -71,22 +95,38 @@ static inline double peak_work(void)
     return peak_portable();
 }
 
+/* Without a product of bf16 it is widened, and multiplied as fast as fp32. */
+static inline double peak_work_bf16(void)
+{
+#if defined(PEAK_HAS_BF16)
+    if (__builtin_cpu_supports("avx512bf16")) return peak_bf16();
+#endif
+    return peak_work();
+}
+
+struct peak_call {
+    double (*work)(void);
+    double done[POOL_MAX_THREADS];
+};
+
 static inline void peak_task(void *arg, int64_t task, int worker)
 {
-    ((double *)arg)[task] = peak_work();
+    struct peak_call *c = arg;
+    c->done[task] = c->work();
 }
 
 /* GFLOP/s, the best of many short runs on n_threads cores. */
-static inline double peak_gflops(int n_threads)
+static inline double peak_gflops(int n_threads, double (*work)(void))
 {
     struct pool *p = pool_open(n_threads, NULL);
-    double best = INFINITY, work[POOL_MAX_THREADS], sum = 0;
+    struct peak_call call = {.work = work};
+    double best = INFINITY, sum = 0;
     for (int r = 0; r < 400; r++) {
         double t = peak_now_s();
-        pool_run(p, peak_task, work, n_threads);
+        pool_run(p, peak_task, &call, n_threads);
         best = fmin(best, peak_now_s() - t);
     }
-    for (int i = 0; i < n_threads; i++) sum += work[i];
+    for (int i = 0; i < n_threads; i++) sum += call.done[i];
     pool_close(p);
     return sum / best * 1e-9;
 }

@@ -1,4 +1,4 @@
-/* sources: worker/model/hf_config.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c
+/* sources: worker/model/hf_config.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c
  *
  * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
  * its description reads back as the same shape. */

@@ -156,8 +156,8 @@ static void forget(struct agent *a, struct attempt *t)
     }
     while (*p != t) p = &(*p)->next;
     *p = t->next;
-    if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
+    if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
     attempt_free(t);
 }
 

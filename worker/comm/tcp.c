@@ -63,7 +63,9 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
 {
     if (p->fd < 0) return;
     close(p->fd); /* epoll forgets it */
+    tls_close(p->tls);
     p->fd = -1;
+    p->tls = NULL;
     p->dest_left = p->pay_left = 0;
 }
 
@@ -109,11 +111,7 @@ static int tcp_open(struct comm *c, const struct comm_options *o, struct err *e)
     t->tick_ns = t->silence_ns / 8 < 1000000 ? 1000000 : t->silence_ns / 8;
     t->wake_ns = INT64_MAX;
     if (o->key) memcpy(t->key, o->key, sizeof t->key);
-    t->wants_tls = o->tls;
-    if (o->tls)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
-                         "this build has no TLS: leave parallel.tls out or install libssl-dev and "
-                         "build again");
+    if (o->tls && !(t->tls = tls_context_open(t->key, e))) return -1;
     if (make_fds(t, e)) return -1;
     return tcp_hello_listen(t, o->address, e);
 }
@@ -159,6 +157,7 @@ static void tcp_close(struct comm *c)
     if (t->listen_fd >= 0) close(t->listen_fd);
     if (t->epoll_fd >= 0) close(t->epoll_fd);
     if (t->wake_fd >= 0) close(t->wake_fd);
+    tls_context_close(t->tls);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -166,11 +165,11 @@ static void tcp_close(struct comm *c)
 /* ---- posting and asking ---------------------------------------------------------------------- */
 
 /* Moves what was posted. If the thread holds the lock, it has to look again: it may just have
- * finished looking. */
+ * finished looking. Encrypting is left to it in any case. */
 static void push(struct tcp *t, struct tcp_peer *p)
 {
     bool wake = true;
-    if (pthread_mutex_trylock(&t->lock) == 0) {
+    if (!t->tls && pthread_mutex_trylock(&t->lock) == 0) {
         t->wake_ns = INT64_MAX;
         tcp_flush(t, p);
         wake = t->wake_ns != INT64_MAX;

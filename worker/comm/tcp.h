@@ -4,6 +4,7 @@
  *   tcp_hello.c  one authenticated connection per pair
  *   tcp_frame.c  frames out of and into one connection
  *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
+ *   tls.c        encryption, where asked for
  *
  * Threads. The rank posts: it writes an op, then the lane's number (release). Whoever holds `lock`
  * moves bytes: the progress thread, or the rank itself right after posting, if the lock is free.
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <sys/uio.h>
 #include "worker/comm/endpoint.h"
+#include "worker/comm/tls.h"
 
 /* Frames: 24 bytes, then `size` payload bytes after DATA. Both ends run one build (the handshake
  * says which protocol), so numbers have the machine's byte order. */
@@ -59,8 +61,6 @@ struct tcp_fault {
     struct tcp_frame frame; /* NONSENSE, MISMATCH: as it came */
 };
 
-struct tls;
-
 struct tcp_peer {
     int rank;
     int fd; /* -1: not connected, or no more */
@@ -97,8 +97,8 @@ struct tcp {
     int64_t wake_ns; /* when the first delayed message is due */
     bool late;
     unsigned char key[RANK_KEY_SIZE];
-    bool wants_tls;
-    struct tcp_peer peer[]; /* [n_ranks] */
+    struct tls_context *tls; /* NULL: plain */
+    struct tcp_peer peer[];  /* [n_ranks] */
 };
 
 /* tcp.c. A connection from tcp_hello.c, authenticated; takes fd and tls. */

@@ -12,7 +12,8 @@
 
 enum {
     CHUNK = 256 << 10, /* received in one call: how long the lock is held for it */
-    N_CHUNKS = 4       /* in one visit; epoll tells of the rest */
+    N_CHUNKS = 4,      /* in one visit; epoll tells of the rest */
+    N_RECORDS = 64     /* the same of TLS records, which come one a call */
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -78,6 +79,7 @@ static bool out_fill(struct tcp *t, struct tcp_peer *p)
     return p->out_size > 0;
 }
 
+/* Frames first, then the payload; TLS takes one of them at a time. */
 static ssize_t write_some(struct tcp_peer *p)
 {
     struct iovec v[2];
@@ -85,6 +87,7 @@ static ssize_t write_some(struct tcp_peer *p)
     if (p->out_at < p->out_size)
         v[m.msg_iovlen++] = (struct iovec){p->out + p->out_at, (size_t)(p->out_size - p->out_at)};
     if (p->pay_left) v[m.msg_iovlen++] = (struct iovec){(char *)p->pay, (size_t)p->pay_left};
+    if (p->tls) return tls_write(p->tls, v[0].iov_base, v[0].iov_len);
     return sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -231,12 +234,14 @@ static ssize_t read_some(struct tcp_peer *p, int64_t *want)
     if (*want) v[m.msg_iovlen++] = (struct iovec){p->dest, (size_t)*want};
     if (*want == p->dest_left)
         v[m.msg_iovlen++] = (struct iovec){p->in + p->in_size, sizeof p->in - (size_t)p->in_size};
+    if (p->tls) return tls_read(p->tls, v[0].iov_base, v[0].iov_len);
     return recvmsg(p->fd, &m, MSG_DONTWAIT);
 }
 
 void tcp_receive(struct tcp *t, struct tcp_peer *p)
 {
-    for (int k = 0; k < N_CHUNKS && p->fd >= 0 && !p->lost && !t->halted; k++) {
+    int n_calls = p->tls ? N_RECORDS : N_CHUNKS;
+    for (int k = 0; k < n_calls && p->fd >= 0 && !p->lost && !t->halted; k++) {
         int64_t want;
         ssize_t n = read_some(p, &want);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -258,6 +263,7 @@ void tcp_receive(struct tcp *t, struct tcp_peer *p)
         p->in_size += (int)(n - direct);
         if (want && !p->dest_left) received(t, p->receiving);
         take_buffered(t, p);
-        if (n < want) return;
+        if (!p->tls && n < want) return;
+        if (p->tls && tls_pending(p->tls)) k--; /* of these no event would tell */
     }
 }

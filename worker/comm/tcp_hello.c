@@ -10,7 +10,7 @@
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
  * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No other byte
  * counts before it holds. It shows who is at the other end when the connection is made; against
- * somebody on the wire who alters it later, only TLS helps.
+ * somebody on the wire who alters it later, only TLS helps: then all of this is said inside TLS.
  *
  * Strangers: at most N_GUESTS connections that have proved nothing, for HELLO_MS each, and when all
  * places are taken the oldest gives way after GRACE_MS; the next ones wait in the kernel's queue.
@@ -51,11 +51,12 @@ struct hello {
     uint8_t proof[HMAC_SIZE];
 };
 
-enum stage { FREE, DIALLING, WAIT_CHALLENGE, WAIT_WELCOME, WAIT_HELLO, WAIT_PROOF };
+enum stage { FREE, DIALLING, ENCRYPTING, WAIT_CHALLENGE, WAIT_WELCOME, WAIT_HELLO, WAIT_PROOF };
 
 struct call { /* a connection in the making */
     enum stage stage;
     int fd, peer; /* -1: not known yet */
+    struct tls *tls;
     int64_t until_ns, retry_ns;
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
@@ -170,7 +171,8 @@ static bool say(const struct tcp *t, struct call *k, enum hello_type type)
     if (type == HELLO) memcpy(m.nonce, k->nonce_d, sizeof m.nonce);
     if (type == CHALLENGE) memcpy(m.nonce, k->nonce_a, sizeof m.nonce);
     if (type != HELLO) prove(t, k, type, m.dialler, m.acceptor, m.proof);
-    return send(k->fd, &m, sizeof m, MSG_NOSIGNAL) == (ssize_t)sizeof m;
+    ssize_t n = k->tls ? tls_write(k->tls, &m, sizeof m) : send(k->fd, &m, sizeof m, MSG_NOSIGNAL);
+    return n == (ssize_t)sizeof m;
 }
 
 static bool fresh_nonce(uint8_t nonce[32])
@@ -185,9 +187,11 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
     char from[64] = "?";
     if (k->fd >= 0) {
         address_of(k->fd, from, sizeof from);
+        tls_close(k->tls);
         close(k->fd);
     }
     k->fd = -1;
+    k->tls = NULL;
     k->in_size = 0;
     if (k >= h->guest && k < h->guest + N_GUESTS) {
         snprintf(h->refused, sizeof h->refused, "%s: %s", from, why);
@@ -205,9 +209,10 @@ static void welcome(struct hall *h, struct call *k)
              h->all[k->peer].address);
     h->up[k->peer] = true;
     h->n_missing--;
-    tcp_attach(h->t, k->peer, k->fd, NULL);
+    tcp_attach(h->t, k->peer, k->fd, k->tls);
     tcp_wake(h->t);
     k->fd = -1;
+    k->tls = NULL;
     k->stage = FREE;
 }
 
@@ -230,18 +235,46 @@ static void dial(struct hall *h, struct call *k)
     k->stage = DIALLING;
 }
 
-static void dialled(struct hall *h, struct call *k)
+/* The connection is there, plain or encrypted: the dialler speaks first. */
+static void begin(struct hall *h, struct call *k)
 {
-    int error = 0, one = 1;
-    socklen_t size = sizeof error;
-    getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error) {
-        hang_up(h, k, strerror(error));
+    bool dials = k->peer >= 0;
+    k->stage = dials ? WAIT_CHALLENGE : WAIT_HELLO;
+    if (dials && (!fresh_nonce(k->nonce_d) || !say(h->t, k, HELLO)))
+        hang_up(h, k, "it took no HELLO");
+}
+
+static void encrypt(struct hall *h, struct call *k)
+{
+    int rc = k->tls ? tls_handshake(k->tls) : -1;
+    if (rc < 0)
+        hang_up(h, k, "it does not know this attempt's key, or speaks no TLS");
+    else if (rc > 0)
+        begin(h, k);
+}
+
+static void connected(struct hall *h, struct call *k)
+{
+    int one = 1;
+    setsockopt(k->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!h->t->tls) {
+        begin(h, k);
         return;
     }
-    setsockopt(k->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    k->stage = WAIT_CHALLENGE;
-    if (!fresh_nonce(k->nonce_d) || !say(h->t, k, HELLO)) hang_up(h, k, "it took no HELLO");
+    k->stage = ENCRYPTING;
+    k->tls = tls_open(h->t->tls, k->fd, k->peer >= 0);
+    encrypt(h, k);
+}
+
+static void dialled(struct hall *h, struct call *k)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error)
+        hang_up(h, k, strerror(error));
+    else
+        connected(h, k);
 }
 
 static void heard_hello(struct hall *h, struct call *k, const struct hello *m)
@@ -320,7 +353,9 @@ static void heard(struct hall *h, struct call *k)
 /* Never reads beyond one message: what follows WELCOME are frames. */
 static void listen_to(struct hall *h, struct call *k)
 {
-    ssize_t n = recv(k->fd, k->in + k->in_size, sizeof k->in - (size_t)k->in_size, MSG_DONTWAIT);
+    char *at = k->in + k->in_size;
+    size_t left = sizeof k->in - (size_t)k->in_size;
+    ssize_t n = k->tls ? tls_read(k->tls, at, left) : recv(k->fd, at, left, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
         hang_up(h, k, n ? strerror(errno) : "it hung up");
@@ -348,14 +383,12 @@ static void accept_guests(struct hall *h)
 {
     struct call *k;
     while ((k = find_place(h))) {
-        int fd = accept4(h->t->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), one = 1;
+        int fd = accept4(h->t->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) return;
         if (k->stage != FREE) hang_up(h, k, "there were too many others");
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        *k = (struct call){.stage = WAIT_HELLO,
-                           .fd = fd,
-                           .peer = -1,
-                           .until_ns = comm_now_ns() + (int64_t)HELLO_MS * 1000000};
+        *k = (struct call){
+            .fd = fd, .peer = -1, .until_ns = comm_now_ns() + (int64_t)HELLO_MS * 1000000};
+        connected(h, k);
     }
 }
 
@@ -364,6 +397,8 @@ static void serve(struct hall *h, struct call *k, short events)
     if (k->stage == FREE || !events) return;
     if (k->stage == DIALLING)
         dialled(h, k);
+    else if (k->stage == ENCRYPTING)
+        encrypt(h, k);
     else
         listen_to(h, k);
 }
@@ -431,10 +466,11 @@ static struct hall *hall_open(struct tcp *t, const struct comm_blob *all)
 
 static void hall_close(struct hall *h)
 {
-    for (int i = 0; i < JOB_MAX_RANKS; i++)
-        if (h->dial[i].fd >= 0) close(h->dial[i].fd);
-    for (int i = 0; i < N_GUESTS; i++)
-        if (h->guest[i].fd >= 0) close(h->guest[i].fd);
+    for (int i = 0; i < JOB_MAX_RANKS + N_GUESTS; i++) {
+        struct call *k = i < N_GUESTS ? &h->guest[i] : &h->dial[i - N_GUESTS];
+        tls_close(k->tls);
+        if (k->fd >= 0) close(k->fd);
+    }
     free(h);
 }
 

@@ -46,6 +46,7 @@ enum {
     STOP_GRACE_MS = 5000,  /* after STOP */
     ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others' own sentences */
     WATCH_MS = 1000,
+    HANG_GRACE_MS = 5000, /* after a hang, where other nodes have ranks: seqd decides sooner */
     STEP_TIMEOUT_MIN_MS = 30000,
     STEP_TIMEOUT_FACTOR = 10,
     SHM_SIZE = 4096
@@ -68,6 +69,7 @@ struct gang {
     enum gang_end how;
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
+    int hung;                       /* rank that is behind, said and not acted upon yet; -1: none */
     char packet[SPOOL_RECORD_SIZE]; /* the one being handled */
 };
 
@@ -109,14 +111,19 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
     agent_nudge(g);
 }
 
-static void record_fail(struct gang *g, int rank, const struct err *e)
+static void record_failure(struct gang *g, int rank, const struct err *e, int64_t behind)
 {
-    struct rank_fail f = {.code = (int32_t)e->code};
+    struct rank_fail f = {.code = (int32_t)e->code, .behind = behind};
     memcpy(f.field, e->field, sizeof f.field);
     memcpy(f.text, e->text, sizeof f.text);
     log_warn("gang.fail", "job=%lld epoch=%lld rank=%d why=\"%s\"", (long long)g->start->job,
              (long long)g->start->epoch, rank, e->text);
     record(g, RANK_FAIL, rank, &f, sizeof f);
+}
+
+static void record_fail(struct gang *g, int rank, const struct err *e)
+{
+    record_failure(g, rank, e, 0);
 }
 
 /* The final record, then DIR/exit: who finds the file need not read the spool. */
@@ -399,12 +406,30 @@ static void watch_dump(const struct gang *g, const struct watch_sample *s)
     }
 }
 
+static void watch_hang(struct gang *g, const struct watch_sample *s)
+{
+    struct err e = {.code = ERR_TIMEOUT};
+    int i = watch_behind(s, g->n_started), behind = g->start->first_rank + i;
+    watch_dump(g, s);
+    watch_sentence(&g->watch, s, g->n_started, g->start->first_rank, e.text, sizeof e.text);
+    record_failure(g, behind, &e, watch_lag(&s[i]));
+    if (g->start->n_local == g->start->n_ranks) {
+        gang_end(g, GANG_FAILED, behind, ABORT_GRACE_MS);
+        return;
+    }
+    g->hung = behind;
+    loop_timer_set(g->watch_timer, HANG_GRACE_MS);
+}
+
 static void watch_run(void *arg)
 {
     struct gang *g = arg;
     struct watch_sample s[JOB_MAX_RANKS];
-    struct err e = {.code = ERR_TIMEOUT};
     int64_t now_ms = loop_now_ms(g->loop), dt_ms = now_ms - g->watched_ms;
+    if (g->hung >= 0) {
+        gang_end(g, GANG_FAILED, g->hung, ABORT_GRACE_MS);
+        return;
+    }
     g->watched_ms = now_ms;
     /* A machine that slept, or a gang that was stopped, says nothing about the ranks. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
@@ -416,11 +441,7 @@ static void watch_run(void *arg)
     watch_sample(g, s);
     watch_tick(&g->watch, s, g->n_started, dt_ms);
     if (g->watch.quiet_ms < watch_limit_ms(g)) return;
-    watch_dump(g, s);
-    watch_sentence(&g->watch, s, g->n_started, g->start->first_rank, e.text, sizeof e.text);
-    int behind = g->start->first_rank + watch_behind(s, g->n_started);
-    record_fail(g, behind, &e);
-    gang_end(g, GANG_FAILED, behind, ABORT_GRACE_MS);
+    watch_hang(g, s);
 }
 
 /* ---- the start
@@ -565,6 +586,7 @@ struct gang *gang_create(struct loop *l, const char *dir, struct err *e)
     g->loop = l;
     g->start = start;
     g->lock_fd = g->memfd = g->listen_fd = g->agent_fd = -1;
+    g->hung = -1;
     g->kill_timer = loop_timer_create(l, ranks_kill, g);
     g->watch_timer = loop_timer_create(l, watch_run, g);
     g->orphan_timer = loop_timer_create(l, orphan_stop, g);

@@ -48,12 +48,22 @@ void watch_where(const struct rank_lastop *op, char *out, size_t size)
     snprintf(out, size, "step %lld%s%s, %s%s", (long long)op->step, layer, hop, purpose, peer);
 }
 
+static bool is_stopped(const struct watch_sample *s)
+{
+    return s->state == 'T' || s->state == 't';
+}
+
+int64_t watch_lag(const struct watch_sample *s)
+{
+    return is_stopped(s) ? 1 : 2 + s->op.n_ops;
+}
+
 void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
                     char *out, size_t size)
 {
     char where[160];
     int i = watch_behind(s, n);
-    bool stopped = s[i].state == 'T' || s[i].state == 't';
+    bool stopped = is_stopped(&s[i]);
     watch_where(&s[i].op, where, sizeof where);
     snprintf(out, size,
              "no rank has moved for %lld s; rank %d is behind%s: %s, after %lld operations. "

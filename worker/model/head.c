@@ -22,6 +22,12 @@ static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
     return y;
 }
 
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n)
+{
+    assert(row0 >= 0 && row0 + n <= m->sp.shard.T);
+    return final_norm(m, row0, n);
+}
+
 static struct tensor logits_of(struct model *m, struct tensor xn)
 {
     const int64_t V = m->shape.vocab;

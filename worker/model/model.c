@@ -250,6 +250,12 @@ static int64_t valid_rows(const struct shard *sh)
     return n;
 }
 
+void model_rewind(struct model *m)
+{
+    m->cache_used = valid_rows(&m->sp.shard);
+    m->n_decoded = 0;
+}
+
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t C = m->shape.width;
@@ -261,16 +267,8 @@ int model_forward(struct model *m, const struct batch *b, struct err *e)
     for (int l = 0; l < m->shape.n_layers; l++)
         if (fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
     if (fetch_head(m, e)) return -1;
-    m->cache_used = valid_rows(&m->sp.shard);
-    m->n_decoded = 0;
+    model_rewind(m);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
-}
-
-int model_lend(struct model *m, struct err *e)
-{
-    for (int b = 0; b <= m->shape.n_layers; b++)
-        if (fetch(m, b, e)) return -1;
-    return fetch_head(m, e);
 }
 
 struct embed_leaf {

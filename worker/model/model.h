@@ -107,11 +107,13 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise nothing. */
-int model_lend(struct model *m, struct err *e);
 /* [T, C] view of the residual stream behind the last layer (before the final norm), until the next
  * model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
+
+/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until
+ * the next call. Local. */
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
  * Local: no communication. */
@@ -136,6 +138,9 @@ int model_reduce_grad(struct model *m, struct err *e);
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
+/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the next
+ * token follows it. */
+void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 

@@ -182,7 +182,8 @@ static void put_work(struct placer *b)
     const struct model_shape *m = b->m;
     const bool back = trains(p), fp32 = p->precision == PRECISION_FP32;
     const int64_t T = p->T, HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
-    const int64_t logits = floats(b, p->loss_chunk, m->vocab), act = acts(b, T, m->ffn_width);
+    const int64_t logits = p->kind == JOB_EMBED ? 0 : floats(b, p->loss_chunk, m->vocab);
+    const int64_t act = acts(b, T, m->ffn_width);
     const int64_t d_o = back ? acts(b, T, HD) : 0, dq = back ? floats(b, T, HD) : 0;
     const int64_t dkv = back ? floats(b, T, KV) : 0, o_sum = fp32 ? 0 : floats(b, T, HD);
     const int64_t mlp = (back ? 2 : 1) * mem_round(act, MEM_ALIGN);

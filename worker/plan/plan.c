@@ -125,7 +125,8 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
     const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;
     const double layer = C * (2 * HD + 2 * KD + 3 * (double)m->ffn_width);
-    const double head = p->kind == JOB_GENERATE ? 0 : (double)m->vocab * C;
+    const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
+    const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
     const double attention = 2 * S * S * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *

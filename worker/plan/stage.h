@@ -3,9 +3,9 @@
  * The run before stages[0].from_step has data.seq_len, optim.lr and the model's rope_theta; a stage
  * changes what it names and keeps the rest.
  *
- * Which samples a step takes: every sequence length has an order of its own (struct data_order), and
- * steps of one length walk it without a gap, also when another length came between. So the first
- * sample of step k is
+ * Which samples a step takes: every sequence length has an order of its own (struct data_order),
+ * and steps of one length walk it without a gap, also when another length came between. So the
+ * first sample of step k is
  *     global_batch * |{ j < k : seq_len(j) == seq_len(k) }|
  * in the order of seq_len(k): a function of the spec and of k, on any number of ranks, whichever
  * checkpoint the run went on from. */
@@ -29,8 +29,9 @@ int64_t stage_sample(const struct job_spec *s, int64_t step);
 
 /* Steps that hold `tokens` positions, over the stages' lengths; at least 1. */
 int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens);
-/* Steps after which `passes` passes over the data are done, where a pass of length stage_seq_len(i)
- * is samples[i + 1] sequences: a step of a stage is global_batch / samples of a pass. At least 1. */
+/* Steps after which `passes` passes over the data are done, where a pass of length
+ * stage_seq_len(i) is samples[i + 1] sequences: a step of a stage is global_batch / samples of a
+ * pass. At least 1. */
 int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
                               const int64_t samples[SPEC_STAGES + 1]);
 

@@ -1,6 +1,6 @@
 /* feed.h: where the samples of a training job come from: the order of each length that its stages
- * have, and the windows of its held-out evaluation, which are of data.seq_len throughout so that its
- * losses can be compared. */
+ * have, and the windows of its held-out evaluation, which are of data.seq_len throughout so that
+ * its losses can be compared. */
 #ifndef SEQD_RANK_FEED_H
 #define SEQD_RANK_FEED_H
 

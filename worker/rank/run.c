@@ -31,8 +31,9 @@ static const struct task tasks[] = {
     {JOB_SCORE, true, task_score},
     {JOB_GENERATE, false, task_generate},
     {JOB_VERIFY, true, task_verify},
+    {JOB_EMBED, true, task_embed},
 };
-_Static_assert(sizeof tasks / sizeof tasks[0] <= JOB_KIND_N, "every task has its kind");
+_Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
 
 static const struct task *task_of(int kind)
 {
@@ -113,6 +114,7 @@ static int open_comm(struct run *r, struct err *e)
                              .transport = (enum transport_id)r->spec->parallel.transport,
                              .address = r->args->address,
                              .key = r->args->key,
+                             .tls = r->spec->parallel.tls != 0,
                              .memfd = RANK_MEMFD,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0

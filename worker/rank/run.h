@@ -41,6 +41,7 @@ int task_train(struct run *r, struct err *e);
 int task_score(struct run *r, struct err *e);
 int task_generate(struct run *r, struct err *e);
 int task_verify(struct run *r, struct err *e);
+int task_embed(struct run *r, struct err *e);
 
 /* ---- what tasks share -------------------------------------------------------------------------- */
 

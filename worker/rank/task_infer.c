@@ -1,16 +1,10 @@
+#include "worker/rank/task_infer.h"
+
 #include <stdlib.h>
-#include <string.h>
 
-#include "api/core/jwrite.h"
-#include "worker/rank/run.h"
 #include "worker/rank/weights.h"
-#include "worker/train/score.h"
 
-#define RESULT_TEXT_SIZE                                                                           \
-    4096 /* bytes of generated text in a RESULT; all of it is in the artifact */
-
-/* A model that only infers, with its weights. */
-static struct model *open_model(struct run *r, struct err *e)
+struct model *task_open_model(struct run *r, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     struct model_options o;
@@ -24,84 +18,10 @@ static struct model *open_model(struct run *r, struct err *e)
     return NULL;
 }
 
-static int send_score(struct run *r, const struct score *s, int64_t high, struct err *e)
+int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
+                        struct err *e)
 {
-    char json[2048];
-    struct jwrite w;
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_double(&w, "nll", s->total.nll);
-    jwrite_int(&w, "tokens", s->total.n_targets);
-    jwrite_int(&w, "bytes", s->total.n_bytes);
-    jwrite_double(&w, "ppl", score_ppl(&s->total));
-    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(&s->total));
-    jwrite_int(&w, "documents", s->n_documents);
-    run_write_account(&w, r, s->ledger_equal, high);
-    jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
-    return link_send_result(r->link, json, e);
-}
-
-int task_score(struct run *r, struct err *e)
-{
-    struct score out;
-    struct model *m = open_model(r, e);
-    if (!m) return -1;
-    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
-    int rc = score_run(&in, r->data, &out, e);
-    if (!rc && run_first(r))
-        rc = run_send_artifact(r, &out.artifact, e) || send_score(r, &out, run_memory_high(m, 0), e)
-                 ? -1
-                 : 0;
-    free(m);
-    return rc;
-}
-
-/* The longest prefix of at most n bytes that ends between characters. */
-static size_t utf8_prefix(const char *s, size_t len, size_t n)
-{
-    if (len <= n) return len;
-    while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;
-    return n;
-}
-
-static int send_text(struct run *r, const struct infer_text *t, int64_t high, struct err *e)
-{
-    char json[RANK_RESULT_SIZE];
-    struct jwrite w;
-    size_t len = strlen(t->text), shown = utf8_prefix(t->text, len, RESULT_TEXT_SIZE);
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_strn(&w, "text", t->text, shown);
-    jwrite_bool(&w, "text_cut", shown < len);
-    jwrite_str(&w, "finish_reason", infer_finish_name(t->finish));
-    jwrite_int(&w, "prompts", t->n_prompts);
-    jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
-    jwrite_int(&w, "n_tokens", t->n_tokens);
-    run_write_account(&w, r, t->ledger_equal, high);
-    jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
-    return link_send_result(r->link, json, e);
-}
-
-int task_generate(struct run *r, struct err *e)
-{
-    struct prompts p = {0};
-    struct infer_text out = {0};
-    struct model *m = NULL;
-    int rc = -1;
-    if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
-    m = open_model(r, e);
-    if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
-    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
-    if (infer_generate(&in, &p, &out, e)) goto out;
-    if (run_first(r) &&
-        (run_send_artifact(r, &out.artifact, e) || send_text(r, &out, run_memory_high(m, 0), e)))
-        goto out;
-    rc = 0;
-out:
-    infer_text_fini(&out);
-    prompts_fini(&p);
-    free(m);
-    return rc;
+    for (int i = 0; i < n; i++)
+        if (*list[i]->name && run_send_artifact(r, list[i], e)) return -1;
+    return 0;
 }

@@ -70,6 +70,10 @@ static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int
                       struct err *e)
 {
     const struct job_spec *s = r->spec;
+    if (s->kind == JOB_EMBED) { /* takes documents, not samples: it knows no order */
+        *per_pass = data_stats(d)->n_documents;
+        return 0;
+    }
     if (try_order(r, d, SET_TRAIN, 0, w, per_pass, e)) return -1;
     for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
         if (s->stages[i].seq_len &&

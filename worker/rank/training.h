@@ -37,18 +37,18 @@ struct training {
 };
 #define STAGE_NONE (-2)
 
-/* ---- saving (training_save.c) ------------------------------------------------------------------ */
+/* ---- saving (training_save.c) ---------------------------------------------------------------- */
 
 /* What rank 0's clock asks for: call before a step, which tells the others. */
 void training_ask(struct training *t);
 /* Collective. A checkpoint of the step done last; best: its held-out loss is the lowest so far. A
- * disk that takes no more is a note, and the checkpoint is owed; must: the last one of the job, which
- * is waited for. fails: everything but disks. */
+ * disk that takes no more is a note, and the checkpoint is owed; must: the last one of the job,
+ * which is waited for. fails: everything but disks. */
 int training_save(struct training *t, bool must, bool best, struct err *e);
 /* The checkpoint that `best` names on disk, if the state that was resumed from says the same. */
 int training_find_best(struct training *t, struct err *e);
 
-/* ---- bad steps (training_bad.c) ---------------------------------------------------------------- */
+/* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
 
 /* What lies in guard.json; then state decides. */
 int training_load_guard(struct training *t, struct err *e);
@@ -57,14 +57,14 @@ int training_bad_step(struct training *t, struct err *e);
 /* Takes over what a checkpoint or a fresh start says. */
 void training_adopt(struct training *t, const struct weights_start *from);
 
-/* ---- evaluation (training_eval.c) -------------------------------------------------------------- */
+/* ---- evaluation (training_eval.c) ------------------------------------------------------------ */
 
 bool training_eval_due(const struct training *t);
 /* Collective. *improved: the loss is the lowest so far, and checkpoint.best wants it kept. */
 int training_eval(struct training *t, bool *improved, struct err *e);
 int training_verify_first(struct training *t, struct err *e);
 
-/* ---- words (training_report.c) ----------------------------------------------------------------- */
+/* ---- words (training_report.c) --------------------------------------------------------------- */
 
 /* EV_NOTE by rank 0; nothing on the others. from: the checkpoint's step of a rollback, else -1. */
 struct training_note {

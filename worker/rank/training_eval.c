@@ -6,7 +6,7 @@
 #include "worker/rank/training.h"
 #include "worker/train/verify.h"
 
-/* ---- held-out evaluation ----------------------------------------------------------------------- */
+/* ---- held-out evaluation --------------------------------------------------------------------- */
 
 bool training_eval_due(const struct training *t)
 {
@@ -59,7 +59,7 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     return send_eval(t, e);
 }
 
-/* ---- before the first step --------------------------------------------------------------------- */
+/* ---- before the first step ------------------------------------------------------------------- */
 
 static int send_verified(struct training *t, const struct verify *v, struct err *e)
 {

@@ -30,7 +30,7 @@ void training_ask(struct training *t)
                    (t->retry_us && now >= t->retry_us);
 }
 
-/* ---- writing, on rank 0 ------------------------------------------------------------------------ */
+/* ---- writing, on rank 0 ---------------------------------------------------------------------- */
 
 static void fill_state(struct training *t)
 {
@@ -85,7 +85,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     return link_send_event(r->link, EV_CHECKPOINT, t->train.step, json, e) || prune(t, e) ? -1 : 0;
 }
 
-/* ---- agreeing ---------------------------------------------------------------------------------- */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
 enum outcome { SAVED, DISK, BROKEN };
 
@@ -174,7 +174,7 @@ int training_save(struct training *t, bool must, bool best, struct err *e)
     return 0;
 }
 
-/* ---- the best ---------------------------------------------------------------------------------- */
+/* ---- the best -------------------------------------------------------------------------------- */
 
 int training_find_best(struct training *t, struct err *e)
 {

@@ -9,7 +9,7 @@
 #include "api/core/jwrite.h"
 #include "worker/plan/stage.h"
 
-/* ---- recent steps ------------------------------------------------------------------------------ */
+/* ---- recent steps ---------------------------------------------------------------------------- */
 
 double guard_z(const struct guard_window *w, double x)
 {
@@ -32,7 +32,7 @@ static void forget(struct guard *g)
     g->state.loss = g->state.norm = (struct guard_window){0};
 }
 
-/* ---- judging ----------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 static bool marked(const struct guard *g, int64_t step)
 {
@@ -93,7 +93,7 @@ enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, doubl
     return GUARD_ACCEPT;
 }
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,
                     size_t size)
@@ -120,7 +120,7 @@ void guard_sentence(const struct guard *g, int64_t step, double loss, double nor
     }
 }
 
-/* ---- guard.json --------------------------------------------------------------------------------- */
+/* ---- guard.json ------------------------------------------------------------------------------ */
 
 int guard_save(const struct guard *g, const char *job_dir, struct err *e)
 {

@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
+#include "worker/model/tokenizer.h"
 #include "worker/plan/volume.h"
-#include "worker/train/data.h"
-#include "worker/train/sample.h"
 
 const char *infer_finish_name(enum infer_finish f)
 {
     return f == FINISH_STOP ? "stop" : "length";
 }
+
+/* ---- shared ------------------------------------------------------------------------------------ */
 
 int infer_check_stop(const struct infer *in, struct err *e)
 {
@@ -22,9 +22,8 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
-/* Since infer_at: did attention move what the formula says, to the byte? How a result then reaches
- * every rank is not the algorithm's and not compared. */
-static bool moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
+/* How a result then reaches every rank is not the algorithm's and not compared. */
+bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
     struct model *m = in->model;
     if (!m->comm) return true;
@@ -55,9 +54,7 @@ void infer_at(const struct infer *in, int64_t step)
     if (m->comm) comm_ledger_reset(m->comm);
 }
 
-/* ---- generate ------------------------------------------------------------------------------- */
-
-static void fill_prompt(struct model *m, const int32_t *tokens, int64_t n)
+static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 {
     struct batch *b = &m->batch;
     const struct shard *sh = &m->sp.shard;
@@ -74,13 +71,19 @@ static void fill_prompt(struct model *m, const int32_t *tokens, int64_t n)
     }
 }
 
-/* Which rank holds global position pos, and in which row. */
-static int owner_of(struct model *m, int64_t pos, int64_t *row, struct err *e)
+int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e)
 {
-    const struct plan *p = m->plan;
-    for (int q = 0; q < p->sp; q++) {
-        struct shard sh;
-        if (shard_init(&sh, m->sp.shard.S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
+    struct model *m = in->model;
+    if (model_set_seq(m, n, e)) return -1;
+    fill_batch(m, tokens, n);
+    return model_forward(m, &m->batch, e);
+}
+
+int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e)
+{
+    const struct model *m = in->model;
+    for (int q = 0; q < m->plan->sp; q++) {
+        struct shard sh = shard_of(&m->sp.shard, q);
         for (int s = 0; s < sh.n_segs; s++) {
             if (pos < sh.pos[s] || pos >= sh.pos[s] + sh.seg_len) continue;
             *row = s * sh.seg_len + pos - sh.pos[s];
@@ -90,22 +93,82 @@ static int owner_of(struct model *m, int64_t pos, int64_t *row, struct err *e)
     return err_set(e, ERR_INTERNAL, "no rank holds position %lld", (long long)pos);
 }
 
-int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
-                  struct err *e)
+/* ---- working memory ---------------------------------------------------------------------------- */
+
+int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
+{
+    const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
+    *w = (struct infer_work){0};
+    if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
+    w->logits = malloc(V * sizeof *w->logits);
+    w->first = malloc(V * sizeof *w->first);
+    w->tokens = malloc(n * sizeof *w->tokens);
+    if (reports) w->logprob = malloc(n * sizeof *w->logprob);
+    if (w->logits && w->first && w->tokens && (w->logprob || !reports)) return 0;
+    infer_work_fini(w);
+    return err_set(e, ERR_IO, "out of memory for %zu logits and %zu tokens", V, n);
+}
+
+void infer_work_fini(struct infer_work *w)
+{
+    sampler_fini(&w->sampler);
+    free(w->logits);
+    free(w->first);
+    free(w->tokens);
+    free(w->logprob);
+    free(w->top);
+    *w = (struct infer_work){0};
+}
+
+/* Room for the alternatives of one request's tokens. */
+static int reserve_top(struct infer_work *w, const struct request *r, struct err *e)
+{
+    int64_t n = w->logprob && r->logprobs > 0 ? r->max_tokens * r->logprobs : 0;
+    if (n <= w->top_room) return 0;
+    struct sample_top *top = realloc(w->top, (size_t)n * sizeof *top);
+    if (!top) return err_set(e, ERR_IO, "out of memory for %lld alternatives", (long long)n);
+    w->top = top;
+    w->top_room = n;
+    return 0;
+}
+
+static void tokens_fini(struct infer_tokens *t)
+{
+    free(t->id);
+    free(t->logprob);
+    free(t->top);
+    *t = (struct infer_tokens){0};
+}
+
+/* Copies; logprob and top may be NULL. */
+static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, const double *logprob,
+                       const struct sample_top *top, int n_top, struct err *e)
+{
+    const size_t k = (size_t)n, tops = k * (size_t)n_top;
+    *t = (struct infer_tokens){.n = n, .n_top = n_top};
+    t->id = malloc((k + 1) * sizeof *t->id);
+    if (logprob) t->logprob = malloc((k + 1) * sizeof *t->logprob);
+    if (logprob) t->top = malloc((tops + 1) * sizeof *t->top);
+    if (!t->id || (logprob && (!t->logprob || !t->top))) {
+        tokens_fini(t);
+        return err_set(e, ERR_IO, "out of memory for %lld tokens", (long long)n);
+    }
+    if (n) memcpy(t->id, id, k * sizeof *id);
+    if (n && logprob) memcpy(t->logprob, logprob, k * sizeof *logprob);
+    if (tops && logprob) memcpy(t->top, top, tops * sizeof *top);
+    return 0;
+}
+
+/* ---- the prompt -------------------------------------------------------------------------------- */
+
+/* The logits behind the last token of the sequence, on every rank. */
+static int last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
 {
     struct model *m = in->model;
+    const int64_t size = m->shape.vocab * (int64_t)sizeof *logits;
     int64_t row = 0;
-    if (n > m->plan->S)
-        return err_field(e, ERR_TOO_LARGE, "data.seq_len",
-                         "the prompt has %lld tokens and this job was planned for %lld: raise "
-                         "data.seq_len to %lld",
-                         (long long)n, (long long)m->plan->S, (long long)n);
-    if (model_set_seq(m, n, e)) return -1;
-    fill_prompt(m, tokens, n);
-    if (model_forward(m, &m->batch, e)) return -1;
-    int root = owner_of(m, n - 1, &row, e);
+    int root = infer_owner(in, n - 1, &row, e);
     if (root < 0) return -1;
-    int64_t size = m->shape.vocab * (int64_t)sizeof *logits;
     if (root == m->sp.shard.r) {
         struct tensor last = model_logits(m, row, 1);
         m->be->ops->download(m->be, logits, last.data, size);
@@ -114,164 +177,214 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
     return comm_broadcast(m->comm, PURPOSE_CONTROL, root, logits, size, m->bounce, e);
 }
 
-/* The token behind `position` tokens; -1 when the logits are not numbers. */
-static int32_t choose(const struct infer *in, const float *logits, int64_t request,
-                      int64_t position)
+static int check_length(const struct infer *in, int64_t n, struct err *e)
 {
-    int64_t V = in->model->shape.vocab;
-    struct sample_options o = {in->spec->sampling.temperature, in->spec->sampling.seed, request,
-                               position};
-    for (int64_t i = 0; i < V; i++)
-        if (!isfinite(logits[i])) return -1;
-    return sample_token(logits, V, &o);
+    const int64_t S = in->model->plan->S;
+    if (n <= S) return 0;
+    return err_field(e, ERR_TOO_LARGE, "data.seq_len",
+                     "the prompt has %lld tokens and this job was planned for %lld: raise "
+                     "data.seq_len to %lld",
+                     (long long)n, (long long)S, (long long)n);
 }
 
-int infer_continue(const struct infer *in, const int32_t *tokens, int64_t n_prompt, int64_t request,
-                   int32_t *out, int64_t room, int64_t *n_out, enum infer_finish *finish,
-                   struct err *e)
+int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
+                  struct err *e)
+{
+    if (check_length(in, n, e) || infer_forward(in, tokens, n, e)) return -1;
+    return last_logits(in, n, logits, e);
+}
+
+/* What one row says of the token behind it: a double, then the alternatives. */
+static size_t record_size(int n_top)
+{
+    return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
+}
+
+/* Records of this rank's rows; those without a token behind them stay zero. */
+static void record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
+                        char *records)
 {
     struct model *m = in->model;
-    int64_t size = m->shape.vocab * (int64_t)sizeof(float), n = 0;
-    float *logits = malloc((size_t)size);
-    int rc = -1;
-    if (!logits)
-        return err_set(e, ERR_IO, "out of memory for %lld logits", (long long)m->shape.vocab);
-    *finish = FINISH_LENGTH;
-    if (infer_prefill(in, tokens, n_prompt, logits, e)) goto out;
-    while (n < room) {
-        int32_t token = choose(in, logits, request, n_prompt + n);
-        struct tensor next;
-        if (token < 0) {
-            err_field(e, ERR_CORRUPT, "model.path",
-                      "logits behind token %lld of prompt %lld are not finite: the weights are "
-                      "damaged",
-                      (long long)(n_prompt + n), (long long)request);
-            goto out;
+    const struct shard *sh = &m->sp.shard;
+    const int64_t V = m->shape.vocab, step = m->plan->loss_chunk;
+    struct sample_top top[SAMPLE_TOP];
+    for (int64_t row0 = 0; row0 < sh->T; row0 += step) {
+        const int64_t n = row0 + step < sh->T ? step : sh->T - row0;
+        const struct tensor logits = model_logits(m, row0, n);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t pos = shard_pos(sh, row0 + i);
+            char *to = records + (size_t)(row0 + i) * record_size(r->logprobs);
+            double chosen;
+            if (pos + 1 >= r->n_tokens) continue;
+            m->be->ops->download(m->be, w->logits, (float *)logits.data + i * logits.ld,
+                                 V * (int64_t)sizeof(float));
+            sample_logprobs(w->logits, V, r->tokens[pos + 1], &chosen, r->logprobs, top);
+            memcpy(to, &chosen, sizeof chosen);
+            memcpy(to + sizeof chosen, top, (size_t)r->logprobs * sizeof *top);
         }
-        if (token == TOKEN_EOD) {
-            *finish = FINISH_STOP;
-            break;
-        }
-        out[n++] = token;
-        if (n == room) break;
-        if (infer_check_stop(in, e) || model_decode(m, token, &next, e)) goto out;
-        m->be->ops->download(m->be, logits, next.data, size);
     }
-    rc = 0;
-out:
-    *n_out = n;
-    free(logits);
-    return rc;
 }
 
-/* Tokens to UTF-8; owned by the caller. Ids that are no byte (a larger vocabulary) become U+FFFD. */
-static char *text_of(const int32_t *tokens, int64_t n)
+/* From rank order to the order of the prompt. */
+static int order_records(const struct infer *in, const struct request *r, const char *records,
+                         struct infer_tokens *out, struct err *e)
 {
-    unsigned char *bytes = malloc((size_t)n + 1);
-    char *text = malloc(3 * (size_t)n + 1);
-    for (int64_t i = 0; bytes && i < n; i++)
-        bytes[i] = tokens[i] < 256 ? (unsigned char)tokens[i] : 0xFF;
-    if (bytes && text) sample_utf8(bytes, (size_t)n, text);
-    if (!bytes) free(text);
-    free(bytes);
-    return bytes ? text : NULL;
+    const struct model *m = in->model;
+    const int64_t T = m->sp.shard.T;
+    if (tokens_keep(out, r->n_tokens, r->tokens, NULL, NULL, r->logprobs, e)) return -1;
+    out->logprob = calloc((size_t)r->n_tokens, sizeof *out->logprob);
+    out->top = calloc((size_t)(r->n_tokens * r->logprobs) + 1, sizeof *out->top);
+    if (!out->logprob || !out->top)
+        return err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
+    for (int q = 0; q < m->plan->sp; q++) {
+        const struct shard sh = shard_of(&m->sp.shard, q);
+        for (int64_t i = 0; i < T; i++) {
+            const int64_t at = shard_pos(&sh, i) + 1;
+            const char *from = records + (size_t)(q * T + i) * record_size(r->logprobs);
+            if (at >= r->n_tokens) continue;
+            memcpy(&out->logprob[at], from, sizeof(double));
+            memcpy(&out->top[at * r->logprobs], from + sizeof(double),
+                   (size_t)r->logprobs * sizeof *out->top);
+            if (!isfinite(out->logprob[at]))
+                return err_field(e, ERR_CORRUPT, "model.path",
+                                 "the log-probability of prompt token %lld is not finite: the "
+                                 "weights are damaged",
+                                 (long long)at);
+        }
+    }
+    return 0;
 }
 
-struct line { /* one prompt's row of generate.jsonl */
-    const char *text;
-    int64_t n_prompt, n_tokens;
-    enum infer_finish finish;
-};
-
-static int write_line(struct artifact *a, const char *prompt, int64_t size, const struct line *l,
-                      struct err *e)
+/* After a forward pass of the prompt: its log-probabilities, gathered by rank 0. Collective. */
+static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
+                           struct infer_tokens *out, struct err *e)
 {
+    struct model *m = in->model;
+    const size_t mine = (size_t)m->sp.shard.T * record_size(r->logprobs);
+    const bool first = m->sp.shard.r == 0;
+    char *rows = calloc(1, mine), *all = rows;
     int rc = -1;
-    char *shown = malloc(3 * (size_t)size + 1), *buf = NULL;
-    if (!shown) goto out;
-    size_t shown_size = sample_utf8((const unsigned char *)prompt, (size_t)size, shown);
-    size_t room = 6 * (shown_size + strlen(l->text)) + 512; /* an escape has six characters */
-    buf = malloc(room);
-    if (!buf) goto out;
-    struct jwrite w;
-    jwrite_init(&w, buf, room);
-    jwrite_object(&w, NULL);
-    jwrite_strn(&w, "prompt", shown, shown_size);
-    jwrite_str(&w, "text", l->text);
-    jwrite_int(&w, "n_prompt_tokens", l->n_prompt);
-    jwrite_int(&w, "n_tokens", l->n_tokens);
-    jwrite_str(&w, "finish_reason", infer_finish_name(l->finish));
-    jwrite_end(&w);
-    int64_t n = jwrite_finish(&w);
-    assert(n > 0);
-    buf[n] = '\n';
-    rc = artifact_write(a, buf, (size_t)n + 1, e);
-out:
-    if (!buf) err_set(e, ERR_IO, "out of memory for a line of generate.jsonl");
-    free(shown);
-    free(buf);
-    return rc;
-}
-
-static int one_prompt(const struct infer *in, const struct prompts *p, int i, struct artifact *a,
-                      struct infer_text *out, struct err *e)
-{
-    int64_t size, n = 0, room = in->spec->sampling.max_tokens;
-    const char *prompt = prompts_at(p, i, &size);
-    int32_t *tokens = malloc((size_t)(size + room) * sizeof *tokens);
-    struct line l = {.n_prompt = size};
-    char *text = NULL;
-    int rc = -1;
-    if (!tokens)
-        return err_set(e, ERR_IO, "out of memory for a prompt of %lld tokens", (long long)size);
-    for (int64_t k = 0; k < size; k++) tokens[k] = (unsigned char)prompt[k];
-    infer_at(in, i + 1);
-    if (infer_continue(in, tokens, size, i, tokens + size, room, &n, &l.finish, e)) goto out;
-    out->ledger_equal = out->ledger_equal && moved(in, 1, in->model->n_decoded);
-    out->n_prompt_tokens += size;
-    out->n_tokens += n;
-    text = text_of(tokens + size, n);
-    if (!text) {
-        err_set(e, ERR_IO, "out of memory for %lld tokens of text", (long long)n);
+    if (m->comm && first) all = malloc(mine * (size_t)m->plan->sp);
+    if (!rows || !all) {
+        err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
         goto out;
     }
-    l.text = text;
-    l.n_tokens = n;
-    if (a && write_line(a, prompt, size, &l, e)) goto out;
-    if (i == 0) {
-        out->finish = l.finish;
-        out->text = text;
-        text = NULL;
+    record_rows(in, w, r, rows);
+    if (m->comm && comm_gather(m->comm, PURPOSE_CONTROL, 0, rows, (int64_t)mine, all, m->bounce, e))
+        goto out;
+    rc = first ? order_records(in, r, all, out, e) : 0;
+out:
+    if (all != rows) free(all);
+    free(rows);
+    return rc;
+}
+
+/* ---- continuing -------------------------------------------------------------------------------- */
+
+static int check_finite(const struct infer *in, const float *logits, const struct request *r,
+                        int64_t position, struct err *e)
+{
+    for (int64_t i = 0; i < in->model->shape.vocab; i++)
+        if (!isfinite(logits[i]))
+            return err_field(
+                e, ERR_CORRUPT, "model.path",
+                "logits behind token %lld of prompt %s are not finite: the weights are "
+                "damaged",
+                (long long)position, r->id);
+    return 0;
+}
+
+/* One continuation into w->tokens, behind a prompt that is in the cache. */
+static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
+                        int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
+{
+    struct model *m = in->model;
+    const int64_t V = m->shape.vocab;
+    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
+    struct sample_key key = r->key;
+    int64_t n = 0;
+    int stopped = 0;
+    key.sequence = sequence;
+    out->finish = FINISH_LENGTH;
+    stop_begin(&r->stop);
+    sampler_rewind(&w->sampler);
+    memcpy(w->logits, w->first, (size_t)V * sizeof *w->logits);
+    while (n < r->max_tokens) {
+        key.position = r->n_tokens + n;
+        if (check_finite(in, w->logits, r, key.position, e)) return -1;
+        const bool may_end = !r->ignore_eos && n >= r->min_tokens;
+        const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample,
+                                             may_end || r->ignore_eos ? -1 : TOKEN_EOD, &key);
+        if (token == TOKEN_EOD && may_end) {
+            out->finish = FINISH_STOP;
+            break;
+        }
+        if (w->logprob && r->logprobs >= 0)
+            sample_logprobs(w->logits, V, token, &w->logprob[n], n_top, w->top + n * n_top);
+        sampler_take(&w->sampler, token);
+        w->tokens[n++] = token;
+        stopped = stop_feed(&r->stop, token < 256 ? token : -1);
+        if (stopped && n >= r->min_tokens) {
+            out->finish = FINISH_STOP;
+            break;
+        }
+        stopped = 0;
+        if (n == r->max_tokens) break;
+        struct tensor next;
+        if (infer_check_stop(in, e) || model_decode(m, token, &next, e)) return -1;
+        m->be->ops->download(m->be, w->logits, next.data, V * (int64_t)sizeof(float));
     }
-    rc = 0;
-out:
-    free(text);
-    free(tokens);
-    return rc;
+    *n_out = n;
+    out->n_text = n - stopped;
+    return 0;
 }
 
-int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
-                   struct err *e)
+static int all_continuations(const struct infer *in, struct infer_work *w, struct request *r,
+                             struct infer_answer *out, struct err *e)
 {
-    bool writer = in->model->sp.shard.r == 0;
-    struct artifact a = {0};
-    int rc = -1;
-    *out = (struct infer_text){.n_prompts = p->n, .ledger_equal = true};
-    if (writer && artifact_open(&a, in->job_dir, "generate.jsonl", e)) return -1;
-    for (int i = 0; i < p->n; i++)
-        if (infer_check_stop(in, e) || one_prompt(in, p, i, writer ? &a : NULL, out, e)) goto out;
-    if (infer_agree(in, &out->ledger_equal, e)) goto out;
-    if (writer && artifact_finish(&a, e)) goto out;
-    out->artifact = a.done;
-    rc = 0;
-out:
-    artifact_drop(&a);
-    if (rc) infer_text_fini(out);
-    return rc;
+    struct model *m = in->model;
+    const bool logprobs = w->logprob && r->logprobs >= 0;
+    int64_t n_decodes = 0;
+    for (int64_t c = 0; c < r->n; c++) {
+        struct infer_choice *choice = &out->choice[c];
+        int64_t n = 0;
+        if (c > 0) model_rewind(m);
+        if (continue_one(in, w, r, c, &n, choice, e) ||
+            tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
+                        logprobs ? r->logprobs : 0, e))
+            return -1;
+        n_decodes += m->n_decoded;
+        out->n_generated += n;
+    }
+    out->ledger_equal = infer_moved(in, 1, n_decodes);
+    return 0;
 }
 
-void infer_text_fini(struct infer_text *t)
+int infer_answer(const struct infer *in, struct infer_work *w, const struct request *request,
+                 struct infer_answer *out, struct err *e)
 {
-    free(t->text);
-    t->text = NULL;
+    struct request *r = &w->request; /* a copy: matching stop strings moves their states */
+    *out = (struct infer_answer){.n = request->n};
+    *r = *request;
+    out->choice = calloc((size_t)r->n, sizeof *out->choice);
+    if (!out->choice)
+        return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
+    if (reserve_top(w, r, e) || check_length(in, r->n_tokens, e) ||
+        infer_forward(in, r->tokens, r->n_tokens, e))
+        goto fail;
+    sampler_begin(&w->sampler, r->tokens, r->n_tokens);
+    if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;
+    if (last_logits(in, r->n_tokens, w->first, e) || all_continuations(in, w, r, out, e)) goto fail;
+    return 0;
+fail:
+    infer_answer_fini(out);
+    return -1;
+}
+
+void infer_answer_fini(struct infer_answer *a)
+{
+    for (int64_t i = 0; a->choice && i < a->n; i++) tokens_fini(&a->choice[i].tokens);
+    free(a->choice);
+    tokens_fini(&a->prompt);
+    *a = (struct infer_answer){0};
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api/core/jread.h"
+#include "worker/train/requests.h"
 #include "worker/train/source.h"
 
 void prompts_fini(struct prompts *p)
@@ -128,9 +129,23 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-static int take_jsonl(struct prompts *p, const char *data, int64_t size, const char *key,
-                      const char *path, struct err *e)
+/* The line as it stands, if it says whose it is. */
+static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
+                        struct err *e)
 {
+    char id[REQUEST_ID_SIZE];
+    struct err why;
+    if (request_id(line, (int64_t)size, id, &why))
+        return err_field(e, ERR_INVALID, "input", "%s: %s", where, why.text);
+    memcpy(p->text + used(p), line, size);
+    return append(p, (int64_t)size, where, e);
+}
+
+static int take_lines(struct prompts *p, const struct job_spec *spec, const char *data,
+                      int64_t size, const char *path, struct err *e)
+{
+    const char *key = spec_text(spec, spec->input.source.text_key);
+    const bool batch = spec->input.source.format == DATA_OPENAI_BATCH;
     int64_t line = 0;
     for (int64_t at = 0; at < size;) {
         const char *nl = memchr(data + at, '\n', (size_t)(size - at));
@@ -139,10 +154,38 @@ static int take_jsonl(struct prompts *p, const char *data, int64_t size, const c
         line++;
         snprintf(where, sizeof where, "%.200s line %lld", path, (long long)line);
         bool blank = strspn(data + at, " \t\r") >= (size_t)n;
-        if (!blank && take_line(p, data + at, (size_t)n, key, where, e)) return -1;
+        if (!blank && (batch ? take_request(p, data + at, (size_t)n, where, e)
+                             : take_line(p, data + at, (size_t)n, key, where, e)))
+            return -1;
         at += n + 1;
     }
     return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* Two requests of one name could not be told apart in the results. */
+static int check_unique(const struct prompts *p, const char *path, struct err *e)
+{
+    char(*id)[REQUEST_ID_SIZE] = calloc((size_t)p->n + 1, sizeof *id);
+    struct err none;
+    int rc = 0;
+    if (!id) return err_set(e, ERR_IO, "out of memory for %d requests", p->n);
+    for (int i = 0; i < p->n; i++) {
+        int64_t size;
+        const char *line = prompts_at(p, i, &size);
+        request_id(line, size, id[i], &none);
+    }
+    qsort(id, (size_t)p->n, sizeof *id, by_id);
+    for (int i = 1; i < p->n && !rc; i++)
+        if (!strcmp(id[i - 1], id[i]))
+            rc = err_field(e, ERR_INVALID, "input", "%s: two requests have the custom_id \"%s\"",
+                           path, id[i]);
+    free(id);
+    return rc;
 }
 
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
@@ -157,9 +200,10 @@ int prompts_read(struct prompts *p, const struct job_spec *spec, const char *con
     if (!literal[0] && read_file(path, roots, n_roots, &data, &size, e)) goto out;
     if (reserve(p, size, e)) goto out;
     if (data) data[size] = 0;
-    if (data && spec->input.source.format == DATA_JSONL) {
-        if (take_jsonl(p, data, size, spec_text(spec, spec->input.source.text_key), path, e))
-            goto out;
+    const int format = data ? spec->input.source.format : DATA_TEXT;
+    if (format == DATA_JSONL || format == DATA_OPENAI_BATCH) {
+        if (take_lines(p, spec, data, size, path, e)) goto out;
+        if (format == DATA_OPENAI_BATCH && check_unique(p, path, e)) goto out;
     } else {
         memcpy(p->text, data ? data : literal, (size_t)size);
         if (append(p, size, data ? path : "input.prompt", e)) goto out;

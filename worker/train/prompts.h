@@ -2,6 +2,9 @@
  *
  *   text    the whole file is one prompt
  *   jsonl   one prompt a line, the string under input.text_key
+ *   openai_batch   one request a line (worker/train/requests.h): kept as the bytes of the line. Every line
+ *           must have a custom_id and no two the same; whatever else is wrong with a request is its own
+ *           affair, later
  *
  * Rank 0 reads; the others get a copy over the ring, so that a file that changes meanwhile cannot
  * make ranks disagree. */
@@ -13,7 +16,7 @@
 #include "api/core/job.h"
 #include "worker/comm/comm.h"
 
-#define PROMPTS_MAX      1024
+#define PROMPTS_MAX      65536
 #define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of all prompts together */
 
 struct prompts {

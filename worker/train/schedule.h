@@ -1,7 +1,7 @@
 /* schedule.h: the learning rate as a pure function of the step, so that resume is exact.
  *
- * With p the peak of the step's stage, low = schedule.min_lr_ratio * p, w warmup_steps, N train.steps
- * and k the 0-based step:
+ * With p the peak of the step's stage, low = schedule.min_lr_ratio * p, w warmup_steps, N
+ * train.steps and k the 0-based step:
  *   k < w      p (k + 1) / w
  *   cosine     low + (p - low) (1 + cos(pi x)) / 2       x = (k - w) / (N - w)
  *   linear     low + (p - low) (1 - x)

@@ -2,11 +2,14 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
+#include "worker/train/npyhead.h"
+#include "worker/train/window.h"
 
 double score_ppl(const struct score_sum *s)
 {
@@ -22,16 +25,28 @@ double score_bits_per_byte(const struct score_sum *s)
 struct scorer {
     const struct infer *in;
     const struct data *d;
-    struct data_order *order; /* owned: windows in file order */
-    int32_t *ids;             /* [S] tokens of the window, on rank 0 */
-    uint8_t *learn;           /* [S] which of them may be targets */
-    double *rows;             /* [P * T] gathered, rank order */
-    double *nll;              /* [P * T] by position in the window */
-    int64_t S;
-    int64_t document;     /* the one being read */
-    struct score_sum sum; /* of that one */
-    struct artifact out;
+    struct window w;
+    double *rows;                   /* [P * T] gathered, rank order */
+    double *nll;                    /* [P * T] by position in the window */
+    bool text;                      /* the input was text: tokens below 256 are its bytes */
+    int64_t document, unscored;     /* the one being read; its tokens without a score */
+    struct score_sum sum, *bucket;  /* of that one; owned, [n_buckets] */
+    int64_t bucket_size, n_buckets; /* 0: not asked for */
+    struct artifact out, logprobs;
 };
+
+/* ---- results ----------------------------------------------------------------------------------- */
+
+static int64_t document_start(const struct scorer *s)
+{
+    return s->document ? (int64_t)data_documents(s->d)[s->document - 1] : 0;
+}
+
+static void write_sum(struct jwrite *w, const struct score_sum *sum)
+{
+    jwrite_double(w, "nll", sum->nll);
+    jwrite_int(w, "tokens", sum->n_targets);
+}
 
 static int finish_document(struct scorer *s, struct score *out, struct err *e)
 {
@@ -40,11 +55,12 @@ static int finish_document(struct scorer *s, struct score *out, struct err *e)
     jwrite_init(&w, line, sizeof line - 1);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "document", s->document);
-    jwrite_double(&w, "nll", s->sum.nll);
-    jwrite_int(&w, "tokens", s->sum.n_targets);
+    write_sum(&w, &s->sum);
     jwrite_int(&w, "bytes", s->sum.n_bytes);
     jwrite_double(&w, "ppl", score_ppl(&s->sum));
     jwrite_double(&w, "bits_per_byte", score_bits_per_byte(&s->sum));
+    jwrite_int(&w, "unscored", s->unscored);
+    jwrite_int(&w, "offset", document_start(s));
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
     assert(n > 0);
@@ -52,55 +68,102 @@ static int finish_document(struct scorer *s, struct score *out, struct err *e)
     out->total.nll += s->sum.nll;
     out->total.n_targets += s->sum.n_targets;
     out->total.n_bytes += s->sum.n_bytes;
+    out->n_unscored += s->unscored;
     s->sum = (struct score_sum){0};
+    s->unscored = 0;
     s->document++;
     return artifact_write(&s->out, line, (size_t)n + 1, e);
 }
 
+static int write_bucket(struct scorer *s, struct artifact *a, int64_t i, struct err *e)
+{
+    const struct score_sum *sum = &s->bucket[i];
+    char text[512];
+    struct jwrite w;
+    jwrite_init(&w, text, sizeof text - 1);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "from", i * s->bucket_size);
+    jwrite_int(&w, "to", (i + 1) * s->bucket_size);
+    write_sum(&w, sum);
+    jwrite_double(&w, "loss", sum->n_targets ? sum->nll / (double)sum->n_targets : (double)NAN);
+    jwrite_double(&w, "ppl", score_ppl(sum));
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    if (i && artifact_write(a, ",\n", 2, e)) return -1;
+    return artifact_write(a, text, (size_t)n, e);
+}
+
+static int write_buckets(struct scorer *s, struct score *out, struct err *e)
+{
+    struct artifact a = {0};
+    char head[96];
+    int n = snprintf(head, sizeof head, "{\"bucket_tokens\":%lld,\"buckets\":[\n",
+                     (long long)s->bucket_size);
+    int rc = artifact_open(&a, s->in->job_dir, "score-buckets.json", e) ||
+             artifact_write(&a, head, (size_t)n, e);
+    for (int64_t i = 0; i < s->n_buckets && !rc; i++) rc = write_bucket(s, &a, i, e);
+    if (!rc) rc = artifact_write(&a, "\n]}\n", 4, e) || artifact_finish(&a, e);
+    out->buckets = a.done;
+    artifact_drop(&a);
+    return rc ? -1 : 0;
+}
+
+/* ---- windows ----------------------------------------------------------------------------------- */
+
 /* From rank order to the order of the text. */
-static int put_in_order(struct scorer *s, struct err *e)
+static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
-    const struct plan *p = m->plan;
-    int64_t T = m->sp.shard.T;
-    for (int q = 0; q < p->sp; q++) {
-        struct shard sh;
-        if (shard_init(&sh, s->S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
+    const int64_t T = m->sp.shard.T;
+    for (int q = 0; q < m->plan->sp; q++) {
+        const struct shard sh = shard_of(&m->sp.shard, q);
         for (int64_t i = 0; i < T; i++) {
-            int64_t pos = shard_pos(&sh, i);
-            if (pos < s->S) s->nll[pos] = s->rows[q * T + i];
+            const int64_t pos = shard_pos(&sh, i);
+            if (pos < s->w.S) s->nll[pos] = s->rows[q * T + i];
         }
     }
-    return 0;
+}
+
+/* The token at position t of the window; its log-probability, or NaN. */
+static double read_token(struct scorer *s, int64_t t)
+{
+    const int64_t begin = window_seen_from(&s->w, document_start(s));
+    if (!window_scores(&s->w, t, document_start(s))) {
+        s->unscored++;
+        return (double)NAN;
+    }
+    const double nll = s->nll[t - 1];
+    s->sum.nll += nll;
+    s->sum.n_targets++;
+    s->sum.n_bytes += s->text && s->w.ids[t] < 256;
+    if (s->n_buckets) {
+        struct score_sum *b = &s->bucket[(t - begin) / s->bucket_size];
+        b->nll += nll;
+        b->n_targets++;
+    }
+    return -nll;
 }
 
 /* Adds the window's targets to their documents; writes those that end here. n_targets: what the
  * batch said it has. */
-static int read_window(struct scorer *s, int64_t window, int64_t n_targets, struct score *out,
-                       struct err *e)
+static int read_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
-    int64_t first = window * s->S, n = data_stats(s->d)->n_tokens - first, seen = 0;
-    if (n > s->S) n = s->S;
-    if (put_in_order(s, e) || data_read(s->d, first, n, s->ids, e) ||
-        data_read_mask(s->d, first, n, s->learn, e))
-        return -1;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t end = (int64_t)ends[s->document];
-        if (first + i + 1 < end && i + 1 < n && s->learn[i + 1]) {
-            seen++;
-            s->sum.nll += s->nll[i];
-            s->sum.n_targets++;
-            s->sum.n_bytes += s->ids[i + 1] < 256;
-        }
-        if (first + i + 1 == end && finish_document(s, out, e)) return -1;
+    const int64_t before = out->total.n_targets + s->sum.n_targets;
+    put_in_order(s);
+    for (int64_t t = s->w.fresh; t < s->w.n; t++) {
+        const double logprob = read_token(s, t);
+        if (s->logprobs.open && artifact_write(&s->logprobs, &logprob, sizeof logprob, e))
+            return -1;
+        if (s->w.first + t + 1 == (int64_t)ends[s->document] && finish_document(s, out, e))
+            return -1;
     }
-    if (seen != n_targets)
-        return err_set(e, ERR_INTERNAL,
-                       "window %lld has %lld targets in the text and %lld in the "
-                       "batch",
-                       (long long)window, (long long)seen, (long long)n_targets);
-    return 0;
+    const int64_t seen = out->total.n_targets + s->sum.n_targets - before;
+    if (seen == n_targets) return 0;
+    return err_set(e, ERR_INTERNAL,
+                   "the window at token %lld has %lld targets in the text and %lld in the batch",
+                   (long long)s->w.first, (long long)seen, (long long)n_targets);
 }
 
 /* The window's sum over ranks, as the plan counts it. Rank 0 has the rows and does not need it; it
@@ -128,7 +191,8 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     bool writer = m->sp.shard.r == 0;
     int64_t T = m->sp.shard.T;
     infer_at(s->in, window + 1);
-    if (data_batch(s->order, &m->sp.shard, window, &m->batch, e)) return -1;
+    if (window_read(&s->w, window, e)) return -1;
+    window_fill(&s->w, s->in->spec, &m->sp.shard, &m->batch);
     if (model_forward(m, &m->batch, e)) return -1;
     if (sum_window(s, window, out, e)) return -1;
     if (!m->comm)
@@ -136,43 +200,72 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
                          m->bounce, e))
         return -1;
-    return writer ? read_window(s, window, m->batch.n_targets, out, e) : 0;
+    return writer ? read_window(s, m->batch.n_targets, out, e) : 0;
+}
+
+/* ---- the job ------------------------------------------------------------------------------------ */
+
+static int scorer_open(struct scorer *s, struct score *out, struct err *e)
+{
+    const struct model *m = s->in->model;
+    const struct job_spec *spec = s->in->spec;
+    const bool writer = m->sp.shard.r == 0;
+    const size_t n_rows = writer ? (size_t)(m->plan->sp * m->sp.shard.T) : 1;
+    char head[NPY_HEAD];
+    if (window_open(&s->w, s->d, spec, m->plan->S, e)) return -1;
+    s->text = data_stats(s->d)->n_bytes > 0;
+    s->bucket_size = spec->score.by_position_bucket;
+    if (s->bucket_size) s->n_buckets = (s->w.S + s->bucket_size - 1) / s->bucket_size;
+    s->rows = calloc(n_rows, sizeof *s->rows);
+    s->nll = calloc(n_rows, sizeof *s->nll);
+    s->bucket = calloc((size_t)s->n_buckets + 1, sizeof *s->bucket);
+    if (!s->rows || !s->nll || !s->bucket)
+        return err_set(e, ERR_IO, "out of memory for the losses of a window of %lld",
+                       (long long)s->w.S);
+    out->n_windows = s->w.n_windows;
+    if (!writer) return 0;
+    if (artifact_open(&s->out, s->in->job_dir, "score.jsonl", e)) return -1;
+    if (!spec->score.token_logprobs) return 0;
+    npy_head(head, "<f8", data_stats(s->d)->n_tokens, 0);
+    return artifact_open(&s->logprobs, s->in->job_dir, "token-logprobs.npy", e) ||
+                   artifact_write(&s->logprobs, head, sizeof head, e)
+               ? -1
+               : 0;
+}
+
+static void scorer_close(struct scorer *s)
+{
+    artifact_drop(&s->out);
+    artifact_drop(&s->logprobs);
+    window_close(&s->w);
+    free(s->rows);
+    free(s->nll);
+    free(s->bucket);
+}
+
+static int finish(struct scorer *s, struct score *out, struct err *e)
+{
+    if (infer_agree(s->in, &out->ledger_equal, e)) return -1;
+    if (s->in->model->sp.shard.r != 0) return 0;
+    if (artifact_finish(&s->out, e)) return -1;
+    out->artifact = s->out.done;
+    if (s->n_buckets && write_buckets(s, out, e)) return -1;
+    if (!s->logprobs.open) return 0;
+    if (artifact_finish(&s->logprobs, e)) return -1;
+    out->logprobs = s->logprobs.done;
+    return 0;
 }
 
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e)
 {
-    struct model *m = in->model;
-    struct scorer s = {.in = in, .d = d, .S = m->plan->S};
-    bool writer = m->sp.shard.r == 0;
-    size_t n_rows = writer ? (size_t)(m->plan->sp * m->sp.shard.T) : 1;
+    struct scorer s = {.in = in, .d = d};
     int rc = -1;
     *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
-    struct order_options oo = data_order_options(in->spec, SET_TRAIN, s.S);
-    oo.in_order = true;
-    s.order = data_order_open(d, &oo, e);
-    if (!s.order) goto out;
-    out->n_windows = data_order_samples(s.order);
-    s.rows = calloc(n_rows, sizeof *s.rows);
-    s.nll = calloc(n_rows, sizeof *s.nll);
-    s.ids = calloc(writer ? (size_t)s.S : 1, sizeof *s.ids);
-    s.learn = calloc(writer ? (size_t)s.S : 1, sizeof *s.learn);
-    if (!s.rows || !s.nll || !s.ids || !s.learn) {
-        err_set(e, ERR_IO, "out of memory for the losses of a window of %lld", (long long)s.S);
-        goto out;
-    }
-    if (writer && artifact_open(&s.out, in->job_dir, "score.jsonl", e)) goto out;
+    if (scorer_open(&s, out, e)) goto out;
     for (int64_t w = 0; w < out->n_windows; w++)
         if (infer_check_stop(in, e) || one_window(&s, w, out, e)) goto out;
-    if (infer_agree(in, &out->ledger_equal, e)) goto out;
-    if (writer && artifact_finish(&s.out, e)) goto out;
-    out->artifact = s.out.done;
-    rc = 0;
+    rc = finish(&s, out, e);
 out:
-    artifact_drop(&s.out);
-    data_order_close(s.order);
-    free(s.rows);
-    free(s.nll);
-    free(s.ids);
-    free(s.learn);
+    scorer_close(&s);
     return rc;
 }

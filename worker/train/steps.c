@@ -9,7 +9,7 @@
 #include "api/core/file.h"
 #include "worker/train/manifest.h"
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool parse_number(const char **at, int64_t *out)
 {
@@ -37,7 +37,7 @@ bool steps_parse(const char *name, enum step_kind *kind, int64_t *step, int64_t 
     return true;
 }
 
-/* ---- listing ----------------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 enum { MAX_STEPS = 65536 };
 
@@ -100,7 +100,7 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
     return 0;
 }
 
-/* ---- the best ---------------------------------------------------------------------------------- */
+/* ---- the best -------------------------------------------------------------------------------- */
 
 int ckpt_mark_best(const char *job_dir, int64_t step, struct err *e)
 {
@@ -130,7 +130,7 @@ int64_t ckpt_best(const char *job_dir)
     return file_exists(manifest) ? step : -1;
 }
 
-/* ---- pruning ----------------------------------------------------------------------------------- */
+/* ---- pruning --------------------------------------------------------------------------------- */
 
 struct pruning {
     int64_t epoch;

@@ -1,5 +1,5 @@
-/* steps.h: the directories of a job's checkpoints/, by name: which there are, which one is the best,
- * and which go.
+/* steps.h: the directories of a job's checkpoints/, by name: which there are, which one is the
+ * best, and which go.
  *
  *   step-00000500         a checkpoint, complete unless a disk lied (worker/train/ckpt.h)
  *   step-00000500.e3.tmp  one that attempt 3 was writing

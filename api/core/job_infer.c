@@ -1,0 +1,119 @@
+/* job_infer.c: the rules of job_check for what a model is asked: sampling, scoring, embedding. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/core/job.h"
+
+/* ---- generate ---------------------------------------------------------------------------------- */
+
+static int check_stops(const struct job_spec *s, struct err *e)
+{
+    for (int i = 0; i < SPEC_STOPS; i++) {
+        char field[32];
+        snprintf(field, sizeof field, "sampling.stop.%d", i);
+        if (strlen(spec_text(s, s->sampling.stop[i])) > STOP_SIZE)
+            return err_field(e, ERR_INVALID, field, "%s is longer than %d bytes", field, STOP_SIZE);
+    }
+    return 0;
+}
+
+/* Greedy, and no request of a batch can say otherwise: what only a draw would heed is a mistake. */
+static int check_greedy(const struct job_spec *s, struct err *e)
+{
+    const char *field = s->sampling.top_k       ? "sampling.top_k"
+                        : s->sampling.top_p < 1 ? "sampling.top_p"
+                        : s->sampling.min_p > 0 ? "sampling.min_p"
+                        : s->sampling.n > 1     ? "sampling.n"
+                                                : NULL;
+    if (!field || s->sampling.temperature > 0) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s has no effect at sampling.temperature 0, which always takes the likeliest "
+                     "token: give a temperature, or leave it out",
+                     field);
+}
+
+static int check_sampling(const struct job_spec *s, struct err *e)
+{
+    const int64_t V = s->model.shape.vocab;
+    const bool batch = s->input.source.format == DATA_OPENAI_BATCH;
+    const bool described = s->model.has_config || s->model.shape.width;
+    if (described && s->sampling.top_k > V)
+        return err_field(e, ERR_INVALID, "sampling.top_k",
+                         "sampling.top_k %lld is more than the %lld tokens of the vocabulary",
+                         (long long)s->sampling.top_k, (long long)V);
+    if (s->sampling.min_tokens > s->sampling.max_tokens)
+        return err_field(e, ERR_INVALID, "sampling.min_tokens",
+                         "sampling.min_tokens %lld is more than sampling.max_tokens %lld",
+                         (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
+    if (batch && s->sampling.n > 1)
+        return err_field(e, ERR_INVALID, "sampling.n",
+                         "sampling.n %lld with an openai_batch: n stands in the body of each "
+                         "request",
+                         (long long)s->sampling.n);
+    return check_stops(s, e) || (!batch && check_greedy(s, e)) ? -1 : 0;
+}
+
+static int check_prompts(const struct job_spec *s, struct err *e)
+{
+    const int f = s->input.source.format;
+    const bool file = *spec_text(s, s->input.source.path) != 0;
+    if (!file && f != DATA_TEXT)
+        return err_field(e, ERR_INVALID, "input.format",
+                         "input.format is of a file: leave it out beside input.prompt");
+    if (f == DATA_TEXT || f == DATA_JSONL || f == DATA_OPENAI_BATCH) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "input.format",
+                     "a generate job reads text, jsonl or openai_batch");
+}
+
+static int check_generate(const struct job_spec *s, struct err *e)
+{
+    return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;
+}
+
+/* ---- score and embed --------------------------------------------------------------------------- */
+
+#define BUCKETS_MAX 4096
+
+static int check_score(struct job_spec *s, struct err *e)
+{
+    const int64_t S = s->data.seq_len, bucket = s->score.by_position_bucket;
+    if (s->data.packing != PACKING_CONCAT)
+        return err_field(e, ERR_UNSUPPORTED, "data.packing",
+                         "a score job reads its documents in order: data.packing must be concat");
+    /* Not an error where something is masked, as in training: a window scores what it can. */
+    if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
+    if (s->data.overlong != OVERLONG_SPLIT)
+        return err_field(e, ERR_UNSUPPORTED, "data.overlong",
+                         "a score job reads every token: data.overlong must be auto or split");
+    if (s->score.stride > S)
+        return err_field(e, ERR_INVALID, "score.stride",
+                         "score.stride %lld is more than data.seq_len %lld: windows would leave "
+                         "tokens out",
+                         (long long)s->score.stride, (long long)S);
+    if (bucket > S || (bucket && (S + bucket - 1) / bucket > BUCKETS_MAX))
+        return err_field(e, ERR_INVALID, "score.by_position_bucket",
+                         "score.by_position_bucket %lld of data.seq_len %lld: take 1 to %d buckets",
+                         (long long)bucket, (long long)S, BUCKETS_MAX);
+    return 0;
+}
+
+static int check_embed(const struct job_spec *s, struct err *e)
+{
+    if (s->data.packing != PACKING_CONCAT && s->data.packing != PACKING_NONE)
+        return err_field(e, ERR_UNSUPPORTED, "data.packing",
+                         "an embed job takes one document at a time: leave data.packing out");
+    if (s->data.overlong != OVERLONG_AUTO && s->data.overlong != OVERLONG_ERROR)
+        return err_field(e, ERR_UNSUPPORTED, "data.overlong",
+                         "an embed job takes whole documents: data.overlong must be auto or error");
+    return 0;
+}
+
+int job_check_infer(struct job_spec *s, struct err *e)
+{
+    switch (s->kind) {
+    case JOB_GENERATE: return check_generate(s, e);
+    case JOB_SCORE: return check_score(s, e);
+    case JOB_EMBED: return check_embed(s, e);
+    default: return 0;
+    }
+}

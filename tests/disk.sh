@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Disks that are full, read-only or slow while a training checkpoints: the job says which file, waits or
+# goes on, never takes half a checkpoint for one, and ends with the bits of the undisturbed run.
+# The job directories lie on a small tmpfs of their own, in a user and mount namespace.
+#   BUILD=build/release   KEEP=1 keeps the state directory
+set -u
+cd "$(dirname "$0")/.." || exit 2
+if [ -z "${SEQD_DISK_INSIDE:-}" ]; then
+    if ! unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
+        echo "disk: NOT RUN: this machine allows no mounts in a user namespace (unshare -Urm); nothing of it was tested"
+        echo "disk: 0 passed, 0 failed"
+        exit 0
+    fi
+    SEQD_DISK_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"
+fi
+. tests/lib.sh
+lib_start disk
+JOBS=$STATE/node/jobs
+FILL=$JOBS/ballast
+STEPS=240
+
+spec() { # NAME: about 1.5 MB a checkpoint
+    cat <<JSON
+{"kind": "train", "name": "$1",
+ "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
+ "parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"},
+ "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": $((STEPS / 6)), "keep": 1},
+ "resources": {"ranks": 2, "threads": 1}, "seed": 3}
+JSON
+}
+submit() { spec "$1" | seqctl submit - -o name -q; }
+
+fill() { # to the last byte
+    dd if=/dev/zero of="$FILL" bs=64k status=none 2>/dev/null
+    dd if=/dev/zero of="$FILL.2" bs=1 count=65536 status=none 2>/dev/null
+    ! { echo x >"$JOBS/one-more"; } 2>/dev/null
+}
+room() { rm -f "$FILL" "$FILL.2" "$JOBS/one-more"; }
+notes() { seqctl events "$1" -o jsonl | grep '"type": "note"'; }
+noted() { notes "$1" | grep -q checkpoint_failed; }
+whole() { # ID: complete checkpoints; nothing half-done may bear such a name
+    local d n=0
+    for d in "$JOBS/$1"/checkpoints/step-*[0-9]; do
+        case $d in *.tmp | *.bad) continue ;; esac
+        [ -s "$d/MANIFEST.json" ] && n=$((n + 1)) || { echo "no manifest: $d"; return 1; }
+    done
+    [ "$n" -ge 1 ]
+}
+lost_no_rank() { ! seqctl events "$1" -o jsonl | grep -q '"type": "rank_exit"'; }
+no_tmp() { [ -z "$(find "$JOBS/$1/checkpoints" -name '*.tmp')" ]; }
+ends_well() { # NAME ID
+    "$BIN/seqctl" watch "$2" -q --timeout 60 >"$T/watch.out" 2>&1
+    [ "$(field "$2" state)" = succeeded ] || { seqctl events "$2" >>"$T/watch.out" 2>&1; bad "$1: $(field "$2" state)" "$T/watch.out"; return; }
+    same "$1: the weights of the undisturbed run" "$(field "$2" result.weights_sha256)" "$WANT"
+    check "$1: no .tmp is left" no_tmp "$2"
+}
+
+mkdir -p "$JOBS" && mount -t tmpfs -o size=8m none "$JOBS" || { bad "mount a tmpfs"; lib_end; exit 1; }
+make_text 100000 >"$T/data/text.txt"
+seqd_start || { lib_end; exit 1; }
+id=$(submit undisturbed)
+"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+WANT=$(field "$id" result.weights_sha256)
+[ -n "$WANT" ] && ok "undisturbed run: $WANT" || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
+rm -rf "${JOBS:?}/$id"
+
+# ---- full ----------------------------------------------------------------------------------------
+id=$(submit full)
+wait_event "$id" checkpoint 1
+check "the disk is full" fill
+check "full: a note" until_ok 200 noted "$id"
+check "full: it names file and reason" sh -c "grep -q 'checkpoints/step-.*No space' <<X
+$(notes "$id")
+X"
+check "full: what is called a checkpoint is one" whole "$id"
+room
+ends_well full "$id"
+rm -rf "${JOBS:?}/$id"
+
+# The ranks die while it is full: the next attempt goes on from what is complete, and waits as well.
+id=$(submit full-killed)
+wait_event "$id" checkpoint 1
+fill
+until_ok 200 noted "$id"
+procs seqrank | xargs -r kill -9
+wait_event "$id" ready 2 && ok "full and killed: it starts again" || bad "full and killed: no second attempt"
+check "full and killed: what is called a checkpoint is one" whole "$id"
+room
+ends_well "full and killed" "$id"
+rm -rf "${JOBS:?}/$id"
+
+# ---- read-only -----------------------------------------------------------------------------------
+id=$(submit readonly)
+wait_event "$id" checkpoint 1
+check "the disk is read-only" until_ok 50 mount -o remount,bind,ro "$JOBS"
+check "read-only: a note" until_ok 200 noted "$id"
+check "read-only: it names file and reason" sh -c "grep -q 'checkpoints.*Read-only' <<X
+$(notes "$id")
+X"
+check "read-only: what is called a checkpoint is one" whole "$id"
+mount -o remount,bind,rw "$JOBS"
+ends_well read-only "$id"
+rm -rf "${JOBS:?}/$id"
+check "seqd stops" seqd_stop
+
+# ---- slow ----------------------------------------------------------------------------------------
+# Every fsync of a checkpoint takes 60 ms longer; a checkpoint has about a dozen.
+cat >"$T/slow.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n < 0 ? 0 : n] = 0;
+    if (strstr(path, "/checkpoints")) {
+        FILE *f = fopen(SLOW_LOG, "a");
+        if (f) fprintf(f, "%s\n", path), fclose(f);
+        nanosleep(&(struct timespec){0, 60000000}, NULL);
+    }
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    return next(fd);
+}
+C
+if ${CC:-cc} -shared -fPIC -DSLOW_LOG="\"$T/slow.log\"" -o "$T/slow.so" "$T/slow.c" -ldl 2>"$T/out"; then
+    mv "$BIN/seqrank" "$BIN/seqrank-real"
+    printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$T/slow.so" "$BIN/seqrank-real" >"$BIN/seqrank"
+    chmod +x "$BIN/seqrank"
+    seqd_start || { lib_end; exit 1; }
+    id=$(submit slow)
+    ends_well slow "$id"
+    check "slow: the disk was slow" test "$(wc -l <"$T/slow.log")" -ge 40
+    check "slow: in one attempt" lost_no_rank "$id"
+    check "seqd stops" seqd_stop
+else bad "the shim that slows fsync" "$T/out"; fi
+check "nothing is left running" until_ok 50 nothing_left
+umount "$JOBS"
+lib_end

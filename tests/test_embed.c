@@ -1,0 +1,222 @@
+/* Embeddings over P ranks: equal, and equal to pooling in float64 of one rank's hidden states. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "api/core/log.h"
+#include "tests/reading.h"
+#include "worker/train/embed.h"
+
+static char scratch[64];
+static const char *const docs[] = {"hello", "a", "the quick brown fox jumps over", "ab",
+                                   "xyzzy plugh, and a little more of that"};
+#define N_DOCS ((int)(sizeof docs / sizeof *docs))
+#define C      48
+#define S      40
+
+struct job {
+    struct job_spec spec;
+    char id[80], dir[128];
+    struct embed out;
+    struct err e; /* of rank 0 */
+    double want[N_DOCS][C];
+    bool reference;
+};
+
+/* An element of an fp32 or bf16 tensor. */
+static double at(struct tensor x, int64_t row, int64_t col)
+{
+    uint32_t bits;
+    float f;
+    if (x.dtype == DT_F32) return (double)((const float *)x.data)[row * x.ld + col];
+    bits = (uint32_t)((const uint16_t *)x.data)[row * x.ld + col] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+/* The final norm and the pooling once more, in double, from the residual stream behind the last layer. */
+static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
+                struct err *e)
+{
+    struct infer in = {.model = &t->model, .spec = spec};
+    const int64_t n = (int64_t)strlen(doc);
+    int32_t ids[64];
+    struct param_map map;
+    double length = 0;
+    for (int64_t i = 0; i < n; i++) ids[i] = (unsigned char)doc[i];
+    if (infer_forward(&in, ids, n, e)) return -1;
+    param_map(&spec->model.shape, &map);
+    struct tensor x = model_hidden(&t->model), g = model_weight(&t->model, map.norm, 1, C);
+    for (int c = 0; c < C; c++) out[c] = 0;
+    for (int64_t i = spec->embed.pooling == POOLING_MEAN ? 0 : n - 1; i < n; i++) {
+        double square = 0;
+        for (int c = 0; c < C; c++) square += at(x, i, c) * at(x, i, c);
+        const double scale = 1 / sqrt(square / C + spec->model.shape.norm_eps);
+        for (int c = 0; c < C; c++) out[c] += at(x, i, c) * scale * at(g, 0, c);
+    }
+    for (int c = 0; c < C; c++) out[c] /= spec->embed.pooling == POOLING_MEAN ? (double)n : 1;
+    for (int c = 0; c < C; c++) length += out[c] * out[c];
+    for (int c = 0; c < C && spec->embed.normalize; c++) out[c] /= sqrt(length);
+    return 0;
+}
+
+static void body(struct ranks *g, int rank, void *arg)
+{
+    struct job *j = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    struct embed out;
+    struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
+    int rc = !d || tiny_open(t, &j->spec, g, rank, 0, &e);
+    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = j->dir};
+    if (!rc) rc = embed_run(&in, d, &out, &e);
+    if (!rc && rank == 0) j->out = out;
+    if (rank == 0) j->e = e;
+    for (int i = 0; i < N_DOCS && j->reference && !rc; i++)
+        rc = pool(t, &j->spec, docs[i], j->want[i], &e);
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+    data_close(d);
+}
+
+static void prepare(struct job *j, int P, int pooling, bool normalized, int64_t seq_len)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    snprintf(j->dir, sizeof j->dir, "%s/job%d", scratch, P);
+    reading_spec(&j->spec, JOB_EMBED, scratch, path, P, seq_len);
+    j->spec.embed.pooling = pooling;
+    j->spec.embed.normalize = normalized;
+    reading_prepare(&j->spec, scratch, j->id);
+}
+
+static void read_vectors(const struct job *j, float out[N_DOCS][C])
+{
+    size_t size;
+    char *text = reading_artifact(j->dir, "embeddings.npy", &size), want[64];
+    snprintf(want, sizeof want, "'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d)", N_DOCS,
+             C);
+    CHECK(size == 128 + N_DOCS * C * sizeof(float) && memmem(text, 128, want, strlen(want)));
+    if (size == 128 + N_DOCS * C * sizeof(float)) memcpy(out, text + 128, size - 128);
+    free(text);
+}
+
+static void check_ids(const struct job *j)
+{
+    size_t size;
+    char *text = reading_artifact(j->dir, "embeddings.ids.jsonl", &size), *line = text;
+    int64_t offset = 0;
+    for (int i = 0; i < N_DOCS; i++) {
+        char head[64], tail[96];
+        const int n = (int)strlen(docs[i]);
+        snprintf(head, sizeof head, "{\"index\":%d,\"document\":%d,\"file\":\"", i, i);
+        snprintf(tail, sizeof tail, "docs.jsonl\",\"record\":%d,\"tokens\":%d,\"offset\":%lld}\n",
+                 i + 1, n, (long long)offset);
+        CHECK_MSG(!strncmp(line, head, strlen(head)), "%.80s", line);
+        CHECK_MSG(strstr(line, tail) && strstr(line, tail) < strchr(line, '\n'), "%.120s", line);
+        offset += n + 1;
+        line = strchr(line, '\n') + 1;
+    }
+    CHECK(!*line);
+    free(text);
+}
+
+/* One rank: the hidden states are the same bits, so only the norm (fp32, here double) and the rounding
+ * of the result are between the two: a norm of 48 terms errs by at most some 30 roundings of 6e-8,
+ * its root and two products included: 2e-6 of the vector's largest entry. Several ranks: attention adds
+ * its keys in another order, 1e-5 after two layers. */
+static void test_pooling(void)
+{
+    static struct job one, many;
+    static float got[N_DOCS][C];
+    for (int k = 0; k < 4; k++) {
+        one.reference = true;
+        prepare(&one, 1, k / 2, k % 2, S);
+        reading_run(&one.spec, 1, body, &one);
+        CHECK(one.out.n_documents == N_DOCS && one.out.width == C && one.out.ledger_equal);
+        for (int P = 1; P <= 4; P = P == 1 ? 2 : P + 1) {
+            prepare(&many, P, k / 2, k % 2, S);
+            reading_run(&many.spec, P, body, &many);
+            CHECK(many.out.ledger_equal && many.out.n_tokens == one.out.n_tokens);
+            memset(got, 0, sizeof got);
+            read_vectors(&many, got);
+            check_ids(&many);
+            for (int i = 0; i < N_DOCS; i++) {
+                double most = 0, worst = 0, length = 0;
+                for (int c = 0; c < C; c++) {
+                    most = fmax(most, fabs(one.want[i][c]));
+                    worst = fmax(worst, fabs((double)got[i][c] - one.want[i][c]));
+                    length += (double)got[i][c] * (double)got[i][c];
+                }
+                CHECK_MSG(worst <= (P == 1 ? 2e-6 : 1e-5) * most, "%d P %d document %d: %g of %g",
+                          k, P, i, worst, most);
+                if (k % 2) CHECK(fabs(length - 1) < 1e-6);
+            }
+        }
+    }
+}
+
+/* bf16: the same hidden states, whose normed rows were rounded to 8 bits: each entry by at most 2^-9 of
+ * itself, and a mean by no more than the mean of those. The largest entry of a mean of these documents is
+ * at least half the mean of the rows' own: 2^-8. Normalized: the length errs as the entries do, with
+ * either sign. */
+static void test_bf16(void)
+{
+    static struct job j;
+    static float got[N_DOCS][C];
+    j.reference = true;
+    for (int k = 0; k < 4; k++) {
+        prepare(&j, 1, k / 2, k % 2, S);
+        j.spec.precision.params = PRECISION_BF16;
+        reading_run(&j.spec, 1, body, &j);
+        memset(got, 0, sizeof got);
+        read_vectors(&j, got);
+        for (int i = 0; i < N_DOCS; i++) {
+            double most = 0, worst = 0;
+            for (int c = 0; c < C; c++) {
+                most = fmax(most, fabs(j.want[i][c]));
+                worst = fmax(worst, fabs((double)got[i][c] - j.want[i][c]));
+            }
+            CHECK_MSG(worst <= 0x1p-8 * most && worst > 0, "%d document %d: %g of %g", k, i, worst,
+                      most);
+        }
+    }
+}
+
+/* The longest document fills the sequence; in one shorter by a token it is named. */
+static void test_length(void)
+{
+    static struct job j;
+    const int64_t longest = (int64_t)strlen(docs[4]);
+    prepare(&j, 2, POOLING_LAST, true, longest);
+    reading_run(&j.spec, 2, body, &j);
+    CHECK(j.out.n_documents == N_DOCS);
+    prepare(&j, 1, POOLING_LAST, true, longest - 1);
+    struct ranks g;
+    ranks_open(&g, 1, 0, NULL);
+    ranks_run(&g, body, &j);
+    ranks_close(&g);
+    CHECK_MSG(j.e.code == ERR_TOO_LARGE && strstr(j.e.text, "document 4") &&
+                  strstr(j.e.text, "docs.jsonl, record 5") && strstr(j.e.text, "38 tokens"),
+              "%s", j.e.text);
+    CHECK_STR(j.e.field, "data.seq_len");
+}
+
+int main(void)
+{
+    char path[128], text[1024] = "";
+    struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_embed");
+    snprintf(scratch, sizeof scratch, "/tmp/test_embed.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    for (int i = 0; i < N_DOCS; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "{\"text\":\"%s\"}\n", docs[i]);
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+    RUN(test_pooling);
+    RUN(test_bf16);
+    RUN(test_length);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("embed");
+}

@@ -1,0 +1,587 @@
+/* Sampling against an independent reference that sorts plainly in long double; stop strings against
+ * strstr; the lines of a batch. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/test.h"
+#include "worker/model/model.h"
+#include "worker/train/requests.h"
+#include "worker/train/sample.h"
+#include "worker/train/stop.h"
+
+/* ---- random numbers, text ---------------------------------------------------------------------- */
+
+static void test_philox(void)
+{
+    /* Random123's known answers for philox4x32-10 (kat_vectors). */
+    static const uint32_t kat[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
+         0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
+         0x94fdcceb, 0x5001e420, 0x24126ea1}};
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+        philox4x32(kat[i] + 4, kat[i], out);
+        CHECK(!memcmp(out, kat[i] + 6, sizeof out));
+    }
+}
+
+static void test_utf8(void)
+{
+    char out[64];
+    unsigned char bytes[8];
+    CHECK(sample_utf8((const unsigned char *)"a\xC3\xA9z", 4, out) == 4);
+    CHECK_STR(out, "a\xC3\xA9z");
+    CHECK(sample_utf8((const unsigned char *)"\xC3"
+                                             "a\xFF",
+                      3, out) == 7);
+    CHECK_STR(out, "\xEF\xBF\xBD"
+                   "a\xEF\xBF\xBD");
+    CHECK(sample_utf8((const unsigned char *)"", 0, out) == 0);
+    CHECK(sample_bytes((const int32_t[]){104, 256, 105, 259, 257}, 5, bytes) == 4);
+    CHECK(!memcmp(bytes, "hi\xFF\xFF", 4));
+}
+
+/* ---- the reference ----------------------------------------------------------------------------- */
+
+#define MAX_V 64
+
+struct seen { /* a text so far */
+    int n_prompt, n_text;
+    int32_t prompt[8], text[8];
+};
+
+struct entry {
+    int id;
+    long double z, p;
+};
+
+static int by_z(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    return x->z != y->z ? (x->z < y->z ? 1 : -1) : x->id - y->id;
+}
+
+static int by_entry(const void *a, const void *b)
+{
+    return ((const struct entry *)a)->id - ((const struct entry *)b)->id;
+}
+
+static int times_in(const int32_t *list, int n, int id)
+{
+    int k = 0;
+    for (int i = 0; i < n; i++) k += list[i] == id;
+    return k;
+}
+
+/* What is left after penalties, temperature and cuts, with probabilities that add up to 1, ids
+ * ascending. *margin: the least distance of a cut's sum from its bound. */
+static int reference(const float *logits, int V, const struct sample_options *o,
+                     const struct seen *s, int banned, struct entry *out, long double *margin)
+{
+    struct entry e[MAX_V];
+    long double sum = 0, run = 0;
+    int n = 0, keep;
+    for (int i = 0; i < V; i++) {
+        long double z = (long double)logits[i];
+        int times = times_in(s->text, s->n_text, i);
+        bool seen = times || times_in(s->prompt, s->n_prompt, i);
+        if (i == banned) continue;
+        if (seen && o->repetition != 1)
+            z = z < 0 ? z * (long double)o->repetition : z / (long double)o->repetition;
+        z -= (long double)o->frequency * times + (times ? (long double)o->presence : 0);
+        e[n++] = (struct entry){i, z, 0};
+    }
+    qsort(e, (size_t)n, sizeof *e, by_z);
+    *margin = 1;
+    if (o->temperature == 0) {
+        out[0] = (struct entry){e[0].id, e[0].z, 1};
+        return 1;
+    }
+    if (o->top_k > 0 && o->top_k < n) n = (int)o->top_k;
+    for (int i = 0; i < n; i++)
+        sum += e[i].p = expl((e[i].z - e[0].z) / (long double)o->temperature);
+    for (keep = 0; keep < n && o->top_p < 1;) {
+        run += e[keep++].p;
+        *margin = fminl(*margin, fabsl(run / sum - (long double)o->top_p));
+        if (run >= (long double)o->top_p * sum) break;
+    }
+    if (o->top_p < 1) n = keep;
+    for (keep = 0; keep < n; keep++) {
+        *margin = fminl(*margin, o->min_p > 0 ? fabsl(e[keep].p - (long double)o->min_p) : 1);
+        if (e[keep].p < (long double)o->min_p) break; /* they descend */
+    }
+    n = keep;
+    qsort(e, (size_t)n, sizeof *e, by_entry);
+    for (sum = 0, keep = 0; keep < n; keep++) sum += e[keep].p;
+    for (int i = 0; i < n; i++) {
+        out[i] = e[i];
+        out[i].p /= sum;
+    }
+    return n;
+}
+
+/* The id whose share of [0, 1) holds u; the distance of u from its borders. */
+static int pick(const struct entry *e, int n, double u, long double *margin)
+{
+    long double run = 0;
+    for (int i = 0; i < n; i++) {
+        run += e[i].p;
+        *margin = fminl(*margin, fabsl(run - (long double)u));
+        if (run > (long double)u) return e[i].id;
+    }
+    return e[n - 1].id;
+}
+
+/* A choice of the sampler under test is the reference's. Where a sum lies within 1e-12 of a bound
+ * (64 roundings of double, a thousand times over) the two may differ and nothing is compared. */
+static void compare(struct sampler *s, const float *logits, int V, const struct sample_options *o,
+                    const struct seen *seen, int banned, int64_t draws)
+{
+    struct entry kept[MAX_V];
+    long double cut, margin;
+    int n = reference(logits, V, o, seen, banned, kept, &cut), compared = 0;
+    sampler_begin(s, seen->prompt, seen->n_prompt);
+    for (int i = 0; i < seen->n_text; i++) sampler_take(s, seen->text[i]);
+    for (int64_t k = 0; k < draws; k++) {
+        struct sample_key key = {7, k % 3, k % 5, k};
+        int want = pick(kept, n, sample_uniform(&key), (margin = cut, &margin));
+        int got = sampler_choose(s, logits, o, banned, &key);
+        if (margin < 1e-12L) continue;
+        compared++;
+        CHECK_MSG(got == want, "draw %lld: %d, not %d (of %d; T %g k %lld p %g min %g)",
+                  (long long)k, got, want, n, o->temperature, (long long)o->top_k, o->top_p,
+                  o->min_p);
+    }
+    CHECK_MSG(compared > draws / 2 || cut < 1e-12L, "%d of %lld compared", compared,
+              (long long)draws);
+}
+
+#define PLAIN                                                                                      \
+    {                                                                                              \
+        .temperature = 1, .top_p = 1, .repetition = 1                                              \
+    }
+
+/* Reproducible numbers in [-1, 1). */
+static double noise(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)*x * 0x1p-63;
+}
+
+static void test_against_reference(void)
+{
+    struct sampler s;
+    struct err e = {0};
+    uint64_t x = 3;
+    float logits[MAX_V];
+    static const double temperatures[] = {0, 1e-3, 0.7, 1, 3, 100}, ps[] = {1, 0.9, 0.5, 1e-9},
+                        mins[] = {0, 0.01, 0.3, 1}, penalties[] = {1, 1.3, 0.5};
+    for (int round = 0; round < 300; round++) {
+        int V = 1 + round % MAX_V;
+        struct seen seen = {.n_prompt = round % 8, .n_text = round / 3 % 8};
+        CHECK(!sampler_init(&s, V, &e));
+        for (int i = 0; i < V; i++) /* every other one on a coarse grid: ties */
+            logits[i] = (float)(i % 2 ? 6 * noise(&x) : floor(6 * noise(&x)));
+        for (int i = 0; i < 8; i++) {
+            seen.prompt[i] = (int32_t)((noise(&x) + 1) / 2 * V);
+            seen.text[i] = (int32_t)((noise(&x) + 1) / 2 * V);
+        }
+        struct sample_options o = {.temperature = temperatures[round % 6],
+                                   .top_k = round % 4 ? round % 11 : 0,
+                                   .top_p = ps[round / 2 % 4],
+                                   .min_p = mins[round / 3 % 4],
+                                   .repetition = penalties[round / 5 % 3],
+                                   .frequency = round / 7 % 3 * 0.4,
+                                   .presence = round / 11 % 3 * -0.6};
+        compare(&s, logits, V, &o, &seen, V > 1 && round % 3 == 0 ? round % V : -1, 40);
+        sampler_fini(&s);
+    }
+}
+
+/* Which ids can come at all, by asking often enough: u is spread evenly by the counter. */
+static uint64_t support(struct sampler *s, const float *logits, const struct sample_options *o,
+                        int banned)
+{
+    uint64_t ids = 0;
+    sampler_begin(s, NULL, 0);
+    for (int64_t k = 0; k < 3000; k++) {
+        struct sample_key key = {1, 0, 0, k};
+        ids |= 1ull << sampler_choose(s, logits, o, banned, &key);
+    }
+    return ids;
+}
+
+/* Ties are cut by id, at exactly k and exactly p: eight equal logits have 1/8 each, without rounding. */
+static void test_exact_cuts(void)
+{
+    struct sampler s;
+    struct err e = {0};
+    const float equal[8] = {2, 2, 2, 2, 2, 2, 2, 2};
+    const float steps[8] = {0, 3, 3, 1, 3, -INFINITY, 1, 0};
+    CHECK(!sampler_init(&s, 8, &e));
+    for (int k = 0; k <= 8; k++) {
+        struct sample_options o = PLAIN;
+        o.top_k = k;
+        CHECK(support(&s, equal, &o, -1) == (k ? (1u << k) - 1 : 255u));
+        o.top_k = 0;
+        o.top_p = k ? k / 8.0 : 1e-9;
+        CHECK(support(&s, equal, &o, -1) == (k ? (1u << k) - 1 : 1u));
+        if (k == 8) break;
+        o.top_p = k / 8.0 + 1e-9; /* a hair more than k hold */
+        CHECK(support(&s, equal, &o, -1) == (2u << k) - 1);
+    }
+    struct sample_options o = PLAIN;
+    o.top_k = 2;
+    CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2));
+    CHECK(support(&s, steps, &o, 1) == (1 << 2 | 1 << 4));
+    o.top_k = 4; /* the ties at 3, then the first of those at 1 */
+    CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4 | 1 << 3));
+    o.top_k = 0;
+    o.min_p = 1; /* those equal to the largest */
+    CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4));
+    o.min_p = 0;
+    CHECK(support(&s, steps, &o, -1) == 255 - (1 << 5)); /* -inf never */
+    sampler_fini(&s);
+}
+
+/* The smallest and the largest numbers that job_check lets through: a token, and no NaN on the way. */
+static void test_extremes(void)
+{
+    struct sampler s;
+    struct err e = {0};
+    struct seen seen = {2, 2, {0, 1}, {1, 2}};
+    const float wild[6] = {3.4e38f, -3.4e38f, 0, -INFINITY, 1e-38f, 3.4e38f};
+    CHECK(!sampler_init(&s, 6, &e));
+    for (int i = 0; i < 64; i++) {
+        struct sample_options o = {.temperature = i & 1 ? 5e-324 : 100,
+                                   .top_k = i & 2 ? 3 : 0,
+                                   .top_p = i & 4 ? 1e-9 : 1,
+                                   .min_p = i & 8 ? 1 : 0,
+                                   .repetition = i & 16 ? 1e3 : 1e-3,
+                                   .frequency = i & 32 ? 100 : -100};
+        sampler_begin(&s, seen.prompt, seen.n_prompt);
+        for (int k = 0; k < seen.n_text; k++) sampler_take(&s, seen.text[k]);
+        for (int64_t k = 0; k < 20; k++) {
+            struct sample_key key = {INT64_MAX, k, INT32_MAX, k << 40};
+            int32_t id = sampler_choose(&s, wild, &o, -1, &key);
+            CHECK_MSG(id >= 0 && id < 6 && id != 3, "%d: %d", i, id);
+        }
+    }
+    const float one[2] = {-INFINITY, -5};
+    struct sampler t;
+    struct sample_options o = PLAIN;
+    CHECK(!sampler_init(&t, 2, &e));
+    CHECK(support(&t, one, &o, -1) == 2 && support(&t, one, &o, 0) == 2);
+    sampler_fini(&t);
+    sampler_fini(&s);
+}
+
+/* Seed, request, sequence and position each matter; a rewound sampler has forgotten the text and not
+ * the prompt. */
+static void test_keys_and_memory(void)
+{
+    struct sampler s;
+    struct err e = {0};
+    const float logits[4] = {1, 3, 3, -2};
+    struct sample_options o = PLAIN;
+    int differ[4] = {0};
+    CHECK(!sampler_init(&s, 4, &e));
+    sampler_begin(&s, NULL, 0);
+    for (int64_t k = 0; k < 64; k++) {
+        struct sample_key a = {5, 0, 0, k};
+        const struct sample_key other[4] = {
+            {6, 0, 0, k}, {5, 1, 0, k}, {5, 0, 1, k}, {5, 0, 0, k + 1}};
+        int32_t x = sampler_choose(&s, logits, &o, -1, &a);
+        CHECK(x == sampler_choose(&s, logits, &o, -1, &a));
+        for (int i = 0; i < 4; i++) differ[i] += x != sampler_choose(&s, logits, &o, -1, &other[i]);
+    }
+    CHECK(differ[0] && differ[1] && differ[2] && differ[3]);
+    struct sample_key key = {0};
+    o = (struct sample_options){.top_p = 1, .repetition = 10};
+    sampler_begin(&s, (const int32_t[]){1}, 1);
+    CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
+    sampler_take(&s, 2);
+    CHECK(sampler_choose(&s, logits, &o, -1, &key) == 0);
+    sampler_rewind(&s);
+    CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
+    o = (struct sample_options){.top_p = 1, .repetition = 1, .presence = 0.5, .frequency = 0.5};
+    sampler_begin(&s, (const int32_t[]){1}, 1); /* a prompt is not counted */
+    CHECK(sampler_choose(&s, logits, &o, -1, &key) == 1);
+    for (int i = 0; i < 3; i++) sampler_take(&s, i % 2 + 1); /* 1: 3 - 1 - .5; 2: 3 - .5 - .5 */
+    CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
+    sampler_fini(&s);
+}
+
+static void test_logprobs(void)
+{
+    const float logits[6] = {0, 2, -1, 2, -INFINITY, 5};
+    struct sample_top top[SAMPLE_TOP];
+    double chosen, sum = 0;
+    long double Z = expl(0) + 2 * expl(2) + expl(-1) + expl(5);
+    CHECK(sample_logprobs(logits, 6, 3, &chosen, 4, top) == 4);
+    static const int order[] = {5, 1, 3, 0};
+    for (int i = 0; i < 4; i++) CHECK_MSG(top[i].id == order[i], "place %d: %d", i, top[i].id);
+    CHECK(chosen == top[2].logprob); /* the same digits in both places */
+    CHECK(fabsl((long double)chosen - (2 - logl(Z))) < 1e-15L * 8);
+    CHECK(sample_logprobs(logits, 6, 4, &chosen, 20, top) == 6 && isinf(chosen));
+    for (int i = 0; i < 6; i++) sum += exp(top[i].logprob);
+    CHECK(fabs(sum - 1) < 1e-14);
+    CHECK(sample_logprobs(logits, 6, 0, &chosen, 0, top) == 0);
+}
+
+/* ---- stop strings ------------------------------------------------------------------------------ */
+
+/* Feeds text, byte by byte; the end of the first match, its length in *size; -1: none. After every
+ * byte the bytes that are held back are checked: the longest end of the text that a stop string
+ * begins with. */
+static int run_stop(struct stop *s, const char *text, int *size)
+{
+    stop_begin(s);
+    for (int i = 0; text[i]; i++) {
+        *size = stop_feed(s, (unsigned char)text[i]);
+        if (*size) return i + 1;
+        int held = 0;
+        for (int k = 0; k < s->n; k++)
+            for (int n = 1; n < s->string[k].size && n <= i + 1; n++)
+                if (!memcmp(s->string[k].text, text + i + 1 - n, (size_t)n) && n > held) held = n;
+        CHECK_MSG(stop_held(s) == held, "%s: %d held at %d, not %d", text, stop_held(s), i, held);
+    }
+    return -1;
+}
+
+static void test_stop(void)
+{
+    static const struct {
+        const char *strings[3], *text;
+        int end, size;
+    } cases[] = {
+        {{"aab"}, "aaab", 4, 3},
+        {{"aab"}, "aaaaaab", 7, 3},
+        {{"abab"}, "abacababab", 8, 4},
+        {{"abcabd"}, "abcabcabd", 9, 6},
+        {{"x"}, "", -1, 0},
+        {{"xy"}, "xxyx", 3, 2},
+        {{"\n\n"}, "a\nb\n\nc", 5, 2},
+        {{"bc", "abc"}, "zabc", 4, 3},
+        {{"abc", "b"}, "abc", 2, 1},
+        {{"aaa", "aa"}, "aaa", 2, 2},
+        {{"no", "nor", "or"}, "n nor", 4, 2},
+        {{"end"}, "en en endend", 9, 3},
+        {{"\xC3\xA9"}, "\xC3\xC3\xA9", 3, 2},
+        {{"abcd"}, "abcabcabc", -1, 0},
+    };
+    static struct stop s;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int size = 0;
+        stop_init(&s);
+        for (int k = 0; k < 3 && cases[i].strings[k]; k++)
+            CHECK(!stop_add(&s, cases[i].strings[k], strlen(cases[i].strings[k])));
+        int end = run_stop(&s, cases[i].text, &size);
+        CHECK_MSG(end == cases[i].end && (end < 0 || size == cases[i].size), "%s: %d, %d",
+                  cases[i].text, end, size);
+    }
+    char longest[STOP_SIZE + 1];
+    memset(longest, 'q', sizeof longest);
+    stop_init(&s);
+    CHECK(stop_add(&s, longest, sizeof longest) == -1 && stop_add(&s, "", 0) == -1);
+    for (int i = 0; i < SPEC_STOPS; i++) CHECK(!stop_add(&s, longest, STOP_SIZE));
+    CHECK(stop_add(&s, "x", 1) == -1);
+    stop_begin(&s);
+    for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
+    CHECK(stop_feed(&s, -1) == 0 && stop_held(&s) == 0); /* no byte: begins again */
+    for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
+    CHECK(stop_feed(&s, 'q') == STOP_SIZE && stop_feed(&s, 'q') == STOP_SIZE);
+}
+
+/* All texts of seven letters over {a, b} against all stop strings of up to three: the first end is
+ * strstr's. */
+static void test_stop_everywhere(void)
+{
+    static struct stop s;
+    for (int size = 1; size <= 3; size++)
+        for (int w = 0; w < 1 << size; w++)
+            for (int t = 0; t < 128; t++) {
+                char word[4] = "", text[8] = "";
+                int found = 0;
+                for (int i = 0; i < size; i++) word[i] = w >> i & 1 ? 'b' : 'a';
+                for (int i = 0; i < 7; i++) text[i] = t >> i & 1 ? 'b' : 'a';
+                stop_init(&s);
+                CHECK(!stop_add(&s, word, (size_t)size));
+                const char *at = strstr(text, word);
+                int end = run_stop(&s, text, &found);
+                CHECK_MSG(end == (at ? (int)(at - text) + size : -1), "%s in %s: %d", word, text,
+                          end);
+            }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static struct job_spec spec;
+static struct request request;
+
+static void batch_spec(void)
+{
+    spec_defaults(&spec);
+    spec.kind = JOB_GENERATE;
+    spec.model.shape.vocab = 300;
+    spec.data.seq_len = 40;
+    spec.sampling.max_tokens = 16;
+    spec.sampling.seed = 9;
+    spec.sampling.temperature = 0.5;
+    CHECK(!spec_intern(&spec, "END", 3, &spec.sampling.stop[0]));
+}
+
+static const struct request *line(const char *text)
+{
+    request_of_line(&request, &spec, text, (int64_t)strlen(text));
+    return &request;
+}
+
+static const struct request *body(const char *text)
+{
+    static char whole[2048];
+    snprintf(whole, sizeof whole,
+             "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{%s}}",
+             text);
+    return line(whole);
+}
+
+static void test_request(void)
+{
+    const struct request *r = body("\"prompt\":\"h\\u00e9\"");
+    CHECK_MSG(r->refused.code == ERR_NONE, "%s", r->refused.text);
+    CHECK_STR(r->id, "a");
+    CHECK(r->n_tokens == 3 && r->tokens[0] == 'h' && r->tokens[1] == 0xC3 && r->tokens[2] == 0xA9);
+    CHECK(r->max_tokens == 16 && r->n == 1 && r->logprobs == -1 && !r->echo && r->stop.n == 1);
+    CHECK(r->sample.temperature == 0.5 && r->sample.top_p == 1 && r->sample.repetition == 1);
+    CHECK(r->key.seed == 9 && r->key.request == 0xca978112); /* sha256("a") begins so */
+    r = body(
+        "\"prompt\":[0,299,256],\"max_tokens\":4,\"temperature\":1.5,\"top_p\":0.25,\"seed\":77,"
+        "\"stop\":[\"x\",\"yy\"],\"n\":3,\"logprobs\":5,\"echo\":true,\"top_k\":7,\"min_p\":0.1,"
+        "\"repetition_penalty\":1.1,\"frequency_penalty\":0.2,\"presence_penalty\":-0.3,"
+        "\"min_tokens\":2,\"ignore_eos\":true,\"model\":\"m\",\"user\":\"u\",\"stream\":false,"
+        "\"best_of\":3");
+    CHECK_MSG(r->refused.code == ERR_NONE, "%s", r->refused.text);
+    CHECK(r->n_tokens == 3 && r->tokens[1] == 299 && r->max_tokens == 4 && r->min_tokens == 2);
+    CHECK(r->sample.temperature == 1.5 && r->sample.top_p == 0.25 && r->sample.top_k == 7);
+    CHECK(r->sample.min_p == 0.1 && r->sample.repetition == 1.1 && r->sample.frequency == 0.2);
+    CHECK(r->sample.presence == -0.3 && r->key.seed == 77 && r->key.request == 0);
+    CHECK(r->stop.n == 2 && r->n == 3 && r->logprobs == 5 && r->echo && r->ignore_eos);
+    r = body("\"prompt\":\"p\",\"max_tokens\":null,\"stop\":null,\"seed\":null,\"n\":null,"
+             "\"logprobs\":null,\"echo\":null");
+    CHECK(r->refused.code == ERR_NONE && r->max_tokens == 16 && r->stop.n == 1 && r->key.seed == 9);
+    r = body("\"prompt\":\"p\",\"stop\":\"one\",\"max_tokens\":0,\"echo\":true,\"logprobs\":0");
+    CHECK(r->refused.code == ERR_NONE && r->stop.n == 1 && r->stop.string[0].size == 3);
+    CHECK(!r->max_tokens && r->logprobs == 0);
+}
+
+static void test_refusals(void)
+{
+    static const struct {
+        const char *body, *field, *part;
+    } bad[] = {
+        {"", "prompt", "missing or empty"},
+        {"\"prompt\":\"\"", "prompt", "missing or empty"},
+        {"\"prompt\":[]", "prompt", "missing or empty"},
+        {"\"prompt\":[300]", "prompt", "the token 300"},
+        {"\"prompt\":[-1]", "prompt", "the token -1"},
+        {"\"prompt\":[1.5]", "prompt", "one list of token ids"},
+        {"\"prompt\":[[1]]", "prompt", "one request of every prompt"},
+        {"\"prompt\":[\"a\",\"b\"]", "prompt", "one request of every prompt"},
+        {"\"prompt\":7", "prompt", "must be a string"},
+        {"\"prompt\":\"p\",\"prompt\":\"q\"", "prompt", "occurs twice"},
+        {"\"prompt\":\"p\",\"max_tokens\":17", "max_tokens", "sampling.max_tokens 16"},
+        {"\"prompt\":\"p\",\"max_tokens\":0", "max_tokens", "asks for nothing"},
+        {"\"prompt\":\"p\",\"max_tokens\":-1", "max_tokens", "between 0 and"},
+        {"\"prompt\":\"p\",\"max_tokens\":1e99", "max_tokens", "an integer"},
+        {"\"prompt\":\"0123456789012345678901234\"", "prompt", "data.seq_len 40"},
+        {"\"prompt\":\"p\",\"temperature\":101", "temperature", "between 0 and 100"},
+        {"\"prompt\":\"p\",\"temperature\":\"hot\"", "temperature", "a number"},
+        {"\"prompt\":\"p\",\"top_p\":0", "top_p", "between"},
+        {"\"prompt\":\"p\",\"top_k\":301", "top_k", "300"},
+        {"\"prompt\":\"p\",\"n\":0", "n", "between 1"},
+        {"\"prompt\":\"p\",\"logprobs\":21", "logprobs", "20"},
+        {"\"prompt\":\"p\",\"logprobs\":true", "logprobs", "an integer"},
+        {"\"prompt\":\"p\",\"echo\":1", "echo", "true or false"},
+        {"\"prompt\":\"p\",\"stop\":[]", "", ""},
+        {"\"prompt\":\"p\",\"stop\":\"\"", "stop", "1 to 256"},
+        {"\"prompt\":\"p\",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "stop", "at most 4"},
+        {"\"prompt\":\"p\",\"stop\":[[\"a\"]]", "stop", "a string or a list"},
+        {"\"prompt\":\"p\",\"stream\":true", "stream", "false"},
+        {"\"prompt\":\"p\",\"n\":2,\"best_of\":3", "best_of", "must be n"},
+        {"\"prompt\":\"p\",\"min_tokens\":17", "min_tokens", "over max_tokens"},
+        {"\"prompt\":\"p\",\"logit_bias\":{\"5\":1}", "logit_bias", "unknown member"},
+        {"\"prompt\":\"p\",\"model\":3", "model", "strings"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct request *r = body(bad[i].body);
+        CHECK_MSG((r->refused.code == ERR_NONE) == !*bad[i].part, "%s: %s", bad[i].body,
+                  r->refused.text);
+        CHECK_MSG(!strcmp(r->refused.field, bad[i].field), "%s: field %s", bad[i].body,
+                  r->refused.field);
+        CHECK_MSG(strstr(r->refused.text, bad[i].part), "%s: %s", bad[i].body, r->refused.text);
+        CHECK_STR(r->id, "a");
+    }
+    static const char *const lines[] = {
+        "",
+        "[]",
+        "{",
+        "{}",
+        "nonsense",
+        "{\"custom_id\":\"a\"}",
+        "{\"custom_id\":\"a\",\"method\":\"GET\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"p\"}}",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+        "embeddings\",\"body\":{\"prompt\":\"p\"}}",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":[]}",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"p\"},\"x\":1}",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"p\"}} x",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"p",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK_MSG(line(lines[i])->refused.code != ERR_NONE, "%s", lines[i]);
+}
+
+static void test_request_id(void)
+{
+    char id[REQUEST_ID_SIZE];
+    struct err e;
+    const char *good = "{\"body\":{\"custom_id\":\"no\"},\"custom_id\":\"yes \\u00e9\"}";
+    CHECK(!request_id(good, (int64_t)strlen(good), id, &e));
+    CHECK_STR(id, "yes \xC3\xA9");
+    static const char *const bad[] = {"{}",
+                                      "{\"custom_id\":5}",
+                                      "{\"custom_id\":\"\"}",
+                                      "{\"custom_id\":\"a\",\"custom_id\":\"b\"}",
+                                      "{\"custom_id\":\"a\\u0000b\"}",
+                                      "{\"custom_id\":\"a\"",
+                                      "7"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(request_id(bad[i], (int64_t)strlen(bad[i]), id, &e) == -1, "%s", bad[i]);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    batch_spec();
+    CHECK(!request_init(&request, 4096, &e));
+    RUN(test_philox);
+    RUN(test_utf8);
+    RUN(test_against_reference);
+    RUN(test_exact_cuts);
+    RUN(test_extremes);
+    RUN(test_keys_and_memory);
+    RUN(test_logprobs);
+    RUN(test_stop);
+    RUN(test_stop_everywhere);
+    RUN(test_request);
+    RUN(test_refusals);
+    RUN(test_request_id);
+    request_fini(&request);
+    return test_done("sample");
+}

@@ -1,0 +1,258 @@
+/* Scoring with overlapping windows, by position, token by token: against the plain definition, one
+ * prefill per token, over P ranks. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "api/core/jread.h"
+#include "api/core/log.h"
+#include "tests/reading.h"
+#include "worker/train/score.h"
+
+#define MAX_TOKENS 400
+
+static char scratch[64];
+
+/* Document 3 is ids, of which some may not be targets. */
+static const char *const docs[] = {"hello", "a",         "the quick brown fox jumps over",
+                                   NULL,    "end of it", "xyzzy plugh, and a little more of that"};
+#define N_DOCS ((int)(sizeof docs / sizeof *docs))
+static const int32_t ids3[] = {10, 259, 258, 65, 66, 67, 256};
+static const bool learn3[] = {false, false, true, true, false, true, true};
+#define N_IDS3 7
+
+/* The text as it should have been prepared, written down again. */
+static struct {
+    int64_t n;
+    int32_t id[MAX_TOKENS];
+    bool learn[MAX_TOKENS];
+    int64_t start[MAX_TOKENS]; /* of its document */
+} all;
+
+static void add_token(int32_t id, bool learn, int64_t start)
+{
+    all.id[all.n] = id;
+    all.learn[all.n] = learn;
+    all.start[all.n++] = start;
+}
+
+static void write_docs(void)
+{
+    char path[128], text[2048] = "";
+    struct err e = {0};
+    for (int i = 0; i < N_DOCS; i++) {
+        size_t n = strlen(text);
+        int64_t start = all.n;
+        if (docs[i]) {
+            snprintf(text + n, sizeof text - n, "{\"text\":\"%s\"}\n", docs[i]);
+            for (const char *c = docs[i]; *c; c++) add_token((unsigned char)*c, true, start);
+            add_token(256, true, start);
+            continue;
+        }
+        snprintf(text + n, sizeof text - n,
+                 "{\"input_ids\":[10,259,258,65,66,67,256],"
+                 "\"labels\":[-100,-100,258,65,-100,67,256]}\n");
+        for (int k = 0; k < N_IDS3; k++) add_token(ids3[k], learn3[k], start);
+    }
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+}
+
+struct reading {
+    struct job_spec spec;
+    char id[80], dir[128];
+    struct score out;
+    double *want; /* [MAX_TOKENS] by the plain definition; NULL: not wanted */
+    int64_t *context;
+};
+
+/* log softmax(logits)[id] */
+static double log_p(const float *logits, int32_t id)
+{
+    double top = -(double)INFINITY, sum = 0;
+    for (int64_t v = 0; v < tiny_shape.vocab; v++) top = fmax(top, (double)logits[v]);
+    for (int64_t v = 0; v < tiny_shape.vocab; v++) sum += exp((double)logits[v] - top);
+    return (double)logits[id] - top - log(sum);
+}
+
+/* Window after window, token after token: what each new token's prediction may see is prefilled anew. */
+static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
+{
+    const int64_t S = r->spec.data.seq_len;
+    const int64_t stride = r->spec.score.stride ? r->spec.score.stride : S;
+    struct infer in = {.model = &t->model, .spec = &r->spec};
+    float *logits = malloc((size_t)tiny_shape.vocab * sizeof *logits);
+    int64_t scored = 0; /* tokens before this one have had their window */
+    int rc = 0;
+    for (int64_t i = 0; i < all.n; i++) r->want[i] = (double)NAN, r->context[i] = -1;
+    for (int64_t first = 0; scored < all.n && !rc; first += stride) {
+        int64_t end = first + S < all.n ? first + S : all.n;
+        for (int64_t i = scored; i < end && !rc; i++) {
+            int64_t from = r->spec.data.document_mask && all.start[i] > first ? all.start[i]
+                                                                              : first;
+            if (i == all.start[i] || i == first || !all.learn[i]) continue;
+            rc = infer_prefill(&in, all.id + from, i - from, logits, e);
+            r->want[i] = rc ? 0 : log_p(logits, all.id[i]);
+            r->context[i] = i - from;
+        }
+        scored = end;
+    }
+    free(logits);
+    return rc;
+}
+
+static void body(struct ranks *g, int rank, void *arg)
+{
+    struct reading *r = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    struct score out;
+    struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
+    int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
+    struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = r->dir};
+    if (!rc) rc = score_run(&in, d, &out, &e);
+    if (!rc && rank == 0) r->out = out;
+    if (r->want && !rc) rc = plain(t, r, &e);
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+    data_close(d);
+}
+
+static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t bucket, bool mask)
+{
+    char path[128];
+    *r = (struct reading){.want = r->want, .context = r->context};
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    snprintf(r->dir, sizeof r->dir, "%s/job%d", scratch, P);
+    reading_spec(&r->spec, JOB_SCORE, scratch, path, P, S);
+    r->spec.score.stride = stride;
+    r->spec.score.by_position_bucket = bucket;
+    r->spec.score.token_logprobs = 1;
+    r->spec.data.document_mask = r->spec.data.reset_positions = mask;
+    reading_prepare(&r->spec, scratch, r->id);
+    reading_run(&r->spec, P, body, r);
+    CHECK(r->out.ledger_equal);
+}
+
+/* token-logprobs.npy, by hand. */
+static void read_logprobs(const struct reading *r, double *out)
+{
+    size_t size;
+    char *text = reading_artifact(r->dir, "token-logprobs.npy", &size), want[64];
+    snprintf(want, sizeof want, "'descr': '<f8', 'fortran_order': False, 'shape': (%lld,)",
+             (long long)all.n);
+    CHECK(size == 128 + 8 * (size_t)all.n && !memcmp(text, "\x93NUMPY\x01\x00\x76\x00", 10));
+    CHECK_MSG(memmem(text, 128, want, strlen(want)), "%.118s", text + 10);
+    CHECK(text[127] == '\n');
+    if (size == 128 + 8 * (size_t)all.n) memcpy(out, text + 128, 8 * (size_t)all.n);
+    free(text);
+}
+
+static double number_at(const char *json, size_t size, const char *key, int which)
+{
+    struct jread j;
+    double v = (double)NAN;
+    jread_init(&j, json, size);
+    for (enum jtok t = jread_next(&j); t > J_END; t = jread_next(&j))
+        if (t == J_KEY && jread_is(&j, key) && jread_next(&j) == J_NUMBER && which-- == 0)
+            jread_double(&j, &v);
+    return v;
+}
+
+/* What the artifacts say agrees with one another and with the totals. got: token by token. */
+static void check_sums(const struct reading *r, const double *got, const int64_t *context)
+{
+    const int64_t bucket = r->spec.score.by_position_bucket, S = r->spec.data.seq_len;
+    const int n_buckets = (int)((S + bucket - 1) / bucket);
+    double nll[MAX_TOKENS] = {0}, sum = 0, in_buckets = 0;
+    int64_t n[MAX_TOKENS] = {0}, scored = 0;
+    size_t size;
+    for (int64_t i = 0; i < all.n; i++) {
+        if (isnan(got[i])) continue;
+        nll[context[i] / bucket] -= got[i];
+        n[context[i] / bucket]++;
+        sum -= got[i];
+        scored++;
+    }
+    CHECK(r->out.total.n_targets == scored && r->out.n_unscored == all.n - scored);
+    /* The same numbers added in another order: one rounding each. */
+    CHECK(fabs(sum - r->out.total.nll) <= (double)scored * 0x1p-52 * sum);
+    char *text = reading_artifact(r->dir, "score-buckets.json", &size);
+    for (int b = 0; b < n_buckets; b++) {
+        CHECK(number_at(text, size, "tokens", b) == (double)n[b]);
+        CHECK(number_at(text, size, "from", b) == (double)(b * bucket));
+        if (!n[b]) continue;
+        double v = number_at(text, size, "nll", b);
+        CHECK_MSG(fabs(v - nll[b]) <= (double)n[b] * 0x1p-52 * v, "bucket %d: %.17g", b, v);
+        in_buckets += v;
+    }
+    CHECK(fabs(in_buckets - sum) <= (double)scored * 0x1p-52 * sum);
+    CHECK(number_at(text, size, "bucket_tokens", 0) == (double)bucket);
+    free(text);
+    text = reading_artifact(r->dir, "score.jsonl", &size);
+    char *line = text;
+    for (int64_t d = 0, i = 0; d < N_DOCS; d++, line = strchr(line, '\n') + 1) {
+        size_t len = (size_t)(strchr(line, '\n') - line);
+        CHECK(number_at(line, len, "offset", 0) == (double)i);
+        int64_t start = i, unscored = 0;
+        for (sum = 0; i < all.n && all.start[i] == start; i++)
+            isnan(got[i]) ? (void)unscored++ : (void)(sum -= got[i]);
+        CHECK(number_at(line, len, "unscored", 0) == (double)unscored);
+        CHECK(number_at(line, len, "tokens", 0) == (double)(i - start - unscored));
+        CHECK(number_at(line, len, "nll", 0) == sum); /* the very order of the text */
+    }
+    CHECK(!*line);
+    free(text);
+}
+
+/* Every token's score is that of a prefill of what it may see, on one rank and on several. A logit is
+ * a sum of fp32 products of size 10, in another order: 1e-4 is what decoding is held to. */
+static void test_strides(void)
+{
+    static struct reading one, many;
+    static double want[MAX_TOKENS], got[MAX_TOKENS];
+    static int64_t context[MAX_TOKENS];
+    static const struct {
+        int64_t S, stride, bucket;
+        bool mask;
+    } cases[] = {{16, 5, 4, true},  {16, 0, 3, true},  {16, 15, 16, false},
+                 {16, 1, 5, false}, {16, 16, 7, true}, {200, 64, 50, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        one.want = want;
+        one.context = context;
+        score(&one, 1, cases[k].S, cases[k].stride, cases[k].bucket, cases[k].mask);
+        read_logprobs(&one, got);
+        for (int64_t i = 0; i < all.n; i++)
+            CHECK_MSG(isnan(want[i]) ? isnan(got[i]) : fabs(got[i] - want[i]) < 1e-4,
+                      "case %zu token %lld: %.9g, not %.9g", k, (long long)i, got[i], want[i]);
+        check_sums(&one, got, context);
+        const int64_t stride = cases[k].stride, S = cases[k].S;
+        for (int64_t i = S; i < all.n && stride && stride < S && !cases[k].mask; i++)
+            CHECK(context[i] >= S - stride || i == all.start[i] || !all.learn[i]);
+        for (int P = 2; P <= 3; P++) {
+            score(&many, P, cases[k].S, cases[k].stride, cases[k].bucket, cases[k].mask);
+            read_logprobs(&many, got);
+            for (int64_t i = 0; i < all.n; i++)
+                CHECK_MSG(isnan(want[i]) ? isnan(got[i]) : fabs(got[i] - want[i]) < 1e-4,
+                          "case %zu P %d token %lld: %.9g, not %.9g", k, P, (long long)i, got[i],
+                          want[i]);
+            check_sums(&many, got, context);
+            CHECK(many.out.total.n_targets == one.out.total.n_targets &&
+                  many.out.total.n_bytes == one.out.total.n_bytes &&
+                  many.out.n_windows == one.out.n_windows);
+        }
+    }
+}
+
+int main(void)
+{
+    struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_score");
+    snprintf(scratch, sizeof scratch, "/tmp/test_score.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    write_docs();
+    RUN(test_strides);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("score");
+}

@@ -1,0 +1,34 @@
+/* tls.h: one connection encrypted by TLS 1.3 with a pre-shared key, over a non-blocking socket.
+ *
+ * Both ends derive the key from the attempt's; there are no certificates and no names. The exchange
+ * is psk_dhe_ke: who learns the key later cannot read what was recorded. tls.c is the only user of
+ * OpenSSL; a build without it has tls_context_open fail and nothing else. */
+#ifndef SEQD_COMM_TLS_H
+#define SEQD_COMM_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+struct tls_context; /* of one endpoint */
+struct tls;         /* of one connection; borrows the context and the descriptor */
+
+/* fails: ERR_UNSUPPORTED where this build has no TLS. */
+struct tls_context *tls_context_open(const unsigned char key[RANK_KEY_SIZE], struct err *e);
+void tls_context_close(struct tls_context *x); /* NULL allowed */
+
+struct tls *tls_open(struct tls_context *x, int fd, bool dials); /* NULL: no memory */
+void tls_close(struct tls *t);                                   /* NULL allowed; fd stays open */
+
+/* One more step of the handshake. Returns 1 done, 0 when the peer has to speak first, -1 failed. */
+int tls_handshake(struct tls *t);
+/* As send and recv: -1 and errno, EAGAIN where they would wait; 0 from tls_read is the end. A write
+ * that said EAGAIN has to be repeated with the same bytes. */
+ssize_t tls_write(struct tls *t, const void *bytes, size_t size);
+ssize_t tls_read(struct tls *t, void *bytes, size_t size);
+bool tls_pending(const struct tls *t); /* decrypted bytes wait: no socket event will tell of them */
+
+#endif

@@ -1,0 +1,38 @@
+#include <stdlib.h>
+
+#include "api/core/jwrite.h"
+#include "worker/rank/task_infer.h"
+#include "worker/train/embed.h"
+
+static int send_embed(struct run *r, const struct embed *s, int64_t high, struct err *e)
+{
+    char json[2048];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "documents", s->n_documents);
+    jwrite_int(&w, "tokens", s->n_tokens);
+    jwrite_int(&w, "dimensions", s->width);
+    jwrite_str(&w, "pooling", r->spec->embed.pooling == POOLING_MEAN ? "mean" : "last");
+    jwrite_bool(&w, "normalized", r->spec->embed.normalize);
+    run_write_account(&w, r, s->ledger_equal, high);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}
+
+int task_embed(struct run *r, struct err *e)
+{
+    struct embed out;
+    struct model *m = task_open_model(r, e);
+    if (!m) return -1;
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    int rc = embed_run(&in, r->data, &out, e);
+    const struct artifact_done *const done[] = {&out.vectors, &out.ids};
+    if (!rc && run_first(r))
+        rc = task_send_artifacts(r, done, 2, e) || send_embed(r, &out, run_memory_high(m, 0), e)
+                 ? -1
+                 : 0;
+    free(m);
+    return rc;
+}

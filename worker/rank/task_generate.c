@@ -1,0 +1,63 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core/jwrite.h"
+#include "worker/rank/task_infer.h"
+
+/* Bytes of generated text in a RESULT; all of it is in the artifact. */
+#define RESULT_TEXT_SIZE 4096
+
+/* The longest prefix of at most n bytes that ends between characters. */
+static size_t utf8_prefix(const char *s, size_t len, size_t n)
+{
+    if (len <= n) return len;
+    while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;
+    return n;
+}
+
+static int send_text(struct run *r, const struct infer_text *t, int64_t high, struct err *e)
+{
+    char json[RANK_RESULT_SIZE];
+    struct jwrite w;
+    const char *text = t->text ? t->text : ""; /* all answered by an earlier attempt, or refused */
+    size_t len = strlen(text), shown = utf8_prefix(text, len, RESULT_TEXT_SIZE);
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_strn(&w, "text", text, shown);
+    jwrite_bool(&w, "text_cut", shown < len);
+    jwrite_str(&w, "finish_reason", infer_finish_name(t->finish));
+    jwrite_int(&w, "prompts", t->n_prompts);
+    jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
+    jwrite_int(&w, "n_tokens", t->n_tokens);
+    if (r->spec->input.source.format == DATA_OPENAI_BATCH) {
+        jwrite_int(&w, "refused", t->n_refused);
+        jwrite_int(&w, "resumed", t->n_resumed);
+    }
+    run_write_account(&w, r, t->ledger_equal, high);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}
+
+int task_generate(struct run *r, struct err *e)
+{
+    struct prompts p = {0};
+    struct infer_text out = {0};
+    struct model *m = NULL;
+    int rc = -1;
+    if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
+    m = task_open_model(r, e);
+    if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    if (infer_generate(&in, &p, &out, e)) goto out;
+    const struct artifact_done *const done[] = {&out.artifact, &out.errors};
+    if (run_first(r) &&
+        (task_send_artifacts(r, done, 2, e) || send_text(r, &out, run_memory_high(m, 0), e)))
+        goto out;
+    rc = 0;
+out:
+    infer_text_fini(&out);
+    prompts_fini(&p);
+    free(m);
+    return rc;
+}

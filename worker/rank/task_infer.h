@@ -1,0 +1,13 @@
+/* task_infer.h: what score, generate and embed share. */
+#ifndef SEQD_RANK_TASK_INFER_H
+#define SEQD_RANK_TASK_INFER_H
+
+#include "worker/rank/run.h"
+
+/* A model that only infers, with its weights; the caller frees it. NULL on failure. */
+struct model *task_open_model(struct run *r, struct err *e);
+/* Artifacts with a name, in this order. */
+int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
+                        struct err *e);
+
+#endif

@@ -1,0 +1,12 @@
+/* npyhead.h: the head of a .npy file (format 1.0), so that numpy.load reads the array behind it. */
+#ifndef SEQD_TRAIN_NPYHEAD_H
+#define SEQD_TRAIN_NPYHEAD_H
+
+#include <stdint.h>
+
+#define NPY_HEAD 128 /* bytes: a multiple of 64, as the format wants */
+
+/* descr: "<f4" or "<f8"; a matrix in C order, or a vector where cols is 0. */
+void npy_head(char out[NPY_HEAD], const char *descr, int64_t rows, int64_t cols);
+
+#endif
