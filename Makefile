@@ -31,14 +31,14 @@ LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now $(LDFLAGS_$(MODE)) $(LDFLAGS)
 CFLAGS_ALL += -ffp-contract=off
 CFLAGS_kernels := -O3 -fno-math-errno -fno-trapping-math
 UNAME_M := $(shell uname -m)
+COMMA := ,
 ifeq ($(UNAME_M),x86_64)
 ISA_avx2   := -mavx2 -mfma
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 # Older compilers do not know these two.
-ISA_avx512bf16 := $(shell $(CC) -mavx512bf16 -E -x c /dev/null >/dev/null 2>&1 && \
-                    echo '$(ISA_avx512) -mavx512bf16')
-ISA_amx := $(shell $(CC) -mavx512bf16 -mamx-tile -mamx-bf16 -E -x c /dev/null >/dev/null 2>&1 && \
-             echo '$(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16')
+assembles = $(shell echo '__asm__("$(2)");' | $(CC) $(1) -c -x c -o /dev/null - 2>/dev/null && echo '$(1)')
+ISA_avx512bf16 := $(call assembles,$(ISA_avx512) -mavx512bf16,vdpbf16ps %zmm0$(COMMA)%zmm1$(COMMA)%zmm2)
+ISA_amx := $(call assembles,$(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16,tilerelease)
 endif
 
 # TLS between ranks, where OpenSSL's headers are: TLS=0 builds without.
@@ -154,7 +154,7 @@ $(B)/gen/api/cluster.pb-c.c $(B)/gen/api/cluster.pb-c.h &: api/cluster.proto
 $(B)/obj/gen/cluster.pb-c.o: $(B)/gen/api/cluster.pb-c.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_ALL) -w -c -o $@ $<
-$(B)/obj/api/wire.o: $(B)/gen/api/cluster.pb-c.h
+$(B)/obj/api/wire.o $(B)/obj/api/wire_spec.o: $(B)/gen/api/cluster.pb-c.h
 
 # schema.sql and openapi.yaml are compiled into seqd as byte strings.
 embed = @mkdir -p $(@D); { printf 'const char $(2)[] = {'; od -An -v -tx1 $(1) | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; } > $@

@@ -2,11 +2,10 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/address.h"
-#include "api/cluster.pb-c.h"
+#include "api/wire_part.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
  * Unpacking lets protobuf-c allocate from the arena alone, whose limit is the answer to messages
@@ -18,39 +17,7 @@ static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
                   (int)MSG_TRACE == (int)SEQD__MSG__BODY_TRACE,
               "enum msg_type numbers the members of Msg.body");
 
-/* A zeroed message of the given kind, or NULL when the arena is full. */
-static void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
-{
-    ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
-    if (m) d->message_init(m);
-    return m;
-}
-
-/* Room for n pointers; n = 0 gives room for one, so that NULL means "the arena is full" only. */
-static void *pointers_new(struct arena *a, size_t n)
-{
-    return arena_alloc(a, (n ? n : 1) * sizeof(void *));
-}
-
-static int text_copy(char *out, size_t size, const char *in, const char *field, struct err *e)
-{
-    size_t len = strlen(in);
-    if (len >= size)
-        return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %zu are allowed",
-                         field, len, size - 1);
-    memcpy(out, in, len + 1);
-    return 0;
-}
-
-static int range_check(int64_t v, int64_t min, int64_t max, const char *field, struct err *e)
-{
-    if (v >= min && v <= max) return 0;
-    return err_field(e, ERR_INVALID, field, "%s is %lld, allowed are %lld to %lld", field,
-                     (long long)v, (long long)min, (long long)max);
-}
-
-/* ---- attempts, errors, shapes ------------------------------------------------------------------
- */
+/* ---- attempts, errors -------------------------------------------------------------------------- */
 
 static Seqd__Attempt *attempt_pack(int64_t job, int64_t epoch, struct arena *a)
 {
@@ -120,284 +87,6 @@ static int error_unpack(const Seqd__Error *w, struct err *out, struct err *e)
     out->code = (enum err_code)w->code;
     if (text_copy(out->field, sizeof out->field, w->field, "error.field", e) < 0) return -1;
     return text_copy(out->text, sizeof out->text, w->text, "error.text", e);
-}
-
-static Seqd__Shape *shape_pack(const struct model_shape *s, struct arena *a)
-{
-    Seqd__Shape *w = message_new(a, &seqd__shape__descriptor);
-    if (!w) return NULL;
-    w->family = s->family, w->n_layers = s->n_layers, w->width = s->width;
-    w->n_heads = s->n_heads, w->n_kv_heads = s->n_kv_heads, w->head_dim = s->head_dim;
-    w->ffn_width = s->ffn_width, w->vocab = s->vocab, w->max_pos = s->max_pos;
-    w->norm_eps = s->norm_eps, w->rope_theta = s->rope_theta, w->tied = s->tied;
-    return w;
-}
-
-/* Whether a shape is a possible model is job_check's business: it must only be safe to copy. */
-static void shape_unpack(const Seqd__Shape *w, struct model_shape *s)
-{
-    *s = (struct model_shape){0};
-    if (!w) return;
-    s->family = w->family, s->n_layers = w->n_layers, s->width = w->width;
-    s->n_heads = w->n_heads, s->n_kv_heads = w->n_kv_heads, s->head_dim = w->head_dim;
-    s->ffn_width = w->ffn_width, s->vocab = w->vocab, s->max_pos = w->max_pos;
-    s->norm_eps = w->norm_eps, s->rope_theta = w->rope_theta, s->tied = w->tied;
-}
-
-/* ---- the job spec, by its tables of fields ------------------------------------------------------
- */
-
-static Seqd__Field *field_pack(const struct field *f, const struct job_spec *s, const char *base,
-                               struct arena *a)
-{
-    Seqd__Field *w = message_new(a, &seqd__field__descriptor);
-    if (!w) return NULL;
-    const void *member = base + f->offset;
-    int64_t v64;
-    int32_t v32;
-    spec_ref ref;
-    w->path = (char *)f->path;
-    w->value_case = SEQD__FIELD__VALUE_NUMBER;
-    switch (f->type) {
-    case FIELD_INT:
-        memcpy(&v64, member, sizeof v64);
-        w->number = v64;
-        break;
-    case FIELD_INT32:
-    case FIELD_BOOL:
-        memcpy(&v32, member, sizeof v32);
-        w->number = v32;
-        break;
-    case FIELD_DOUBLE:
-        w->value_case = SEQD__FIELD__VALUE_REAL;
-        memcpy(&w->real, member, sizeof w->real);
-        break;
-    case FIELD_ENUM:
-        w->value_case = SEQD__FIELD__VALUE_TEXT;
-        memcpy(&v32, member, sizeof v32);
-        w->text = (char *)f->words[v32];
-        break;
-    case FIELD_STRING:
-        w->value_case = SEQD__FIELD__VALUE_TEXT;
-        memcpy(&ref, member, sizeof ref);
-        w->text = (char *)spec_text(s, ref);
-        break;
-    }
-    return w;
-}
-
-static int fields_pack(const struct field *table, const struct job_spec *s, const void *base,
-                       struct arena *a, size_t *n, Seqd__Field ***out)
-{
-    for (*n = 0; table[*n].path;) ++*n;
-    *out = pointers_new(a, *n);
-    if (!*out) return -1;
-    for (size_t i = 0; i < *n; i++) {
-        (*out)[i] = field_pack(&table[i], s, base, a);
-        if (!(*out)[i]) return -1;
-    }
-    return 0;
-}
-
-static int word_find(const char *const *words, const char *word)
-{
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(words[i], word)) return i;
-    return -1;
-}
-
-static int field_wrong(const struct field *f, const char *want, struct err *e)
-{
-    return err_field(e, ERR_INVALID, f->path, "%s: want %s", f->path, want);
-}
-
-static int field_unpack(const struct field *f, const Seqd__Field *w, struct job_spec *s, char *base,
-                        struct err *e)
-{
-    bool number = w->value_case == SEQD__FIELD__VALUE_NUMBER;
-    bool text = w->value_case == SEQD__FIELD__VALUE_TEXT;
-    void *member = base + f->offset;
-    int32_t v32 = 0;
-    spec_ref ref;
-    switch (f->type) {
-    case FIELD_INT:
-        if (!number) return field_wrong(f, "an integer", e);
-        memcpy(member, &w->number, sizeof w->number);
-        return 0;
-    case FIELD_INT32:
-        if (!number || w->number < INT32_MIN || w->number > INT32_MAX)
-            return field_wrong(f, "an integer of 32 bits", e);
-        v32 = (int32_t)w->number;
-        break;
-    case FIELD_BOOL:
-        if (!number || w->number < 0 || w->number > 1) return field_wrong(f, "0 or 1", e);
-        v32 = (int32_t)w->number;
-        break;
-    case FIELD_DOUBLE:
-        if (w->value_case != SEQD__FIELD__VALUE_REAL || !isfinite(w->real))
-            return field_wrong(f, "a finite number", e);
-        memcpy(member, &w->real, sizeof w->real);
-        return 0;
-    case FIELD_ENUM:
-        v32 = text ? word_find(f->words, w->text) : -1;
-        if (v32 < 0) return field_wrong(f, "a word this version knows: upgrade this node", e);
-        break;
-    case FIELD_STRING:
-        if (!text) return field_wrong(f, "a string", e);
-        if (spec_intern(s, w->text, strlen(w->text), &ref) < 0)
-            return err_field(e, ERR_TOO_LARGE, f->path, "the spec's strings exceed %d bytes at %s",
-                             SPEC_TEXT_SIZE, f->path);
-        memcpy(member, &ref, sizeof ref);
-        return 0;
-    }
-    memcpy(member, &v32, sizeof v32);
-    return 0;
-}
-
-static const struct field *field_find(const struct field *table, const char *path)
-{
-    for (; table->path; table++)
-        if (!strcmp(table->path, path)) return table;
-    return NULL;
-}
-
-static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, struct job_spec *s,
-                         void *base, struct err *e)
-{
-    if (range_check((int64_t)n, 0, 256, "spec.fields", e) < 0) return -1;
-    for (size_t i = 0; i < n; i++) {
-        const struct field *f = field_find(table, in[i]->path);
-        if (!f)
-            return err_field(e, ERR_INVALID, "spec",
-                             "this version has no job field '%.64s': upgrade this node",
-                             in[i]->path);
-        if (field_unpack(f, in[i], s, base, e) < 0) return -1;
-    }
-    return 0;
-}
-
-static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_source *source,
-                                 struct arena *a)
-{
-    Seqd__Source *w = message_new(a, &seqd__source__descriptor);
-    if (!w || fields_pack(source_fields, s, source, a, &w->n_fields, &w->fields) < 0) return NULL;
-    return w;
-}
-
-/* n sources into *out (arena). */
-static int sources_pack(const struct job_spec *s, const struct spec_source *source, int32_t n,
-                        struct arena *a, size_t *n_out, Seqd__Source ***out)
-{
-    assert(n >= 0 && n <= SPEC_SOURCES);
-    *n_out = (size_t)n;
-    if (!(*out = pointers_new(a, *n_out))) return -1;
-    for (int32_t i = 0; i < n; i++)
-        if (!((*out)[i] = source_pack(s, &source[i], a))) return -1;
-    return 0;
-}
-
-static int stages_pack(const struct job_spec *s, struct arena *a, Seqd__Spec *w)
-{
-    assert(s->n_stages >= 0 && s->n_stages <= SPEC_STAGES);
-    w->n_stages = (size_t)s->n_stages;
-    if (!(w->stages = pointers_new(a, w->n_stages))) return -1;
-    for (size_t i = 0; i < w->n_stages; i++) {
-        Seqd__Stage *stage = message_new(a, &seqd__stage__descriptor);
-        if (!stage ||
-            fields_pack(stage_fields, s, &s->stages[i], a, &stage->n_fields, &stage->fields) < 0)
-            return -1;
-        w->stages[i] = stage;
-    }
-    return 0;
-}
-
-static Seqd__Label *label_pack(const struct job_spec *s, const struct spec_label *l,
-                               struct arena *a)
-{
-    Seqd__Label *w = message_new(a, &seqd__label__descriptor);
-    if (!w) return NULL;
-    w->key = (char *)spec_text(s, l->key);
-    w->value = (char *)spec_text(s, l->value);
-    return w;
-}
-
-static Seqd__Spec *spec_pack(const struct job_spec *s, struct arena *a)
-{
-    assert(s->n_labels >= 0 && s->n_labels <= SPEC_LABELS);
-    Seqd__Spec *w = message_new(a, &seqd__spec__descriptor);
-    if (!w || fields_pack(spec_fields, s, s, a, &w->n_fields, &w->fields) < 0) return NULL;
-    w->n_labels = (size_t)s->n_labels;
-    w->labels = pointers_new(a, w->n_labels);
-    w->input = source_pack(s, &s->input.source, a);
-    w->shape = shape_pack(&s->model.shape, a);
-    w->has_config = s->model.has_config;
-    if (!w->labels || !w->input || !w->shape) return NULL;
-    for (size_t i = 0; i < w->n_labels; i++)
-        if (!(w->labels[i] = label_pack(s, &s->labels[i], a))) return NULL;
-    if (sources_pack(s, s->data.train, s->data.n_train, a, &w->n_train, &w->train) < 0 ||
-        sources_pack(s, s->eval.data, s->eval.n_data, a, &w->n_eval, &w->eval) < 0 ||
-        stages_pack(s, a, w) < 0)
-        return NULL;
-    return w;
-}
-
-static int sources_unpack(const char *field, size_t n, Seqd__Source **in, struct job_spec *s,
-                          struct spec_source *out, int32_t *n_out, struct err *e)
-{
-    if (range_check((int64_t)n, 0, SPEC_SOURCES, field, e) < 0) return -1;
-    *n_out = (int32_t)n;
-    for (size_t i = 0; i < n; i++)
-        if (fields_unpack(source_fields, in[i]->n_fields, in[i]->fields, s, &out[i], e) < 0)
-            return -1;
-    return 0;
-}
-
-static int stages_unpack(const Seqd__Spec *w, struct job_spec *s, struct err *e)
-{
-    if (range_check((int64_t)w->n_stages, 0, SPEC_STAGES, "stages", e) < 0) return -1;
-    s->n_stages = (int32_t)w->n_stages;
-    for (size_t i = 0; i < w->n_stages; i++)
-        if (fields_unpack(stage_fields, w->stages[i]->n_fields, w->stages[i]->fields, s,
-                          &s->stages[i], e) < 0)
-            return -1;
-    return 0;
-}
-
-static int labels_unpack(const Seqd__Spec *w, struct job_spec *s, struct err *e)
-{
-    if (range_check((int64_t)w->n_labels, 0, SPEC_LABELS, "labels", e) < 0) return -1;
-    s->n_labels = (int32_t)w->n_labels;
-    for (size_t i = 0; i < w->n_labels; i++) {
-        const Seqd__Label *l = w->labels[i];
-        if (spec_intern(s, l->key, strlen(l->key), &s->labels[i].key) < 0 ||
-            spec_intern(s, l->value, strlen(l->value), &s->labels[i].value) < 0)
-            return err_field(e, ERR_TOO_LARGE, "labels", "the spec's strings exceed %d bytes",
-                             SPEC_TEXT_SIZE);
-    }
-    return 0;
-}
-
-static int spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
-                       struct err *e)
-{
-    if (!w) return err_field(e, ERR_INVALID, "spec", "the message has no job spec");
-    struct job_spec *s = arena_alloc(a, sizeof *s);
-    if (!s) return err_set(e, ERR_TOO_LARGE, "no room for the job spec");
-    s->text_used = 1;
-    if (fields_unpack(spec_fields, w->n_fields, w->fields, s, s, e) < 0) return -1;
-    if (labels_unpack(w, s, e) < 0) return -1;
-    if (sources_unpack("data.train", w->n_train, w->train, s, s->data.train, &s->data.n_train, e) <
-            0 ||
-        sources_unpack("eval.data", w->n_eval, w->eval, s, s->eval.data, &s->eval.n_data, e) < 0 ||
-        stages_unpack(w, s, e) < 0)
-        return -1;
-    if (w->input && fields_unpack(source_fields, w->input->n_fields, w->input->fields, s,
-                                  &s->input.source, e) < 0)
-        return -1;
-    shape_unpack(w->shape, &s->model.shape);
-    s->model.has_config = w->has_config != 0;
-    *out = s;
-    return 0;
 }
 
 /* ---- one pair of functions per kind of message --------------------------------------------------
@@ -513,7 +202,7 @@ static int described_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Described *w = body;
     w->request = m->request;
-    w->shape = shape_pack(&m->shape, a);
+    w->shape = wire_shape_pack(&m->shape, a);
     w->error = error_pack(&m->err, a);
     return w->shape && w->error ? 0 : -1;
 }
@@ -522,7 +211,7 @@ static int described_unpack(const void *body, struct arena *a, struct msg *m, st
 {
     const Seqd__Described *w = body;
     m->request = w->request;
-    shape_unpack(w->shape, &m->shape);
+    wire_shape_unpack(w->shape, &m->shape);
     return error_unpack(w->error, &m->err, e);
 }
 
@@ -558,7 +247,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->prepared_id = (char *)m->prepared_id;
     w->memory_limit = m->memory_limit;
     w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
-    w->spec = spec_pack(m->spec, a);
+    w->spec = wire_spec_pack(m->spec, a);
     return w->attempt && w->spec ? 0 : -1;
 }
 
@@ -582,7 +271,7 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
         return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
                          w->key.len, sizeof m->key);
     if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
-    return spec_unpack(w->spec, a, &m->spec, e);
+    return wire_spec_unpack(w->spec, a, &m->spec, e);
 }
 
 static int blobs_pack(const struct msg *m, struct arena *a, void *body)

@@ -98,7 +98,7 @@ static void check_gemm_all(void)
             check_gemm(&p);
             if (act == DT_F32) continue;
             p.out = DT_F32; /* a weight gradient, logits */
-            check_gemm(&p);
+            if ((s + (size_t)f) % 2) check_gemm(&p);
             p.in = DT_F32, p.out = DT_BF16;
             if (s % 4 == 1) check_gemm(&p);
         }
@@ -523,6 +523,7 @@ static void test_unknown_names(void)
     be_close(NULL);
 }
 
+/* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. */
 static void check_device(const char *isa, int n_threads)
 {
     struct err e;
@@ -533,7 +534,7 @@ static void check_device(const char *isa, int n_threads)
     for (act = DT_F32; be && be_other && act <= DT_BF16; act++)
         for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
             char name[128];
-            if (act == DT_BF16 && !checks[i].has_act) continue;
+            if (act == DT_BF16 && (!checks[i].has_act || n_threads == 1)) continue;
             snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name,
                      act == DT_BF16 ? "bf16" : "fp32", isa, n_threads);
             test_run(name, checks[i].check);
@@ -544,9 +545,11 @@ static void check_device(const char *isa, int n_threads)
 
 int main(void)
 {
+    const bool small = getenv("SEQD_TEST_SMALL") != NULL;
     RUN(test_every_slot);
     RUN(test_unknown_names);
     for (const char *const *isa = be_isas(); *isa; isa++)
-        for (int n_threads = 1; n_threads <= 2; n_threads++) check_device(*isa, n_threads);
+        for (int n_threads = small ? 2 : 1; n_threads <= 2; n_threads++)
+            check_device(*isa, n_threads);
     return test_done("check_kernels");
 }

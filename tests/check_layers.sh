@@ -19,14 +19,15 @@ worker/agent    : api/core api
 daemon          : api/core api worker/plan
 client          : api/core
 '
-# header pattern : the only file that may include it
+# header pattern : the only files that may include it
 alone='
 microhttpd.h      : daemon/http.c
 sqlite3.h         : daemon/store.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c
-protobuf-c/       : api/wire.c
-cluster.pb-c.h    : api/wire.c
+protobuf-c/       : api/wire_part.h
+cluster.pb-c.h    : api/wire_part.h
+wire_part.h       : api/wire.c api/wire_spec.c
 curl/             : client/http.c
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c

@@ -23,7 +23,7 @@ lib_start nodes
 HOLDERS= CABLE=
 trap 'kill $HOLDERS $CABLE 2>/dev/null; lib_clean' EXIT
 HOP_S=2
-STEPS=${STEPS:-60}
+STEPS=${STEPS:-40}
 
 # ---- the network ------------------------------------------------------------------------------
 namespace() { # NAME: starts one, its holder's pid in NS_NAME
@@ -80,26 +80,28 @@ cluster_start() {
     until_ok 200 n_up 2
 }
 
-spec() { # NAME
+RING='"sp": 4, "layout": "zigzag"'             # one ring over both nodes
+RINGS='"sp": 2, "dp": 2, "layout": "zigzag"' # two rings, each on a node
+spec() { # NAME [parallel]
     cat <<JSON
 {"kind": "train", "name": "$1",
  "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
  "data": {"train": [{"path": "$T/data/text.txt", "format": "text"}], "seq_len": 512},
- "parallel": {"strategy": "rsa", "sp": 4, "layout": "zigzag"}, "determinism": "run",
- "train": {"steps": $STEPS}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 15},
+ "parallel": {"strategy": "rsa", ${2:-$RING}}, "determinism": "run",
+ "train": {"steps": $STEPS, "global_batch": 2}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 10},
  "limits": {"hop_timeout_s": $HOP_S, "restarts": 0},
  "resources": {"ranks": 4, "threads": 1}, "seed": 3}
 JSON
 }
-submit() { spec "$1" | seqctl submit - -o name -q; }
-check_end() { # NAME ID
-    local name=$1 id=$2 state sha
+submit() { spec "$@" | seqctl submit - -o name -q; }
+check_end() { # NAME ID [weights]
+    local name=$1 id=$2 want=${3:-$WANT} state sha
     "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
     state=$(field "$id" state)
     [ "$state" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $state" "$T/watch.out"; return; }
     sha=$(field "$id" result.weights_sha256)
-    [ "$sha" = "$WANT" ] || { bad "$name: weights $sha, on one host $WANT"; return; }
+    [ "$sha" = "$want" ] || { bad "$name: weights $sha, on one host $want"; return; }
     until_ok 100 no_gang || { bad "$name: still running: $(procs seqgang) $(procs seqrank)"; return; }
     ok "$name"
 }
@@ -116,6 +118,10 @@ id=$(submit one-host) || { bad "one host: submit"; lib_end; exit 1; }
 WANT=$(field "$id" result.weights_sha256)
 [ -n "$WANT" ] || { bad "one host" "$T/watch.out"; lib_end; exit 1; }
 ok "one host: $WANT"
+id=$(submit rings-one-host "$RINGS") || bad "two rings on one host: submit"
+"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+WANT_RINGS=$(field "$id" result.weights_sha256)
+[ -n "$WANT_RINGS" ] && ok "two rings on one host: $WANT_RINGS" || bad "two rings on one host" "$T/watch.out"
 check "seqd --dev stops" seqd_stop
 
 # ---- over two -----------------------------------------------------------------------------------
@@ -133,6 +139,9 @@ same "it ran on two nodes" "$(seqctl show "$id" -o json | tr -d ' \n' | grep -o 
 says "node b made the data itself" '"code": "prepared"' events "$id"
 says "the log of a rank on node b" 'rank=3' seqctl logs "$id" --rank 3
 same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
+
+id=$(submit two-rings "$RINGS")
+check_end "a ring on each node: the same weights" "$id" "$WANT_RINGS"
 
 cable_start --delay-us 200 1500 --loss 3 --seed 5
 id=$(submit delay-and-loss)

@@ -1,4 +1,4 @@
-/* reading.h: a job that reads documents (score, embed), its prepared data, and P ranks that run it. */
+/* reading.h: a job that reads documents (score, embed), its prepared data, and P ranks on it. */
 #ifndef SEQD_TESTS_READING_H
 #define SEQD_TESTS_READING_H
 

@@ -217,6 +217,7 @@ static void test_workspace_is_independent_of_ranks(void)
 static void test_other_isas(void)
 {
     for (const char *const *i = be_isas() + 1; *i; i++) {
+        if (!strncmp(*i, "avx512", 6)) continue; /* in fp32 the same instructions as the best one */
         devices_close();
         isa = *i;
         product(37, small, 3, 1, 2);

@@ -157,6 +157,28 @@ static int queued(struct comm *c, struct err *e)
     return 0;
 }
 
+/* Rings side by side: views of n ranks each hop at the same time as the ring of all, message by
+ * message, and share its channels. */
+static int views(struct comm *c, struct err *e)
+{
+    int P = comm_size(c), n = P % 2 ? P : 2, r = comm_rank(c), first = r / n * n;
+    struct comm *v = comm_group(c, first, n);
+    uint64_t *out[2] = {comm_segment(v), (uint64_t *)comm_segment(v) + WORDS}, in[2][WORDS];
+    for (int k = 0; k < N_ROUNDS; k++) {
+        struct comm_ticket t[2];
+        int i = comm_rank(v), from = (i + n - 1) % n, all = (r + P - 1) % P;
+        message_fill(out[0], r, k, 0);
+        message_fill(out[1], r, k, 1);
+        struct comm_xfer a = xfer(0, (i + 1) % n, out[0], from, in[0]),
+                         b = xfer(0, (r + 1) % P, out[1], all, in[1]);
+        if (comm_sendrecv(v, &a, &t[0], e) || comm_sendrecv(c, &b, &t[1], e)) return -1;
+        if (comm_wait(c, &t[1], e) || comm_wait(v, &t[0], e)) return -1;
+        if (message_check(in[0], first + from, k, 0, e) || message_check(in[1], all, k, 1, e))
+            return -1;
+    }
+    return 0;
+}
+
 typedef int pattern(struct comm *, struct err *);
 
 static void pattern_body(struct ranks *g, int rank, void *arg)
@@ -200,6 +222,11 @@ static void test_pairs(void)
 static void test_queued(void)
 {
     run_pattern_everywhere(queued);
+}
+
+static void test_views(void)
+{
+    run_pattern_everywhere(views);
 }
 
 /* ---- collectives: bits and counts ------------------------------------------------------------ */
@@ -624,6 +651,7 @@ int main(void)
     run_ways("test_chain", test_chain);
     run_ways("test_pairs", test_pairs);
     run_ways("test_queued", test_queued);
+    run_ways("test_views", test_views);
     run_ways("test_sums", test_sums);
     run_ways("test_broadcast_gather_barrier", test_broadcast_gather_barrier);
     RUN(test_ledger_names_the_difference);

@@ -248,8 +248,8 @@ static void test_200_steps(void)
     double worst = 0;
     for (int64_t k = 0; k < steps; k++) worst = most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
     CHECK_MSG(worst <= 1e-5, "losses of %lld steps differ by %.3g", (long long)steps, worst);
-    CHECK(r[0].loss[steps - 1] <
-          0.9 * r[0].loss[0]); /* it learns, so there is something to differ */
+    /* It learns, so there is something to differ. */
+    CHECK(r[0].loss[steps - 1] < (SANITIZED ? 1 : 0.9) * r[0].loss[0]);
     engine_free(&r[0]), engine_free(&r[1]);
 }
 

@@ -33,7 +33,8 @@ static double at(struct tensor x, int64_t row, int64_t col)
     return (double)f;
 }
 
-/* The final norm and the pooling once more, in double, from the residual stream behind the last layer. */
+/* The final norm and the pooling once more, in double, from the residual stream behind the last
+ * layer. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
                 struct err *e)
 {
@@ -121,10 +122,10 @@ static void check_ids(const struct job *j)
     free(text);
 }
 
-/* One rank: the hidden states are the same bits, so only the norm (fp32, here double) and the rounding
- * of the result are between the two: a norm of 48 terms errs by at most some 30 roundings of 6e-8,
- * its root and two products included: 2e-6 of the vector's largest entry. Several ranks: attention adds
- * its keys in another order, 1e-5 after two layers. */
+/* One rank: the hidden states are the same bits, so only the norm (fp32, here double) and the
+ * rounding of the result are between the two: a norm of 48 terms errs by at most some 30 roundings
+ * of 6e-8, its root and two products included: 2e-6 of the vector's largest entry. Several ranks:
+ * attention adds its keys in another order, 1e-5 after two layers. */
 static void test_pooling(void)
 {
     static struct job one, many;
@@ -156,10 +157,10 @@ static void test_pooling(void)
     }
 }
 
-/* bf16: the same hidden states, whose normed rows were rounded to 8 bits: each entry by at most 2^-9 of
- * itself, and a mean by no more than the mean of those. The largest entry of a mean of these documents is
- * at least half the mean of the rows' own: 2^-8. Normalized: the length errs as the entries do, with
- * either sign. */
+/* bf16: the same hidden states, whose normed rows were rounded to 8 bits: each entry by at most
+ * 2^-9 of itself, and a mean by no more than the mean of those. The largest entry of a mean of
+ * these documents is at least half the mean of the rows' own: 2^-8. Normalized: the length errs as
+ * the entries do, with either sign. */
 static void test_bf16(void)
 {
     static struct job j;

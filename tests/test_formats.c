@@ -1,95 +1,10 @@
-/* test_formats: every format written here, byte by byte, and read back; and headers that lie. */
-#include "tests/datadir.h"
+/* test_formats: token files of every format written here, byte by byte, and read back; and headers that
+ * lie. */
+#include "tests/files.h"
 
 #include <math.h>
-#include <sys/stat.h>
-#include "worker/train/format.h"
-#include "worker/train/megatron.h"
-#include "worker/train/npy.h"
 
-/* ---- writing ---------------------------------------------------------------------------------- */
-
-static uint8_t file[1 << 20];
-static size_t size;
-
-static void begin(void)
-{
-    size = 0;
-}
-
-static void add(const void *p, size_t n)
-{
-    memcpy(file + size, p, n);
-    size += n;
-}
-
-static void add_int(int64_t v, int width)
-{
-    for (int i = 0; i < width; i++) file[size++] = (uint8_t)((uint64_t)v >> (8 * i));
-}
-
-static void add_ints(const int64_t *v, int n, int width)
-{
-    for (int i = 0; i < n; i++) add_int(v[i], width);
-}
-
-static void end(const char *name)
-{
-    put(name, file, size);
-}
-
-static void llmc_header(int64_t magic, int64_t version, int64_t n)
-{
-    begin();
-    add_int(magic, 4);
-    add_int(version, 4);
-    add_int(n, 4);
-    for (int i = 3; i < 256; i++) add_int(0, 4);
-}
-
-/* ---- checking --------------------------------------------------------------------------------- */
-
-/* The directory holds these tokens and document ends, all in the training set. */
-static void check_data(struct data *d, const int64_t *ids, int64_t n, const uint64_t *ends,
-                       int64_t n_documents)
-{
-    int32_t got[64];
-    const struct data_stats *s = data_stats(d);
-    CHECK_MSG(s->n_tokens == n && s->n_documents == n_documents, "%lld tokens, %lld documents",
-              (long long)s->n_tokens, (long long)s->n_documents);
-    if (s->n_tokens != n || s->n_documents != n_documents) return;
-    CHECK(data_read(d, 0, n, got, &e) == 0);
-    for (int64_t i = 0; i < n; i++)
-        CHECK_MSG(got[i] == ids[i], "token %lld is %d, want %lld", (long long)i, got[i],
-                  (long long)ids[i]);
-    for (int64_t i = 0; i < n_documents; i++) CHECK(data_documents(d)[i] == ends[i]);
-}
-
-static void check_origin(struct data *d, int64_t document, uint64_t record, uint64_t offset)
-{
-    struct data_origin at;
-    CHECK(data_origin(d, document, &at, &e) == 0);
-    CHECK_MSG(at.record == record && at.offset == offset, "document %lld: record %llu offset %llu",
-              (long long)document, (unsigned long long)at.record, (unsigned long long)at.offset);
-}
-
-/* One source, prepared for a vocabulary. */
-static void one_source(const char *path, enum data_format format, int64_t vocab, int64_t eod)
-{
-    sources_begin();
-    spec->model.shape.vocab = vocab;
-    source_add(path, format, NULL)->eod = eod;
-}
-
-static void refused(enum err_code code, const char *want)
-{
-    struct data_stats st;
-    CHECK_MSG(prepare(&st) == -1 && e.code == code && strstr(e.text, want), "want \"%s\": %s %s",
-              want, err_name(e.code), e.text);
-    CHECK_STR(e.field, "data.train.0.path");
-}
-
-/* ---- llm.c and nanoGPT ------------------------------------------------------------------------ */
+/* ---- llm.c and nanoGPT ----------------------------------------------------------------------- */
 
 static void test_llmc(void)
 {
@@ -114,14 +29,6 @@ static void test_llmc(void)
     d = prepare_open();
     check_data(d, ids, 8, other, 2);
     data_close(d);
-}
-
-static off_t size_of(const struct data *d, const char *part)
-{
-    char path[200];
-    struct stat st;
-    snprintf(path, sizeof path, "%s/prepared/%s/%s", dir, data_stats(d)->id, part);
-    return stat(path, &st) < 0 ? -1 : st.st_size;
 }
 
 /* Ids beyond 16 bits: 4 bytes a token, also for what was read before the first of them. */
@@ -245,7 +152,7 @@ static void test_long_shard(void)
     free(t);
 }
 
-/* ---- npy -------------------------------------------------------------------------------------- */
+/* ---- npy ------------------------------------------------------------------------------------- */
 
 static void npy(int version, const char *header, size_t pad)
 {
@@ -357,7 +264,7 @@ static void test_npy_hostile(void)
     refused(ERR_INVALID, "no NumPy array");
 }
 
-/* ---- Megatron --------------------------------------------------------------------------------- */
+/* ---- Megatron -------------------------------------------------------------------------------- */
 
 static const int64_t mg_ids[] = {1, 2, 3, 4, 5, 6, 7};
 static const int64_t mg_len[] = {2, 1, 0, 4}, mg_doc[] = {0, 2, 2, 4};
@@ -472,207 +379,6 @@ static void test_megatron_hostile(void)
     refused(ERR_INVALID, "leads outside");
 }
 
-/* ---- JSONL ------------------------------------------------------------------------------------ */
-
-static void check_mask(struct data *d, const char *want)
-{
-    uint8_t learn[64];
-    const int64_t n = (int64_t)strlen(want);
-    CHECK(data_read_mask(d, 0, n, learn, &e) == 0);
-    for (int64_t i = 0; i < n; i++)
-        CHECK_MSG(learn[i] == want[i] - '0', "token %lld: %d", (long long)i, learn[i]);
-    for (int64_t i = 0; i < n; i++) /* and one by one */
-        CHECK(data_read_mask(d, i, 1, learn, &e) == 0 && *learn == want[i] - '0');
-}
-
-static void jsonl(const char *text, enum loss_on_id loss_on)
-{
-    puts_file("r.jsonl", text);
-    one_source("r.jsonl", DATA_JSONL, 300, -1);
-    spec->data.loss_on = loss_on;
-}
-
-static void test_prompt_completion(void)
-{
-    static const char text[] = "{\"prompt\":\"ab\",\"completion\":\"c\",\"id\":[7]}\n"
-                               "{\"completion\":\"xy\\u00e9z\",\"prompt\":\"\"}\n"
-                               "{\"prompt\":\"\",\"completion\":\"\"}\n"
-                               "{\"prompt\":\"pqr\",\"completion\":\"\"}\n";
-    static const int64_t ids[] = {'a',  'b', 'c', 256, 'x', 'y', 0xc3,
-                                  0xa9, 'z', 256, 'p', 'q', 'r', 256};
-    static const uint64_t ends[] = {4, 10, 14};
-    jsonl(text, LOSS_ON_COMPLETION);
-    struct data *d = prepare_open();
-    check_data(d, ids, 14, ends, 3);
-    check_mask(d, "00111111110001");
-    CHECK(data_stats(d)->n_masked == 5 && data_masked(d) && data_stats(d)->n_skipped == 1);
-    check_origin(d, 1, 2, strlen("{\"prompt\":\"ab\",\"completion\":\"c\",\"id\":[7]}\n"));
-    check_origin(d, 2, 4, strlen(text) - strlen("{\"prompt\":\"pqr\",\"completion\":\"\"}\n"));
-    char id[80];
-    snprintf(id, sizeof id, "%s", data_stats(d)->id);
-    data_close(d);
-    jsonl(text, LOSS_ON_ALL);
-    d = prepare_open();
-    check_data(d, ids, 14, ends, 3);
-    CHECK(!data_masked(d) && data_stats(d)->n_masked == 0 && strcmp(id, data_stats(d)->id));
-    CHECK(size_of(d, "loss.bin") == -1);
-    check_mask(d, "11111111111111");
-    data_close(d);
-}
-
-static void test_input_ids(void)
-{
-    static const int64_t ids[] = {1, 2, 3, 299, 4, 0, 6, 7, 8, 9};
-    static const uint64_t ends[] = {3, 4, 6, 10};
-    jsonl("{\"input_ids\":[1,2,3]}\n{\"input_ids\":[299],\"labels\":[299]}\n{\"input_ids\":[]}\n"
-          "{\"labels\":[-100,0],\"input_ids\":[4,0]}\n"
-          "{\"input_ids\":[6,7,8,9],\"loss_mask\":[0,1,true,false],\"labels\":[6,-100,8,-100]}",
-          LOSS_ON_ALL);
-    struct data *d = prepare_open();
-    check_data(d, ids, 10, ends, 4);
-    check_mask(d, "1111010010");
-    check_origin(d, 3, 5,
-                 0 + strlen("{\"input_ids\":[1,2,3]}\n"
-                            "{\"input_ids\":[299],\"labels\":[299]}\n"
-                            "{\"input_ids\":[]}\n"
-                            "{\"labels\":[-100,0],\"input_ids\":[4,0]}\n"));
-    data_close(d);
-}
-
-/* The first masked token stands on every place of a byte of loss.bin. */
-static void test_mask_places(void)
-{
-    for (int before = 0; before < 18; before++) {
-        char text[512] = "", want[64] = "";
-        size_t n = (size_t)snprintf(text, sizeof text, "{\"input_ids\":[");
-        for (int i = 0; i < before + 3; i++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", i ? "," : "", i);
-        n += (size_t)snprintf(text + n, sizeof text - n, "],\"loss_mask\":[");
-        for (int i = 0; i < before + 3; i++) {
-            want[i] = (char)('0' + (i != before));
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%c", i ? "," : "", want[i]);
-        }
-        snprintf(text + n, sizeof text - n, "]}\n");
-        jsonl(text, LOSS_ON_ALL);
-        struct data *d = prepare_open();
-        check_mask(d, want);
-        CHECK(size_of(d, "loss.bin") == (before + 3 + 7) / 8);
-        data_close(d);
-    }
-}
-
-static void test_jsonl_hostile(void)
-{
-    static const struct {
-        const char *text, *want;
-        int loss_on;
-    } bad[] = {
-        {"{\"input_ids\":[1,300]}", "line 1: input_ids 1 is 300: the model's vocabulary has 300",
-         0},
-        {"{\"input_ids\":[-1]}", "line 1: input_ids 0 is -1", 0},
-        {"{\"input_ids\":[1.5]}", "line 1: \"input_ids\" 0 is not a whole number", 0},
-        {"{\"input_ids\":[1e30]}", "not a whole number", 0},
-        {"{\"input_ids\":[99999999999999999999]}", "not a whole number", 0},
-        {"{\"input_ids\":[[1]]}", "is not a number", 0},
-        {"{\"input_ids\":[\"1\"]}", "is not a number", 0},
-        {"{\"input_ids\":{}}", "is not an array", 0},
-        {"{\"input_ids\":[1", "line 1: JSON byte", 0},
-        {"{\"input_ids\":[1],\"input_ids\":[1]}", "occurs twice", 0},
-        {"{\"input_ids\":[1],\"labels\":[1,2]}", "labels has 2 elements, input_ids 1", 0},
-        {"{\"input_ids\":[1],\"loss_mask\":[]}", "loss_mask has 0 elements", 0},
-        {"{\"input_ids\":[1],\"loss_mask\":[2]}", "loss_mask 0 is 2", 0},
-        {"{\"input_ids\":[1,2],\"labels\":[1,3]}", "labels 1 is 3 and input_ids 1 is 2", 0},
-        {"{\"input_ids\":[1],\"text\":\"x\"}", "which is to be learnt", 0},
-        {"{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"x\"}", "which is to be learnt", 0},
-        {"{\"prompt\":\"a\",\"completion\":\"b\",\"input_ids\":[1]}", "which is to be learnt", 0},
-        {"{\"prompt\":\"a\"}", "\"prompt\" without \"completion\"", 0},
-        {"{\"completion\":\"a\"}", "\"completion\" without \"prompt\"", 0},
-        {"{\"prompt\":\"a\",\"completion\":7}", "\"completion\" is not a string", 0},
-        {"{\"labels\":[1]}", "no member \"text\"", 0},
-        {"{\"text\":\"x\"}", "line 1: a text, and data.loss_on", LOSS_ON_COMPLETION},
-        {"{\"input_ids\":[1]}", "without labels or loss_mask", LOSS_ON_COMPLETION}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        jsonl(bad[i].text, bad[i].loss_on);
-        refused(ERR_INVALID, bad[i].want);
-        CHECK(strstr(e.text, "r.jsonl line 1: ") != NULL);
-    }
-}
-
-/* A record of ids with a line of many megabytes. */
-static void test_long_ids(void)
-{
-    const int n = small_tests() ? 200000 : 2000000;
-    char *text = malloc((size_t)n * 8 + 64), *at = text;
-    at += sprintf(at, "{\"input_ids\":[");
-    for (int i = 0; i < n; i++) at += sprintf(at, "%s%d", i ? "," : "", i % 65000);
-    at += sprintf(at, "]}\n");
-    put("r.jsonl", text, (size_t)(at - text));
-    free(text);
-    one_source("r.jsonl", DATA_JSONL, 65000, -1);
-    struct data *d = prepare_open();
-    CHECK(data_stats(d)->n_tokens == n && data_stats(d)->n_documents == 1);
-    int32_t got[2];
-    CHECK(data_read(d, n - 2, 2, got, &e) == 0 && got[1] == (n - 1) % 65000);
-    data_close(d);
-}
-
-/* ---- mixtures of formats ---------------------------------------------------------------------- */
-
-/* Sources of every kind side by side, and an eval set behind them. */
-static void test_sets(void)
-{
-    static const int64_t ids[] = {5, 50256, 6, 50256};
-    begin();
-    add_ints(ids, 4, 2);
-    end("n.bin");
-    puts_file("t.txt", "text");
-    puts_file("v.jsonl", "{\"text\":\"v\"}\n{\"text\":\"vv\"}\n");
-    one_source("t.txt", DATA_TEXT, 50257, -1);
-    source_add("n.bin", DATA_NANOGPT, NULL);
-    source_in(&spec->eval.data[spec->eval.n_data++], "v.jsonl", DATA_JSONL, NULL);
-    struct data *d = prepare_open();
-    const struct data_stats *s = data_stats(d);
-    CHECK(s->n_tokens == 9 && s->n_documents == 3 && s->n_bytes == 4);
-    CHECK(s->eval_tokens == 5 && s->eval_documents == 2 && s->eval_bytes == 3);
-    CHECK(s->max_token == 50256 && data_n_sources(d) == 3);
-    CHECK(data_source(d, 2)->set == SET_EVAL && data_source(d, 2)->first_document == 3);
-    struct data_origin at;
-    CHECK(data_origin(d, 4, &at, &e) == 0 && at.source == 2 && at.record == 2);
-    CHECK(strstr(data_file(d, at.file), "/v.jsonl") != NULL);
-    CHECK(!*data_file(d, 3));
-    char id[80];
-    snprintf(id, sizeof id, "%s", s->id);
-    data_close(d);
-    struct data_stats st; /* weights and the eval set are in the id */
-    spec->data.train[0].weight = spec->data.train[1].weight = 1;
-    CHECK(prepare(&st) == 0 && strcmp(st.id, id));
-    spec->data.train[0].weight = spec->data.train[1].weight = 0;
-    spec->eval.n_data = 0;
-    CHECK(prepare(&st) == 0 && strcmp(st.id, id));
-    spec->eval.n_data = 1;
-    puts_file("v.jsonl", "\n");
-    CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data"));
-    puts_file("v.jsonl", "x");
-    CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data.0.path"));
-}
-
-/* What was prepared for a large model is refused for a small one, with the place. */
-static void test_vocab(void)
-{
-    static const int64_t ids[] = {5, 50256, 6};
-    struct data_stats st;
-    begin();
-    add_ints(ids, 3, 2);
-    end("n.bin");
-    one_source("n.bin", DATA_NANOGPT, 50257, -1);
-    CHECK(prepare(&st) == 0);
-    spec->model.shape.vocab = 50256;
-    CHECK(prepare(&st) == -1 && e.code == ERR_INVALID);
-    CHECK_MSG(strstr(e.text, "n.bin: token 1 is 50256"), "%s", e.text);
-    one_source("n.bin", DATA_OPENAI_BATCH, 50257, -1);
-    CHECK(prepare(&st) == -1 && e.code == ERR_UNSUPPORTED && !strcmp(e.field, "data.train.0"));
-}
-
 int main(void)
 {
     datadir_begin("formats");
@@ -685,12 +391,5 @@ int main(void)
     RUN(test_npy_hostile);
     RUN(test_megatron);
     RUN(test_megatron_hostile);
-    RUN(test_prompt_completion);
-    RUN(test_input_ids);
-    RUN(test_mask_places);
-    RUN(test_jsonl_hostile);
-    RUN(test_long_ids);
-    RUN(test_sets);
-    RUN(test_vocab);
     return datadir_end("formats");
 }

@@ -1,5 +1,5 @@
-/* Generation as requests ask for it, over P ranks: n, stop strings, ends, log-probabilities, and batches
- * that answer every request exactly once whatever a crash left of their journal. */
+/* Generation as requests ask for it, over P ranks: n, stop strings, ends, log-probabilities, and
+ * batches that answer every request exactly once whatever a crash left of their journal. */
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void run(struct job *j, int P, void (*body)(struct ranks *, int, void *))
     ranks_close(&g);
 }
 
-/* ---- one request on one rank, watched closely --------------------------------------------------- */
+/* ---- one request on one rank, watched closely ------------------------------------------------ */
 
 struct one {
     struct tiny_rank t;
@@ -111,7 +111,8 @@ static void set_prompt(struct one *o, const char *prompt, int64_t request)
     request_of_prompt(&o->r, &alone.spec, prompt, (int64_t)strlen(prompt), request);
 }
 
-/* Every token anew: a whole prefill, and the draw by hand over the distribution in ascending ids. */
+/* Every token anew: a whole prefill, and the draw by hand over the distribution in ascending
+ * ids. */
 static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
 {
     struct err e = {0};
@@ -222,7 +223,7 @@ static void test_stops(void)
     one_close(o);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* The raw text of the value behind the which-th "key" of a line, until `until`. */
 static const char *value(const char *line, const char *key, int which, const char *until,
@@ -240,8 +241,8 @@ static const char *value(const char *line, const char *key, int which, const cha
     return at;
 }
 
-/* As lm-evaluation-harness reads it: a number per token, the first null, and each token's digits again
- * among its alternatives, of which none is larger where the choice was the likeliest. */
+/* As lm-evaluation-harness reads it: a number per token, the first null, and each token's digits
+ * again among its alternatives, of which none is larger where the choice was the likeliest. */
 static void check_logprobs(const char *line, int n, const double *want)
 {
     size_t size;
@@ -358,7 +359,7 @@ static void test_echo(void)
     one_close(o);
 }
 
-/* ---- batches ----------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define LINE(id, body)                                                                             \
@@ -491,7 +492,8 @@ static void test_independent(void)
     }
 }
 
-/* Puts `size` bytes of journal where a crash would have left them; runs; the end is as undisturbed. */
+/* Puts `size` bytes of journal where a crash would have left them; runs; the end is as
+ * undisturbed. */
 static int64_t resume(const char *journal, size_t size, int P)
 {
     struct infer_text out;

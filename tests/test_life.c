@@ -223,22 +223,48 @@ static void test_rollback(void)
 static void test_rollback_of_shards(void)
 {
     char want[80] = "", buf[32];
-    for (int way = 0; way < 3; way++) {
-        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
-                                    (const char *[]){"zskip", "zback", "zback0"}[way]);
+    for (int way = 0; way < 6; way++) {
+        const bool bf16 = way >= 3, first = way % 3 == 0, whole = way % 3 == 2;
+        char name[32];
+        snprintf(name, sizeof name, "shards%d", way);
+        struct order *o = bad_order(first ? NONFINITE_SKIP : NONFINITE_ROLLBACK, name);
+        o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
         o->spec.parallel.dp = 2;
-        o->spec.parallel.zero = 3;
+        o->spec.parallel.zero = bf16 ? 1 : 3;
         o->spec.eval.every_steps = 7;
         o->spec.n_stages = 1;
         o->spec.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 90, .lr = 2e-3};
-        if (way == 2) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (whole) o->spec.checkpoint.every_steps = 0, o->spec.checkpoint.best = 0;
+        if (run_ok(o)) {
+            if (first) text(g.result, "weights_sha256", want, sizeof want);
+            check_sha(want);
+            CHECK(number(g.result, "skipped_steps") >= 1);
+            CHECK(number(g.result, "rollbacks") == (first ? 0 : number(g.result, "skipped_steps")));
+            CHECK(gang_event(&g, EV_EVAL, 1));
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
+        free(o);
+    }
+}
+
+/* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back, and
+ * a marked step is known beforehand. */
+static void test_rollback_of_fused(void)
+{
+    char want[80] = "";
+    for (int way = 0; way < 3; way++) {
+        char name[32];
+        snprintf(name, sizeof name, "fused%d", way);
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP, name);
+        o->spec.train.steps = 30;
+        o->spec.train.global_batch = 1; /* no accumulation, and no clip: */
+        o->spec.optim.max_grad_norm = 0;
+        if (way == 2) o->spec.checkpoint.every_steps = 0;
         if (run_ok(o)) {
             if (way == 0) text(g.result, "weights_sha256", want, sizeof want);
             check_sha(want);
-            CHECK(number(g.result, "skipped_steps") >= 1);
-            CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
-            CHECK(gang_event(&g, EV_EVAL, 1));
-            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+            CHECK(number(g.result, "skipped_steps") == 1);
+            CHECK(number(g.result, "rollbacks") == (way ? 1 : 0));
         }
         free(o);
     }
@@ -532,21 +558,23 @@ static void test_first_step(void)
         const char *name;
         int sp, dp, zero;
         double max_norm;
-    } ways[] = {{"v2x1", 1, 2, 0, 1}, {"v2", 2, 1, 0, 1},   {"v3", 3, 1, 1, 1},
-                {"v2x2", 2, 2, 2, 1}, {"v2x2z", 2, 2, 3, 1}, {"v3f", 3, 1, 3, 0}};
+    } ways[] = {{"v2x1", 1, 2, 0, 1}, {"v2", 2, 1, 0, 1},    {"v3", 3, 1, 1, 1},
+                {"v2x2", 2, 2, 2, 1}, {"v2x2z", 2, 2, 3, 1}, {"v3f", 3, 1, 3, 0},
+                {"vbf16", 2, 1, 1, 1}};
     char buf[1400];
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 7; way++) {
         struct order *o = make_order(ways[way].sp, ways[way].name);
         o->spec.parallel.dp = ways[way].dp;
         o->spec.parallel.zero = ways[way].zero;
         o->spec.optim.max_grad_norm = ways[way].max_norm;
         o->spec.model.shape.tied = way == 4;
+        if (way == 6) o->spec.precision.params = PRECISION_BF16;
         o->spec.verify.first_step = 1;
         o->spec.verify.max_tokens = 50;
         if (run_ok(o)) {
             const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
-            CHECK(ev && number(ev->json, "loss_rel") <= 1e-6);
-            if (ev) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
+            CHECK(ev && number(ev->json, "loss_rel") <= number(ev->json, "allowed_loss_rel"));
+            if (ev && way < 6) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
             if (ev) CHECK(strstr(text(ev->json, "worst", buf, sizeof buf), ".weight"));
             if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
             if (way == 1) check_sha(plain_sha); /* it leaves no trace */
@@ -572,6 +600,27 @@ static void test_first_step_refuses(void)
     CHECK(g.n_steps == 0 && !g.result[0] && !gang_event(&g, EV_VERIFIED, 0));
     free(o);
 }
+
+#ifdef SEQD_MUTANTS
+/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
+static void test_first_step_catches(void)
+{
+    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
+                                        "zigzag_swapped", "label_shift", "doc_crossed",
+                                        "local_position"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct order *o = make_order(3, "mutant");
+        o->spec.verify.first_step = 1;
+        setenv("SEQD_MUTANT", names[i], 1);
+        run(o);
+        unsetenv("SEQD_MUTANT");
+        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
+                      g.n_steps == 0,
+                  "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
+        free(o);
+    }
+}
+#endif
 
 /* ---- ranks and what they hold ------------------------------------------------------------------- */
 
@@ -614,28 +663,7 @@ static void test_other_shape(void)
     }
 }
 
-#ifdef SEQD_MUTANTS
-/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
-static void test_first_step_catches(void)
-{
-    static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
-                                        "zigzag_swapped", "label_shift", "doc_crossed",
-                                        "local_position"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct order *o = make_order(3, "mutant");
-        o->spec.verify.first_step = 1;
-        setenv("SEQD_MUTANT", names[i], 1);
-        run(o);
-        unsetenv("SEQD_MUTANT");
-        CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
-                      g.n_steps == 0,
-                  "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
-        free(o);
-    }
-}
-#endif
-
-/* ---- time and disks -------------------------------------------------------------------------- */
+/* ---- time and disks ----------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
 static void test_every_s(void)
@@ -717,6 +745,7 @@ int main(int argc, char **argv)
     RUN(test_skip_survives);
     RUN(test_rollback);
     RUN(test_rollback_of_shards);
+    RUN(test_rollback_of_fused);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
     RUN(test_outlier);

@@ -100,7 +100,7 @@ static void prepare(struct order *o)
     if (!g.n_fails && all_ok(&g)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
 }
 
-/* ---- what it says ----------------------------------------------------------------------------- */
+/* ---- what it says ---------------------------------------------------------------------------- */
 
 /* The member of the k-th order of the result. */
 static int64_t order_number(int k, const char *key)
@@ -188,7 +188,7 @@ static void test_refuses(void)
     refuse(o, ERR_INVALID, "data.train.0.path", "is 299: the model's vocabulary has 299 ids");
 }
 
-/* ---- what it is for --------------------------------------------------------------------------- */
+/* ---- what it is for -------------------------------------------------------------------------- */
 
 /* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses. They
  * differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the weights
@@ -237,7 +237,7 @@ static void test_verify(void)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void write_file(const char *name, const void *data, size_t size)
 {

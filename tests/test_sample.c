@@ -9,7 +9,7 @@
 #include "worker/train/sample.h"
 #include "worker/train/stop.h"
 
-/* ---- random numbers, text ---------------------------------------------------------------------- */
+/* ---- random numbers, text -------------------------------------------------------------------- */
 
 static void test_philox(void)
 {
@@ -43,7 +43,7 @@ static void test_utf8(void)
     CHECK(!memcmp(bytes, "hi\xFF\xFF", 4));
 }
 
-/* ---- the reference ----------------------------------------------------------------------------- */
+/* ---- the reference --------------------------------------------------------------------------- */
 
 #define MAX_V 64
 
@@ -213,7 +213,8 @@ static uint64_t support(struct sampler *s, const float *logits, const struct sam
     return ids;
 }
 
-/* Ties are cut by id, at exactly k and exactly p: eight equal logits have 1/8 each, without rounding. */
+/* Ties are cut by id, at exactly k and exactly p: eight equal logits have 1/8 each, without
+ * rounding. */
 static void test_exact_cuts(void)
 {
     struct sampler s;
@@ -246,7 +247,8 @@ static void test_exact_cuts(void)
     sampler_fini(&s);
 }
 
-/* The smallest and the largest numbers that job_check lets through: a token, and no NaN on the way. */
+/* The smallest and the largest numbers that job_check lets through: a token, and no NaN on the
+ * way. */
 static void test_extremes(void)
 {
     struct sampler s;
@@ -278,8 +280,8 @@ static void test_extremes(void)
     sampler_fini(&s);
 }
 
-/* Seed, request, sequence and position each matter; a rewound sampler has forgotten the text and not
- * the prompt. */
+/* Seed, request, sequence and position each matter; a rewound sampler has forgotten the text and
+ * not the prompt. */
 static void test_keys_and_memory(void)
 {
     struct sampler s;
@@ -331,7 +333,7 @@ static void test_logprobs(void)
     CHECK(sample_logprobs(logits, 6, 0, &chosen, 0, top) == 0);
 }
 
-/* ---- stop strings ------------------------------------------------------------------------------ */
+/* ---- stop strings ---------------------------------------------------------------------------- */
 
 /* Feeds text, byte by byte; the end of the first match, its length in *size; -1: none. After every
  * byte the bytes that are held back are checked: the longest end of the text that a stop string
@@ -416,7 +418,7 @@ static void test_stop_everywhere(void)
             }
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static struct job_spec spec;
 static struct request request;

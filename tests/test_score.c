@@ -74,7 +74,8 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Window after window, token after token: what each new token's prediction may see is prefilled anew. */
+/* Window after window, token after token: what each new token's prediction may see is prefilled
+ * anew. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -205,8 +206,8 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
     free(text);
 }
 
-/* Every token's score is that of a prefill of what it may see, on one rank and on several. A logit is
- * a sum of fp32 products of size 10, in another order: 1e-4 is what decoding is held to. */
+/* Every token's score is that of a prefill of what it may see, on one rank and on several. A logit
+ * is a sum of fp32 products of size 10, in another order: 1e-4 is what decoding is held to. */
 static void test_strides(void)
 {
     static struct reading one, many;

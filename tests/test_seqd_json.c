@@ -246,7 +246,7 @@ static void test_round_trip(void)
         "\"global_batch\":4},\"parallel\":{\"sp\":2,\"dp\":2,\"zero\":3}}",
         "{\"kind\":\"generate\"," CONFIG
         ",\"input\":{\"prompt\":\"a\"},\"sampling\":{\"stop\":[\"x\",\"yz\"],"
-        "\"top_p\":0.9,\"logprobs\":3}}",
+        "\"temperature\":0.7,\"top_p\":0.9,\"logprobs\":3}}",
         "{" BASE
         ",\"train\":{\"passes\":5},\"name\":\"a \\\"b\\\" \\u00e9\\n\",\"labels\":{\"k\":\"\"},"
         "\"checkpoint\":{\"resume\":\"none\"},\"resources\":{\"ranks\":3}}",

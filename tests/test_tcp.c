@@ -443,7 +443,7 @@ static void test_missing_rank(void)
     for (int r = 0; r < 3; r++) {
         struct comm_options o = ranks_options(
             &g, r, DUEL_SEGMENT,
-            &(struct comm_options){.transport = TRANSPORT_TCP, .hop_timeout_ms = 300});
+            &(struct comm_options){.transport = TRANSPORT_TCP, .hop_timeout_ms = 1000});
         blobs[r].rank = r;
         g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
         CHECK_MSG(g.comm[r], "%s", e.text);
@@ -473,7 +473,7 @@ static void keys_differ(bool tls)
     for (int r = 0; r < 2; r++) {
         struct comm_options o = ranks_options(
             &g, r, DUEL_SEGMENT,
-            &(struct comm_options){.key = keys[r], .tls = tls, .hop_timeout_ms = 400});
+            &(struct comm_options){.key = keys[r], .tls = tls, .hop_timeout_ms = 1000});
         blobs[r].rank = r;
         g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
         if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* no TLS in this build */
@@ -557,6 +557,29 @@ static void test_blobs_that_disagree(void)
         CHECK_MSG(strstr(e.text, "rank 3"), "%s", e.text);
     }
     ranks_close(&g);
+}
+
+static void test_address_of_another_host(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct duel d;
+        struct comm_blob b;
+        duel_open(&d, 1, NULL); /* a plain duel, to have the blobs */
+        ranks_abort(&d.g, -1);
+        duel_join(&d);
+        b = duel_blob(&d, 1);
+        if (i == 0) b.boot_id[0] ^= 1;
+        if (i == 1) memcpy(b.address, "here", 5);
+        memcpy(d.blobs[1].data, &b, sizeof b);
+        struct comm_options o = ranks_options(&d.g, 0, DUEL_SEGMENT,
+                                              &(struct comm_options){.transport = TRANSPORT_TCP});
+        struct comm *c = comm_listen(&o, d.blobs[0].data, &d.blobs[0].size, &d.e);
+        CHECK(c && comm_connect(c, d.blobs, 2, &d.e));
+        CHECK_MSG(strstr(d.e.text, i ? "rank 1 publishes \"here\"" : "rank 1 runs on another host"),
+                  "%s", d.e.text);
+        comm_close(c);
+        duel_close(&d);
+    }
 }
 
 static void ring_body(struct ranks *g, int rank, void *arg)
@@ -777,6 +800,7 @@ int main(void)
     RUN(test_abort_ends_connecting);
     RUN(test_listen_refuses);
     RUN(test_blobs_that_disagree);
+    RUN(test_address_of_another_host);
     RUN(test_ipv6);
     RUN(test_closing_in_any_order);
     RUN(test_nothing_is_left);

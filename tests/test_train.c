@@ -269,9 +269,11 @@ static void test_bits_4096(void)
 
 static void test_bits_other_isas(void)
 {
-    for (const char *const *isa = be_isas() + 1; *isa; isa++)
+    for (const char *const *isa = be_isas() + 1; *isa; isa++) {
+        if (!strncmp(*isa, "avx512", 6)) continue; /* in fp32 the same instructions as the best one */
         check_bits(&(struct bits_case){
             .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
+    }
 }
 
 /* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
@@ -425,17 +427,19 @@ static void watch_off(struct train *t, int rank, void *arg)
 static void test_no_allocation(void)
 {
     static const struct {
-        int P, dp, zero, determinism, recompute;
-    } ways[] = {{1, 1, 0, DET_RUN, RECOMPUTE_NONE},
-                {3, 1, 1, DET_RUN, RECOMPUTE_FULL},
-                {4, 1, 0, DET_RANKS, RECOMPUTE_SELECTIVE},
-                {2, 2, 3, DET_RUN, RECOMPUTE_NONE}};
+        int P, dp, zero, determinism, recompute, precision;
+    } ways[] = {{1, 1, 0, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
+                {3, 1, 1, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
+                {4, 1, 0, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
+                {2, 1, 2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16},
+                {2, 2, 3, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32}};
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         engine_spec(&spec, y.S);
         spec.parallel.zero = ways[i].zero;
         spec.determinism = ways[i].determinism;
         spec.memory.recompute = ways[i].recompute;
+        spec.precision.params = ways[i].precision;
         spec.train.global_batch = 2;
         spec.resources.threads = 2;
         struct engine_run r = {.P = ways[i].P,

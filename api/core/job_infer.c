@@ -4,7 +4,7 @@
 
 #include "api/core/job.h"
 
-/* ---- generate ---------------------------------------------------------------------------------- */
+/* ---- generate -------------------------------------------------------------------------------- */
 
 static int check_stops(const struct job_spec *s, struct err *e)
 {
@@ -70,7 +70,7 @@ static int check_generate(const struct job_spec *s, struct err *e)
     return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;
 }
 
-/* ---- score and embed --------------------------------------------------------------------------- */
+/* ---- score and embed ------------------------------------------------------------------------- */
 
 #define BUCKETS_MAX 4096
 

@@ -61,6 +61,10 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 /* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
 static inline __m256i v_narrow(vf x)
 {
+#ifdef __AVX512BF16__ /* one instruction does it, but for subnormals, which it takes for 0 */
+    if (__builtin_expect(!_mm512_fpclass_ps_mask(x, 0x20), 1))
+        return (__m256i)_mm512_cvtneps_pbh(x);
+#endif
     __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
     __m512i odd = _mm512_and_si512(high, vi_set1(1));
     __m512i up = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, vi_set1(0x7fff)), odd), 16);

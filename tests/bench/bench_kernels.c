@@ -329,6 +329,7 @@ static void bench_all(int n_threads)
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
+    peak_has_amx = !strcmp(be->isa, "amx");
     peak[DT_F32] = peak_gflops(n_threads, peak_work);
     peak[DT_BF16] = peak_gflops(n_threads, peak_work_bf16);
     copy_rate = measure_copy(n_threads);

@@ -4,6 +4,7 @@
 #define SEQD_BENCH_PEAK_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 #include "kernels/cpu/pool.h"
@@ -42,7 +43,7 @@ __attribute__((target("avx512f"))) static inline double peak_avx512(void)
 }
 #endif
 
-#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 10)
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 #define PEAK_HAS_BF16 1
 __attribute__((target("avx512f,avx512bf16"))) static inline double peak_bf16(void)
 {
@@ -95,10 +96,35 @@ static inline double peak_work(void)
     return peak_portable();
 }
 
+#if defined(PEAK_HAS_BF16)
+/* The same by the tiles of AMX, four sums from two and two: 16 x 16 x 32 products each. */
+static inline double peak_amx(void)
+{
+    _Alignas(64) struct {
+        uint8_t palette, start, zero[14];
+        uint16_t row_size[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.row_size[i] = 64, config.rows[i] = 16;
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+    for (int64_t n = 0; n < PEAK_STEPS / 4; n++)
+        __asm__ volatile("tdpbf16ps %tmm6, %tmm4, %tmm0\n\t"
+                         "tdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+                         "tdpbf16ps %tmm6, %tmm5, %tmm2\n\t"
+                         "tdpbf16ps %tmm7, %tmm5, %tmm3");
+    __asm__ volatile("tilerelease");
+    return 4.0 * 2 * 16 * 16 * 32 * (PEAK_STEPS / 4);
+}
+#endif
+
+/* Whether a device said that it runs on tiles: the process may use them then. */
+static bool peak_has_amx;
+
 /* Without a product of bf16 it is widened, and multiplied as fast as fp32. */
 static inline double peak_work_bf16(void)
 {
 #if defined(PEAK_HAS_BF16)
+    if (peak_has_amx) return peak_amx();
     if (__builtin_cpu_supports("avx512bf16")) return peak_bf16();
 #endif
     return peak_work();

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "api/address.h"
 #include "api/core/log.h"
 #include "api/rpc.h"
 #include "api/wire.h"
@@ -533,24 +532,12 @@ void agent_quit(struct agent *a, const char *why)
     quit_check(a);
 }
 
-static int address_find(struct agent *a, struct err *e)
-{
-    if (!a->o.address) {
-        address_local(a->o.connect, a->address);
-        return 0;
-    }
-    if (!address_is_numeric(a->o.address) || strlen(a->o.address) >= sizeof a->address)
-        return err_set(e, ERR_INVALID, "--address %s: want a numeric IP address", a->o.address);
-    snprintf(a->address, sizeof a->address, "%s", a->o.address);
-    return 0;
-}
-
 static int agent_open(struct agent *a, struct err *e)
 {
     static const struct rpc_calls calls = {on_opened, on_message, on_closed};
     if (strlen(a->o.name) >= NODE_NAME || !a->o.name[0])
         return err_set(e, ERR_INVALID, "--name %s: want 1 to %d bytes", a->o.name, NODE_NAME - 1);
-    if (address_find(a, e) < 0) return -1;
+    if (probe_address(a->o.address, a->o.connect, a->address, e) < 0) return -1;
     char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;

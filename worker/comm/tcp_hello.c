@@ -61,7 +61,8 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: how the last attempt ended */
+    char why[160]; /* dialled: how the last attempt ended, or the one that was answered wrongly */
+    bool wrong;
 };
 
 struct hall { /* comm_connect's own */
@@ -96,6 +97,13 @@ static bool is_wildcard(const struct sockaddr_storage *sa)
     if (sa->ss_family == AF_INET)
         return ((const struct sockaddr_in *)sa)->sin_addr.s_addr == htonl(INADDR_ANY);
     return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)sa)->sin6_addr);
+}
+
+static bool is_loopback(const struct sockaddr_storage *sa)
+{
+    if (sa->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)sa)->sin6_addr);
 }
 
 static int port_of(const struct sockaddr_storage *sa)
@@ -197,10 +205,17 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
         snprintf(h->refused, sizeof h->refused, "%s: %s", from, why);
         h->n_refused++;
     } else {
-        snprintf(k->why, sizeof k->why, "%s", why);
+        if (!k->wrong) snprintf(k->why, sizeof k->why, "%s", why);
         k->retry_ns = comm_now_ns() + RETRY_MS * 1000000;
     }
     k->stage = FREE;
+}
+
+/* Who answered wrongly is the reason to tell, even if nobody answers any more. */
+static void turn_away(struct hall *h, struct call *k, const char *why)
+{
+    hang_up(h, k, why);
+    k->wrong = true;
 }
 
 static void welcome(struct hall *h, struct call *k)
@@ -248,7 +263,7 @@ static void encrypt(struct hall *h, struct call *k)
 {
     int rc = k->tls ? tls_handshake(k->tls) : -1;
     if (rc < 0)
-        hang_up(h, k, "it does not know this attempt's key, or speaks no TLS");
+        turn_away(h, k, "it does not know this attempt's key, or speaks no TLS");
     else if (rc > 0)
         begin(h, k);
 }
@@ -298,7 +313,7 @@ static void heard_challenge(struct hall *h, struct call *k, const struct hello *
     k->stage = WAIT_WELCOME;
     k->until_ns = h->deadline_ns; /* it may count us as connected from here on */
     if (!proved(h->t, k, m))
-        hang_up(h, k, "it does not know this attempt's key");
+        turn_away(h, k, "it does not know this attempt's key");
     else if (!say(h->t, k, PROOF))
         hang_up(h, k, "it went away");
 }
@@ -306,7 +321,7 @@ static void heard_challenge(struct hall *h, struct call *k, const struct hello *
 static void heard_proof(struct hall *h, struct call *k, const struct hello *m)
 {
     if (!proved(h->t, k, m))
-        hang_up(h, k, "it does not know this attempt's key");
+        turn_away(h, k, "it does not know this attempt's key");
     else if (h->up[k->peer])
         hang_up(h, k, "that rank is connected already");
     else if (!say(h->t, k, WELCOME))
@@ -320,7 +335,7 @@ static void heard_welcome(struct hall *h, struct call *k, const struct hello *m)
     if (proved(h->t, k, m))
         welcome(h, k);
     else
-        hang_up(h, k, "it does not know this attempt's key");
+        turn_away(h, k, "it does not know this attempt's key");
 }
 
 static void heard(struct hall *h, struct call *k)
@@ -337,7 +352,7 @@ static void heard(struct hall *h, struct call *k)
     if (m.magic != HELLO_MAGIC || m.version != HELLO_VERSION || m.type != awaited[k->stage] ||
         (k->stage != WAIT_HELLO &&
          (own != h->t->c->rank || other != k->peer || m.n_ranks != h->t->c->n_ranks))) {
-        hang_up(h, k, "it does not speak this protocol");
+        turn_away(h, k, "it does not speak this protocol");
         return;
     }
     if (m.type == HELLO)
@@ -445,6 +460,27 @@ static int too_late(struct hall *h, struct err *e)
                    h->n_missing, c->n_ranks - 1, why);
 }
 
+/* A node that was given no address publishes one that only it can reach: said before anybody waits
+ * for it. */
+static int check_addresses(const struct tcp *t, const struct comm_blob *all, struct err *e)
+{
+    const struct comm *c = t->c;
+    for (int p = 0; p < c->n_ranks; p++) {
+        struct sockaddr_storage sa;
+        socklen_t size;
+        if (c->via[p] != &comm_tcp) continue;
+        if (address_read(all[p].address, all[p].port, &sa, &size))
+            return err_set(e, ERR_PEER, "rank %d publishes \"%s\", which is no address", p,
+                           all[p].address);
+        if (is_loopback(&sa) && strcmp(all[p].boot_id, c->blob.boot_id))
+            return err_set(e, ERR_INVALID,
+                           "rank %d runs on another host and publishes %s, which only that host "
+                           "can reach: start its seqw with --address",
+                           p, all[p].address);
+    }
+    return 0;
+}
+
 static struct hall *hall_open(struct tcp *t, const struct comm_blob *all)
 {
     const struct comm *c = t->c;
@@ -476,6 +512,7 @@ static void hall_close(struct hall *h)
 
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e)
 {
+    if (check_addresses(t, all, e)) return -1;
     struct hall *h = hall_open(t, all);
     int rc = 0;
     if (!h) return err_set(e, ERR_IO, "no memory to connect %d ranks", t->c->n_ranks);

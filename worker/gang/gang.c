@@ -40,6 +40,7 @@
 #include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/proc.h"
+#include "worker/gang/start.h"
 #include "worker/gang/watch.h"
 
 enum {
@@ -447,19 +448,6 @@ static void watch_run(void *arg)
 /* ---- the start
  * --------------------------------------------------------------------------------------- */
 
-static int start_check(const struct gang_start *s, struct err *e)
-{
-    if (s->abi != RANK_ABI)
-        return err_set(e, ERR_UNSUPPORTED, "the start record has abi %u, this seqgang %u", s->abi,
-                       RANK_ABI);
-    if (s->n_ranks < 1 || s->n_ranks > JOB_MAX_RANKS || s->n_local < 1 || s->first_rank < 0 ||
-        s->first_rank > s->n_ranks - s->n_local || s->n_roots < 0 || s->n_roots > RANK_ROOTS)
-        return err_set(e, ERR_CORRUPT, "the start record says %d ranks from %d of %d, %d roots",
-                       s->n_local, s->first_rank, s->n_ranks, s->n_roots);
-    if (access(s->seqrank, X_OK) < 0) return err_errno(e, "cannot run %s", s->seqrank);
-    return 0;
-}
-
 /* The lock, and the proof that nothing ran here before. */
 static int gang_lock(struct gang *g, struct err *e)
 {
@@ -474,22 +462,6 @@ static int gang_lock(struct gang *g, struct err *e)
     if (file_join(path, e, "%s/pids", g->dir) < 0) return -1;
     if (file_exists(path)) return err_set(e, ERR_CONFLICT, "%s exists: ranks ran here", path);
     return 0;
-}
-
-static int gang_read_start(struct gang *g, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    size_t size = 0;
-    if (file_join(path, e, "%s/start", g->dir) < 0) return -1;
-    char *data = file_read(path, sizeof *g->start, &size, e);
-    if (!data) return -1;
-    if (size != sizeof *g->start) {
-        free(data);
-        return err_set(e, ERR_CORRUPT, "%s has %zu bytes, want %zu", path, size, sizeof *g->start);
-    }
-    memcpy(g->start, data, size);
-    free(data);
-    return start_check(g->start, e);
 }
 
 static int gang_listen(struct gang *g, struct err *e)
@@ -564,7 +536,7 @@ static int gang_begin(struct gang *g, struct err *e)
     if (gang_lock(g, e) < 0) return -1;
     if (file_join(path, e, "%s/spool", g->dir) < 0) return -1;
     if (spool_open(&g->spool, path, NULL, e) < 0) return -1;
-    if (gang_read_start(g, e) < 0 || gang_share(g, e) < 0 || gang_listen(g, e) < 0 ||
+    if (start_read(g->dir, g->start, e) < 0 || gang_share(g, e) < 0 || gang_listen(g, e) < 0 ||
         ranks_start(g, e) < 0) {
         start_undo(g, e);
         return -1;

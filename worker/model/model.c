@@ -271,6 +271,13 @@ int model_forward(struct model *m, const struct batch *b, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
+int model_lend(struct model *m, struct err *e)
+{
+    for (int b = 0; b <= m->shape.n_layers; b++)
+        if (fetch(m, b, e)) return -1;
+    return fetch_head(m, e);
+}
+
 struct embed_leaf {
     const int32_t *ids;
 };

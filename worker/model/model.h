@@ -107,8 +107,10 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* [T, C] view of the residual stream behind the last layer (before the final norm), until the next
- * model_forward or model_decode. */
+/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise nothing. */
+int model_lend(struct model *m, struct err *e);
+/* [T, C] view, of the model's dtype, of the residual stream behind the last layer (before the final
+ * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
 /* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until

@@ -192,13 +192,14 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
-/* What one rank moves in a held-out evaluation of n_windows windows of S tokens inside a training.
- * Rings take windows in turn, for so many rounds that all have been taken; each forwards one a round
- * (shared-out weights are fetched by all rings together) and sums what it found over its ranks. Then
- * all ranks sum over rings, and agree that these counts hold. */
-int64_t plan_eval_rounds(const struct plan *p, int64_t n_windows);
-int plan_eval_comm(const struct job_spec *spec, const struct plan *p, int rank, int64_t S,
-                   int64_t n_windows, struct comm_count out[PURPOSE_N], struct err *e);
+/* What rank `rank` moves in a held-out evaluation inside a training: ring d takes the windows d, d + dp,
+ * ... forward and sums what it found over its ranks; then all ranks sum over rings, and agree that these
+ * counts hold. zero 3: in each round all ranks fetch the weights of one forward pass. */
+struct plan_eval {
+    int64_t S, n_windows; /* tokens of a window; windows of all rings */
+};
+int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
+                   const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);
@@ -207,6 +208,9 @@ int plan_sum_ranks(const struct plan *p);
  * do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
+
+/* Of n forward passes under zero 3, the weights alone: added to *out. */
+void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
 /* The same of one forward and backward pass of a training whose gradients everybody gets: its proof
  * before the first step. */

@@ -94,9 +94,15 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
     count_weights(p, rank, &out[PURPOSE_PARAM]);
     if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
-        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1),
-                   p->rank_bits ? p->micro_batches : 1);
+        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+}
+
+void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
+{
+    const struct sweep s = {.size = precision_size(p->precision),
+                            .times = {n * (1 + p->shards.tied), n, n}};
+    if (p->zero == 3) count_sweep(p, rank, &s, out);
 }
 
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,

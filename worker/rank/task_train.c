@@ -20,8 +20,8 @@ static int plan_comms(struct training *t, struct err *e)
     }
     free(p);
     if (rc || !t->feed.n_eval) return rc;
-    return plan_eval_comm(s, &r->plan, r->args->rank, s->data.seq_len, t->feed.n_eval, t->eval_want,
-                          e);
+    const struct plan_eval v = {s->data.seq_len, t->feed.n_eval};
+    return plan_eval_comm(&s->model.shape, &r->plan, r->args->rank, &v, t->eval_want, e);
 }
 
 static int open_training(struct training *t, struct err *e)

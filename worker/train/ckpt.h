@@ -29,9 +29,10 @@
 struct ckpt_state {
     int64_t step; /* optimizer steps done; the next one is step + 1 */
     int64_t tokens_seen;
-    int64_t next_sample; /* data cursor: global sample number of the next step's first sample */
+    int64_t next_sample; /* data cursor: number of the next step's first sample, in the order of its
+                          * stage's length (worker/plan/stage.h) */
     int64_t seed;
-    int64_t adam_t;               /* steps the moments have seen */
+    int64_t adam_t;               /* updates the moments have seen: step less those skipped */
     double lr;                    /* of the last step; informational, lr is a function of step */
     double loss;                  /* of the last step; informational */
     char data_id[80];             /* prepared data the cursor counts in */

@@ -31,7 +31,7 @@
  *
  * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a running
  * job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an order
- * says. tested: tests/test_data.c, test_formats.c, test_packing.c */
+ * says. tested: tests/test_data.c, test_packing.c, test_order.c, test_prepare.c */
 #ifndef SEQD_TRAIN_DATA_H
 #define SEQD_TRAIN_DATA_H
 
@@ -68,7 +68,7 @@ struct data_stats {
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
                  const char *parent, struct data_stats *out, struct err *e);
 
-/* ---- a prepared directory --------------------------------------------------------------------- */
+/* ---- a prepared directory -------------------------------------------------------------------- */
 
 enum data_check { DATA_CHECK, DATA_TRUST };
 
@@ -107,7 +107,7 @@ struct data_origin { /* of a document; as it lies in origins.bin */
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
 const char *data_file(const struct data *d, uint32_t file); /* path; "" when there is none such */
 
-/* ---- orders ----------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 /* A sample is a list of fragments laid end to end from position 0, then padding up to seq_len. A
  * fragment is a part of one document; masks and positions know fragments only. Position i has the

@@ -9,7 +9,7 @@
 #include "worker/plan/volume.h"
 #include "worker/train/npyhead.h"
 
-/* ---- pooling ----------------------------------------------------------------------------------- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 #define PIECE 32 /* rows of hidden states that are downloaded at once */
 
@@ -94,7 +94,7 @@ int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, doubl
     return rc;
 }
 
-/* ---- documents --------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 struct embedder {
     const struct infer *in;
@@ -177,7 +177,7 @@ static int one_document(struct embedder *s, int64_t document, struct embed *out,
     return write_id(s, document, n, offset, e);
 }
 
-/* ---- the job ------------------------------------------------------------------------------------ */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static int embedder_open(struct embedder *s, const struct embed *out, struct err *e)
 {

@@ -1,16 +1,16 @@
 /* embed.h: a vector for every document: a pooled hidden state of the decoder.
  *
- * A document is a sequence of its own, its positions from 0. The token that ends documents is not part of
- * it (a model learns nothing of the state behind that token: no token follows it). Hidden states are
- * those behind the last layer and the final norm, what the head would read.
+ * A document is a sequence of its own, its positions from 0. The token that ends documents is not
+ * part of it (a model learns nothing of the state behind that token: no token follows it). Hidden
+ * states are those behind the last layer and the final norm, what the head would read.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  * normalize: divided by its length (2-norm); a vector of zeros stays one.
  * A document longer than data.seq_len is an error that names it, before anything is computed.
  *
  *   embeddings.npy         float32 [documents, C], in the order of the prepared input
- *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line: which row is
- *                          what; record: the line of a JSONL file
+ *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line:
+ *                          which row is what; record: the line of a JSONL file
  * The numbers do not depend on the number of ranks but for the rounding of fp32 attention. */
 #ifndef SEQD_TRAIN_EMBED_H
 #define SEQD_TRAIN_EMBED_H

@@ -20,14 +20,9 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-/* The window of this rank's ring in a round; one that another ring counts is forwarded all the
- * same. */
-static int one_round(struct train *t, const struct eval_args *a, int64_t round, struct sums *sum,
-                     struct err *e)
+static int one_window(struct train *t, const struct eval_args *a, int64_t w, struct sums *sum,
+                      struct err *e)
 {
-    const int64_t mine = round * t->plan->dp + t->model.ring;
-    const bool counts = mine < a->n_windows;
-    const int64_t w = counts ? mine : a->n_windows - 1;
     struct model *m = &t->model;
     struct sums own;
     if (a->stopped && a->stopped(a->arg))
@@ -38,7 +33,6 @@ static int one_round(struct train *t, const struct eval_args *a, int64_t round, 
     own.nll = model_nll(m, &m->batch);
     own.bytes = count_bytes(m);
     if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
-    if (!counts) return 0;
     sum->nll += own.nll;
     sum->bytes += own.bytes;
     return 0;
@@ -70,6 +64,12 @@ static int compare(struct train *t, const struct comm_count *want, bool *equal, 
     return 0;
 }
 
+static int64_t rings_of_last_round(const struct train *t, const struct eval_args *a)
+{
+    const int64_t left = a->n_windows % t->plan->dp;
+    return left ? left : t->plan->dp;
+}
+
 static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
 {
     struct comm *c = t->model.world;
@@ -79,9 +79,10 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         const int64_t n = a->source.targets(a->source.arg, w, e);
         if (n < 0) return -1;
         out->targets += n;
+        if (w % t->plan->dp == t->model.ring && one_window(t, a, w, &sum, e)) return -1;
     }
-    for (int64_t i = 0; i < plan_eval_rounds(t->plan, a->n_windows); i++)
-        if (one_round(t, a, i, &sum, e)) return -1;
+    /* In the last round a ring may have no window, but it has weights that the others need. */
+    if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &sum, e)) return -1;
     if (compare(t, a->want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;

@@ -2,13 +2,10 @@
  *
  *   loss = sum of nll over all targets of the windows / number of those targets
  *
- * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows
- * in order, and the rings' sums are added at the end. Where the windows do not come out even, the
- * last one is forwarded by those rings as well that have none of their own, and counts once:
- * shared-out weights are fetched by all rings together. No gradient, nothing allocated, and
- * nothing of the training but activations and the batch is touched: both are filled anew by the
- * next step. It is a step of its own in the ledger, held against plan_eval_comm. tested:
- * tests/test_eval.c */
+ * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows in
+ * order, and the rings' sums are added at the end. No gradient, nothing allocated, and nothing of
+ * the training but activations and the batch is touched: both are filled anew by the next step. It
+ * is a step of its own in the ledger, held against plan_eval_comm. tested: tests/test_eval.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H
 
@@ -18,7 +15,7 @@ struct eval_args {
     struct train_source source;    /* windows 0, 1, ... */
     int64_t n_windows;             /* at least 1 */
     int64_t seq_len;               /* of a window; at most the plan's S */
-    const struct comm_count *want; /* plan_eval_comm */
+    const struct comm_count *want; /* this rank's plan_eval_comm */
     bool (*stopped)(void *arg);    /* asked between windows; NULL: never */
     void *arg;
 };

@@ -10,7 +10,8 @@
  *             source names one; else the file is one document
  *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
- * Megatron-LM megatron/core/datasets/indexed_dataset.py. tested: tests/test_formats.c, tests/fuzz */
+ * Megatron-LM megatron/core/datasets/indexed_dataset.py.
+ * tested: tests/test_formats.c, test_records.c, tests/fuzz */
 #ifndef SEQD_TRAIN_FORMAT_H
 #define SEQD_TRAIN_FORMAT_H
 

@@ -37,8 +37,8 @@ static const struct variant *variant_of(const char *path, const uint8_t *header,
                 path);
     else
         err_set(e, ERR_INVALID,
-                "%s begins with %u, not with the 20240520 or 20240801 of an llm.c "
-                "shard; format \"nanogpt\" reads bare uint16",
+                "%s begins with %u, not with the 20240520 or 20240801 of an llm.c shard: say "
+                "format \"nanogpt\" for bare uint16, \"megatron\" for a .bin with its .idx",
                 path, magic);
     return NULL;
 }

@@ -19,7 +19,7 @@ struct generator {
     struct infer_text *text;
 };
 
-/* ---- one prompt, one request -------------------------------------------------------------------- */
+/* ---- one prompt, one request ----------------------------------------------------------------- */
 
 /* The first text of the job, for its RESULT. */
 static int keep_text(struct generator *g, const struct infer_answer *a, struct err *e)
@@ -88,7 +88,7 @@ static int one_prompt(struct generator *g, int i, struct err *e)
     return write_answer(g, i, NULL, e);
 }
 
-/* ---- the job ------------------------------------------------------------------------------------ */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static int generator_open(struct generator *g, struct err *e)
 {

@@ -34,7 +34,7 @@ static void forget(struct guard *g)
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static bool marked(const struct guard *g, int64_t step)
+bool guard_marked(const struct guard *g, int64_t step)
 {
     for (int i = 0; i < g->n_marks; i++)
         if (g->mark[i] == step) return true;
@@ -80,7 +80,7 @@ enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, doubl
     const struct job_spec *s = g->spec;
     struct guard_state *st = &g->state;
     if (step > 0 && stage_at(s, step) != stage_at(s, step - 1)) forget(g);
-    if (marked(g, step)) return skip(g, GUARD_MARKED);
+    if (guard_marked(g, step)) return skip(g, GUARD_MARKED);
     if (!isfinite(loss) || !isfinite(norm)) return nonfinite(g, step);
     if (outlier(g, GUARD_LOSS, s->guard.loss_z, &st->loss, loss) ||
         outlier(g, GUARD_NORM, s->guard.grad_norm_z, &st->norm, norm)) {
@@ -147,7 +147,7 @@ static int parse_marks(struct jread *j, struct guard *g)
     if (jread_next(j) != J_ARRAY) return -1;
     while ((t = jread_next(j)) == J_NUMBER) {
         if (jread_int(j, &step) < 0 || step < 0) return -1;
-        if (marked(g, step)) continue;
+        if (guard_marked(g, step)) continue;
         if (g->n_marks == GUARD_MARKS) return -1;
         g->mark[g->n_marks++] = step;
     }

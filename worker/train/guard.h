@@ -21,6 +21,7 @@
 #ifndef SEQD_TRAIN_GUARD_H
 #define SEQD_TRAIN_GUARD_H
 
+#include <stdbool.h>
 #include "api/core/job.h"
 
 #define GUARD_WINDOW 64
@@ -61,6 +62,9 @@ struct guard {
 /* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
  * already; the caller saves (guard_save) and goes back. */
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);
+
+/* A rollback leaves this step out, whatever its values: known before it is computed. */
+bool guard_marked(const struct guard *g, int64_t step);
 
 /* One sentence about the last verdict that was not ACCEPT. */
 void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,

@@ -154,7 +154,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
     }
     const struct optim_part part = part_of(h, b);
     if (optim_sums(&h->optim, &part, e)) return -1;
-    return bucket_update(h, b, &h->rate, e);
+    return bucket_update(h, b, h->skip ? NULL : &h->rate, e);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ struct holding {
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
     float *tied;            /* by bucket and tied: the head's part of the embedding's gradient */
     struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
+    bool skip;               /* fused: the step that begins changes nothing */
     bool fresh;             /* the next sums begin a step: acc is overwritten */
     int64_t still_s;        /* rank 0: when the others last heard of it (worker/train/spread.h) */
 };

@@ -14,7 +14,7 @@ const char *infer_finish_name(enum infer_finish f)
     return f == FINISH_STOP ? "stop" : "length";
 }
 
-/* ---- shared ------------------------------------------------------------------------------------ */
+/* ---- shared ---------------------------------------------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e)
 {
@@ -93,7 +93,7 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
     return err_set(e, ERR_INTERNAL, "no rank holds position %lld", (long long)pos);
 }
 
-/* ---- working memory ---------------------------------------------------------------------------- */
+/* ---- working memory -------------------------------------------------------------------------- */
 
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
 {
@@ -159,7 +159,7 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
     return 0;
 }
 
-/* ---- the prompt -------------------------------------------------------------------------------- */
+/* ---- the prompt ------------------------------------------------------------------------------ */
 
 /* The logits behind the last token of the sequence, on every rank. */
 static int last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
@@ -279,7 +279,7 @@ out:
     return rc;
 }
 
-/* ---- continuing -------------------------------------------------------------------------------- */
+/* ---- continuing ------------------------------------------------------------------------------ */
 
 static int check_finite(const struct infer *in, const float *logits, const struct request *r,
                         int64_t position, struct err *e)

@@ -26,7 +26,7 @@ struct infer {
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
 const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
-/* ---- one request (infer.c) --------------------------------------------------------------------- */
+/* ---- one request (infer.c) ------------------------------------------------------------------- */
 
 /* Set up once for a job: nothing is allocated for a token. */
 struct infer_work {
@@ -74,7 +74,7 @@ void infer_answer_fini(struct infer_answer *a);
 int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                   struct err *e);
 
-/* ---- a job (generate.c) ------------------------------------------------------------------------ */
+/* ---- a job (generate.c) ---------------------------------------------------------------------- */
 
 struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
@@ -90,7 +90,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
                    struct err *e);
 void infer_text_fini(struct infer_text *t);
 
-/* ---- shared with generate.c, score.c and embed.c ------------------------------------------------- */
+/* ---- shared with generate.c, score.c and embed.c --------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* Says where the rank stands and starts counting what it moves. */
@@ -100,7 +100,8 @@ void infer_at(const struct infer *in, int64_t step);
 bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes);
 /* *ok on every rank becomes true only if it is true on all. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
-/* A sequence of tokens [n <= plan's S], one document, no targets, through all layers. Collective. */
+/* A sequence of tokens [n <= plan's S], one document, no targets, through all layers.
+ * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
 /* Which rank holds global position pos of the model's sequence, and in which row. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);

@@ -1,10 +1,10 @@
 /* prompts.h: what generate continues: the literal input.prompt, or a file.
  *
- *   text    the whole file is one prompt
- *   jsonl   one prompt a line, the string under input.text_key
- *   openai_batch   one request a line (worker/train/requests.h): kept as the bytes of the line. Every line
- *           must have a custom_id and no two the same; whatever else is wrong with a request is its own
- *           affair, later
+ *   text           the whole file is one prompt
+ *   jsonl          one prompt a line, the string under input.text_key
+ *   openai_batch   one request a line (worker/train/requests.h), kept as the bytes of the line.
+ *                  Every line must have a custom_id and no two the same; whatever else is wrong
+ *                  with a request is its own affair, later
  *
  * Rank 0 reads; the others get a copy over the ring, so that a file that changes meanwhile cannot
  * make ranks disagree. */
@@ -26,7 +26,8 @@ struct prompts {
 };
 
 /* Reads on this process. roots: as in data_prepare.
- * fails: ERR_INVALID (no prompt, an empty one, a bad line, naming it), ERR_TOO_LARGE, ERR_NOT_FOUND. */
+ * fails: ERR_INVALID (no prompt, an empty one, a bad line, naming it), ERR_TOO_LARGE,
+ * ERR_NOT_FOUND. */
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e);
 /* Rank 0's prompts to everyone; p is empty on the others. comm NULL: nothing to do. */

@@ -29,7 +29,7 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
-/* ---- text -------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
 {
@@ -54,7 +54,7 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
     return p->text + n;
 }
 
-/* ---- log-probabilities -------------------------------------------------------------------------- */
+/* ---- log-probabilities ----------------------------------------------------------------------- */
 
 static void write_logprob(struct jwrite *w, const char *key, double v)
 {
@@ -130,7 +130,7 @@ static void write_logprobs(struct jwrite *w, const struct request *r, const stru
         write_parts(w, parts + 1, 1);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Writes with `put` into a line that grows until it fits. */
 struct job {

@@ -4,15 +4,16 @@
  *   {"prompt", "index", "text", "n_prompt_tokens", "n_tokens", "finish_reason", "logprobs"?}
  * results.jsonl of a batch, a line per request, as OpenAI's batches answer:
  *   {"id", "custom_id", "response": {"status_code": 200, "request_id", "body": {"id", "object",
- *    "model", "choices": [{"index", "text", "finish_reason", "logprobs"}], "usage"}}, "error": null}
+ *    "model", "choices": [{"index", "text", "finish_reason", "logprobs"}], "usage"}},
+ *    "error": null}
  *   refused: status_code 400, body {"error": {...}}, and the sentence under "error" as well
  *
- * "logprobs" is the object of OpenAI's completions: tokens, token_logprobs, top_logprobs, text_offset,
- * of the model's own distribution before temperature, cuts and penalties. A token's alternatives hold
- * the token itself, with the very digits of token_logprobs; with echo the prompt's tokens come first,
- * of which the first has null. text_offset counts bytes of the text's tokens. The names of tokens are
- * unique: a byte of ASCII is itself, the others (and 0) "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and
- * "<|token-N|>". */
+ * "logprobs" is the object of OpenAI's completions: tokens, token_logprobs, top_logprobs,
+ * text_offset, of the model's own distribution before temperature, cuts and penalties. A token's
+ * alternatives hold the token itself, with the very digits of token_logprobs; with echo the
+ * prompt's tokens come first, of which the first has null. text_offset counts bytes of the text's
+ * tokens. The names of tokens are unique: a byte of ASCII is itself, the others (and 0)
+ * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>". */
 #ifndef SEQD_TRAIN_REPLY_H
 #define SEQD_TRAIN_REPLY_H
 

@@ -69,7 +69,7 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
     take_text(r, prompt, size);
 }
 
-/* ---- the line of a batch ------------------------------------------------------------------------ */
+/* ---- the line of a batch --------------------------------------------------------------------- */
 
 /* Members whose range is that of a field of the job spec, and whose type is the field's. */
 static const struct number {

@@ -1,20 +1,22 @@
-/* requests.h: what is asked of a generate job, one struct per prompt, whatever the file looked like.
+/* requests.h: what is asked of a generate job, one struct per prompt, however the file looked.
  *
  *   request_of_prompt   a prompt of input.prompt or of a text or jsonl file: the job's sampling.*
  *   request_of_line     a line of an openai_batch file:
- *                       {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {...}}
+ *       {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {...}}
  *
- * The body: prompt (a string, or a list of token ids), max_tokens, temperature, top_p, top_k, min_p,
- * repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed, stop (a
- * string or up to SPEC_STOPS of them), n, logprobs, echo; model and user (strings) are read and change
- * nothing; stream may be false, best_of may be n. A member that is null or missing is as the job says.
- * Anything else refuses that request and no other: what cannot be done is not silently left out.
+ * The body: prompt (a string, or a list of token ids), max_tokens, temperature, top_p, top_k,
+ * min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed,
+ * stop (a string or up to SPEC_STOPS of them), n, logprobs, echo; model and user (strings) are read
+ * and change nothing; stream may be false, best_of may be n. A member that is null or missing is as
+ * the job says. Anything else refuses that request and no other: what cannot be done is not
+ * silently left out.
  *
- * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it. The
- * prompt and max_tokens must fit into data.seq_len together.
+ * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it.
+ * The prompt and max_tokens must fit into data.seq_len together.
  *
- * Random numbers: a body with a seed of its own is keyed by that alone, so that the same body always
- * gives the same text; the others are keyed by the job's seed and the SHA-256 of the custom_id. */
+ * Random numbers: a body with a seed of its own is keyed by that alone, so that the same body
+ * always gives the same text; the others are keyed by the job's seed and the SHA-256 of the
+ * custom_id. */
 #ifndef SEQD_TRAIN_REQUESTS_H
 #define SEQD_TRAIN_REQUESTS_H
 

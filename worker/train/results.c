@@ -14,7 +14,7 @@
 #include "api/core/log.h"
 #include "worker/train/requests.h"
 
-/* ---- one line ----------------------------------------------------------------------------------- */
+/* ---- one line -------------------------------------------------------------------------------- */
 
 struct line {
     int64_t number; /* of the request; -1: none */
@@ -80,7 +80,7 @@ static int read_line(const char *text, size_t size, struct line *l)
     return 0;
 }
 
-/* ---- the journal -------------------------------------------------------------------------------- */
+/* ---- the journal ----------------------------------------------------------------------------- */
 
 /* Notes what a line says; -1 when it is none of this batch's, or of a request that has one. */
 static int note(struct results *r, const char *text, size_t size)
@@ -188,25 +188,14 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
     return 0;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
-                   struct err *e)
-{
-    char tmp[FILE_PATH_SIZE];
-    if (artifact_path(job_dir, "results.jsonl", done, e) || file_join(tmp, e, "%s.tmp", done->path))
-        return -1;
-    if (file_remove(tmp, e)) return -1;
-    if (link(r->path, tmp)) return err_errno(e, "link %s", tmp);
-    if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
-    /* Renaming a file over another link of it does nothing and leaves both names. */
-    if (file_remove(tmp, e)) return -1;
-    return artifact_describe(done, e);
-}
-
-static int copy_errors(struct artifact *a, const char *text, size_t size, struct err *e)
+/* The journal's lines, all of them or those of refused requests. */
+static int copy_lines(struct artifact *a, const char *text, size_t size, bool refused,
+                      struct err *e)
 {
     struct line l;
+    if (!refused) return artifact_write(a, text, size, e);
     for (size_t at = 0, next; at < size; at = next) {
         const char *nl = memchr(text + at, '\n', size - at);
         assert(nl);
@@ -218,8 +207,8 @@ static int copy_errors(struct artifact *a, const char *text, size_t size, struct
     return 0;
 }
 
-static int publish_errors(const struct results *r, const char *job_dir, struct artifact_done *done,
-                          struct err *e)
+static int publish_copy(const struct results *r, const char *job_dir, const char *name,
+                        bool refused, struct artifact_done *done, struct err *e)
 {
     struct artifact a = {0};
     struct err none = {0};
@@ -227,7 +216,7 @@ static int publish_errors(const struct results *r, const char *job_dir, struct a
     const char *text = map(r->fd, &size, &none);
     int rc = -1;
     if (!text) return err_set(e, ERR_IO, "%s", *none.text ? none.text : "the journal is empty");
-    if (!artifact_open(&a, job_dir, "errors.jsonl", e) && !copy_errors(&a, text, size, e) &&
+    if (!artifact_open(&a, job_dir, name, e) && !copy_lines(&a, text, size, refused, e) &&
         !artifact_finish(&a, e)) {
         *done = a.done;
         rc = 0;
@@ -237,11 +226,27 @@ static int publish_errors(const struct results *r, const char *job_dir, struct a
     return rc;
 }
 
+/* As another name of the journal; as a copy where the file system has no links. */
+static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
+                   struct err *e)
+{
+    char tmp[FILE_PATH_SIZE];
+    if (artifact_path(job_dir, "results.jsonl", done, e) || file_join(tmp, e, "%s.tmp", done->path))
+        return -1;
+    if (file_remove(tmp, e)) return -1;
+    if (link(r->path, tmp)) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
+    if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
+    /* Renaming a file over another link of it does nothing and leaves both names. */
+    if (file_remove(tmp, e)) return -1;
+    return artifact_describe(done, e);
+}
+
 int results_finish(struct results *r, const char *job_dir, struct artifact_done *done,
                    struct artifact_done *errors, struct err *e)
 {
     assert(r->n_answered == r->p->n);
     *errors = (struct artifact_done){0};
     if (publish(r, job_dir, done, e)) return -1;
-    return r->n_refused ? publish_errors(r, job_dir, errors, e) : 0;
+    if (!r->n_refused) return 0;
+    return publish_copy(r, job_dir, "errors.jsonl", true, errors, e);
 }

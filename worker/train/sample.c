@@ -19,7 +19,7 @@ double sample_uniform(const struct sample_key *k)
     return (double)((((uint64_t)r[0] << 32) | r[1]) >> 11) * 0x1p-53;
 }
 
-/* ---- a sampler and what it remembers ------------------------------------------------------------ */
+/* ---- a sampler and what it remembers --------------------------------------------------------- */
 
 int sampler_init(struct sampler *s, int64_t n_vocab, struct err *e)
 {
@@ -64,7 +64,7 @@ void sampler_take(struct sampler *s, int32_t token)
     s->times[token]++;
 }
 
-/* ---- the choice --------------------------------------------------------------------------------- */
+/* ---- the choice ------------------------------------------------------------------------------ */
 
 static double penalised(const struct sampler *s, double z, int64_t i,
                         const struct sample_options *o)
@@ -171,7 +171,7 @@ int32_t sampler_choose(struct sampler *s, const float *logits, const struct samp
     return draw(s, last, o->min_p, sample_uniform(key));
 }
 
-/* ---- log-probabilities -------------------------------------------------------------------------- */
+/* ---- log-probabilities ----------------------------------------------------------------------- */
 
 int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *chosen, int n,
                     struct sample_top *top)
@@ -194,7 +194,7 @@ int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *ch
     return held;
 }
 
-/* ---- text --------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out)
 {

@@ -1,17 +1,17 @@
 /* sample.h: from logits to the next token, and from tokens to text.
  *
  * Order of operations, the logits z as the model gave them:
- *   1 penalties     repetition (as transformers: z / r where z > 0, z * r elsewhere, of every token of
- *                   the prompt or of the text so far); then, of generated tokens only and as OpenAI's
- *                   API has it, z -= frequency * times + presence
+ *   1 penalties     repetition (as transformers: z / r where z > 0, z * r elsewhere, of every token
+ *                   of the prompt or of the text so far); then, of generated tokens only and as
+ *                   OpenAI's API has it, z -= frequency * times + presence
  *   2 temperature   z / temperature; at 0 the largest z wins and nothing below happens
  *   3 top_k         the k largest
  *   4 top_p         the fewest of those, from the largest down, that hold at least top_p of their
  *                   probability together
  *   5 min_p         of those the ones with at least min_p times the probability of the largest
  *   6 the draw, among what is left
- * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that depends
- * on nothing but z: the same bits on every rank.
+ * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that
+ * depends on nothing but z: the same bits on every rank.
  *
  * Random numbers are counter-based (Philox4x32-10, Salmon et al. 2011) and keyed by (seed, request,
  * sequence, position): the same request samples the same text on any number of ranks, alone or

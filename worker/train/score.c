@@ -35,7 +35,7 @@ struct scorer {
     struct artifact out, logprobs;
 };
 
-/* ---- results ----------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static int64_t document_start(const struct scorer *s)
 {
@@ -109,7 +109,7 @@ static int write_buckets(struct scorer *s, struct score *out, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* ---- windows ----------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* From rank order to the order of the text. */
 static void put_in_order(struct scorer *s)
@@ -203,7 +203,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     return writer ? read_window(s, m->batch.n_targets, out, e) : 0;
 }
 
-/* ---- the job ------------------------------------------------------------------------------------ */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static int scorer_open(struct scorer *s, struct score *out, struct err *e)
 {

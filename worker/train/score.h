@@ -1,26 +1,28 @@
-/* score.h: how well a model predicts a text: nll, perplexity, bits per byte, per document and in all.
+/* score.h: how well a model predicts a text: nll, perplexity, bits per byte, a document and in all.
  *
- * The prepared input is taken in windows of data.seq_len, in file order. score.stride 0: windows follow
- * each other, and a window's first token is given, not scored. score.stride d: window w begins at
- * token w*d and scores only what no window before it has scored, its last d tokens, so that every token
- * but those of the first window has at least seq_len - d tokens before it in its window (of which those of
- * its own document count, under data.document_mask). A document's first token is never scored, nor one
- * that the data masks; "unscored" counts them all.
+ * The prepared input is taken in windows of data.seq_len, in file order. score.stride 0: windows
+ * follow each other, and a window's first token is given, not scored. score.stride d: window w
+ * begins at token w*d and scores only what no window before it has scored, its last d tokens, so
+ * that every token but those of the first window has at least seq_len - d tokens before it in its
+ * window (of which those of its own document count, under data.document_mask). A document's first
+ * token is never scored, nor one that the data masks; "unscored" counts them all.
  *
- * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text. No
- * [S, V] tensor exists: the head runs in chunks. Outside the plan every rank holds 5 bytes per token of
- * one window, rank 0 16 more.
+ * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
+ * No [S, V] tensor exists: the head runs in chunks. Outside the plan every rank holds 5 bytes per
+ * token of one window, rank 0 16 more.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
- * tokens: those scored; bytes: those of them that are no end of a document; none where the input was
- * ids.
+ * tokens: those scored; bytes: those of them that are no end of a document; none where the input
+ * was ids.
  *
- * score.by_position_bucket n: a token's position is the number of tokens that its prediction could see:
- * from its document's beginning, or the window's where that comes later (or without document_mask).
- * Bucket b holds positions [b*n, (b+1)*n). score-buckets.json:
- *   {"bucket_tokens", "buckets": [{"from", "to", "tokens", "nll", "loss", "ppl"}]}   loss: nll / tokens
- * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input, NaN for
- * those unscored; a document of score.jsonl begins at its "offset". */
+ * score.by_position_bucket n: a token's position is the number of tokens that its prediction could
+ * see: from its document's beginning, or the window's where that comes later (or without
+ * document_mask). Bucket b holds positions [b*n, (b+1)*n). score-buckets.json:
+ *   {"bucket_tokens", "buckets": [{"from", "to", "tokens", "nll", "loss", "ppl"}]}
+ * where loss is nll / tokens.
+ *
+ * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input,
+ * NaN for those unscored; a document of score.jsonl begins at its "offset". */
 #ifndef SEQD_TRAIN_SCORE_H
 #define SEQD_TRAIN_SCORE_H
 

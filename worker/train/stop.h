@@ -4,12 +4,12 @@
  *     stop_begin(&s);                               for every text
  *     n = stop_feed(&s, byte)                       > 0: the text ends here and n bytes of it, this
  *                                                   one included, are the stop string
- *     stop_held(&s)                                 bytes at the end that may yet belong to one: who
- *                                                   streams shows everything but those
+ *     stop_held(&s)                                 bytes at the end that may yet belong to one:
+ *                                                   who streams shows everything but those
  *
  * Knuth, Morris and Pratt (1977): one state per string, the longest end of the text that is a
- * beginning of the string. Nothing is read twice. Where several strings end at one byte, the longest
- * counts. */
+ * beginning of the string. Nothing is read twice. Where several strings end at one byte, the
+ * longest counts. */
 #ifndef SEQD_TRAIN_STOP_H
 #define SEQD_TRAIN_STOP_H
 

@@ -201,6 +201,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_where(comm)->step = t->step + 1;
     }
     t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
+    t->hold.skip = t->guard && guard_marked(t->guard, t->step);
     if (accumulate(t, &sum, e)) return -1;
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;

@@ -45,7 +45,7 @@ int64_t window_seen_from(const struct window *w, int64_t document_start)
     return w->document_mask && start > 0 ? start : 0;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static int64_t start_of(const struct data *d, int64_t document)
 {

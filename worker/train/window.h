@@ -9,7 +9,7 @@ struct window {
     const struct data *d; /* borrowed */
     int64_t S, stride, n_windows;
     bool document_mask;
-    /* the one that was read: tokens [first, first + n) of the data; new ones from position `fresh` */
+    /* the one that was read: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
     int32_t *ids;   /* owned, [S] */
     uint8_t *learn; /* owned, [S]: may be a target */

@@ -1,0 +1,52 @@
+/* wire_part.h: what the two halves of the encoding share: wire.c, the messages, and wire_spec.c, the job
+ * spec inside one of them. Nobody else includes it: it shows protobuf-c. */
+#ifndef SEQD_API_WIRE_PART_H
+#define SEQD_API_WIRE_PART_H
+
+#include <string.h>
+#include "api/cluster.pb-c.h"
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "api/core/mem.h"
+
+/* A zeroed message of the given kind, or NULL when the arena is full. */
+static inline void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
+{
+    ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
+    if (m) d->message_init(m);
+    return m;
+}
+
+/* Room for n pointers; n = 0 gives room for one, so that NULL means "the arena is full" only. */
+static inline void *pointers_new(struct arena *a, size_t n)
+{
+    return arena_alloc(a, (n ? n : 1) * sizeof(void *));
+}
+
+static inline int text_copy(char *out, size_t size, const char *in, const char *field,
+                            struct err *e)
+{
+    size_t len = strlen(in);
+    if (len >= size)
+        return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %zu are allowed",
+                         field, len, size - 1);
+    memcpy(out, in, len + 1);
+    return 0;
+}
+
+static inline int range_check(int64_t v, int64_t min, int64_t max, const char *field, struct err *e)
+{
+    if (v >= min && v <= max) return 0;
+    return err_field(e, ERR_INVALID, field, "%s is %lld, allowed are %lld to %lld", field,
+                     (long long)v, (long long)min, (long long)max);
+}
+
+/* NULL: the arena is full. */
+Seqd__Shape *wire_shape_pack(const struct model_shape *s, struct arena *a);
+void wire_shape_unpack(const Seqd__Shape *w, struct model_shape *s);
+Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
+/* *out lies in the arena. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
+int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
+                     struct err *e);
+
+#endif

@@ -1,0 +1,11 @@
+/* start.h: the start record of an attempt, written by the agent (api/core/rank.h). */
+#ifndef SEQD_GANG_START_H
+#define SEQD_GANG_START_H
+
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+/* Reads and checks DIR/start. fails: ERR_CORRUPT, ERR_UNSUPPORTED for another version's, ERR_IO. */
+int start_read(const char *dir, struct gang_start *out, struct err *e);
+
+#endif
