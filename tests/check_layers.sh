@@ -12,8 +12,9 @@ worker/plan     : api/core
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/plan kernels worker/comm worker/sp
-worker/train    : api/core worker/plan kernels worker/comm worker/sp worker/model
-worker/rank     : api/core worker/plan kernels worker/comm worker/sp worker/model worker/train
+worker/data     : api/core worker/plan kernels worker/comm worker/sp worker/model
+worker/train    : api/core worker/plan kernels worker/comm worker/sp worker/model worker/data
+worker/rank     : api/core worker/plan kernels worker/comm worker/sp worker/model worker/data worker/train
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon          : api/core api worker/plan

@@ -8,7 +8,7 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "tests/test.h"
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 
 static char dir[64]; /* everything lies here */
 static struct job_spec *spec;

@@ -92,8 +92,8 @@ N_REQUESTS=160
 for ((i = 0; i < N_REQUESTS; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
 done >"$T/data/batch.jsonl"
-batch() { # NAME: submits it
-    spec "$1" 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "resources"/' |
+batch() { # submits it; always of one name, which its answers give as their model
+    spec batch 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "resources"/' |
         seqctl submit - -o name -q
 }
 digest() { seqctl artifacts "$1" -o jsonl | grep '"results.jsonl"' | grep -o '"sha256": "[0-9a-f]*' | tail -c 65; }
@@ -103,7 +103,7 @@ answered() { # ID LINES: its journal has so many
 }
 kill_batch() { # ROUND
     local round=$1 id pid name="kill -9 seqrank in a batch, round $1"
-    id=$(batch "batch-$round") || { bad "$name: submit"; return; }
+    id=$(batch) || { bad "$name: submit"; return; }
     until_ok 200 answered "$id" $((3 + 20 * (round - 1))) || { bad "$name: no answers"; return; }
     pid=$(procs seqrank | one_of "$round")
     [ -n "$pid" ] && kill -9 "$pid" || { bad "$name: nothing to kill"; return; }
@@ -114,7 +114,7 @@ kill_batch() { # ROUND
     seqctl artifacts "$id" results.jsonl --file "$T/results-$round" >/dev/null 2>&1
     same "$name: every request once" "$(grep -o '"custom_id":"r[0-9]*"' "$T/results-$round" | sort -u | wc -l) of $(wc -l <"$T/results-$round")" "$N_REQUESTS of $N_REQUESTS"
 }
-base=$(batch undisturbed-batch) || { bad "undisturbed batch: submit"; lib_end; exit 1; }
+base=$(batch) || { bad "undisturbed batch: submit"; lib_end; exit 1; }
 "$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
 WANT_BATCH=$(digest "$base")
 [ -n "$WANT_BATCH" ] && ok "undisturbed batch: $WANT_BATCH" || bad "undisturbed batch" "$T/watch.out"

@@ -4,7 +4,7 @@
 
 #include "api/core/file.h"
 #include "tests/tiny.h"
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 #include "worker/train/infer.h"
 
 /* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first

@@ -14,8 +14,8 @@
 #include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "worker/sp/sp.h"
-#include "worker/train/data.h"
-#include "worker/train/source.h"
+#include "worker/data/data.h"
+#include "worker/data/source.h"
 
 /* Which window of seq_len global sample n of concatenated documents is. */
 static int64_t window_of(const struct data_order *o, int64_t n)

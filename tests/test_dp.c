@@ -248,8 +248,8 @@ static void test_200_steps(void)
     double worst = 0;
     for (int64_t k = 0; k < steps; k++) worst = most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
     CHECK_MSG(worst <= 1e-5, "losses of %lld steps differ by %.3g", (long long)steps, worst);
-    CHECK(r[0].loss[steps - 1] <
-          0.9 * r[0].loss[0]); /* it learns, so there is something to differ */
+    /* It learns, so there is something to differ. */
+    CHECK(r[0].loss[steps - 1] < (SANITIZED ? 1 : 0.9) * r[0].loss[0]);
     engine_free(&r[0]), engine_free(&r[1]);
 }
 
@@ -374,6 +374,7 @@ static void save_last(struct train *t, int rank, void *arg)
     } else {
         const struct ckpt_arrays a = spread_arrays(&t->hold);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
+        t->hold.still_s = 0; /* as if the others had not heard of rank 0 for long */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
         CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
     }
@@ -395,7 +396,11 @@ static void check_moved(const struct journey *j, const struct plan *p)
     }
     const int n_arrays = p->precision == PRECISION_BF16 ? 4 : 3;
     if (!p->zero) others = 0;
-    for (int r = 1; r < p->n_ranks; r++) sent += j->moved[r].bytes_sent;
+    for (int r = 1; r < p->n_ranks; r++) {
+        sent += j->moved[r].bytes_sent;
+        /* That rank 0 is still at it, and that it is done: also where there is nothing to give. */
+        CHECK(j->moved[r].messages_received >= 2);
+    }
     CHECK_MSG(j->moved[0].bytes_received == others * 4 * n_arrays, "%lld bytes, want %lld",
               (long long)j->moved[0].bytes_received, (long long)(others * 4 * n_arrays));
     CHECK(sent == j->moved[0].bytes_received);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include "api/core/jread.h"
 #include "worker/rank/trace.h"
-#include "worker/train/mixture.h"
+#include "worker/data/mixture.h"
 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 

@@ -505,6 +505,12 @@ static void test_json(void)
     snprintf(want, sizeof want, "\"total_bytes\":%lld", (long long)(p.arena_size + p.segment_size));
     CHECK(strstr(out, want));
     CHECK(plan_json(&spec, &p, out, 100) == -1);
+    small_spec(JOB_TRAIN, 8);
+    spec.parallel.dp = 8;
+    spec.train.global_batch = 8;
+    spec.parallel.zero = 3;
+    const struct plan many = make(0);
+    CHECK(plan_json(&spec, &many, out, 16384) > 0 && strstr(out, "\"dp\":8,\"zero\":3"));
     char b[24];
     CHECK_STR(plan_bytes(b, 1536), "1.5 KiB");
     CHECK_STR(plan_bytes(b, 12), "12 B");

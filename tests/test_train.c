@@ -331,8 +331,8 @@ static void falsify(struct train *t, int rank, void *arg)
 /* One byte or message too few on one rank, for any purpose, and every rank says so. */
 static void test_ledger_tells(void)
 {
-    static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_LOSS,
-                                   PURPOSE_CONTROL};
+    static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
+                                   PURPOSE_PARAM,   PURPOSE_LOSS,     PURPOSE_CONTROL};
     static struct falsified f;
     struct synth y = {.S = 20, .vocab = 61};
     _Static_assert(sizeof(struct comm_count) == 4 * sizeof(int64_t), "four numbers");
@@ -340,6 +340,7 @@ static void test_ledger_tells(void)
         for (f.number = 0; f.number < 4; f.number++) {
             f.purpose = purposes[i];
             engine_spec(&spec, y.S);
+            spec.parallel.zero = 1;
             struct engine_run r = {.P = 3,
                                    .steps = 2,
                                    .before_step = falsify,
@@ -426,25 +427,28 @@ static void watch_off(struct train *t, int rank, void *arg)
 static void test_no_allocation(void)
 {
     static const struct {
-        int P, determinism, recompute, precision;
-    } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
-                {3, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
-                {4, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
-                {2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16}};
+        int P, dp, zero, determinism, recompute, precision;
+    } ways[] = {{1, 1, 0, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
+                {3, 1, 1, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
+                {4, 1, 0, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
+                {2, 1, 2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16},
+                {2, 2, 3, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32}};
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         engine_spec(&spec, y.S);
+        spec.parallel.zero = ways[i].zero;
         spec.determinism = ways[i].determinism;
         spec.memory.recompute = ways[i].recompute;
         spec.precision.params = ways[i].precision;
         spec.train.global_batch = 2;
         spec.resources.threads = 2;
         struct engine_run r = {.P = ways[i].P,
+                               .dp = ways[i].dp,
                                .steps = 3,
                                .before_step = watch_on,
                                .after_step = watch_off,
                                .source = {synth_batch, synth_targets, &y}};
-        pthread_barrier_init(&watch_line, NULL, (unsigned)r.P);
+        pthread_barrier_init(&watch_line, NULL, (unsigned)(r.P * r.dp));
         n_allocations = 0;
         engine_go(&r, &spec);
         CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);

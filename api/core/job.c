@@ -153,7 +153,7 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
 }
 
 /* A mixture is weighted as a whole or not at all, and no source so lightly that it would hardly
- * ever come: the schedule (worker/train/mixture.h) goes by thousandths. */
+ * ever come: the schedule (worker/data/mixture.h) goes by thousandths. */
 static int check_weights(const struct job_spec *s, struct err *e)
 {
     double sum = 0;

@@ -1,4 +1,4 @@
-/* sources: worker/train/format.c worker/train/format_jsonl.c worker/train/format_shard.c worker/train/format_npy.c worker/train/format_megatron.c worker/train/ids.c worker/train/reader.c worker/train/encode.c worker/train/meta.c worker/train/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+/* sources: worker/data/format.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
  *
  * An llm.c shard; the first byte chooses the end id, and whether the count in the header is made
  * true, so that the fuzzer need not guess it. */

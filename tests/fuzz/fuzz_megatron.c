@@ -1,10 +1,10 @@
-/* sources: worker/train/format.c worker/train/format_jsonl.c worker/train/format_shard.c worker/train/format_npy.c worker/train/format_megatron.c worker/train/ids.c worker/train/reader.c worker/train/encode.c worker/train/meta.c worker/train/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+/* sources: worker/data/format.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
  *
  * A Megatron index, and tokens for it. Half of the inputs get true counts and pointers for one
  * sequence a document, so that the fuzzer comes behind the header. */
 #include "tests/fuzz/format.h"
 
-#include "worker/train/megatron.h"
+#include "worker/data/megatron.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

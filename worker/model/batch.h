@@ -1,4 +1,4 @@
-/* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/train/data.c
+/* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data/data.c
  * (or by a test); all arrays have shard.T entries and belong to the caller (the plan). */
 #ifndef SEQD_MODEL_BATCH_H
 #define SEQD_MODEL_BATCH_H

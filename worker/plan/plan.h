@@ -165,7 +165,7 @@ struct plan {
     int64_t micro_batches;       /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once */
-    char reason[384];                  /* why this strategy, layout and recompute */
+    char reason[512];                  /* why this strategy, layout and recompute */
 };
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.

@@ -12,7 +12,7 @@
 #include "worker/plan/plan.h"
 #include "worker/rank/link.h"
 #include "worker/train/artifact.h"
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 #include "worker/train/infer.h"
 
 struct run {

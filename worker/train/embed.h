@@ -15,7 +15,7 @@
 #ifndef SEQD_TRAIN_EMBED_H
 #define SEQD_TRAIN_EMBED_H
 
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 #include "worker/train/infer.h"
 
 struct embed {

@@ -10,7 +10,7 @@
 
 #include "api/core/jread.h"
 #include "worker/train/requests.h"
-#include "worker/train/source.h"
+#include "worker/data/source.h"
 
 void prompts_fini(struct prompts *p)
 {

@@ -26,7 +26,7 @@
 #ifndef SEQD_TRAIN_SCORE_H
 #define SEQD_TRAIN_SCORE_H
 
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 #include "worker/train/infer.h"
 
 struct score_sum {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "worker/comm/ledger.h"
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 #include "worker/train/schedule.h"
 #include "worker/plan/stage.h"
 

@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include "worker/model/model.h"
 #include "worker/train/artifact.h"
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 
 #define VERIFY_ARTIFACTS 3
 

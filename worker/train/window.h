@@ -3,7 +3,7 @@
 #ifndef SEQD_TRAIN_WINDOW_H
 #define SEQD_TRAIN_WINDOW_H
 
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 
 struct window {
     const struct data *d; /* borrowed */

@@ -1,0 +1,19 @@
+/* bestfit.h: best-fit-decreasing: pieces into as few bins of one size as it finds (never more than
+ * 11/9 of the best possible and one: Johnson, 1973). */
+#ifndef SEQD_DATA_BESTFIT_H
+#define SEQD_DATA_BESTFIT_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct piece;
+
+/* Longest piece first (of equals the earlier), each into the bin with the least room that holds it
+ * (of equals the one that came to have that room last), else into a new one.
+ * placed [n]: pieces in that order. where [n]: bin of each piece. Lengths lie in [1, size].
+ * O(n log n + size / 64); while it runs: 4 bytes a bin and 4 a token of `size`.
+ * fails: out of memory. */
+int best_fit(const struct piece *piece, int64_t n, int64_t size, uint32_t *placed, uint32_t *where,
+             int64_t *n_bins, struct err *e);
+
+#endif

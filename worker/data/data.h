@@ -1,0 +1,198 @@
+/* data.h: from files to the rows of one rank.
+ *
+ *   data_prepare      files -> tokens, documents, masks, origins: once, before any ring forms. The
+ *                     output directory is content-addressed: the same input is never read twice.
+ *   data_open         opens a prepared directory
+ *   data_order_open   a sequence of samples over one set of it, at one length, packed one way
+ *   data_batch        fills one rank's rows of global sample n: a pure function of (order, n, shard)
+ *   data_trace        where the tokens of sample n came from
+ *
+ * Prepared directory <parent>/<id>/ (written as <id>.tmp, fsynced, renamed), version 2, all numbers
+ * little-endian:
+ *   tokens.bin     u16, or u32 when any id is above 65535: all documents end to end, those of
+ *                  SET_TRAIN first, in the order of the sources and their files
+ *   documents.bin  u64 end offset (in tokens) of every document, ascending
+ *   loss.bin       1 bit a token, lowest bit first: may it be a target? Absent when all may
+ *   origins.bin    struct data_origin of every document
+ *   meta.json      counts, sources with weights and document ranges, files, digests
+ * <id> = first 32 hex digits of the SHA-256 over all that the directory is a function of: version,
+ * every source's set, format, key, end id and weight, and every file's path and digest. It does not
+ * depend on seq_len, packing or overlong: those are properties of an order, and one prepared
+ * directory serves stages of several lengths. <parent>/<id>.lock is held while <id> is being made.
+ *
+ * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. Token files
+ * and records of ids are taken as they are: nothing is added to them.
+ *
+ * Who checks the digests: one rank a node (DATA_CHECK), because hashing 100 GB in every rank would
+ * take longer than training on it. What it found is kept in <parent>/<id>.checked with the size,
+ * inode and times of every file, and holds while those do: a later open of the same files does not
+ * hash again. The others (DATA_TRUST) check sizes and the document index. Every token read is
+ * checked against the largest id that preparation saw, whoever opened it.
+ *
+ * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a running
+ * job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an order
+ * says. tested: tests/test_data.c, test_packing.c, test_order.c, test_prepare.c */
+#ifndef SEQD_DATA_DATA_H
+#define SEQD_DATA_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
+#include "worker/model/tokenizer.h"
+#include "worker/plan/shard.h"
+
+enum data_set {
+    SET_TRAIN, /* data.train of train and verify, input of score and embed */
+    SET_EVAL,  /* eval.data */
+    SET_N
+};
+
+struct data_stats {
+    char id[80];
+    int64_t n_tokens, n_documents; /* SET_TRAIN */
+    int64_t n_bytes;               /* of SET_TRAIN, what was text: its bytes; 0: it was all ids */
+    int64_t eval_tokens, eval_documents, eval_bytes;
+    int64_t n_masked;              /* tokens of both sets that may not be targets */
+    int64_t n_skipped;             /* records of both sets without a token: skipped */
+    int64_t max_token;             /* the largest id of both sets */
+    double unigram_entropy;        /* of SET_TRAIN, nats per token */
+};
+
+/* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
+ * spec->model.shape.vocab: ids beyond it are refused.
+ * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
+ * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
+int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
+                 const char *parent, struct data_stats *out, struct err *e);
+
+/* ---- a prepared directory -------------------------------------------------------------------- */
+
+enum data_check { DATA_CHECK, DATA_TRUST };
+
+struct data;
+/* fails: ERR_NOT_FOUND when there is no such directory, ERR_CORRUPT naming the file. */
+struct data *data_open(const char *parent, const char *id, enum data_check check, struct err *e);
+void data_close(struct data *d);
+const struct data_stats *data_stats(const struct data *d);
+/* Every id lies in [0, vocab). fails: ERR_INVALID naming the file and the position of one that does
+ * not: the directory may have been prepared for a larger model. */
+int data_check_vocab(const struct data *d, int64_t vocab, struct err *e);
+
+/* Plain access that knows nothing of orders, packing or shards: for oracles and for scoring. Tokens
+ * and documents of SET_EVAL follow those of SET_TRAIN.
+ * ids [n] gets tokens [first, first + n); learn [n] (may be NULL) 1 where one may be a target.
+ * fails: ERR_IO, ERR_CORRUPT naming the file and the token. Any thread. */
+int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e);
+int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
+const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
+
+struct data_source { /* a range of documents; those of SET_TRAIN come first */
+    int set;
+    double weight; /* as the spec had it; 0: none */
+    int64_t first_document, n_documents;
+};
+int data_n_sources(const struct data *d);
+const struct data_source *data_source(const struct data *d, int i);
+bool data_masked(const struct data *d); /* there is a loss.bin */
+
+struct data_origin { /* of a document; as it lies in origins.bin */
+    uint32_t source; /* index over data.train, then eval.data */
+    uint32_t file;   /* index into the files of the directory: data_file */
+    uint64_t record; /* JSONL: line, from 1; token files: document of the file, from 0; text: 0 */
+    uint64_t offset; /* bytes from the file's beginning to the line or the first token */
+};
+int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
+const char *data_file(const struct data *d, uint32_t file); /* path; "" when there is none such */
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+/* A sample is a list of fragments laid end to end from position 0, then padding up to seq_len. A
+ * fragment is a part of one document; masks and positions know fragments only. Position i has the
+ * target token i + 1 when that lies in the same fragment and may be a target.
+ *
+ *   concat    all documents end to end, cut every seq_len tokens
+ *   none      a sample is one document
+ *   best_fit  whole documents, longest first, each into the sample with the least room that holds
+ *             it (bestfit.h); of documents of one length the earlier first
+ * Documents longer than seq_len, before packing:
+ *   split     into fragments of seq_len, the last one shorter (concat: cut where the sample ends)
+ *   truncate  the first seq_len tokens stay      drop   they are left out
+ *   error     the order cannot be opened         auto   split; error when anything is masked
+ *
+ * Which sample is the n-th, n counted over passes from 0:
+ *   in_order       sample n mod N, N = samples of a pass
+ *   no weights     pass p = n / N, sample permute(n mod N) keyed by (seed, p)
+ *   weights        see mixture.h: every source has samples, an order and passes of its own
+ * None of it knows ranks, rings, batch sizes or steps.
+ *
+ * Memory of an order: concat with split 0; otherwise 16 bytes a fragment and 8 a sample, and as much
+ * again while best_fit packs. At most ORDER_FRAGMENTS fragments. */
+#define ORDER_FRAGMENTS ((int64_t)1 << 28)
+
+struct order_options {
+    int set;               /* enum data_set */
+    int packing, overlong; /* enum packing_id, overlong_id */
+    int64_t seq_len, seed;
+    bool in_order;         /* as the documents lie, weights unused: evaluation, score */
+    bool document_mask, reset_positions, causal; /* what data_batch writes */
+    int mutant; /* tests only: enum sp_mutant (label shift, document crossed, local position) */
+};
+/* As the spec has it: packing, overlong, seed, masks, causal; seq_len 0 means data.seq_len (a stage
+ * gives its own). SET_EVAL is in order. */
+struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
+
+struct order_stats { /* of one pass */
+    int64_t n_samples, n_fragments;
+    int64_t n_tokens;              /* in samples; padding not counted */
+    int64_t n_documents;           /* of which something is in a sample */
+    int64_t dropped_documents, dropped_tokens;
+    int64_t truncated_documents, truncated_tokens; /* tokens: those cut off */
+    int64_t split_documents;       /* longer than seq_len, and kept in parts */
+};
+
+struct data_order; /* immutable: any thread may use it */
+/* Borrows d. fails: ERR_INVALID naming file and record of an over-long document; the set or a
+ * weighted source has no sample (with counts); ERR_TOO_LARGE; out of memory. */
+struct data_order *data_order_open(const struct data *d, const struct order_options *o,
+                                   struct err *e);
+void data_order_close(struct data_order *o);
+const struct order_stats *data_order_stats(const struct data_order *o);
+/* n_samples of a pass; with weights there is no common pass: the samples that all sources hold. */
+int64_t data_order_samples(const struct data_order *o);
+
+/* sh->S must be the order's seq_len. Allocates nothing.
+ * fails: ERR_IO, ERR_CORRUPT naming the file. */
+int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
+               struct err *e);
+/* Targets of sample n alone (any rank can count the global batch before it computes); reads the
+ * disk only where something is masked. -1: as data_batch. */
+int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
+
+struct sample {
+    int stream;        /* source with weights, else 0 */
+    int64_t index;     /* among the stream's samples, as packed */
+    int64_t pass;      /* of the stream */
+    int64_t n_tokens, n_fragments;
+    int64_t first;     /* private to the packer */
+};
+struct fragment {
+    int64_t document;  /* of the directory */
+    int64_t token;     /* of the directory: its first */
+    int64_t length;
+    int64_t pos;       /* in the sample */
+};
+void data_sample(const struct data_order *o, int64_t n, struct sample *s);
+void data_fragment(const struct data_order *o, const struct sample *s, int64_t k,
+                   struct fragment *f);
+
+/* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
+ * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length", "pos"}]},
+ * at most max_fragments of them. offset: tokens from the document's beginning. Returns
+ * the length that it has or would need, as jwrite does; -1: as data_batch. */
+int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
+                   size_t size, struct err *e);
+
+#endif

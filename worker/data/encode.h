@@ -1,0 +1,44 @@
+/* encode.h: the binary files of a prepared directory, written document by document. */
+#ifndef SEQD_DATA_ENCODE_H
+#define SEQD_DATA_ENCODE_H
+
+#include "api/core/file.h"
+#include "worker/data/meta.h"
+
+struct encode {
+    struct file_out out[PART_N];
+    int width;     /* bytes of a token: 2 or 4 */
+    bool too_wide; /* an id did not fit into 2 bytes: begin again with 4 */
+    bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
+    uint8_t bits;  /* the byte of loss.bin that is not full */
+    int64_t vocab; /* ids lie below */
+    int set;       /* enum data_set of what comes now */
+    uint32_t source, file;
+    int64_t mark; /* tokens before what the positions in sentences count from: file or record */
+    int64_t file_mark;             /* tokens before this file's */
+    int64_t n_tokens, n_documents; /* of both sets */
+    int64_t document_start;
+    int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
+    int64_t n_count;
+    struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
+};
+
+/* fails: ERR_IO naming the file. encode_abort after any failure. */
+int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
+                struct err *e);
+void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
+/* What comes now is of this file: sets the marks. */
+void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
+
+/* Tokens of the document that is open. learn: may they be targets; NULL: all may.
+ * fails: ERR_INVALID for an id beyond the vocabulary, with its position behind the mark. */
+int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
+int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
+               struct err *e);
+/* Ends the document; one without a token is none, and counted as skipped. eod: TOKEN_EOD is added
+ * to what is not empty. */
+int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
+/* fsyncs; the parts of the meta get sizes and digests. */
+int encode_close(struct encode *c, struct err *e);
+
+#endif

@@ -1,0 +1,29 @@
+#include "worker/data/format.h"
+
+#include "worker/data/megatron.h"
+
+static const struct format formats[DATA_FORMAT_N] = {
+    [DATA_TEXT] = {"text", false, NULL, format_read_text},
+    [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl},
+    [DATA_LLMC] = {"llmc", true, NULL, format_read_llmc},
+    [DATA_NANOGPT] = {"nanogpt", true, NULL, format_read_nanogpt},
+    [DATA_MEGATRON] = {"megatron", false, megatron_bin, format_read_megatron},
+    [DATA_NPY] = {"npy", true, NULL, format_read_npy},
+};
+
+const struct format *format_row(int format)
+{
+    if (format < 0 || format >= DATA_FORMAT_N || !formats[format].read) return NULL;
+    return &formats[format];
+}
+
+int format_read_text(struct format_in *in, struct err *e)
+{
+    struct reader *r = in->r;
+    while (!r->end) {
+        if (reader_fill(r, e) < 0) return -1;
+        if (encode_bytes(in->c, r->buf, r->n, true, e) < 0) return err_prefix(e, "%s", r->path);
+        reader_drop(r, r->n);
+    }
+    return encode_end(in->c, true, 0, 0, e);
+}

@@ -1,0 +1,50 @@
+/* format.h: how the files of a data source are read: one row a format, one file a reader.
+ *
+ *   text      a file is a document: its bytes, then 256
+ *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} as bytes,
+ *             then 256; {"input_ids"} with "labels" or "loss_mask" as it is
+ *   llmc      256 int32 (magic 20240520 version 1: uint16 follow; 20240801 version 7: uint32), the
+ *             count of tokens in [2]. A document *begins* with the end id (50256, 128000)
+ *   nanogpt   uint16, nothing else. A document ends with the end id (50256)
+ *   npy       one-dimensional, little-endian integers. A document ends with the end id, where the
+ *             source names one; else the file is one document
+ *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
+ * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
+ * Megatron-LM megatron/core/datasets/indexed_dataset.py.
+ * tested: tests/test_formats.c, test_records.c, tests/fuzz */
+#ifndef SEQD_DATA_FORMAT_H
+#define SEQD_DATA_FORMAT_H
+
+#include "worker/data/encode.h"
+#include "worker/data/reader.h"
+
+struct format_in {
+    struct reader *r;     /* open, at the file's beginning */
+    struct encode *c;     /* encode_file has been called */
+    const char *root;     /* for a second file beside it */
+    const char *text_key; /* jsonl */
+    int64_t eod;          /* -1: the format's own */
+    int loss_on;          /* enum loss_on_id */
+};
+
+struct format {
+    const char *name; /* as in the job spec */
+    bool tokens;      /* of ids: spec_source.eod has a meaning */
+    /* The name of the file's other half, which is read and hashed with it; NULL: there is none. */
+    int (*second)(const char *path, char out[FILE_PATH_SIZE], struct err *e);
+    /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
+     * its sizes contradict each other. */
+    int (*read)(struct format_in *in, struct err *e);
+};
+
+/* NULL for openai_batch, which is not data to learn from. */
+const struct format *format_row(int format);
+
+int format_read_text(struct format_in *in, struct err *e);
+int format_read_jsonl(struct format_in *in, struct err *e);
+int format_read_llmc(struct format_in *in, struct err *e);
+int format_read_nanogpt(struct format_in *in, struct err *e);
+int format_read_npy(struct format_in *in, struct err *e);
+int format_read_megatron(struct format_in *in, struct err *e);
+
+#endif

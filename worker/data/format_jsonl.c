@@ -1,0 +1,278 @@
+/* JSONL: a record a line. Which member it has says what it is; a record that has those of two kinds
+ * is refused, because nobody could say which was meant to be learnt. A line is held whole (at most
+ * LINE_SIZE bytes) and its strings are unescaped in place. */
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jread.h"
+#include "worker/data/format.h"
+
+#define LINE_SIZE ((size_t)256 << 20)
+
+struct text {
+    char *at; /* into the line; NULL: no such member */
+    size_t len;
+};
+
+struct ids {
+    int64_t *at; /* owned */
+    size_t n, room;
+    bool given;
+};
+
+struct record {
+    struct text text, prompt, completion;
+    struct ids input_ids, labels, loss_mask;
+};
+
+struct jsonl {
+    struct format_in *in;
+    struct record rec; /* the arrays are used again */
+    uint32_t *id;      /* owned [room]: input_ids and which of them are learnt, to encode */
+    uint8_t *learn;
+    size_t room;
+    int64_t line;
+};
+
+/* ---- members -------------------------------------------------------------------------------- */
+
+static int take_text(struct jread *j, char *line, const char *key, struct text *t, struct err *e)
+{
+    if (t->at) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
+    enum jtok tok = jread_next(j);
+    if (tok == J_ERROR) return -1;
+    if (tok != J_STRING) return err_set(e, ERR_INVALID, "the member \"%s\" is not a string", key);
+    t->at = line + (j->text - line);
+    t->len = jread_unescape(j, t->at);
+    return 0;
+}
+
+static int push(struct ids *a, int64_t v, struct err *e)
+{
+    if (a->n == a->room) {
+        size_t room = a->room ? 2 * a->room : 1024;
+        int64_t *more = realloc(a->at, room * sizeof *more);
+        if (!more) return err_set(e, ERR_IO, "out of memory for %zu ids", room);
+        a->at = more;
+        a->room = room;
+    }
+    a->at[a->n++] = v;
+    return 0;
+}
+
+static int take_ids(struct jread *j, const char *key, struct ids *a, struct err *e)
+{
+    enum jtok t;
+    if (a->given) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
+    a->given = true;
+    if ((t = jread_next(j)) == J_ERROR) return -1;
+    if (t != J_ARRAY) return err_set(e, ERR_INVALID, "the member \"%s\" is not an array", key);
+    while ((t = jread_next(j)) == J_NUMBER || t == J_TRUE || t == J_FALSE) {
+        int64_t v = t == J_TRUE;
+        if (t == J_NUMBER && jread_int(j, &v) < 0)
+            return err_set(e, ERR_INVALID, "\"%s\" %zu is not a whole number", key, a->n);
+        if (push(a, v, e) < 0) return -1;
+    }
+    if (t == J_ERROR) return -1;
+    return t == J_ARRAY_END ? 0 : err_set(e, ERR_INVALID, "\"%s\" %zu is not a number", key, a->n);
+}
+
+static int take_member(struct jsonl *s, struct jread *j, char *line, struct err *e)
+{
+    struct record *r = &s->rec;
+    const char *key = s->in->text_key;
+    if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
+    if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
+    if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
+    if (jread_is(j, "input_ids")) return take_ids(j, "input_ids", &r->input_ids, e);
+    if (jread_is(j, "labels")) return take_ids(j, "labels", &r->labels, e);
+    if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
+    return jread_skip(j);
+}
+
+/* A prompt or labels alone may be there for another purpose (a text beside its prompt): only what
+ * makes a whole record counts. */
+static int check_record(const struct record *r, const char *key, struct err *e)
+{
+    const bool pair = r->prompt.at && r->completion.at;
+    const char *one = r->text.at ? key : pair ? "completion" : "input_ids";
+    if (r->text.at && (pair || r->input_ids.given))
+        return err_set(
+            e, ERR_INVALID,
+            "both \"%s\" and \"%s\": which is to be learnt? Set text_key to another name "
+            "to leave the text out",
+            key, pair ? "completion" : "input_ids");
+    if (pair && r->input_ids.given)
+        return err_set(e, ERR_INVALID, "both \"%s\" and \"input_ids\": which is to be learnt?",
+                       one);
+    if (r->text.at || pair || r->input_ids.given) return 0;
+    if (r->prompt.at || r->completion.at)
+        return err_set(e, ERR_INVALID, "\"%s\" without \"%s\"",
+                       r->prompt.at ? "prompt" : "completion",
+                       r->prompt.at ? "completion" : "prompt");
+    return err_set(e, ERR_INVALID,
+                   "no member \"%s\"; set text_key (or give \"prompt\" and \"completion\", or "
+                   "\"input_ids\")",
+                   key);
+}
+
+static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
+{
+    struct record *r = &s->rec;
+    struct jread j;
+    enum jtok t;
+    r->text = r->prompt = r->completion = (struct text){0};
+    r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
+    r->input_ids.given = r->labels.given = r->loss_mask.given = false;
+    jread_init(&j, line, n);
+    if ((t = jread_next(&j)) != J_OBJECT && t != J_ERROR)
+        return err_set(e, ERR_INVALID, "want an object on every line");
+    struct err inner = {0};
+    while (t != J_ERROR && (t = jread_next(&j)) == J_KEY)
+        if (take_member(s, &j, line, &inner) < 0) break;
+    if (inner.code) return err_set(e, inner.code, "%s", inner.text);
+    while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
+    if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
+    return check_record(r, s->in->text_key, e);
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static int reserve(struct jsonl *s, size_t n, struct err *e)
+{
+    if (n <= s->room) return 0;
+    free(s->id);
+    free(s->learn);
+    s->room = 0;
+    s->id = malloc(n * sizeof *s->id);
+    s->learn = malloc(n);
+    if (!s->id || !s->learn) return err_set(e, ERR_IO, "out of memory for %zu ids", n);
+    s->room = n;
+    return 0;
+}
+
+/* labels as transformers has them: aligned with input_ids, -100 where nothing is learnt. */
+static int learn_of(const struct record *r, size_t i, uint8_t *learn, struct err *e)
+{
+    *learn = 1;
+    if (r->labels.given) {
+        *learn = r->labels.at[i] != -100;
+        if (*learn && r->labels.at[i] != r->input_ids.at[i])
+            return err_set(e, ERR_INVALID,
+                           "labels %zu is %lld and input_ids %zu is %lld: a label is the id itself "
+                           "or -100",
+                           i, (long long)r->labels.at[i], i, (long long)r->input_ids.at[i]);
+    }
+    if (r->loss_mask.given) {
+        if (r->loss_mask.at[i] != 0 && r->loss_mask.at[i] != 1)
+            return err_set(e, ERR_INVALID, "loss_mask %zu is %lld: want 0 or 1", i,
+                           (long long)r->loss_mask.at[i]);
+        *learn = *learn && r->loss_mask.at[i];
+    }
+    return 0;
+}
+
+static int put_ids(struct jsonl *s, struct err *e)
+{
+    const struct record *r = &s->rec;
+    const size_t n = r->input_ids.n;
+    const struct ids *beside[] = {&r->labels, &r->loss_mask};
+    for (int k = 0; k < 2; k++)
+        if (beside[k]->given && beside[k]->n != n)
+            return err_set(e, ERR_INVALID, "%s has %zu elements, input_ids %zu",
+                           k ? "loss_mask" : "labels", beside[k]->n, n);
+    if (reserve(s, n, e) < 0) return -1;
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = r->input_ids.at[i];
+        if (id < 0 || id >= s->in->c->vocab)
+            return err_set(e, ERR_INVALID,
+                           "input_ids %zu is %lld: the model's vocabulary has %lld ids, from 0", i,
+                           (long long)id, (long long)s->in->c->vocab);
+        s->id[i] = (uint32_t)id;
+        if (learn_of(r, i, &s->learn[i], e) < 0) return -1;
+    }
+    return encode_ids(s->in->c, s->id, n, s->learn, e);
+}
+
+static int put_record(struct jsonl *s, int64_t offset, struct err *e)
+{
+    const struct record *r = &s->rec;
+    struct encode *c = s->in->c;
+    const bool completion = s->in->loss_on == LOSS_ON_COMPLETION;
+    const uint64_t line = (uint64_t)s->line;
+    c->mark = c->n_tokens;
+    if (r->input_ids.given) {
+        if (completion && !r->labels.given && !r->loss_mask.given)
+            return err_set(e, ERR_INVALID,
+                           "input_ids without labels or loss_mask, and data.loss_on is "
+                           "\"completion\"");
+        if (put_ids(s, e) < 0) return -1;
+        return encode_end(c, false, line, (uint64_t)offset, e);
+    }
+    if (r->text.at) {
+        if (completion)
+            return err_set(e, ERR_INVALID,
+                           "a text, and data.loss_on is \"completion\": want \"prompt\" and "
+                           "\"completion\"");
+        if (encode_bytes(c, r->text.at, r->text.len, true, e) < 0) return -1;
+    } else if (encode_bytes(c, r->prompt.at, r->prompt.len, !completion, e) < 0 ||
+               encode_bytes(c, r->completion.at, r->completion.len, true, e) < 0) {
+        return -1;
+    }
+    return encode_end(c, true, line, (uint64_t)offset, e);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+static int put_line(struct jsonl *s, char *line, size_t n, int64_t offset, struct err *e)
+{
+    size_t blank = 0;
+    s->line++;
+    if (s->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
+        line += 3;
+        n -= 3;
+    }
+    while (blank < n && strchr(" \t\r", line[blank]) && line[blank]) blank++;
+    if (blank == n) return 0;
+    if (parse(s, line, n, e) < 0 || put_record(s, offset, e) < 0)
+        return err_prefix(e, "%s line %lld", s->in->r->path, (long long)s->line);
+    return 0;
+}
+
+static int read_lines(struct jsonl *s, struct err *e)
+{
+    struct reader *r = s->in->r;
+    size_t searched = 0; /* of the held bytes, without a newline */
+    while (!r->end || r->n) {
+        char *nl = r->n > searched ? memchr(r->buf + searched, '\n', r->n - searched) : NULL;
+        if (!nl && !r->end) {
+            searched = r->n;
+            if (r->n == r->room && reader_grow(r, LINE_SIZE, e) < 0)
+                return err_prefix(e, "%s line %lld", r->path, (long long)s->line + 1);
+            if (reader_fill(r, e) < 0) return -1;
+            continue;
+        }
+        /* All whole lines held, then what is left moves to the front. */
+        char *line = r->buf, *end = r->buf + r->n;
+        for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
+            if (put_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;
+        if (r->end && line < end) {
+            if (put_line(s, line, (size_t)(end - line), r->at + (line - r->buf), e) < 0) return -1;
+            line = end;
+        }
+        reader_drop(r, (size_t)(line - r->buf));
+        searched = r->n;
+    }
+    return 0;
+}
+
+int format_read_jsonl(struct format_in *in, struct err *e)
+{
+    struct jsonl s = {.in = in};
+    int rc = read_lines(&s, e);
+    free(s.rec.input_ids.at);
+    free(s.rec.labels.at);
+    free(s.rec.loss_mask.at);
+    free(s.id);
+    free(s.learn);
+    return rc;
+}

@@ -1,0 +1,35 @@
+/* ids.h: whole numbers of some width, one behind the other in a file, as token ids; and the end ids
+ * among them, which make documents of them. */
+#ifndef SEQD_DATA_IDS_H
+#define SEQD_DATA_IDS_H
+
+#include "worker/data/format.h"
+
+struct ids_type {
+    int width; /* bytes: 1, 2, 4 or 8, little-endian */
+    bool is_signed;
+};
+
+struct ids_in {
+    struct reader *r;
+    struct encode *c;
+    struct ids_type type;
+    int64_t header;       /* bytes before the first number */
+    int64_t index;        /* numbers read so far */
+};
+
+/* The next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the file ends,
+ * ERR_INVALID for a number that no id can be, with its index. */
+#define IDS_CHUNK 4096
+int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
+
+enum ids_end {
+    IDS_END_LAST, /* a document ends with its end id (nanoGPT, most others) */
+    IDS_END_FIRST /* a document begins with it (llm.c) */
+};
+
+/* n numbers to the encoder, cut into documents at `eod` (-1: one document). Nothing is added or left
+ * out: the end id stays a token of its document. fails: also as encode_ids. */
+int ids_documents(struct ids_in *in, int64_t n, int64_t eod, enum ids_end end, struct err *e);
+
+#endif

@@ -1,0 +1,28 @@
+/* megatron.h: the index of a Megatron-LM indexed dataset, PREFIX.idx beside PREFIX.bin.
+ *
+ *   "MMIDIDX\0\0"  u64 version 1  u8 dtype  u64 n_sequences  u64 n_indices        34 bytes
+ *   i32 length[n_sequences]      tokens of each sequence
+ *   i64 pointer[n_sequences]     its first byte in PREFIX.bin: sequences lie end to end
+ *   i64 document[n_indices]      first sequence of each document; the last is n_sequences
+ * Multimodal datasets have an i8 for each sequence behind that, and are refused. */
+#ifndef SEQD_DATA_MEGATRON_H
+#define SEQD_DATA_MEGATRON_H
+
+#include "worker/data/ids.h"
+
+#define MEGATRON_HEADER 34
+
+struct megatron_index {
+    struct ids_type type;
+    int64_t n_sequences, n_indices;
+};
+
+/* header: MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT, ERR_INVALID. */
+int megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
+                   struct err *e);
+
+/* PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) -> the .idx; the .idx -> its .bin. */
+int megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e);
+int megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e);
+
+#endif

@@ -1,0 +1,51 @@
+/* meta.h: meta.json of a prepared directory: what data_prepare knows and data_open must. */
+#ifndef SEQD_DATA_META_H
+#define SEQD_DATA_META_H
+
+#include "api/core/sha256.h"
+#include "worker/data/data.h"
+
+#define META_SOURCES (2 * SPEC_SOURCES)
+
+enum meta_part_id { PART_TOKENS, PART_DOCUMENTS, PART_LOSS, PART_ORIGINS, PART_N };
+
+struct meta_part { /* one binary file of the directory */
+    int64_t size;  /* -1: absent (loss.bin) */
+    char sha256[SHA256_HEX];
+};
+
+struct meta_source {
+    struct data_source range;
+    char *path; /* owned: as the spec has it */
+    int format;
+    int64_t n_tokens;
+};
+
+struct meta_file { /* one file that was read */
+    char *path;    /* owned */
+    char sha256[SHA256_HEX];
+    int64_t size;
+    int source;
+};
+
+struct meta {
+    struct data_stats stats; /* without the id */
+    int width;               /* bytes of a token: 2 or 4 */
+    int max_file;            /* where max_token stood: index of the file, position in its tokens */
+    int64_t max_pos;
+    struct meta_part part[PART_N];
+    int n_sources;
+    struct meta_source source[META_SOURCES];
+    int n_files;
+    struct meta_file *file; /* owned */
+};
+
+const char *meta_part_name(int part); /* "tokens.bin" */
+/* Writes <dir>/meta.json. */
+int meta_write(const struct meta *m, const char *dir, struct err *e);
+/* *m is filled even after an error: meta_fini it. fails: ERR_CORRUPT when the text, a count or a
+ * range does not hold. */
+int meta_read(const char *dir, struct meta *m, struct err *e);
+void meta_fini(struct meta *m);
+
+#endif

@@ -1,0 +1,27 @@
+/* mixture.h: which source the n-th sample of a weighted mixture comes from.
+ *
+ * Samples are taken in blocks of MIXTURE_BLOCK. In every block each source has the same number of
+ * places: its share of the weights, rounded by largest remainders (of equal remainders the earlier
+ * source), so that weights with three decimals are met exactly. Which places of the block they are
+ * is a permutation keyed by (seed, block). The places of a source, numbered through all blocks, are
+ * its own samples 0, 1, ...: its order and its passes do not depend on the other sources. */
+#ifndef SEQD_DATA_MIXTURE_H
+#define SEQD_DATA_MIXTURE_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+
+#define MIXTURE_BLOCK 1000
+
+struct mixture {
+    int n_sources;
+    int64_t share[SPEC_SOURCES]; /* samples of a block; sums to MIXTURE_BLOCK */
+};
+
+/* fails: ERR_INVALID when a weight is not above 0, or so small that a block holds none of it. */
+int mixture_init(struct mixture *m, const double *weight, int n, struct err *e);
+/* Sample n: its source, and which of that source's samples it is. */
+void mixture_at(const struct mixture *m, int64_t seed, int64_t n, int *source, int64_t *k);
+
+#endif

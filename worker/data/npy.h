@@ -1,0 +1,16 @@
+/* npy.h: the header of a NumPy array file, versions 1 to 3. */
+#ifndef SEQD_DATA_NPY_H
+#define SEQD_DATA_NPY_H
+
+#include "worker/data/ids.h"
+
+struct npy {
+    struct ids_type type;
+    int64_t n; /* numbers in the array */
+};
+
+/* The dictionary of the header, size bytes of text: a Python literal with 'descr', 'fortran_order'
+ * and 'shape' and nothing else. fails: ERR_INVALID for an array that is no list of integers. */
+int npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
+
+#endif

@@ -1,0 +1,176 @@
+/* data_order: streams of samples, and which of them the n-th global sample is. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker/data/mixture.h"
+#include "worker/data/order.h"
+#include "worker/data/permute.h"
+
+struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len)
+{
+    return (struct order_options){.set = set,
+                                  .packing = s->data.packing,
+                                  .overlong = s->data.overlong,
+                                  .seq_len = seq_len ? seq_len : s->data.seq_len,
+                                  .seed = s->seed,
+                                  .in_order = set == SET_EVAL,
+                                  .document_mask = s->data.document_mask,
+                                  .reset_positions = s->data.reset_positions,
+                                  .causal = true};
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool weighted(const struct data_order *o)
+{
+    if (o->options.in_order) return false;
+    for (int i = 0; i < data_n_sources(o->data); i++) {
+        const struct data_source *s = data_source(o->data, i);
+        if (s->set == o->options.set && s->weight > 0) return true;
+    }
+    return false;
+}
+
+static int open_stream(struct data_order *o, int64_t first_document, int64_t n_documents,
+                       struct err *e)
+{
+    const struct pack_options po = {.data = o->data,
+                                    .first_document = first_document,
+                                    .n_documents = n_documents,
+                                    .seq_len = o->options.seq_len,
+                                    .packing = o->options.packing,
+                                    .overlong = o->options.overlong};
+    struct pack *p = &o->stream[o->n_streams++];
+    if (pack_open(p, &po, e) < 0) return -1;
+    const struct order_stats *st = &p->stats;
+    if (st->n_samples > 0) return 0;
+    return err_field(e, ERR_INVALID, o->options.set == SET_EVAL ? "eval.data" : "data.train",
+                     "no sample is left of %lld documents%s: %lld of them (%lld tokens) are longer "
+                     "than the sequence of %lld tokens and were dropped; raise data.seq_len or set "
+                     "data.overlong to split",
+                     (long long)n_documents, o->mixed ? " of a source" : "",
+                     (long long)st->dropped_documents, (long long)st->dropped_tokens,
+                     (long long)o->options.seq_len);
+}
+
+static int open_mixture(struct data_order *o, struct err *e)
+{
+    double weight[SPEC_SOURCES];
+    int n = 0;
+    o->mixed = true;
+    for (int i = 0; i < data_n_sources(o->data); i++) {
+        const struct data_source *s = data_source(o->data, i);
+        if (s->set != o->options.set) continue;
+        if (n == SPEC_SOURCES) return err_set(e, ERR_CORRUPT, "more than %d sources", n);
+        weight[n++] = s->weight;
+        if (open_stream(o, s->first_document, s->n_documents, e) < 0)
+            return err_prefix(e, "source %d", n - 1);
+    }
+    return mixture_init(&o->mixture, weight, n, e);
+}
+
+/* One stream over the whole set. */
+static int open_whole(struct data_order *o, struct err *e)
+{
+    const struct data_stats *s = data_stats(o->data);
+    if (o->options.set == SET_TRAIN) return open_stream(o, 0, s->n_documents, e);
+    if (!s->eval_documents)
+        return err_field(e, ERR_INVALID, "eval.data", "the prepared data has no eval set");
+    return open_stream(o, s->n_documents, s->eval_documents, e);
+}
+
+static void add_stats(struct order_stats *sum, const struct order_stats *s)
+{
+    sum->n_samples += s->n_samples;
+    sum->n_fragments += s->n_fragments;
+    sum->n_tokens += s->n_tokens;
+    sum->n_documents += s->n_documents;
+    sum->dropped_documents += s->dropped_documents;
+    sum->dropped_tokens += s->dropped_tokens;
+    sum->truncated_documents += s->truncated_documents;
+    sum->truncated_tokens += s->truncated_tokens;
+    sum->split_documents += s->split_documents;
+}
+
+struct data_order *data_order_open(const struct data *d, const struct order_options *options,
+                                   struct err *e)
+{
+    struct data_order *o = calloc(1, sizeof *o);
+    if (!o) {
+        err_set(e, ERR_IO, "out of memory");
+        return NULL;
+    }
+    o->data = d;
+    o->options = *options;
+    if ((weighted(o) ? open_mixture(o, e) : open_whole(o, e)) < 0) {
+        data_order_close(o);
+        return NULL;
+    }
+    for (int i = 0; i < o->n_streams; i++) add_stats(&o->stats, &o->stream[i].stats);
+    return o;
+}
+
+void data_order_close(struct data_order *o)
+{
+    if (!o) return;
+    for (int i = 0; i < o->n_streams; i++) pack_close(&o->stream[i]);
+    free(o);
+}
+
+const struct order_stats *data_order_stats(const struct data_order *o)
+{
+    return &o->stats;
+}
+
+int64_t data_order_samples(const struct data_order *o)
+{
+    return o->stats.n_samples;
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+void data_sample(const struct data_order *o, int64_t n, struct sample *s)
+{
+    int64_t seed = o->options.seed, k = n;
+    assert(n >= 0);
+    *s = (struct sample){0};
+    if (o->mixed) mixture_at(&o->mixture, seed, n, &s->stream, &k);
+    const struct pack *p = &o->stream[s->stream];
+    const int64_t N = p->stats.n_samples, pass = k / N;
+    /* The streams of a mixture are shuffled apart from each other. */
+    if (o->mixed) seed ^= (int64_t)(((uint64_t)s->stream + 1) << 40);
+    pack_sample(p, o->options.in_order ? k % N : permute(k % N, N, seed, pass), s);
+    s->pass = pass;
+}
+
+void data_fragment(const struct data_order *o, const struct sample *s, int64_t k,
+                   struct fragment *f)
+{
+    pack_fragment(&o->stream[s->stream], s, k, f);
+}
+
+static int64_t masked_targets(const struct data_order *o, const struct sample *s, struct err *e)
+{
+    uint8_t learn[4096];
+    int64_t n_targets = 0;
+    for (int64_t k = 0; k < s->n_fragments; k++) {
+        struct fragment f;
+        data_fragment(o, s, k, &f);
+        for (int64_t i = 1; i < f.length;) {
+            int64_t m = f.length - i;
+            if (m > (int64_t)sizeof learn) m = sizeof learn;
+            if (data_read_mask(o->data, f.token + i, m, learn, e) < 0) return -1;
+            for (int64_t j = 0; j < m; j++) n_targets += learn[j];
+            i += m;
+        }
+    }
+    return n_targets;
+}
+
+int64_t data_targets(const struct data_order *o, int64_t n, struct err *e)
+{
+    struct sample s;
+    data_sample(o, n, &s);
+    return data_masked(o->data) ? masked_targets(o, &s, e) : s.n_tokens - s.n_fragments;
+}

@@ -1,0 +1,18 @@
+/* order.h: inside of a data_order, for the files that implement it (order.c, rows.c, trace.c). */
+#ifndef SEQD_DATA_ORDER_H
+#define SEQD_DATA_ORDER_H
+
+#include "worker/data/mixture.h"
+#include "worker/data/pack.h"
+
+struct data_order {
+    const struct data *data; /* borrowed */
+    struct order_options options;
+    bool mixed; /* a stream a source; else one stream, the whole set */
+    struct mixture mixture;
+    int n_streams;
+    struct pack stream[SPEC_SOURCES];
+    struct order_stats stats;
+};
+
+#endif

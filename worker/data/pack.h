@@ -1,0 +1,38 @@
+/* pack.h: documents -> samples of seq_len: concat, none, best_fit, and what becomes of documents
+ * that are longer (worker/data/data.h says what each word means). One pack is one run of documents:
+ * a whole set, or one source of a weighted mixture. Deterministic, O(n log n) in its documents. */
+#ifndef SEQD_DATA_PACK_H
+#define SEQD_DATA_PACK_H
+
+#include "worker/data/data.h"
+
+struct pack_options {
+    const struct data *data; /* borrowed */
+    int64_t first_document, n_documents;
+    int64_t seq_len;
+    int packing, overlong; /* enum packing_id, overlong_id */
+};
+
+struct piece { /* a fragment of a listed pack */
+    int64_t token;
+    uint32_t length, pos; /* at most JOB_MAX_SEQ */
+};
+
+struct pack {
+    struct pack_options o;
+    int64_t first_token, n_tokens; /* of its documents */
+    struct order_stats stats;
+    /* concat without anything left out needs no list: both are NULL then */
+    struct piece *piece; /* owned [stats.n_fragments], sample by sample */
+    int64_t *sample_end; /* owned [stats.n_samples]: end of each sample's pieces */
+};
+
+/* An empty pack (n_samples 0: everything was dropped) is no error here.
+ * fails: as data_order_open. */
+int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
+void pack_close(struct pack *p);
+/* Sample `index` of [0, n_samples): n_tokens, n_fragments, first. */
+void pack_sample(const struct pack *p, int64_t index, struct sample *s);
+void pack_fragment(const struct pack *p, const struct sample *s, int64_t k, struct fragment *f);
+
+#endif

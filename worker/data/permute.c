@@ -1,0 +1,33 @@
+#include "worker/data/permute.h"
+
+#include <assert.h>
+
+/* The finalizer of splitmix64: every output bit depends on every input bit. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* A Feistel network of 8 rounds over the smallest even number of bits that holds n, walked along
+ * its cycle until the value lies below n (fewer than 4 steps on average). */
+int64_t permute(int64_t i, int64_t n, int64_t seed, int64_t pass)
+{
+    int half = 1;
+    assert(i >= 0 && i < n);
+    while ((int64_t)1 << 2 * half < n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
+    uint64_t key = mix(mix((uint64_t)seed + 0x9e3779b97f4a7c15u) ^ (uint64_t)pass);
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 8; round++) {
+            uint64_t f = mix(key ^ mix(right << 8 | round)) & mask;
+            uint64_t old = right;
+            right = left ^ f;
+            left = old;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}

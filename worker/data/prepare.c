@@ -1,0 +1,325 @@
+/* data_prepare: two passes over the sources. The first hashes them, which gives the id and, most
+ * often, finds the work done already; the second turns them into tokens and checks that what it
+ * read is what was hashed. A lock per id keeps two preparations of the same data apart; the kernel
+ * releases it with the process, so that a killed one leaves nothing but a .tmp directory, which the
+ * next one removes. */
+#include "worker/data/data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "worker/data/format.h"
+#include "worker/data/megatron.h"
+#include "worker/data/source.h"
+
+struct prepared_source {
+    const struct spec_source *spec; /* borrowed */
+    int set;
+    char field[64]; /* "data.train.0", "eval.data.1", "input" */
+};
+
+struct prepare {
+    const struct job_spec *spec;
+    int n_sources;
+    struct prepared_source source[META_SOURCES];
+    const char *const *roots;
+    struct source_list list;
+    struct meta meta; /* sources and files from the first pass on, counts from the second */
+};
+
+/* Gives an error the name of the spec field that led to it, unless it has one. */
+static int blame(const struct prepare *p, int source, struct err *e)
+{
+    if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "%s.path", p->source[source].field);
+    return -1;
+}
+
+static void add_source(struct prepare *p, const struct spec_source *s, int set, const char *field,
+                       int index)
+{
+    struct prepared_source *to = &p->source[p->n_sources++];
+    *to = (struct prepared_source){.spec = s, .set = set};
+    if (index < 0)
+        snprintf(to->field, sizeof to->field, "%s", field);
+    else
+        snprintf(to->field, sizeof to->field, "%s.%d", field, index);
+}
+
+static int choose_sources(struct prepare *p, struct err *e)
+{
+    const struct job_spec *s = p->spec;
+    const bool training = s->kind == JOB_TRAIN || s->kind == JOB_VERIFY;
+    const char *field = training ? "data.train" : "input";
+    if (training) {
+        for (int i = 0; i < s->data.n_train; i++)
+            add_source(p, &s->data.train[i], SET_TRAIN, field, i);
+    } else if (s->input.source.path) {
+        add_source(p, &s->input.source, SET_TRAIN, field, -1);
+    }
+    if (!p->n_sources) return err_field(e, ERR_INVALID, field, "%s names no file to read", field);
+    for (int i = 0; training && i < s->eval.n_data; i++)
+        add_source(p, &s->eval.data[i], SET_EVAL, "eval.data", i);
+    return 0;
+}
+
+/* ---- first pass ----------------------------------------------------------------------------- */
+
+static int hash_file(const char *root, const char *path, struct sha256 *sha, struct err *e)
+{
+    struct reader r;
+    int rc = reader_open(&r, root, path, sha, e);
+    while (rc == 0 && !r.end) {
+        rc = reader_fill(&r, e);
+        reader_drop(&r, r.n);
+    }
+    reader_close(&r);
+    return rc;
+}
+
+static int digest_one(struct prepare *p, int i, struct err *e)
+{
+    const struct source_file *f = &p->list.file[i];
+    const struct format *row = format_row(p->source[f->source].spec->format);
+    struct meta_file *m = &p->meta.file[i];
+    char second[FILE_PATH_SIZE];
+    struct sha256 sha;
+    sha256_init(&sha);
+    m->path = strdup(f->path);
+    p->meta.n_files = i + 1;
+    m->source = f->source;
+    if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    int rc = hash_file(p->roots[f->root], f->path, &sha, e);
+    if (rc == 0 && row->second) {
+        rc = row->second(f->path, second, e);
+        if (rc == 0) rc = hash_file(p->roots[f->root], second, &sha, e);
+    }
+    if (rc < 0) return blame(p, f->source, e);
+    m->size = (int64_t)sha.n_bytes;
+    sha256_hex(&sha, m->sha256);
+    return 0;
+}
+
+static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
+{
+    const struct prepared_source *s = &p->source[i];
+    struct meta_source *m = &p->meta.source[i];
+    const char *path = spec_text(p->spec, s->spec->path);
+    char field[96], index[FILE_PATH_SIZE];
+    snprintf(field, sizeof field, "%s.path", s->field);
+    m->range = (struct data_source){.set = s->set, .weight = s->spec->weight};
+    m->format = s->spec->format;
+    m->path = strdup(path);
+    p->meta.n_sources = i + 1;
+    if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    if (!format_row(s->spec->format))
+        return err_field(e, ERR_UNSUPPORTED, s->field, "%s.format: only generate reads this one",
+                         s->field);
+    if (s->spec->format == DATA_MEGATRON && path[0]) {
+        if (megatron_idx(path, index, e) < 0) return blame(p, i, e);
+        path = index;
+    }
+    return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
+}
+
+static int find_sources(struct prepare *p, int n_roots, struct err *e)
+{
+    for (int i = 0; i < p->n_sources; i++)
+        if (find_source(p, i, n_roots, e) < 0) return -1;
+    p->meta.file = calloc((size_t)p->list.n, sizeof *p->meta.file);
+    if (!p->meta.file) return err_set(e, ERR_IO, "out of memory");
+    for (int i = 0; i < p->list.n; i++)
+        if (digest_one(p, i, e) < 0) return -1;
+    return 0;
+}
+
+static const char *text_key(const struct prepare *p, const struct prepared_source *s)
+{
+    const char *key = spec_text(p->spec, s->spec->text_key);
+    return key[0] ? key : "text";
+}
+
+/* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
+ * it because origins name them. */
+static void make_id(const struct prepare *p, char id[80])
+{
+    struct sha256 sha;
+    char hex[SHA256_HEX], how[128];
+    static const char version[] = "seqd prepared data 2, byte tokenizer";
+    sha256_init(&sha);
+    sha256_add(&sha, version, sizeof version);
+    for (int i = 0; i < p->n_sources; i++) {
+        const struct prepared_source *s = &p->source[i];
+        const struct format *row = format_row(s->spec->format);
+        const bool jsonl = s->spec->format == DATA_JSONL;
+        const char *key = jsonl ? text_key(p, s) : "";
+        int n = snprintf(how, sizeof how, "source %d %s eod %lld weight %.17g loss_on %d", s->set,
+                         row->name, (long long)(row->tokens ? s->spec->eod : -1), s->spec->weight,
+                         jsonl ? p->spec->data.loss_on : 0);
+        sha256_add(&sha, how, (size_t)n + 1);
+        sha256_add(&sha, key, strlen(key) + 1);
+    }
+    for (int i = 0; i < p->meta.n_files; i++) {
+        const struct meta_file *f = &p->meta.file[i];
+        int n = snprintf(how, sizeof how, "file %d %s", f->source, f->sha256);
+        sha256_add(&sha, how, (size_t)n + 1);
+        sha256_add(&sha, f->path, strlen(f->path) + 1);
+    }
+    sha256_hex(&sha, hex);
+    snprintf(id, 80, "%.32s", hex);
+}
+
+/* ---- second pass ---------------------------------------------------------------------------- */
+
+static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
+{
+    const struct source_file *f = &p->list.file[i];
+    const struct prepared_source *s = &p->source[f->source];
+    char hex[SHA256_HEX];
+    struct sha256 sha;
+    struct reader r;
+    sha256_init(&sha);
+    if (reader_open(&r, p->roots[f->root], f->path, &sha, e) < 0) return blame(p, f->source, e);
+    struct format_in in = {.r = &r,
+                           .c = c,
+                           .root = p->roots[f->root],
+                           .text_key = text_key(p, s),
+                           .eod = s->spec->eod,
+                           .loss_on = p->spec->data.loss_on};
+    encode_file(c, s->set, (uint32_t)f->source, (uint32_t)i);
+    int rc = format_row(s->spec->format)->read(&in, e);
+    reader_close(&r);
+    if (rc < 0) return blame(p, f->source, e);
+    sha256_hex(&sha, hex);
+    if (!strcmp(hex, p->meta.file[i].sha256)) return 0;
+    err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", f->path);
+    return blame(p, f->source, e);
+}
+
+static int read_source(struct prepare *p, struct encode *c, int i, struct err *e)
+{
+    struct meta_source *m = &p->meta.source[i];
+    const int64_t n_tokens = c->n_tokens;
+    m->range.first_document = c->n_documents;
+    for (int k = 0; k < p->list.n; k++)
+        if (p->list.file[k].source == i && read_file(p, c, k, e) < 0) return -1;
+    m->range.n_documents = c->n_documents - m->range.first_document;
+    m->n_tokens = c->n_tokens - n_tokens;
+    return 0;
+}
+
+static int no_token(const struct prepare *p, int set, struct err *e)
+{
+    int n_files = 0;
+    for (int i = 0; i < p->list.n; i++) n_files += p->source[p->list.file[i].source].set == set;
+    const char *field = set == SET_EVAL                        ? "eval.data"
+                        : !strcmp(p->source[0].field, "input") ? "input"
+                                                               : "data.train";
+    return err_field(e, ERR_INVALID, field, "%s: no byte of text and no token in %d file%s", field,
+                     n_files, n_files == 1 ? "" : "s");
+}
+
+static int write_files(struct prepare *p, struct encode *c, const char *dir, struct err *e)
+{
+    const struct data_stats *s = &p->meta.stats;
+    for (int i = 0; i < p->n_sources; i++)
+        if (read_source(p, c, i, e) < 0) return -1;
+    if (!s->n_documents) return no_token(p, SET_TRAIN, e);
+    if (!s->eval_documents && p->source[p->n_sources - 1].set == SET_EVAL)
+        return no_token(p, SET_EVAL, e);
+    if (encode_close(c, e) < 0) return -1;
+    return meta_write(&p->meta, dir, e);
+}
+
+/* With 2 bytes a token, and again with 4 when an id turns out not to fit. */
+static int write_all(struct prepare *p, const char *dir, struct err *e)
+{
+    struct encode c;
+    int rc = -1;
+    for (int width = 2; width <= 4; width += 2) {
+        p->meta.stats = (struct data_stats){0};
+        p->meta.max_file = 0;
+        p->meta.max_pos = 0;
+        rc = encode_open(&c, dir, width, p->spec->model.shape.vocab, &p->meta, e);
+        if (rc == 0) rc = write_files(p, &c, dir, e);
+        encode_abort(&c); /* nothing to do after a success */
+        if (rc == 0 || !c.too_wide) break;
+        if (e) *e = (struct err){0};
+    }
+    return rc;
+}
+
+static int build(struct prepare *p, const char *parent, const char *id, struct err *e)
+{
+    char tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
+    if (file_join(tmp, e, "%s/%s.tmp", parent, id) < 0) return -1;
+    if (file_join(final, e, "%s/%s", parent, id) < 0) return -1;
+    if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
+    int rc = write_all(p, tmp, e);
+    if (rc == 0) rc = file_sync_dir(tmp, e);
+    if (rc == 0) rc = file_remove(final, e); /* an invalid one: data_open has refused it */
+    if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
+    if (rc == 0) rc = file_sync_dir(parent, e);
+    if (rc < 0) file_remove(tmp, NULL);
+    return rc;
+}
+
+static int lock_id(const char *parent, const char *id, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/%s.lock", parent, id) < 0) return -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return err_errno(e, "open %s", path);
+    int rc;
+    do rc = flock(fd, LOCK_EX);
+    while (rc < 0 && errno == EINTR);
+    if (rc == 0) return fd;
+    err_errno(e, "lock %s", path);
+    close(fd);
+    return -1;
+}
+
+/* Opens what is there, or builds it first. */
+static int build_once(struct prepare *p, const char *parent, const char *id, struct data_stats *out,
+                      struct err *e)
+{
+    struct err none = {0};
+    struct data *d = data_open(parent, id, DATA_CHECK, &none);
+    if (d) {
+        log_info("data.reuse", "id=%s tokens=%lld", id, (long long)data_stats(d)->n_tokens);
+    } else {
+        if (none.code != ERR_NOT_FOUND)
+            log_warn("data.rebuild", "id=%s reason=\"%s\"", id, none.text);
+        if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e))) return -1;
+    }
+    *out = *data_stats(d);
+    int rc = data_check_vocab(d, p->spec->model.shape.vocab, e);
+    data_close(d);
+    return rc;
+}
+
+int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
+                 const char *parent, struct data_stats *out, struct err *e)
+{
+    struct prepare *p = calloc(1, sizeof *p);
+    char id[80];
+    int rc = -1, lock = -1;
+    if (!p) return err_set(e, ERR_IO, "out of memory");
+    if (e) *e = (struct err){0};
+    p->spec = spec;
+    p->roots = roots;
+    if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
+    make_id(p, id);
+    if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;
+    rc = build_once(p, parent, id, out, e);
+out:
+    if (lock >= 0) close(lock);
+    source_list_fini(&p->list);
+    meta_fini(&p->meta);
+    free(p);
+    return rc;
+}

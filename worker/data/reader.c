@@ -1,0 +1,85 @@
+#include "worker/data/reader.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "worker/data/source.h"
+
+int reader_open(struct reader *r, const char *root, const char *path, struct sha256 *sha,
+                struct err *e)
+{
+    *r = (struct reader){.fd = source_open(root, path, e), .path = path, .sha = sha};
+    if (r->fd < 0) return -1;
+    r->room = READER_CHUNK;
+    if ((r->buf = malloc(r->room))) return 0;
+    reader_close(r);
+    return err_set(e, ERR_IO, "out of memory");
+}
+
+void reader_close(struct reader *r)
+{
+    if (r->path && r->fd >= 0) close(r->fd);
+    free(r->buf);
+    r->buf = NULL;
+    r->fd = -1;
+}
+
+int64_t reader_size(const struct reader *r)
+{
+    struct stat st;
+    return fstat(r->fd, &st) < 0 ? -1 : (int64_t)st.st_size;
+}
+
+int reader_fill(struct reader *r, struct err *e)
+{
+    ssize_t n;
+    assert(r->n < r->room);
+    do n = read(r->fd, r->buf + r->n, r->room - r->n);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return err_errno(e, "read %s", r->path);
+    sha256_add(r->sha, r->buf + r->n, (size_t)n);
+    r->n += (size_t)n;
+    r->end = n == 0;
+    return 0;
+}
+
+int reader_grow(struct reader *r, size_t most, struct err *e)
+{
+    if (r->room >= most) return err_set(e, ERR_TOO_LARGE, "more than %zu bytes in one piece", most);
+    char *more = realloc(r->buf, 2 * r->room);
+    if (!more) return err_set(e, ERR_IO, "out of memory for %zu bytes", 2 * r->room);
+    r->buf = more;
+    r->room *= 2;
+    return 0;
+}
+
+void reader_drop(struct reader *r, size_t n)
+{
+    assert(n <= r->n);
+    r->n -= n;
+    r->taken = 0;
+    r->at += (int64_t)n;
+    memmove(r->buf, r->buf + n, r->n);
+}
+
+int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e)
+{
+    char *to = out;
+    for (size_t done = 0; done < n;) {
+        if (r->taken == r->n) {
+            reader_drop(r, r->n);
+            if (reader_fill(r, e) < 0) return -1;
+        }
+        if (!r->n)
+            return err_set(e, ERR_CORRUPT, "%s ends at byte %lld, inside of %s", r->path,
+                           (long long)r->at, what);
+        size_t held = r->n - r->taken, k = n - done < held ? n - done : held;
+        memcpy(to + done, r->buf + r->taken, k);
+        r->taken += k;
+        done += k;
+    }
+    return 0;
+}

@@ -1,0 +1,139 @@
+/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample; within one,
+ * fragments that follow each other in tokens.bin as well are read at once. */
+#include <assert.h>
+#include <string.h>
+#include "worker/sp/sp.h"
+#include "worker/data/order.h"
+
+struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + n) */
+    const struct data_order *o;
+    const struct sample *s;
+    struct batch *b;
+    int64_t pos, row, n;
+};
+
+static void pad_row(struct batch *b, int64_t row)
+{
+    b->ids[row] = TOKEN_PAD;
+    b->targets[row] = -1;
+    b->pos[row] = b->lo[row] = b->hi[row] = 0;
+}
+
+/* The fragment that holds position `pos` of the sample. */
+static int64_t fragment_at(const struct segment *g, int64_t pos)
+{
+    int64_t lo = 0, hi = g->s->n_fragments - 1;
+    while (lo < hi) {
+        struct fragment f;
+        int64_t mid = lo + (hi - lo + 1) / 2;
+        data_fragment(g->o, g->s, mid, &f);
+        if (f.pos <= pos)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+/* Row i of the segment lies in fragment f. */
+static void set_row(const struct segment *g, const struct fragment *f, int64_t i)
+{
+    const struct order_options *o = &g->o->options;
+    const int64_t row = g->row + i, pos = g->pos + i, end = f->pos + f->length;
+    g->b->pos[row] = o->reset_positions ? pos - f->pos : pos;
+    g->b->lo[row] = o->document_mask ? f->pos : 0;
+    g->b->hi[row] = o->causal ? pos + 1 : o->document_mask ? end : g->s->n_tokens;
+    if (pos + 1 == end) g->b->targets[row] = -1;
+}
+
+/* Rows from i on whose targets are tokens [token, token + n): those that may not be learnt have
+ * none. */
+static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
+{
+    uint8_t learn[4096];
+    if (!data_masked(g->o->data)) return 0;
+    for (int64_t at = 0; at < n;) {
+        int64_t m = n - at < (int64_t)sizeof learn ? n - at : (int64_t)sizeof learn;
+        if (data_read_mask(g->o->data, token + at, m, learn, e) < 0) return -1;
+        for (int64_t j = 0; j < m; j++)
+            if (!learn[j]) g->b->targets[g->row + i + at + j] = -1;
+        at += m;
+    }
+    return 0;
+}
+
+/* Rows [i, i + n) are tokens [token, token + n) of tokens.bin; more: the last fragment goes on
+ * behind the segment, so that the last row has a target, too. */
+static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
+                    struct err *e)
+{
+    int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
+    const struct data *d = g->o->data;
+    if (data_read(d, token, n, ids, e) < 0) return -1;
+    memcpy(targets, ids + 1, (size_t)(n - 1) * sizeof *targets);
+    targets[n - 1] = -1;
+    if (more && data_read(d, token + n, 1, targets + n - 1, e) < 0) return -1;
+    return mask_targets(g, i, token + 1, n - !more, e);
+}
+
+static int fill_segment(const struct segment *g, struct err *e)
+{
+    int64_t real = g->s->n_tokens - g->pos, k = 0;
+    if (real > g->n) real = g->n;
+    if (real < 0) real = 0;
+    for (int64_t i = real; i < g->n; i++) pad_row(g->b, g->row + i);
+    if (real > 0) k = fragment_at(g, g->pos);
+    for (int64_t i = 0; i < real;) {
+        struct fragment f;
+        data_fragment(g->o, g->s, k, &f);
+        const int64_t begin = i, first = k, token = f.token + (g->pos + i - f.pos);
+        bool joined = true;
+        while (joined) { /* i: the end of the run so far, in rows */
+            i = f.pos + f.length - g->pos;
+            if (i >= real || ++k == g->s->n_fragments) break;
+            data_fragment(g->o, g->s, k, &f);
+            joined = f.token == token + (i - begin);
+        }
+        bool more = i > real;
+        if (more) i = real;
+        if (read_run(g, begin, token, i - begin, more, e) < 0) return -1;
+        int64_t row = begin;
+        for (int64_t j = first; row < i; j++) {
+            data_fragment(g->o, g->s, j, &f);
+            for (; row < i && g->pos + row < f.pos + f.length; row++) set_row(g, &f, row);
+        }
+    }
+    return 0;
+}
+
+#ifdef SEQD_MUTANTS
+static void mutate(int mutant, const struct shard *sh, struct batch *b)
+{
+    if (sh->P == 1) return;
+    if (mutant == MUTANT_LABEL_SHIFT) b->targets[sh->T - 1] = -1;
+    for (int64_t row = 0; row < sh->T; row++) {
+        if (b->hi[row] == 0) continue; /* padding */
+        if (mutant == MUTANT_DOC_CROSSED) b->lo[row] = 0;
+        if (mutant == MUTANT_LOCAL_POSITION) b->pos[row] = row;
+    }
+}
+#endif
+
+int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
+               struct err *e)
+{
+    struct sample s;
+    assert(sh->S == o->options.seq_len);
+    data_sample(o, n, &s);
+    for (int i = 0; i < sh->n_segs; i++) {
+        const struct segment g = {o, &s, b, sh->pos[i], i * sh->seg_len, sh->seg_len};
+        if (fill_segment(&g, e) < 0) return -1;
+    }
+    b->n_tokens = s.n_tokens;
+    b->n_targets = data_targets(o, n, e);
+    if (b->n_targets < 0) return -1;
+#ifdef SEQD_MUTANTS
+    mutate(o->options.mutant, sh, b);
+#endif
+    return 0;
+}

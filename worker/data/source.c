@@ -1,0 +1,232 @@
+#include "worker/data/source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static size_t root_len(const char *root)
+{
+    size_t n = strlen(root);
+    while (n && root[n - 1] == '/') n--;
+    return n;
+}
+
+/* The part of path behind root and its slash, NULL when path does not lie beneath it. */
+static const char *beneath(const char *root, const char *path)
+{
+    size_t n = root_len(root);
+    if (strncmp(path, root, n) || path[n] != '/') return NULL;
+    path += n;
+    while (*path == '/') path++;
+    return *path ? path : ".";
+}
+
+int source_open_old(const char *root, const char *path, int flags)
+{
+    char real_root[PATH_MAX], real[PATH_MAX];
+    if (!realpath(root, real_root) || !realpath(path, real)) return -1;
+    if (strcmp(real, real_root) && !beneath(real_root, real)) {
+        errno = EXDEV;
+        return -1;
+    }
+    return open(real, flags | O_NOFOLLOW);
+}
+
+/* -1 with errno set; EXDEV when the way leads outside. */
+static int open_beneath(const char *root, const char *path, int flags)
+{
+    const char *rest = beneath(root, path);
+    flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    if (!rest) {
+        errno = EXDEV;
+        return -1;
+    }
+    int dir = open(root_len(root) ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) return -1;
+    struct open_how how = {.flags = (uint64_t)flags,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
+    int saved = errno;
+    close(dir);
+    errno = saved;
+    return fd < 0 && errno == ENOSYS ? source_open_old(root, path, flags) : fd;
+}
+
+int source_open(const char *root, const char *path, struct err *e)
+{
+    struct stat st;
+    int fd = open_beneath(root, path, 0);
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        return err_set(e, ERR_INVALID, "%s leads outside the root %s", path, root);
+    if (fd < 0) return err_errno(e, "open %s", path);
+    if (fstat(fd, &st) < 0) {
+        err_errno(e, "stat %s", path);
+    } else if (S_ISDIR(st.st_mode)) {
+        err_set(e, ERR_INVALID, "%s is a directory; name its files, for example %s/*.txt", path,
+                path);
+    } else if (!S_ISREG(st.st_mode)) {
+        err_set(e, ERR_INVALID, "%s is not a regular file", path);
+    } else {
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct source_file *)a)->path, ((const struct source_file *)b)->path);
+}
+
+static int append(struct source_list *list, const char *path, int root, int source, struct err *e)
+{
+    if (list->n == SOURCE_FILES)
+        return err_set(e, ERR_TOO_LARGE, "more than %d data files; concatenate some", SOURCE_FILES);
+    if (!(list->n & (list->n - 1))) { /* full at every power of two */
+        size_t room = list->n ? 2 * (size_t)list->n : 1;
+        struct source_file *more = realloc(list->file, room * sizeof *more);
+        if (!more) return err_set(e, ERR_IO, "out of memory");
+        list->file = more;
+    }
+    char *copy = strdup(path);
+    if (!copy) return err_set(e, ERR_IO, "out of memory");
+    list->file[list->n++] = (struct source_file){copy, root, source};
+    return 0;
+}
+
+struct walk {
+    struct source_list *list;
+    const char *root;
+    int root_index, source;
+    int depth;
+};
+
+enum { MAX_DEPTH = 64 };
+
+static int walk(struct walk *w, const char *done, const char *rest, struct err *e);
+
+static int walk_dir(struct walk *w, const char *done, const char *comp, const char *tail,
+                    struct err *e)
+{
+    char next[FILE_PATH_SIZE];
+    if (file_join(next, e, "%s/.", done) < 0) return -1;
+    int fd = open_beneath(w->root, next, O_DIRECTORY);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (fd >= 0) close(fd);
+        return 0;
+    }
+    int rc = 0;
+    struct dirent *ent;
+    while (rc == 0 && (ent = readdir(d))) {
+        struct stat st;
+        if (fnmatch(comp, ent->d_name, FNM_PERIOD) || fstatat(dirfd(d), ent->d_name, &st, 0) < 0)
+            continue;
+        if (!(*tail ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode))) continue;
+        rc = file_join(next, e, "%s/%s", done, ent->d_name);
+        if (rc == 0 && *tail)
+            rc = walk(w, next, tail, e);
+        else if (rc == 0)
+            rc = append(w->list, next, w->root_index, w->source, e);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* done is a directory path without wildcards; rest the components still to match. Appends what
+ * matches. A wildcard passes over directories it cannot read. */
+static int walk_one(struct walk *w, const char *done, const char *rest, struct err *e)
+{
+    char comp[NAME_MAX + 1], next[FILE_PATH_SIZE];
+    size_t n = strcspn(rest, "/");
+    const char *tail = rest + n + strspn(rest + n, "/");
+    if (n > NAME_MAX) return err_set(e, ERR_INVALID, "a component of %s is too long", rest);
+    memcpy(comp, rest, n);
+    comp[n] = 0;
+    if (!strcmp(comp, "..")) return err_set(e, ERR_INVALID, "\"..\" is not allowed in a path");
+    if (!strpbrk(comp, "*?[")) {
+        if (file_join(next, e, "%s/%s", done, comp) < 0) return -1;
+        if (*tail) return walk(w, next, tail, e);
+        return append(w->list, next, w->root_index, w->source, e);
+    }
+    return walk_dir(w, done, comp, tail, e);
+}
+
+static int walk(struct walk *w, const char *done, const char *rest, struct err *e)
+{
+    if (w->depth == MAX_DEPTH)
+        return err_set(e, ERR_INVALID, "a path has more than %d components", MAX_DEPTH);
+    w->depth++;
+    int rc = walk_one(w, done, rest, e);
+    w->depth--;
+    return rc;
+}
+
+static int no_root(const char *path, const char *const *roots, int n_roots, struct err *e)
+{
+    char list[256] = "";
+    for (int i = 0; i < n_roots; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", roots[i]);
+    }
+    return err_set(e, ERR_INVALID, "%s lies beneath no data root (%s)", path,
+                   n_roots ? list : "none is configured");
+}
+
+/* A pattern that matches nothing is silent in walk; a plain name must exist. */
+static int expand_under(struct walk *w, const char *rest, struct err *e)
+{
+    char root[FILE_PATH_SIZE];
+    struct source_list *list = w->list;
+    int first = list->n;
+    if (file_join(root, e, "%.*s", (int)root_len(w->root), w->root) < 0) return -1;
+    if (walk(w, root, rest, e) < 0) return -1;
+    if (list->n - first == 1) { /* a plain name, or as good as one: is it there? */
+        struct stat st;
+        if (stat(list->file[first].path, &st) < 0 && errno == ENOENT)
+            free(list->file[--list->n].path);
+    }
+    if (list->n > first)
+        qsort(list->file + first, (size_t)(list->n - first), sizeof *list->file, by_path);
+    return 0;
+}
+
+int source_expand(struct source_list *list, const char *path, const char *const *roots, int n_roots,
+                  int source, const char *field, struct err *e)
+{
+    bool under = false;
+    int first = list->n, rc = 0;
+    for (int i = 0; i < n_roots && list->n == first && rc == 0; i++) {
+        const char *rest = path[0] == '/' ? beneath(roots[i], path) : path;
+        struct walk w = {list, roots[i], i, source, 0};
+        if (!rest) continue;
+        under = true;
+        rc = expand_under(&w, rest, e);
+    }
+    if (rc == 0 && !path[0])
+        rc = err_set(e, ERR_INVALID, "a path is empty");
+    else if (rc == 0 && !under)
+        rc = no_root(path, roots, n_roots, e);
+    else if (rc == 0 && list->n == first)
+        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file%s%s", path,
+                     path[0] != '/' && n_roots ? " beneath " : "",
+                     path[0] != '/' && n_roots ? roots[0] : "");
+    if (rc < 0 && e) snprintf(e->field, sizeof e->field, "%s", field);
+    return rc;
+}
+
+void source_list_fini(struct source_list *list)
+{
+    for (int i = 0; i < list->n; i++) free(list->file[i].path);
+    free(list->file);
+    *list = (struct source_list){0};
+}

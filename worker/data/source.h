@@ -1,0 +1,38 @@
+/* source.h: which files a data source names, and opening them without leaving the roots.
+ *
+ * A path is absolute and beneath a configured root, or relative to the first root where it matches
+ * something. Its components may be shell patterns (* ? [..]; a leading dot only by name). Files are
+ * opened with openat2(RESOLVE_BENEATH) under the root, so that neither "..", nor a symbolic link,
+ * nor a rename at the wrong moment leads outside. tested: tests/test_data.c */
+#ifndef SEQD_DATA_SOURCE_H
+#define SEQD_DATA_SOURCE_H
+
+#include "api/core/err.h"
+#include "api/core/file.h"
+
+#define SOURCE_FILES 65536 /* files of one job, all sources together */
+
+struct source_file {
+    char *path; /* owned; full path, for opening and for sentences */
+    int root;   /* index into the roots it was found under */
+    int source; /* the caller's: which data source named it */
+};
+
+struct source_list {
+    struct source_file *file; /* owned */
+    int n;
+};
+
+/* Appends the regular files that `path` names, sorted by name. field: the job-spec path of the
+ * source for errors ("data.train.0.path"). fails: ERR_NOT_FOUND when nothing matches, ERR_INVALID
+ * when the path lies beneath no root, ERR_TOO_LARGE. */
+int source_expand(struct source_list *list, const char *path, const char *const *roots, int n_roots,
+                  int source, const char *field, struct err *e);
+void source_list_fini(struct source_list *list);
+
+/* An fd of the regular file `path`, which lies beneath root. */
+int source_open(const char *root, const char *path, struct err *e);
+/* What source_open does on kernels without openat2 (before 5.6): realpath and a prefix check. */
+int source_open_old(const char *root, const char *path, int flags);
+
+#endif
