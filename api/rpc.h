@@ -3,9 +3,9 @@
  * it only hands events over: every callback runs on the loop thread, and every function here is
  * called from it.
  *
- * Not encrypted yet: addresses are Unix sockets and loopback; others must say "insecure:" (address.h). A peer that
- * is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message over
- * RPC_MAX_SIZE ends the stream of its receiver. */
+ * Not encrypted yet: addresses are Unix sockets and loopback; others must say "insecure:"
+ * (address.h). A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS.
+ * A message over RPC_MAX_SIZE ends the stream of its receiver. */
 #ifndef SEQD_API_RPC_H
 #define SEQD_API_RPC_H
 
@@ -43,8 +43,8 @@ struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rp
                             void *arg, struct err *e);
 void rpc_client_destroy(struct rpc_client *c);
 
-/* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes, or
- * when the stream is closing (closed is about to be called). */
+/* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,
+ * or when the stream is closing (closed is about to be called). */
 #define RPC_QUEUE_SIZE (16 << 20)
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */

@@ -1,5 +1,5 @@
-/* wire_part.h: what the two halves of the encoding share: wire.c, the messages, and wire_spec.c, the job
- * spec inside one of them. Nobody else includes it: it shows protobuf-c. */
+/* wire_part.h: what the two halves of the encoding share: wire.c, the messages, and wire_spec.c,
+ * the job spec inside one of them. Nobody else includes it: it shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PART_H
 #define SEQD_API_WIRE_PART_H
 

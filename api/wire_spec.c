@@ -1,5 +1,5 @@
-/* wire_spec.c: the job spec on the wire, by its tables of fields: a new field is a row there and nothing
- * here. */
+/* wire_spec.c: the job spec on the wire, by its tables of fields: a new field is a row there and
+ * nothing here. */
 #include <assert.h>
 #include <math.h>
 #include "api/wire_part.h"

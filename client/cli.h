@@ -74,8 +74,8 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
 /* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
-/* Where seqd answers: --url, else SEQD_URL, else the default. A directory is a state directory, whose
- * file `address` is read. Never ends with '/'. */
+/* Where seqd answers: --url, else SEQD_URL, else the default. A directory is a state directory,
+ * whose file `address` is read. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 
 /* A message to a person, on stderr, silenced by -q. Cleaned of what a terminal would obey. */

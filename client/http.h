@@ -1,8 +1,8 @@
 /* http.h: HTTP for the client. The only user of libcurl is http.c.
  *
- * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes are
- * handed to a function as they come (SSE, artifacts), and http_turn moves all of them. Limits: a
- * collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server sends a
+ * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes
+ * are handed to a function as they come (SSE, artifacts), and http_turn moves all of them. Limits:
+ * a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server sends a
  * heartbeat every 15 s). Redirects are not followed, proxies not used for loopback. */
 #ifndef SEQD_CLIENT_HTTP_H
 #define SEQD_CLIENT_HTTP_H

@@ -7,7 +7,7 @@
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
     static const char *const head[] = {"NODE",   "STATE", "SLOTS FREE", "CORES",
-                                       "MEMORY", "SEEN",  NULL};
+                                       "MEMORY", "SEEN",  "RANKS LISTEN ON", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
     table_init(&t, head);
@@ -26,6 +26,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         table_add(&t, text_count(text, jv_num(n, "cores", 0)));
         table_add(&t, text_bytes(text, jv_int(n, "memory_bytes", 0)));
         table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
+        table_add(&t, jv_str(n, "address", "-"));
     }
     if (c->output != OUT_NAME) table_print(&t, stdout);
     if (!jv_len(data)) cli_say(c, "no node has joined");

@@ -5,8 +5,8 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* POST /v1/jobs with a fresh Idempotency-Key. Returns an enum cli_exit, its message printed; *job is
- * the caller's. */
+/* POST /v1/jobs with a fresh Idempotency-Key. Returns an enum cli_exit, its message printed; *job
+ * is the caller's. */
 int submit_spec(struct cli *c, const struct jv *spec, struct jv **job);
 
 #endif

@@ -149,8 +149,8 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
     control_apply(c, j, ev);
 }
 
-/* A hang explains who misses whom, and the rank furthest behind explains the hang; who was told to stop
- * knows less than who missed a peer. */
+/* A hang explains who misses whom, and the rank furthest behind explains the hang; who was told to
+ * stop knows less than who missed a peer. */
 static bool better_suspect(const struct attempt *a, const struct event *ev, int64_t behind)
 {
     if (behind || a->suspect_behind)

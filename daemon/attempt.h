@@ -1,7 +1,7 @@
 /* attempt.h: what one attempt of a job is doing right now, and what its nodes' reports mean.
  *
- * An attempt has a part on each of its nodes: a range of ranks with a gang and a spool of its own. A
- * failure anywhere stops it everywhere; it is over when every part's final record is here, or its
+ * An attempt has a part on each of its nodes: a range of ranks with a gang and a spool of its own.
+ * A failure anywhere stops it everywhere; it is over when every part's final record is here, or its
  * node is lost and thereby fenced.
  *
  * Only what can be told again lives here and nowhere else: a record whose meaning is only in memory
@@ -15,8 +15,8 @@
 /* Ranks on other nodes notice a death as soon as its own node tells of it, and may be heard first:
  * "my peer is gone" waits so long for the peer's own node to say why. */
 #define SUSPECT_MS 1000
-/* A gang that finds a hang names its own rank that is furthest behind; the gangs of other nodes, whose
- * watchdogs tick once a second, find theirs meanwhile. Less than a gang's HANG_GRACE_MS. */
+/* A gang that finds a hang names its own rank that is furthest behind; the gangs of other nodes,
+ * whose watchdogs tick once a second, find theirs meanwhile. Less than a gang's HANG_GRACE_MS. */
 #define HANG_WAIT_MS 3000
 
 struct part {
@@ -76,8 +76,8 @@ void attempt_tick(struct control *c, struct job *j, int64_t now_ms);
 bool attempt_alive(const struct job *j); /* starting or running */
 /* The attempt fails: the first cause counts. p: where it happened, or NULL: ev names the node. */
 void attempt_fail(struct control *c, struct job *j, const struct part *p, struct event *ev);
-/* A failure that may only follow from another rank's: kept until a better one comes, the parts' ends
- * are all here, or its time is over. seq: its record; behind: see suspect_behind. */
+/* A failure that may only follow from another rank's: kept until a better one comes, the parts'
+ * ends are all here, or its time is over. seq: its record; behind: see suspect_behind. */
 void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
                      const struct event *ev, int64_t behind);
 void attempt_hold(struct part *p, int64_t seq);

@@ -1,5 +1,5 @@
-/* conns.h: the open connections of the HTTP front and the deadline each one has to meet. A timeout of
- * inactivity does not stop a client that drips a byte a second; an absolute deadline does.
+/* conns.h: the open connections of the HTTP front and the deadline each one has to meet. A timeout
+ * of inactivity does not stop a client that drips a byte a second; an absolute deadline does.
  * Any thread. */
 #ifndef SEQD_DAEMON_CONNS_H
 #define SEQD_DAEMON_CONNS_H

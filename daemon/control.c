@@ -406,8 +406,8 @@ static void enqueue(void *arg, struct job *j)
         if (!c->queue) abort();
     }
     int only = -1;
-    /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared
-     * it; when that one is away, another prepares it again. */
+    /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that
+     * prepared it; when that one is away, another prepares it again. */
     bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
     const char *name = checkpoint ? j->checkpoint_node : j->prepared_node;
     for (int i = 0; i < c->nodes.n; i++)

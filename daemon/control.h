@@ -76,8 +76,8 @@ int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
 /* ---- for attempt.c and ask.c ------------------------------------------------------------------ */
 
-/* Folds ev into j and commits it, with what the attempt has gathered. Fills in seq, job, epoch (unless
- * it is an ASSIGN) and at_ms. -1 when the transition is illegal: logged, nothing changed. */
+/* Folds ev into j and commits it, with what the attempt has gathered. Fills in seq, job, epoch
+ * (unless it is an ASSIGN) and at_ms. -1 when the transition is illegal: logged, nothing changed. */
 int control_apply(struct control *c, struct job *j, struct event *ev);
 /* Commits gathered steps and the mark, when there is anything new. */
 void control_flush(struct control *c, struct job *j);

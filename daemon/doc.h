@@ -1,5 +1,5 @@
-/* doc.h: what jobs, nodes and steps look like in JSON. Pure: struct in, text out. Every writer returns
- * the length, or -1 when size is too small. */
+/* doc.h: what jobs, nodes and steps look like in JSON. Pure: struct in, text out. Every writer
+ * returns the length, or -1 when size is too small. */
 #ifndef SEQD_DAEMON_DOC_H
 #define SEQD_DAEMON_DOC_H
 

@@ -5,9 +5,10 @@
  * within its row, and Last-Event-ID continues there. The last event is "end", with the final state,
  * after everything else: the final record of a job is committed behind all of them.
  *
- * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole lines
- * where they are not too long; id: is "epoch.offset" behind the text, so that a client that comes back
- * gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the file as it is. */
+ * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole
+ * lines where they are not too long; id: is "epoch.offset" behind the text, so that a client that
+ * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
+ * file as it is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,8 +173,8 @@ static void on_rows(void *arg, const struct store_rows *rows)
 
 /* ---- logs ------------------------------------------------------------------------------------- */
 
-/* How much of the n bytes to send now: up to the last line's end; a line longer than a piece, or the
- * last one of a log that is complete, up to the last whole character. 0: wait for more. */
+/* How much of the n bytes to send now: up to the last line's end; a line longer than a piece, or
+ * the last one of a log that is complete, up to the last whole character. 0: wait for more. */
 static size_t whole_lines(const char *p, size_t n, bool over)
 {
     const char *end = memrchr(p, '\n', n);

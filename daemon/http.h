@@ -61,7 +61,8 @@ struct http_stream_calls {
     void (*want)(void *arg);   /* there is room again */
     void (*closed)(void *arg); /* the client has all of it, or is gone; the stream is invalid */
 };
-/* Answers with a body that is written bit by bit; size: its bytes (Content-Length), -1 when unknown.
+/* Answers with a body that is written bit by bit; size: its bytes (Content-Length), -1 when
+ * unknown.
  * r is gone afterwards. closed is called once. */
 struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                      const struct http_stream_calls *calls, void *arg);

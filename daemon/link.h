@@ -17,8 +17,8 @@ struct link_calls {
     void (*message)(void *arg, const char *node, const struct msg *m);
 };
 
-/* address: "unix:/dir/sock" or "127.0.0.1:port". WELCOME is sent before up is called; link_send works
- * inside every call but down. link_destroy calls nothing; not inside a call. */
+/* address: "unix:/dir/sock" or "127.0.0.1:port". WELCOME is sent before up is called; link_send
+ * works inside every call but down. link_destroy calls nothing; not inside a call. */
 struct link *link_create(struct loop *l, const char *address, const struct link_calls *calls,
                          void *arg, struct err *e);
 void link_destroy(struct link *k);

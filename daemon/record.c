@@ -143,8 +143,8 @@ static void on_ready(struct control *c, struct job *j, struct part *p, const str
     if (a->n_ready == a->n_ranks) ring_open(c, j);
 }
 
-/* What rank 0 reports from inside the ring proves that all have joined, even if another node is slow
- * to say so. */
+/* What rank 0 reports from inside the ring proves that all have joined, even if another node is
+ * slow to say so. */
 static void ring_proven(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;

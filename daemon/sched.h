@@ -2,12 +2,12 @@
  *
  * Gangs are all or nothing. A gang goes to one node where it fits (the one with the fewest free
  * slots), else over several: contiguous ranges of ranks, whole rings per node where the slots allow
- * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each other
- * (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and does not
- * fit now is first in line: nothing behind it is placed, so it cannot be overtaken for ever. Jobs that
- * wait for their backoff or that these nodes could never hold do not block. The reason a job waits is
- * written by the same code that would have placed it: mend what it names and the job starts
- * (tests/test_seqd_sched.c). */
+ * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each
+ * other (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and
+ * does not fit now is first in line: nothing behind it is placed, so it cannot be overtaken for
+ * ever. Jobs that wait for their backoff or that these nodes could never hold do not block. The
+ * reason a job waits is written by the same code that would have placed it: mend what it names and
+ * the job starts (tests/test_seqd_sched.c). */
 #ifndef SEQD_DAEMON_SCHED_H
 #define SEQD_DAEMON_SCHED_H
 
@@ -19,8 +19,8 @@
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
-/* A contiguous range of ranks: those behind the part before. Small, because every queued job has room
- * for the largest placement. */
+/* A contiguous range of ranks: those behind the part before. Small, because every queued job has
+ * room for the largest placement. */
 struct sched_part {
     uint8_t node; /* index into nodes */
     uint8_t n_ranks;

@@ -22,8 +22,8 @@ struct store;
 /* dir must exist. fails: ERR_CONFLICT when another seqd holds it, ERR_UNSUPPORTED on NFS,
  * ERR_CORRUPT naming the file when it is not our database or is damaged. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
-/* Commits what is queued, gives the answers that are due, and takes nothing new; the loop must not run
- * again. NULL allowed. */
+/* Commits what is queued, gives the answers that are due, and takes nothing new; the loop must not
+ * run again. NULL allowed. */
 void store_close(struct store *s);
 
 /* ---- loading, before the first commit; synchronous ------------------------------------------ */

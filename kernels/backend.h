@@ -11,12 +11,12 @@
  * bf16 is storage and input of products; every sum is fp32. "act" below is a tensor of the model's
  * precision: all act tensors of one call have the same dtype. What is written to bf16 is rounded
  * once, to nearest even, from its fp32 value; a sum over keys, rows or hops is never kept in bf16.
- * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention, weight
- * gradients, rstd, logits, master weights and Adam's moments.
+ * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention,
+ * weight gradients, rstd, logits, master weights and Adam's moments.
  *
  * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
- * its own inputs, in an order of additions that does not depend on the number of rows, on the thread
- * count or on where the row lies; reductions over rows go over ascending rows. */
+ * its own inputs, in an order of additions that does not depend on the number of rows, on the
+ * thread count or on where the row lies; reductions over rows go over ascending rows. */
 #ifndef SEQD_KERNELS_BACKEND_H
 #define SEQD_KERNELS_BACKEND_H
 
@@ -60,7 +60,8 @@ struct be; /* an opened device: thread pool or streams, and its scratch */
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
  * dtypes: a and b both fp32 or both bf16; c fp32 or bf16. With bf16 inputs K may be taken in
- * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is formed in fp32 and rounded once. */
+ * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the
+ * whole sum, old c included, is formed in fp32 and rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
     bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
@@ -70,9 +71,9 @@ struct gemm_args {
 /* Softmax attention of one block of queries against one block of keys and values, with carried
  * state, so that a ring is a sequence of these calls (2310.01889; online softmax 1805.02867).
  *
- * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t has
- * global index kv_pos + t. Causal masks, documents, windows and padding are all such intervals; an
- * empty one sees nobody. Tiles that nobody sees are skipped.
+ * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t
+ * has global index kv_pos + t. Causal masks, documents, windows and padding are all such intervals;
+ * an empty one sees nobody. Tiles that nobody sees are skipped.
  *
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
@@ -91,8 +92,8 @@ struct attn_fwd_args {
 };
 
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).
- * A row that saw nobody: out = 0, lse = -inf. o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself when
- * fp32; m, l [H, ml_ld]. */
+ * A row that saw nobody: out = 0, lse = -inf. o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself
+ * when fp32; m, l [H, ml_ld]. */
 struct attn_finish_args {
     struct tensor o, out;
     float *m, *l;
@@ -112,9 +113,10 @@ struct attn_delta_args {
 /* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
  * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
- * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from row 0
- * of the call; each tile's part is a chain of its own that starts from 0 and is added to what is there (in bf16
- * dq's chain may go on from what is there). p and ds may be rounded to bf16 for the products they feed.
+ * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
+ * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to what
+ * is there (in bf16 dq's chain may go on from what is there). p and ds may be rounded to bf16 for
+ * the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
@@ -145,7 +147,8 @@ struct rmsnorm_bwd_args {
 };
 
 /* Half-split rotary embedding in place (2104.09864; transformers' rotate_half): columns
- * [0, n_heads*D) of x [T, ...] (act) with angle pos * theta^(-2j/D), computed in double, rounded once.
+ * [0, n_heads*D) of x [T, ...] (act) with angle pos * theta^(-2j/D), computed in double, rounded
+ * once.
  * pos [T]; inverse: rotate by the negative angle (the backward). inv_freq [D/2] doubles.  */
 struct rope_args {
     struct tensor x;
@@ -170,13 +173,15 @@ struct embed_fwd_args {
     struct tensor table, x;
     const int32_t *ids;
 };
-/* dtable[ids[i]] += dx[i], rows ascending; dtable fp32, dx act. Rows with skip_below_zero target are not special. */
+/* dtable[ids[i]] += dx[i], rows ascending; dtable fp32, dx act. Rows with skip_below_zero target
+ * are not special. */
 struct embed_bwd_args {
     struct tensor dtable, dx;
     const int32_t *ids;
 };
 
-/* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no target.
+/* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no
+ * target.
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
  *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly 0.
  *            It may share memory with logits: the very same tensor when fp32; when bf16, row i at the

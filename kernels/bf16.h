@@ -1,4 +1,5 @@
-/* bf16.h: the host's conversions between fp32 and bfloat16: what every device's cast must agree with. */
+/* bf16.h: the host's conversions between fp32 and bfloat16: what every device's cast must agree
+ * with. */
 #ifndef SEQD_KERNELS_BF16_H
 #define SEQD_KERNELS_BF16_H
 

@@ -53,8 +53,8 @@ static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
     return box_ptr(b, i, j);
 }
 
-/* The bf16 nearest to x, ties to even: x over the spacing of its binade is rounded to a whole number
- * in double, where nothing is lost. A NaN becomes a quiet one. */
+/* The bf16 nearest to x, ties to even: x over the spacing of its binade is rounded to a whole
+ * number in double, where nothing is lost. A NaN becomes a quiet one. */
 static inline uint16_t box_bf16(double x)
 {
     uint32_t bits;

@@ -1,11 +1,12 @@
 /* check_kernels: every slot of struct be_ops, on every instruction set of this machine, with 1 and
- * 2 threads, with fp32 and with bf16 tensors, against tests/ref.h. Outputs lie between sentinels, scratch is NaN before every call,
- * and bits must not depend on threads or on which other rows are in the call.
+ * 2 threads, with fp32 and with bf16 tensors, against tests/ref.h. Outputs lie between sentinels,
+ * scratch is NaN before every call, and bits must not depend on threads or on which other rows are
+ * in the call.
  *
  * Tolerances: products and attention as said at their checks; operations on rows are chains of a
- * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With bf16 the
- * reference takes the same bf16 inputs, and the same bounds hold for the fp32 value that a bf16 output
- * was rounded from: one rounding is taken off each element before the error is measured. */
+ * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With bf16
+ * the reference takes the same bf16 inputs, and the same bounds hold for the fp32 value that a bf16
+ * output was rounded from: one rounding is taken off each element before the error is measured. */
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
 
@@ -274,8 +275,8 @@ static void check_xent_random(void)
     }
 }
 
-/* Far from zero a loss must not lose its digits, and a wide gap must neither overflow nor vanish. The
- * differences are whole numbers, so exponentials and their sum are all that is rounded. */
+/* Far from zero a loss must not lose its digits, and a wide gap must neither overflow nor vanish.
+ * The differences are whole numbers, so exponentials and their sum are all that is rounded. */
 static void check_xent_far(void)
 {
     enum { V = 1000 };
@@ -423,8 +424,8 @@ static void check_cast_all(void)
     box_free(&h), box_free(&f), box_free(&back);
 }
 
-/* fp32 to bf16: any bits, and those around ties, the ends of the range and NaNs whose low bits alone
- * say so. */
+/* fp32 to bf16: any bits, and those around ties, the ends of the range and NaNs whose low bits
+ * alone say so. */
 static void check_cast_rounding(void)
 {
     static const uint32_t special[] = {0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00008001,

@@ -146,8 +146,8 @@ static inline struct be *engine_be(const struct plan *p, void *arena, const char
     return be;
 }
 
-/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and grad
- * (not when fused): n_params each, put together from all ranks; the caller frees them with
+/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and
+ * grad (not when fused): n_params each, put together from all ranks; the caller frees them with
  * engine_free. */
 struct engine_run {
     const struct job_spec *spec;

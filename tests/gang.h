@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,12 +30,59 @@
 
 static char program[1024]; /* build/MODE/seqrank */
 
-/* ---- a gang, as small as it can be ------------------------------------------------------------ */
+/* ---- a gang, as small as it can be ------------------------------------------------------------
+ * */
 
 struct order {
     struct rank_args args;
     struct job_spec spec;
 };
+
+static const struct model_shape order_model = {.n_layers = 2,
+                                               .width = 32,
+                                               .n_heads = 4,
+                                               .n_kv_heads = 2,
+                                               .head_dim = 8,
+                                               .ffn_width = 48,
+                                               .vocab = 258,
+                                               .max_pos = 4096,
+                                               .norm_eps = 1e-5,
+                                               .rope_theta = 10000};
+
+static inline spec_ref order_text(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+/* A job of the small model: its files, prepared data and directory beneath scratch. Data, length
+ * and
+ * ranks are the caller's; gang_start takes it by pointer, free it afterwards. */
+static inline struct order *order_new(enum job_kind kind, const char *scratch,
+                                      const char *prepared_id, const char *job_dir)
+{
+    struct order *o = calloc(1, sizeof *o);
+    struct job_spec *s = &o->spec;
+    struct rank_args *a = &o->args;
+    a->job = 7;
+    a->epoch = 1;
+    a->task = TASK_RUN;
+    a->n_roots = 1;
+    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
+    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
+    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
+    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, job_dir);
+    mkdir(a->prepared_dir, 0700);
+    mkdir(a->job_dir, 0700);
+    spec_defaults(s);
+    s->kind = kind;
+    s->model.shape = order_model;
+    s->seed = 11;
+    s->optim.lr = 3e-3;
+    s->schedule.warmup_steps = 2;
+    return o;
+}
 
 struct gang_event {
     int type; /* enum job_event */
@@ -216,7 +264,8 @@ static inline bool all_ok(const struct gang *g)
     return ok;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers -----------------------------------------------------------------------------------
+ * */
 
 /* The top-level member `key` of a JSON object. */
 static inline bool member(const char *json, const char *key, struct jread *j, enum jtok *t)

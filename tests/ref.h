@@ -44,9 +44,10 @@ static inline struct mat mat_of(struct tensor t)
     return m;
 }
 
-/* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32, whose
- * rounding the bounds of the operations count, and half a spacing of bf16: 2^-8 of the power of two
- * at or below the value. y is what came of it: the value may lie in the higher binade of the two. */
+/* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32,
+ * whose rounding the bounds of the operations count, and half a spacing of bf16: 2^-8 of the power
+ * of two at or below the value. y is what came of it: the value may lie in the higher binade of the
+ * two. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -56,8 +57,8 @@ static inline double ref_rounding(enum dtype type, double x, double y)
 }
 
 /* |got - want| / |want| over all elements, and the plain norm of the difference where want is zero.
- * Where got is bf16, the rounding of its elements is taken off first: what is left is bounded by the
- * error of the fp32 value that was rounded, if it was rounded once. */
+ * Where got is bf16, the rounding of its elements is taken off first: what is left is bounded by
+ * the error of the fp32 value that was rounded, if it was rounded once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -163,9 +164,9 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
         }
 }
 
-/* By how much o, dq and dkv may be off, element by element, where every probability and every ds is off
- * by u of itself (their rounding to bf16, before the products they feed) and every sum in fp32 by eps
- * of the sum of its addends' sizes. Adds to the three. */
+/* By how much o, dq and dkv may be off, element by element, where every probability and every ds is
+ * off by u of itself (their rounding to bf16, before the products they feed) and every sum in fp32
+ * by eps of the sum of its addends' sizes. Adds to the three. */
 static inline void ref_attn_bounds(const struct ref_attn *a, double u, double eps, struct mat q,
                                    struct mat kv, struct mat o, struct mat lse, struct mat d_o,
                                    struct mat bo, struct mat bdq, struct mat bdkv)

@@ -219,7 +219,8 @@ struct local { /* one rank's tensors, in one guarded allocation */
     float *block;
 };
 
-/* Takes n floats from the block, which leaves GUARD on each side (bf16 uses the first half of them). */
+/* Takes n floats from the block, which leaves GUARD on each side (bf16 uses the first half of
+ * them). */
 static inline float *take(float **at, int64_t n)
 {
     float *p = *at + GUARD;

@@ -1,6 +1,7 @@
-/* seqw and seqgang as real processes over fake ranks; the test is seqd. What it checks at every message:
- * records come in order and again only with the same bytes, logs without gaps, nothing after the final
- * record, and the logs complete before it. */
+/* seqw and seqgang as real processes over fake ranks; the test is seqd. What it checks at every
+ * message:
+ * records come in order and again only with the same bytes, logs without gaps, nothing after the
+ * final record, and the logs complete before it. */
 #include <assert.h>
 #include <fcntl.h>
 #include <limits.h>

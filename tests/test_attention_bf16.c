@@ -1,6 +1,6 @@
-/* Ring attention in bf16 against float64 from the definition: eight ranks are as near to it as one, and
- * under determinism "ranks" their bits are the same. Keys and values travel as they are stored, what is
- * carried and summed is fp32 (tests/ring.h checks the bytes of every run). */
+/* Ring attention in bf16 against float64 from the definition: eight ranks are as near to it as one,
+ * and under determinism "ranks" their bits are the same. Keys and values travel as they are stored,
+ * what is carried and summed is fp32 (tests/ring.h checks the bytes of every run). */
 #include "tests/ring.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -35,9 +35,9 @@ static void add_squares(struct squares *s, const struct problem *p, const struct
     s->dv += square(r->dkv, p->dkv, p->S, 2 * k, k, k);
 }
 
-/* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and delta is
- * made of the rounded o. Roundings of independent numbers, each of at most u: p for dv; p and o for o; ds
- * and o for dq and dk. */
+/* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and
+ * delta is made of the rounded o. Roundings of independent numbers, each of at most u: p for dv; p
+ * and o for o; ds and o for dq and dk. */
 static void once(const struct problem *p, const struct variant *v, struct squares *sum)
 {
     struct result out = result_make(p);
@@ -57,9 +57,10 @@ static void check_ratio(const char *name, double many, double one)
     CHECK_MSG(one > 0 && ratio <= 1.10, "%s: %g", name, ratio);
 }
 
-/* Both errors are drawn from one distribution, and there are some ten thousand of each, so that their
- * rms agrees within a few percent. A sum that is kept in bf16 between blocks or hops is rounded 7 times
- * more: o would be off by sqrt(8) times as much, dkv, which is not rounded at all, by far more. */
+/* Both errors are drawn from one distribution, and there are some ten thousand of each, so that
+ * their rms agrees within a few percent. A sum that is kept in bf16 between blocks or hops is
+ * rounded 7 times more: o would be off by sqrt(8) times as much, dkv, which is not rounded at all,
+ * by far more. */
 static void test_ranks_add_no_error(void)
 {
     struct squares one = {0}, many = {0};

@@ -1,8 +1,9 @@
-/* Training in bf16: how far its roundings may lie from fp32, that ranks do not add to them, and that
- * bits, bytes, pages and checkpoints are as exact as in fp32.
+/* Training in bf16: how far its roundings may lie from fp32, that ranks do not add to them, and
+ * that bits, bytes, pages and checkpoints are as exact as in fp32.
  *
- * u = 2^-9: the largest relative error of one rounding to bf16. Sums are fp32, so an error is made only
- * where a number is stored. Initial weights are bf16 numbers here: both precisions start from the same. */
+ * u = 2^-9: the largest relative error of one rounding to bf16. Sums are fp32, so an error is made
+ * only where a number is stored. Initial weights are bf16 numbers here: both precisions start from
+ * the same. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/bf16.h"
@@ -116,15 +117,16 @@ static void check_loss(const struct engine_run *one, const struct engine_run *ma
               rms);
 }
 
-/* Eight ranks round where one does, because what they pass on and add up is fp32 (keys and values are
- * passed on as they are stored). Only fp32 sums in another order tip a rounding now and then, to the
- * other neighbour, which is as far off on the average. So both errors are drawn from one distribution,
- * and over some ten thousand numbers their rms agrees to within a few percent; 10 % is the bound. (What
- * attention alone adds is held to it in test_attention_bf16.c, where nothing else is rounded.)
+/* Eight ranks round where one does, because what they pass on and add up is fp32 (keys and values
+ * are passed on as they are stored). Only fp32 sums in another order tip a rounding now and then,
+ * to the other neighbour, which is as far off on the average. So both errors are drawn from one
+ * distribution, and over some ten thousand numbers their rms agrees to within a few percent; 10 %
+ * is the bound. (What attention alone adds is held to it in test_attention_bf16.c, where nothing
+ * else is rounded.)
  *
- * The loss of a run is a mean of n errors of single tokens, which may by luck be anything below their
- * rms / sqrt(n): it is compared in rms token by token, and each mean is held to four deviations of the
- * difference of two. */
+ * The loss of a run is a mean of n errors of single tokens, which may by luck be anything below
+ * their rms / sqrt(n): it is compared in rms token by token, and each mean is held to four
+ * deviations of the difference of two. */
 static void test_ranks_add_no_error(void)
 {
     static struct seen ref_seen, one_seen, many_seen;
@@ -191,9 +193,9 @@ static double cosine(const float *a, const float *b, int64_t n)
     return ab / sqrt(aa * bb);
 }
 
-/* Roundings from the embedding to the last hidden state: norm, q, k, v, RoPE, o, residual, norm, gate and
- * up, activation, residual. Errors of n roundings in a row add up as independent ones do: sqrt(n) u is
- * 2 to 4 times what is measured, because most are smaller than u. */
+/* Roundings from the embedding to the last hidden state: norm, q, k, v, RoPE, o, residual, norm,
+ * gate and up, activation, residual. Errors of n roundings in a row add up as independent ones do:
+ * sqrt(n) u is 2 to 4 times what is measured, because most are smaller than u. */
 static double forward_error(const struct model_shape *m)
 {
     return sqrt(11.0 * m->n_layers) * U;
@@ -325,8 +327,8 @@ static void test_bits_of_recompute(void)
     }
 }
 
-/* Ledger and high-water mark equal the plan in every step (engine_steps checks both); the plan's own
- * numbers are counted here again. */
+/* Ledger and high-water mark equal the plan in every step (engine_steps checks both); the plan's
+ * own numbers are counted here again. */
 static void test_counts(void)
 {
     struct synth y = {.S = 96, .vocab = 61};

@@ -1,4 +1,5 @@
-/* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks, pruning. */
+/* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
+ * pruning. */
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -182,7 +183,8 @@ static void test_round_trip(void)
     arrays_free(&got);
 }
 
-/* Saved again from what was loaded, on another epoch: the same bytes in every file but the manifest. */
+/* Saved again from what was loaded, on another epoch: the same bytes in every file but the
+ * manifest. */
 static void test_resume_identical(void)
 {
     struct ckpt_info a, b;

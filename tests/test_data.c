@@ -273,8 +273,8 @@ static void test_damage(void)
     CHECK(!data_open(in_dir("prepared"), "0123", DATA_CHECK, &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Four at once, and some of them killed: those that live agree, the data is made once and nothing of
- * the dead is left. */
+/* Four at once, and some of them killed: those that live agree, the data is made once and nothing
+ * of the dead is left. */
 static void test_concurrent(void)
 {
     struct data_stats st;

@@ -1,6 +1,6 @@
-/* Rings side by side and ZeRO: any dp x sp x stage trains what one rank trains, sends what the formula
- * says on every rank (engine_steps asks each), holds what the plan says, and goes on from a checkpoint on
- * any other. SEQD_TEST_PRODUCTS=N: so many random products instead of a few. */
+/* Rings side by side and ZeRO: any dp x sp x stage trains what one rank trains, sends what the
+ * formula says on every rank (engine_steps asks each), holds what the plan says, and goes on from a
+ * checkpoint on any other. SEQD_TEST_PRODUCTS=N: so many random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "tests/engine.h"
@@ -93,8 +93,9 @@ static void differ(const struct engine_run *a, const struct engine_run *b, struc
     d->v = most(d->v, rel_l2(a->adam_v, b->adam_v, n));
 }
 
-/* The gradient's norm is that of all its elements, whoever owns them. Doubles add up to 10^5 squares of
- * one sign here: their rounding is below 10^5 * 2^-53 of the sum, and half of that of the root. */
+/* The gradient's norm is that of all its elements, whoever owns them. Doubles add up to 10^5
+ * squares of one sign here: their rounding is below 10^5 * 2^-53 of the sum, and half of that of
+ * the root. */
 static void check_norm(const struct engine_run *r, const char *which)
 {
     double sum = 0;
@@ -104,10 +105,10 @@ static void check_norm(const struct engine_run *r, const char *which)
               which, r->norm[0], sqrt(sum));
 }
 
-/* Two results of equal standing lie within e of the exact one each, so at most 2 e apart; e itself is
- * known from such a pair, which may by chance lie half as far apart as others: 4 times the pair's
- * distance. What is rounded differently is few numbers in bf16, so chance is larger: 8 times. Below
- * 2^-22 (4 roundings of fp32) nothing can be told apart. */
+/* Two results of equal standing lie within e of the exact one each, so at most 2 e apart; e itself
+ * is known from such a pair, which may by chance lie half as far apart as others: 4 times the
+ * pair's distance. What is rounded differently is few numbers in bf16, so chance is larger: 8
+ * times. Below 2^-22 (4 roundings of fp32) nothing can be told apart. */
 static void check_product(struct what *x, const struct way *w)
 {
     static const struct way plain = {.dp = 1,
@@ -182,8 +183,8 @@ static void check_bits(struct what *x, const struct way *w, const struct engine_
     engine_free(&r);
 }
 
-/* determinism "ranks": with dp fixed, neither sp nor the stage changes a bit; one ring has those of one
- * rank. Accumulation, and a tied head whose two parts are summed apart. */
+/* determinism "ranks": with dp fixed, neither sp nor the stage changes a bit; one ring has those of
+ * one rank. Accumulation, and a tied head whose two parts are summed apart. */
 static void test_bits(void)
 {
     const int stages = SANITIZED || getenv("SEQD_TEST_SMALL") ? 3 : 1; /* a step through them */
@@ -255,8 +256,8 @@ static void test_200_steps(void)
 
 /* ---- targets where they fall ---------------------------------------------------------------------- */
 
-/* Sample n has targets in its first (n * 17) mod 40 tokens; every fourth has none at all, so that with
- * four rings one of them has nothing to learn from. */
+/* Sample n has targets in its first (n * 17) mod 40 tokens; every fourth has none at all, so that
+ * with four rings one of them has nothing to learn from. */
 static struct synth uneven(int64_t n)
 {
     struct synth y = {.S = 40, .vocab = 61, .bare_from = n * 17 % 40};
@@ -381,8 +382,8 @@ static void save_last(struct train *t, int rank, void *arg)
     j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
 }
 
-/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m and v
- * that it does not own, once. */
+/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m and
+ * v that it does not own, once. */
 static void check_moved(const struct journey *j, const struct plan *p)
 {
     int64_t others = 0, sent = 0;

@@ -1,5 +1,5 @@
-/* test_formats: token files of every format written here, byte by byte, and read back; and headers that
- * lie. */
+/* test_formats: token files of every format written here, byte by byte, and read back; and headers
+ * that lie. */
 #include "tests/files.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every byte. */
+/* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every
+ * byte. */
 #include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>

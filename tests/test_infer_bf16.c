@@ -113,10 +113,10 @@ static double rel(const void *a, const void *b)
     return sqrt(d / n);
 }
 
-/* A computation makes 11 roundings a layer of at most u = 2^-9: the norm, q, k, v, RoPE, o and residual,
- * the norm, gate and up, the activation, residual. Two that are independent of each other end
- * sqrt(2 * 11 L) u apart. From fp32 it is one computation, and as much again and again for the weights,
- * which are rounded by model_random and by tiny_scale: sqrt(3 * 11 L) u. */
+/* A computation makes 11 roundings a layer of at most u = 2^-9: the norm, q, k, v, RoPE, o and
+ * residual, the norm, gate and up, the activation, residual. Two that are independent of each other
+ * end sqrt(2 * 11 L) u apart. From fp32 it is one computation, and as much again and again for the
+ * weights, which are rounded by model_random and by tiny_scale: sqrt(3 * 11 L) u. */
 static void test_decode(void)
 {
     static struct story fp32, s;

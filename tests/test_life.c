@@ -13,62 +13,27 @@
 static char scratch[64], prepared_id[80];
 static struct gang g; /* 100 KiB: not on the stack */
 
-static const struct model_shape tiny = {.n_layers = 2,
-                                        .width = 32,
-                                        .n_heads = 4,
-                                        .n_kv_heads = 2,
-                                        .head_dim = 8,
-                                        .ffn_width = 48,
-                                        .vocab = 258,
-                                        .max_pos = 4096,
-                                        .norm_eps = 1e-5,
-                                        .rope_theta = 10000};
-
-static spec_ref intern(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
-
 static struct spec_source source(struct job_spec *s, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return (struct spec_source){intern(s, path), intern(s, "text"), DATA_JSONL, 0, -1};
+    return (struct spec_source){order_text(s, path), order_text(s, "text"), DATA_JSONL, 0, -1};
 }
 
 /* A training on sp ranks, its directory beneath scratch. */
 static struct order *make_order(int sp, const char *name)
 {
-    struct order *o = calloc(1, sizeof *o);
+    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
     struct job_spec *s = &o->spec;
-    struct rank_args *a = &o->args;
-    a->job = 7;
-    a->epoch = 1;
-    a->task = TASK_RUN;
-    a->n_roots = 1;
-    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
-    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
-    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
-    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, name);
-    mkdir(a->prepared_dir, 0700);
-    mkdir(a->job_dir, 0700);
-    spec_defaults(s);
-    s->kind = JOB_TRAIN;
-    s->model.shape = tiny;
     s->data.seq_len = 64;
     s->data.packing = PACKING_CONCAT;
     s->data.n_train = s->eval.n_data = 1;
     s->data.train[0] = source(s, "text.jsonl");
     s->eval.data[0] = source(s, "held.jsonl");
     s->eval.at_end = 0;
-    s->seed = 11;
     s->parallel.sp = sp;
     s->train.steps = STEPS;
     s->train.global_batch = 2;
-    s->optim.lr = 3e-3;
-    s->schedule.warmup_steps = 2;
     s->checkpoint.every_steps = 3;
     return o;
 }
@@ -136,15 +101,15 @@ static void write_model(char dir[128], const char *name, double eps, int byte, f
 {
     struct err e = {0};
     struct param_map map;
-    const int64_t n = param_count(&tiny);
+    const int64_t n = param_count(&order_model);
     float *w = calloc((size_t)n, 4);
-    struct model_shape shape = tiny;
+    struct model_shape shape = order_model;
     shape.norm_eps = eps;
     snprintf(dir, 128, "%s/%s", scratch, name);
-    param_map(&tiny, &map);
+    param_map(&order_model, &map);
     for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
-    for (int64_t i = 0; i < tiny.width; i++)
-        w[map.embed + byte * tiny.width + i] = i % 2 ? x : x / 2;
+    for (int64_t i = 0; i < order_model.width; i++)
+        w[map.embed + byte * order_model.width + i] = i % 2 ? x : x / 2;
     CHECK_MSG(!hf_save(dir, &shape, DT_F32, w, &e), "%s", e.text);
     free(w);
 }
@@ -152,7 +117,7 @@ static void write_model(char dir[128], const char *name, double eps, int byte, f
 static struct order *bad_order(int policy, const char *name)
 {
     struct order *o = make_order(2, name);
-    o->spec.model.path = intern(&o->spec, bad_model);
+    o->spec.model.path = order_text(&o->spec, bad_model);
     o->spec.guard.nonfinite = policy;
     return o;
 }
@@ -160,7 +125,7 @@ static struct order *bad_order(int policy, const char *name)
 static void test_skip(void)
 {
     char buf[64];
-    write_model(bad_model, "bad", tiny.norm_eps, 'Z', NAN);
+    write_model(bad_model, "bad", order_model.norm_eps, 'Z', NAN);
     struct order *o = bad_order(NONFINITE_SKIP, "skip");
     if (run_ok(o)) {
         CHECK(g.n_steps == STEPS && number(g.result, "skipped_steps") == g.n_notes);
@@ -247,7 +212,8 @@ static void test_rollback_of_shards(void)
     }
 }
 
-/* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back, and
+/* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back,
+ * and
  * a marked step is known beforehand. */
 static void test_rollback_of_fused(void)
 {
@@ -336,7 +302,7 @@ static void test_outlier(void)
     write_model(odd_model, "odd", 1e-12, 'Q', 1e-6f);
     for (int way = 0; way < 3; way++) {
         struct order *o = make_order(2, (const char *[]){"watched", "watched2", "unwatched"}[way]);
-        o->spec.model.path = intern(&o->spec, odd_model);
+        o->spec.model.path = order_text(&o->spec, odd_model);
         o->spec.model.shape.norm_eps = 1e-12;
         o->spec.guard.grad_norm_z = way < 2 ? 6 : 0;
         o->spec.checkpoint.every_steps = 1;
@@ -439,7 +405,7 @@ static void test_eval_is_exact(void)
     o->spec.kind = s->spec.kind = JOB_SCORE;
     o->spec.input.source = source(&o->spec, "held.jsonl");
     s->spec.input.source = source(&s->spec, "held.jsonl");
-    s->spec.model.path = intern(&s->spec, hf);
+    s->spec.model.path = order_text(&s->spec, hf);
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", s->args.prepared_id, sizeof s->args.prepared_id);
     if (run_ok(s)) {
@@ -550,7 +516,8 @@ static void test_length_in_tokens(void)
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-/* One ring and two, every ZeRO stage, an update that is fused: where weights and gradients are shared
+/* One ring and two, every ZeRO stage, an update that is fused: where weights and gradients are
+ * shared
  * out, they are put together for the proof. */
 static void test_first_step(void)
 {
@@ -622,7 +589,8 @@ static void test_first_step_catches(void)
 }
 #endif
 
-/* ---- ranks and what they hold ------------------------------------------------------------------- */
+/* ---- ranks and what they hold -------------------------------------------------------------------
+ * */
 
 static struct order *shaped(const char *name, int dp, int sp, int zero)
 {
@@ -634,7 +602,8 @@ static struct order *shaped(const char *name, int dp, int sp, int zero)
     return o;
 }
 
-/* Killed at a checkpoint and gone on by other ranks that share out other things: the bits of a run that
+/* Killed at a checkpoint and gone on by other ranks that share out other things: the bits of a run
+ * that
  * nothing happened to. */
 static void test_other_shape(void)
 {
@@ -663,7 +632,8 @@ static void test_other_shape(void)
     }
 }
 
-/* ---- time and disks ----------------------------------------------------------------------------- */
+/* ---- time and disks -----------------------------------------------------------------------------
+ * */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
 static void test_every_s(void)

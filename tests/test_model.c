@@ -75,8 +75,8 @@ static double loss_at(struct seat *s, const float *w, const double *dir, const s
 }
 
 /* Along a unit direction d (half gradient, half noise) of one tensor: (L(+h) - L(-h)) / 2h, with h
- * and 2h extrapolated, so that the truncation error is O(h^4). The sum of nll (about 100, rounded to
- * about 2e-7 of it by the fp32 forward) leaves 2e-5 / h = 1e-3 of noise at h = 0.02, against
+ * and 2h extrapolated, so that the truncation error is O(h^4). The sum of nll (about 100, rounded
+ * to about 2e-7 of it by the fp32 forward) leaves 2e-5 / h = 1e-3 of noise at h = 0.02, against
  * derivatives of at least 0.5: the bound of 1 % is some times that. */
 static void check_direction(struct seat *s, const float *w, const float *g, const struct param *p)
 {

@@ -1,5 +1,5 @@
-/* test_order: which sample is the n-th: mixtures, passes, the eval set; where its tokens came from; and
- * data that fails under way. */
+/* test_order: which sample is the n-th: mixtures, passes, the eval set; where its tokens came from;
+ * and data that fails under way. */
 #include "tests/corpus.h"
 
 #include <fcntl.h>

@@ -357,8 +357,8 @@ static void test_zero_memory(void)
     CHECK(p.zero == 0 && !p.by_bucket && item(&p, PLAN_GRAD) >= p.n_params * 4);
 }
 
-/* By rank: what is sent here is received there, and in all the bytes are those of the algorithm: N floats
- * leave for their owners from each of the W - 1 others, and come back. */
+/* By rank: what is sent here is received there, and in all the bytes are those of the algorithm: N
+ * floats leave for their owners from each of the W - 1 others, and come back. */
 static void test_zero_comm(void)
 {
     const int W = 6;

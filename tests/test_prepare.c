@@ -11,28 +11,10 @@ enum { STEPS = 8 };
 static char scratch[64], prepared_id[80];
 static struct gang g; /* 100 KiB: not on the stack */
 
-static const struct model_shape tiny = {.n_layers = 2,
-                                        .width = 32,
-                                        .n_heads = 4,
-                                        .n_kv_heads = 2,
-                                        .head_dim = 8,
-                                        .ffn_width = 48,
-                                        .vocab = 300,
-                                        .max_pos = 4096,
-                                        .norm_eps = 1e-5,
-                                        .rope_theta = 10000};
-
-static spec_ref intern(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
-
 static void add(struct job_spec *s, const char *name, enum data_format format, double weight)
 {
-    s->data.train[s->data.n_train++] = (struct spec_source){.path = intern(s, name),
-                                                            .text_key = intern(s, "text"),
+    s->data.train[s->data.n_train++] = (struct spec_source){.path = order_text(s, name),
+                                                            .text_key = order_text(s, "text"),
                                                             .format = format,
                                                             .weight = weight,
                                                             .eod = -1};
@@ -40,31 +22,19 @@ static void add(struct job_spec *s, const char *name, enum data_format format, d
 
 static struct order *make_order(enum job_kind kind, int sp, int dp)
 {
-    struct order *o = calloc(1, sizeof *o);
+    char dir[64];
+    char path[160];
+    snprintf(dir, sizeof dir, "job-%d-%d-%d", kind, sp, dp);
+    snprintf(path, sizeof path, "%s/%s", scratch, dir);
+    file_remove(path, NULL); /* of the test before */
+    struct order *o = order_new(kind, scratch, prepared_id, dir);
     struct job_spec *s = &o->spec;
-    struct rank_args *a = &o->args;
-    a->job = 7;
-    a->epoch = 1;
-    a->task = TASK_RUN;
-    a->n_roots = 1;
-    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
-    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
-    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
-    snprintf(a->job_dir, sizeof a->job_dir, "%s/job-%d-%d-%d", scratch, kind, sp, dp);
-    file_remove(a->job_dir, NULL);
-    mkdir(a->prepared_dir, 0700);
-    mkdir(a->job_dir, 0700);
-    spec_defaults(s);
-    s->kind = kind;
-    s->model.shape = tiny;
-    s->seed = 11;
+    s->model.shape.vocab = 300;
     s->parallel.sp = sp;
     s->parallel.dp = dp;
     s->resources.ranks = sp * dp;
     s->train.steps = STEPS;
     s->train.global_batch = 4;
-    s->optim.lr = 3e-3;
-    s->schedule.warmup_steps = 2;
     s->checkpoint.every_steps = 100;
     s->data.seq_len = 48;
     return o;
@@ -190,8 +160,10 @@ static void test_refuses(void)
 
 /* ---- what it is for -------------------------------------------------------------------------- */
 
-/* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses. They
- * differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the weights
+/* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses.
+ * They
+ * differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the
+ * weights
  * grows little over 8 steps; a wrong target shows in the second digit. */
 static void test_ranks_equal(void)
 {

@@ -12,25 +12,8 @@
 
 static char scratch[64]; /* everything of this test lies beneath it */
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
-
-static spec_ref intern(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
-
-static const struct model_shape tiny = {.n_layers = 2,
-                                        .width = 32,
-                                        .n_heads = 4,
-                                        .n_kv_heads = 2,
-                                        .head_dim = 8,
-                                        .ffn_width = 48,
-                                        .vocab = 258,
-                                        .max_pos = 4096,
-                                        .norm_eps = 1e-5,
-                                        .rope_theta = 10000};
+/* ---- jobs --------------------------------------------------------------------------------------
+ * */
 
 #define N_DOCS 60
 static char data_path[512], prepared_id[80];
@@ -39,27 +22,12 @@ static int64_t text_size; /* bytes of all documents */
 /* A job of that kind on n ranks; name: its directory beneath scratch. */
 static struct order *make_order(enum job_kind kind, int n, const char *name)
 {
-    struct order *o = calloc(1, sizeof *o);
+    struct order *o = order_new(kind, scratch, prepared_id, name);
     struct job_spec *s = &o->spec;
-    struct rank_args *a = &o->args;
-    a->job = 7;
-    a->epoch = 1;
-    a->task = TASK_RUN;
-    a->n_roots = 1;
-    snprintf(a->roots[0], sizeof a->roots[0], "%s", scratch);
-    snprintf(a->prepared_dir, sizeof a->prepared_dir, "%s/prepared", scratch);
-    snprintf(a->prepared_id, sizeof a->prepared_id, "%s", prepared_id);
-    snprintf(a->job_dir, sizeof a->job_dir, "%s/%s", scratch, name);
-    mkdir(a->prepared_dir, 0700);
-    mkdir(a->job_dir, 0700);
-    spec_defaults(s);
-    s->kind = kind;
-    s->model.shape = tiny;
     s->data.seq_len = 64;
-    s->seed = 11;
     s->resources.ranks = n;
     s->resources.threads = 1;
-    struct spec_source source = {intern(s, data_path), intern(s, "text"), DATA_JSONL};
+    struct spec_source source = {order_text(s, data_path), order_text(s, "text"), DATA_JSONL};
     if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
         s->data.n_train = 1;
         s->data.train[0] = source;
@@ -68,8 +36,6 @@ static struct order *make_order(enum job_kind kind, int n, const char *name)
     }
     s->train.steps = STEPS;
     s->train.global_batch = 2;
-    s->optim.lr = 3e-3;
-    s->schedule.warmup_steps = 2;
     s->checkpoint.every_steps = 3;
     s->verify.max_tokens = 50;
     return o;
@@ -90,10 +56,11 @@ static void run(struct gang *g, struct order *o)
 
 static void set_model(struct order *o, const char *dir)
 {
-    o->spec.model.path = intern(&o->spec, dir);
+    o->spec.model.path = order_text(&o->spec, dir);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------
+ * */
 
 static struct gang g; /* 100 KiB: not on the stack */
 
@@ -146,9 +113,11 @@ static void test_train(void)
     free(o);
 }
 
-/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next attempt
+/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
+ * attempt
  * goes on and ends with the same weights. */
-/* A node that did not prepare the data makes it, once, and says so; other sources are no such data. */
+/* A node that did not prepare the data makes it, once, and says so; other sources are no such data.
+ * */
 static void test_prepared_elsewhere(void)
 {
     static char digest[80];
@@ -162,9 +131,18 @@ static void test_prepared_elsewhere(void)
     mkdir(o->args.prepared_dir, 0700);
     o->args.n_local = 2;
     run(&g, o);
-    CHECK(all_ok(&g) && g.n_notes == 2);
+    CHECK(all_ok(&g));
+    /* The first rank says so, unless the other one was done with it before it looked. */
+    CHECK(g.n_notes == 2 || g.n_notes == 0);
     char again[80];
     CHECK_STR(text(g.result, "weights_sha256", again, sizeof again), digest);
+    struct order *one = make_order(JOB_TRAIN, 1, "elsewhere3");
+    snprintf(one->args.prepared_dir, sizeof one->args.prepared_dir, "%s/prepared3", scratch);
+    mkdir(one->args.prepared_dir, 0700);
+    one->args.n_local = 1;
+    run(&g, one);
+    CHECK(all_ok(&g) && g.n_notes == 2);
+    free(one);
     o->args.prepared_id[0] ^= 1;
     run(&g, o);
     CHECK(g.n_fails > 0 && g.fail.code == ERR_CONFLICT);
@@ -300,7 +278,7 @@ static void test_generate(void)
         struct order *o = make_order(JOB_GENERATE, n, "generate");
         o->spec.data.seq_len = 0;
         o->spec.sampling.max_tokens = 40;
-        o->spec.input.prompt = intern(&o->spec, "int ");
+        o->spec.input.prompt = order_text(&o->spec, "int ");
         set_model(o, model_dir);
         run(&g, o);
         CHECK(all_ok(&g));
@@ -369,12 +347,12 @@ static void test_bad_input(void)
     o->args.memory_limit = 4096;
     expect_fail(o, ERR_DOES_NOT_FIT, "resources.memory_mib", "limit 4.0 KiB");
     o = make_order(JOB_GENERATE, 1, "bad");
-    o->spec.input.source.path = intern(&o->spec, data_path);
+    o->spec.input.source.path = order_text(&o->spec, data_path);
     o->spec.sampling.max_tokens = 8;
     expect_fail(o, ERR_TOO_LARGE, "data.seq_len", "raise data.seq_len");
     o = make_order(JOB_TRAIN, 1, "bad");
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = intern(&o->spec, model_dir);
+    o->spec.checkpoint.resume_path = order_text(&o->spec, model_dir);
     expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
 }
 
@@ -400,7 +378,7 @@ static void test_not_finite(void)
     expect_fail(o, ERR_CORRUPT, "model.path", "window 0");
     o = make_order(JOB_GENERATE, 2, "nan");
     o->spec.data.seq_len = 0;
-    o->spec.input.prompt = intern(&o->spec, "x y z");
+    o->spec.input.prompt = order_text(&o->spec, "x y z");
     set_model(o, dir);
     expect_fail(o, ERR_CORRUPT, "model.path", "not finite");
 }
@@ -412,12 +390,13 @@ static void test_resume_of_another(void)
     char dir[1300];
     snprintf(dir, sizeof dir, "%.*s", (int)(strlen(model_dir) - 3), model_dir);
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = intern(&o->spec, dir);
+    o->spec.checkpoint.resume_path = order_text(&o->spec, dir);
     o->spec.optim.lr = 1e-3;
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
 }
 
-/* ---- bf16 -------------------------------------------------------------------------------------- */
+/* ---- bf16 --------------------------------------------------------------------------------------
+ * */
 
 static struct order *bf16_order(enum job_kind kind, int n, const char *name)
 {
@@ -426,7 +405,8 @@ static struct order *bf16_order(enum job_kind kind, int n, const char *name)
     return o;
 }
 
-/* A training in bf16 ends within 1 % of fp32's loss; killed and resumed it ends with its own bits. */
+/* A training in bf16 ends within 1 % of fp32's loss; killed and resumed it ends with its own bits.
+ * */
 static void test_bf16_train(char dir[1300])
 {
     char want[80], sha[80];
@@ -473,7 +453,8 @@ static void test_bf16(void)
 {
     char dir[1300], buf[1300];
     test_bf16_train(dir);
-    /* Either precision reads the weights of either: a mean over a thousand tokens moves by less than one
+    /* Either precision reads the weights of either: a mean over a thousand tokens moves by less
+     * than one
      * rounding, 2^-9. The same weights: on another number of ranks by less still. */
     const double fp32 = score_of(model_dir, PRECISION_FP32, 1), u = 1.0 / 512;
     const double rounded = score_of(model_dir, PRECISION_BF16, 2);
@@ -487,7 +468,7 @@ static void test_bf16(void)
     o = bf16_order(JOB_GENERATE, 2, "bf16-generate");
     o->spec.data.seq_len = 0;
     o->spec.sampling.max_tokens = 20;
-    o->spec.input.prompt = intern(&o->spec, "int ");
+    o->spec.input.prompt = order_text(&o->spec, "int ");
     set_model(o, dir);
     run(&g, o);
     CHECK(all_ok(&g) && number(g.result, "n_tokens") > 0);
@@ -500,7 +481,7 @@ static void test_bf16(void)
     CHECK(all_ok(&g) && fabs(g.step[0].loss / losses[STEPS - 1] - 1) < 0.1);
     snprintf(buf, sizeof buf, "%.*s", (int)(strrchr(model_dir, '/') - model_dir), model_dir);
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = intern(&o->spec, buf);
+    o->spec.checkpoint.resume_path = order_text(&o->spec, buf);
     snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/bf16-not", scratch);
     mkdir(o->args.job_dir, 0700);
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "precision");
@@ -519,7 +500,8 @@ static void test_gang_gone(void)
     free(o);
 }
 
-/* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks become
+/* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks
+ * become
  * children of this process, which then sees how they ended. */
 static void test_gang_killed(void)
 {

@@ -312,7 +312,8 @@ static void test_halves(void)
     free(h);
 }
 
-/* To bf16 by the definition: a multiple of the last of 8 bits, halves to even; beyond the largest: inf. */
+/* To bf16 by the definition: a multiple of the last of 8 bits, halves to even; beyond the largest:
+ * inf. */
 static double nearest_bf16(double x)
 {
     if (x == 0 || !isfinite(x)) return x;

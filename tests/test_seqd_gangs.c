@@ -1,7 +1,7 @@
 /* Gangs over several simulated nodes, each with a spool of its own kept by the rules of api/wire.h:
  * placement, rendezvous, first causes, ends, lost nodes that come back, and a seqd restarted at any
- * point. Time is moved by hand. A gang of a node counts as running until its final record is made, so
- * that what is promised to jobs can be held against what runs. */
+ * point. Time is moved by hand. A gang of a node counts as running until its final record is made,
+ * so that what is promised to jobs can be held against what runs. */
 #include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -1000,8 +1000,8 @@ static void random_act(int64_t *last_job)
     if (what % 4 == 0) send_all(n);
 }
 
-/* Whatever happens, no slot is promised twice and none that is in use is free; and when the faults end,
- * every job ends and every slot is free. */
+/* Whatever happens, no slot is promised twice and none that is in use is free; and when the faults
+ * end, every job ends and every slot is free. */
 static void test_random(void)
 {
     int rounds = getenv("SEQD_TEST_SMALL") ? 10 : 100;

@@ -83,7 +83,8 @@ static void test_hostile_requests(void)
     begin();
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         int got = talk(hostile[i].bytes);
-        /* libmicrohttpd may refuse some itself, by closing; what may not happen is any other answer. */
+        /* libmicrohttpd may refuse some itself, by closing; what may not happen is any other
+         * answer. */
         CHECK_MSG(got == hostile[i].status || got == 0 || (got == 400 && hostile[i].status == 405),
                   "%s: %d", hostile[i].name, got);
         CHECK_MSG(!strstr(reply, "slots"), "%s: the smuggled request was answered",

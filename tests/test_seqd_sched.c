@@ -94,7 +94,8 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
     }
 }
 
-/* The least number of nodes a gang that starts alone could lie on, by trying every set of nodes; whole:
+/* The least number of nodes a gang that starts alone could lie on, by trying every set of nodes;
+ * whole:
  * without a ring on two of them. 0: impossible. */
 static int fewest_nodes(const struct sched_job *j, const struct sched_node *nodes, int nn,
                         bool whole)
@@ -263,8 +264,8 @@ static void check_parts(const struct sched_job *j, int n, const uint8_t (*want)[
                   "part %d: %d ranks on node %d", i, j->part[i].n_ranks, j->part[i].node);
 }
 
-/* Two rings of 4 on nodes with 5, 4, 3 free slots: one ring each on the first two, though 5 + 3 would
- * have done; with 6, 1, 1 nothing but a split ring will do, and only one is split. */
+/* Two rings of 4 on nodes with 5, 4, 3 free slots: one ring each on the first two, though 5 + 3
+ * would have done; with 6, 1, 1 nothing but a split ring will do, and only one is split. */
 static void test_rings(void)
 {
     struct sched_node n[3] = {{.up = true, .net = 2, .n_slots = 3},

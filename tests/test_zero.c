@@ -1,5 +1,5 @@
-/* Who owns what (worker/plan/zero.h) against the list of tensors itself, the collectives that follow it
- * over views and the whole, and their bytes. */
+/* Who owns what (worker/plan/zero.h) against the list of tensors itself, the collectives that
+ * follow it over views and the whole, and their bytes. */
 #include <stdlib.h>
 #include "tests/ranks.h"
 #include "worker/comm/ledger.h"

@@ -276,8 +276,8 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
-/* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels on
- * the same data; only the order of fp32 sums differs.
+/* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels
+ * on the same data; only the order of fp32 sums differs.
  *   fp32   some tens of roundings of 2^-24 each
  *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and what
  *          follows then differs, too: at worst the two sides' roundings are independent of each other.

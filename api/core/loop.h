@@ -1,8 +1,8 @@
 /* loop.h: one epoll loop with timers, signals, child watches and a mailbox.
  *
- * The loop thread owns all mutable state of its program. Other threads (HTTP, gRPC completion queue,
- * the SQLite writer) may call loop_post and nothing else; a posted call runs on the loop thread, in
- * the order posted. The clock is injectable so that tests move time by hand. */
+ * The loop thread owns all mutable state of its program. Other threads (HTTP, gRPC completion
+ * queue, the SQLite writer) may call loop_post and nothing else; a posted call runs on the loop
+ * thread, in the order posted. The clock is injectable so that tests move time by hand. */
 #ifndef SEQD_CORE_LOOP_H
 #define SEQD_CORE_LOOP_H
 

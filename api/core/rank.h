@@ -53,7 +53,8 @@ struct rank_args {
     int32_t task;    /* enum rank_task */
     int32_t rank, n_ranks;
     int32_t first_local, n_local;            /* the ranks of this gang, who share fd RANK_MEMFD; all
-                                              * others live on other nodes. n_local 0: there are none */
+                                              * others live on other nodes. n_local 0: there are
+                                              * none */
     char address[RANK_ADDRESS_SIZE];         /* where this node's ranks listen for TCP; empty: loopback */
     unsigned char key[RANK_KEY_SIZE];        /* of the attempt: who knows it is one of its ranks */
     int32_t n_roots;
@@ -119,15 +120,15 @@ struct rank_exit {
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
  * (in rank_msg and in rank_exit): no process of this attempt is left on this node, and every record
- * and every byte of its ranks' logs has been sent before it. exit_status is an enum gang_end, signal
- * is 0. Written by seqgang, or by seqw in its place when the gang died (GANG_LOST), after the death
- * of every rank was confirmed.
+ * and every byte of its ranks' logs has been sent before it. exit_status is an enum gang_end,
+ * signal is 0. Written by seqgang, or by seqw in its place when the gang died (GANG_LOST), after
+ * the death of every rank was confirmed.
  *
- * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a signal
- * that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). A hang
- * is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind; where
- * other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that the
- * others find their own rank that is furthest behind and seqd may compare. */
+ * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a
+ * signal that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
+ * A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind;
+ * where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that
+ * the others find their own rank that is furthest behind and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -148,9 +149,9 @@ struct rank_lastop {
 };
 
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, who sets magic and
- * n_ranks. Everything behind it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to `abort`,
- * adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that waits in
- * the transport leaves with ERR_ABORTED within one futex wake. */
+ * n_ranks. Everything behind it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
+ * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
+ * waits in the transport leaves with ERR_ABORTED within one futex wake. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;
@@ -160,7 +161,8 @@ struct shm_head {
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 
-/* ---- seqw and seqgang: the directory of an attempt, DIR = <state>/gangs/<job>-e<epoch> -----------
+/* ---- seqw and seqgang: the directory of an attempt, DIR = <state>/gangs/<job>-e<epoch>
+ * -----------
  *
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs

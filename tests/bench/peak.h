@@ -1,5 +1,5 @@
-/* peak.h: the multiply-add peaks of this machine, of fp32 and of bf16 with sums in fp32, measured with
- * nothing but registers in the loop. */
+/* peak.h: the multiply-add peaks of this machine, of fp32 and of bf16 with sums in fp32, measured
+ * with nothing but registers in the loop. */
 #ifndef SEQD_BENCH_PEAK_H
 #define SEQD_BENCH_PEAK_H
 

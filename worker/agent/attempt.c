@@ -109,7 +109,8 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     return a;
 }
 
-/* ---- the gang: its socket, and what is left when it died ----------------------------------------- */
+/* ---- the gang: its socket, and what is left when it died
+ * ----------------------------------------- */
 
 static int sock_send(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)
 {
@@ -260,7 +261,8 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n)
     if (a->sock >= 0) sock_flush(a);
 }
 
-/* ---- what seqd has and what it gets next ----------------------------------------------------------- */
+/* ---- what seqd has and what it gets next
+ * ----------------------------------------------------------- */
 
 void attempt_rewind(struct attempt *a)
 {

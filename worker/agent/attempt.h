@@ -1,8 +1,8 @@
-/* attempt.h: one attempt on this node, as the agent sees it: its directory, its gang, and how much of
- * its spool and logs seqd has. The directory's protocol is in api/core/rank.h.
+/* attempt.h: one attempt on this node, as the agent sees it: its directory, its gang, and how much
+ * of its spool and logs seqd has. The directory's protocol is in api/core/rank.h.
  *
- * An attempt is ALIVE while its gang runs, DYING while the gang is gone and some rank may not be, and
- * OVER when the spool ends with the final record, which the agent adds if the gang could not. */
+ * An attempt is ALIVE while its gang runs, DYING while the gang is gone and some rank may not be,
+ * and OVER when the spool ends with the final record, which the agent adds if the gang could not. */
 #ifndef SEQD_AGENT_ATTEMPT_H
 #define SEQD_AGENT_ATTEMPT_H
 
@@ -43,16 +43,16 @@ struct attempt {
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
-/* Finds the attempt in its directory after a restart of the agent. NULL when its start record was never
- * completed: then nothing ever ran there. */
+/* Finds the attempt in its directory after a restart of the agent. NULL when its start record was
+ * never completed: then nothing ever ran there. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
 /* Makes the directory and the durable start record, then starts program (seqgang). */
 struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
                               const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
-/* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead and
- * then whether its ranks are, and closes the spool. True while it should be called again soon. */
+/* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead
+ * and then whether its ranks are, and closes the spool. True while it should be called again soon. */
 bool attempt_check(struct attempt *a);
 /* Forwarded at once or when the gang is connected. Both may be called again. */
 void attempt_stop(struct attempt *a);
@@ -61,7 +61,8 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 /* A new session: sending begins again after what is acknowledged. */
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
-/* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now. *final:
+/* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now.
+ * *final:
  * it is the final record, which is returned only when every log byte has been sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
 /* The next log bytes, at most size (WIRE_CHUNK): their number, 0 when there are none now. */

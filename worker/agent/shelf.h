@@ -38,12 +38,14 @@ int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct er
 /* path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_INVALID. */
 int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e);
 
-/* At most size bytes of artifact `name` of a job from offset; returns their number, 0 at the end, and
- * in *total the size of the whole file. fails: ERR_NOT_FOUND; ERR_INVALID for a name with a slash; ERR_IO. */
+/* At most size bytes of artifact `name` of a job from offset; returns their number, 0 at the end,
+ * and in *total the size of the whole file. fails: ERR_NOT_FOUND; ERR_INVALID for a name with a
+ * slash; ERR_IO. */
 int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
                     size_t size, int64_t *total, struct err *e);
 
-/* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits; ERR_NOT_FOUND. */
+/* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
+ * ERR_NOT_FOUND. */
 int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e);
 
 #endif

@@ -6,10 +6,12 @@
  *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.
  *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
  *     and the send buffer is free because the peer has acknowledged its copy.
- *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may lie
+ *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may
+ *   lie
  *     anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a thread of
  *     the endpoint's own moves the bytes meanwhile.
- *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
+ *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
+ *   counts
  *     what the peer acknowledged, the receiver what it copied.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
@@ -96,10 +98,11 @@ struct comm *comm_group(struct comm *c, int first, int n);
  * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
  * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
  * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
- * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over ranks, in
- * that same tree, on rank w; the other parts are left as they are. Parts of any size, also none.
- * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all of
- * x. own may lie in x, where it belongs.
+ * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over
+ * ranks, in that same tree, on rank w; the other parts are left as they are. Parts of any size,
+ * also none.
+ * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
+ * of x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);

@@ -29,9 +29,9 @@
  * hash again. The others (DATA_TRUST) check sizes and the document index. Every token read is
  * checked against the largest id that preparation saw, whoever opened it.
  *
- * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a running
- * job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an order
- * says. tested: tests/test_data.c, test_packing.c, test_order.c, test_prepare.c */
+ * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a
+ * running job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an
+ * order says. tested: tests/test_data.c, test_packing.c, test_order.c, test_prepare.c */
 #ifndef SEQD_DATA_DATA_H
 #define SEQD_DATA_DATA_H
 
@@ -128,8 +128,8 @@ const char *data_file(const struct data *d, uint32_t file); /* path; "" when the
  *   weights        see mixture.h: every source has samples, an order and passes of its own
  * None of it knows ranks, rings, batch sizes or steps.
  *
- * Memory of an order: concat with split 0; otherwise 16 bytes a fragment and 8 a sample, and as much
- * again while best_fit packs. At most ORDER_FRAGMENTS fragments. */
+ * Memory of an order: concat with split 0; otherwise 16 bytes a fragment and 8 a sample, and as
+ * much again while best_fit packs. At most ORDER_FRAGMENTS fragments. */
 #define ORDER_FRAGMENTS ((int64_t)1 << 28)
 
 struct order_options {
@@ -189,8 +189,8 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
                    struct fragment *f);
 
 /* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
- * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length", "pos"}]},
- * at most max_fragments of them. offset: tokens from the document's beginning. Returns
+ * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
+ * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Returns
  * the length that it has or would need, as jwrite does; -1: as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);

@@ -31,8 +31,8 @@ void proc_kill(struct proc *p); /* SIGKILL; nothing when it is gone */
 /* Reaps it, once its pidfd is readable. */
 struct rank_exit proc_reap(struct proc *p);
 void proc_close(struct proc *p);
-/* Kills and reaps every child left. Whatever a rank started besides itself became ours when the rank
- * died (subreaper); only when all ranks have been reaped. */
+/* Kills and reaps every child left. Whatever a rank started besides itself became ours when the
+ * rank died (subreaper); only when all ranks have been reaped. */
 void proc_kill_strays(void);
 
 #endif

@@ -6,8 +6,9 @@
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
  *
- * Flat parameters are one array of fp32 or bf16 with param_count(shape) elements laid out by param_list
- * (worker/plan/plan.h); the gaps that align tensors are never read from or written to files.
+ * Flat parameters are one array of fp32 or bf16 with param_count(shape) elements laid out by
+ * param_list (worker/plan/plan.h); the gaps that align tensors are never read from or written to
+ * files.
  * Tied: the embedding is stored once; a file that has lm_head.weight as well must agree with it. */
 #ifndef SEQD_MODEL_HF_H
 #define SEQD_MODEL_HF_H
@@ -36,13 +37,14 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
-/* The config.json key of the first size in which two shapes differ, NULL when they are the same model
- * (max_position_embeddings is informational and may differ). */
+/* The config.json key of the first size in which two shapes differ, NULL when they are the same
+ * model (max_position_embeddings is informational and may differ). */
 const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
 
-/* Fills params[param_count(m)] of dtype from DIR's weights, whatever type they are stored in (rounded
- * where dtype is narrower); gaps are set to 0. m must be the directory's own shape. fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the
- * first few by name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
+/* Fills params[param_count(m)] of dtype from DIR's weights, whatever type they are stored in
+ * (rounded where dtype is narrower); gaps are set to 0. m must be the directory's own shape. fails:
+ * ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the first few by
+ * name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e);
 
@@ -67,14 +69,14 @@ int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, cons
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  struct err *e);
 
-/* Takes what is read, in order of the flat layout: [offset, offset + n) lies in one tensor, n is at most
- * ST_CHUNK. */
+/* Takes what is read, in order of the flat layout: [offset, offset + n) lies in one tensor, n is at
+ * most ST_CHUNK. */
 struct hf_sink {
     int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
     void *arg;
 };
-/* hf_load and hf_read_flat, a piece at a time: what is taken need not fit here. Names and shapes have
- * been checked before the first piece. */
+/* hf_load and hf_read_flat, a piece at a time: what is taken need not fit here. Names and shapes
+ * have been checked before the first piece. */
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e);
 struct st_file;

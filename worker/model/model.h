@@ -23,9 +23,9 @@
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
-/* Where a rank does not hold all weights and gradients (worker/plan/zero.h): called before a bucket's
- * weights are read, and when a bucket's gradient of one sequence is complete. A tied embedding has two
- * parts, the head's (last: false) and its own. Both slots or none. */
+/* Where a rank does not hold all weights and gradients (worker/plan/zero.h): called before a
+ * bucket's weights are read, and when a bucket's gradient of one sequence is complete. A tied
+ * embedding has two parts, the head's (last: false) and its own. Both slots or none. */
 struct model_buckets {
     int (*fetch)(void *arg, int bucket, struct err *e);
     int (*reduce)(void *arg, int bucket, bool last, struct err *e);
@@ -60,8 +60,8 @@ struct model {
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
-    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0 where
-     * one instance serves all */
+    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0
+     * where one instance serves all */
     void *x, *q, *kv, *o, *x_mid, *gate_up;
     int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
     void *xn, *dx, *dxn, *act, *dact, *d_o;
@@ -82,9 +82,9 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 /* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
 
-/* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything that
- * computes with weights asks here, at each use: a layer's weights are good until those of another
- * layer are asked for. */
+/* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything
+ * that computes with weights asks here, at each use: a layer's weights are good until those of
+ * another layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
 /* Where the gradient of element `offset` is summed; by bucket: until the next bucket's turn. */
@@ -107,14 +107,15 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise nothing. */
+/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise
+ * nothing. */
 int model_lend(struct model *m, struct err *e);
 /* [T, C] view, of the model's dtype, of the residual stream behind the last layer (before the final
  * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
-/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives until
- * the next call. Local. */
+/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives
+ * until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
@@ -140,8 +141,8 @@ int model_reduce_grad(struct model *m, struct err *e);
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
-/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the next
- * token follows it. */
+/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the
+ * next token follows it. */
 void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */

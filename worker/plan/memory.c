@@ -173,9 +173,9 @@ static void put_activations(struct placer *b)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) put(b, &list[i]);
 }
 
-/* Three phases of a step never overlap: the head (logits), an MLP and an attention block; nor do the
- * forward and the backward of attention. What attention sums over blocks is fp32; in fp32 its output
- * carries the forward's sum itself. */
+/* Three phases of a step never overlap: the head (logits), an MLP and an attention block; nor do
+ * the forward and the backward of attention. What attention sums over blocks is fp32; in fp32 its
+ * output carries the forward's sum itself. */
 static void put_work(struct placer *b)
 {
     struct plan *p = b->p;

@@ -26,7 +26,8 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* A bucket may be updated before the others are known when nothing looks at the whole gradient first:
+/* A bucket may be updated before the others are known when nothing looks at the whole gradient
+ * first:
  * no clipping, no second sample, no guard that may still skip the step. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {

@@ -177,8 +177,8 @@ struct plan {
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* Tokens that are verified: of a verify job all of its sequence, of a training what verify.first_step
- * takes from its first one. */
+/* Tokens that are verified: of a verify job all of its sequence, of a training what
+ * verify.first_step takes from its first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
 /* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
@@ -187,14 +187,14 @@ int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
 
-/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of a
- * step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of
+ * a step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
-/* What rank `rank` moves in a held-out evaluation inside a training: ring d takes the windows d, d + dp,
- * ... forward and sums what it found over its ranks; then all ranks sum over rings, and agree that these
- * counts hold. zero 3: in each round all ranks fetch the weights of one forward pass. */
+/* What rank `rank` moves in a held-out evaluation inside a training: ring d takes the windows d, d
+ * + dp, ... forward and sums what it found over its ranks; then all ranks sum over rings, and agree
+ * that these counts hold. zero 3: in each round all ranks fetch the weights of one forward pass. */
 struct plan_eval {
     int64_t S, n_windows; /* tokens of a window; windows of all rings */
 };
@@ -204,8 +204,8 @@ int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);
 
-/* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their shards
- * do: parallel.zero 1 to 3. */
+/* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their
+ * shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
 
@@ -227,8 +227,8 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
 /* "3.2 GiB", into out (at least 24 bytes). Returns out. */
 char *plan_bytes(char *out, int64_t n);
 
-/* Parameters of one partial sum of a unit's squares: SUMSQ_BLOCK of kernels/backend.h, asserted there
- * to agree where both are seen (worker/train/optim.c). */
+/* Parameters of one partial sum of a unit's squares: SUMSQ_BLOCK of kernels/backend.h, asserted
+ * there to agree where both are seen (worker/train/optim.c). */
 #define PLAN_SUMSQ_BLOCK 65536
 #define PLAN_PAGE        4096
 

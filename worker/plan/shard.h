@@ -9,9 +9,9 @@
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
  *                         P in {1, 2, 4, 8}, contiguous only
  *
- * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect binary
- * tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on P;
- * otherwise the whole shard is one chunk and the tree runs over ranks. */
+ * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect
+ * binary tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on
+ * P; otherwise the whole shard is one chunk and the tree runs over ranks. */
 #ifndef SEQD_PLAN_SHARD_H
 #define SEQD_PLAN_SHARD_H
 

@@ -53,8 +53,8 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
                    k == ZERO_LAYER ? z->n_layers : 1);
 }
 
-/* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the head
- * and from its own end; where they are summed apart they travel apart. */
+/* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
+ * head and from its own end; where they are summed apart they travel apart. */
 static void count_gradients(const struct plan *p, int rank, struct comm_count *out)
 {
     const bool apart = p->shards.tied && (p->by_bucket || p->rank_bits);

@@ -4,20 +4,20 @@
  *   0          the embedding (and the head, where they are tied)
  *   1 .. L     a layer each
  *   L + 1      the final norm, and the head unless it is tied
- * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number of
- * ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every bucket, as
- * even as they come: ranges differ by up to a unit and may be empty. The gap behind a tensor belongs
- * to whoever owns the unit before it, so that ranges tile the bucket.
+ * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number
+ * of ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every
+ * bucket, as even as they come: ranges differ by up to a unit and may be empty. The gap behind a
+ * tensor belongs to whoever owns the unit before it, so that ranges tile the bucket.
  *
- * What a rank owns of all buckets, one after another, is its shard: optimizer state under every stage
- * but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so that all
- * ranks have one plan; bytes on the wire are those of the ranges themselves.
+ * What a rank owns of all buckets, one after another, is its shard: optimizer state under every
+ * stage but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so
+ * that all ranks have one plan; bytes on the wire are those of the ranges themselves.
  *
- * The gradient norm is a float64 sum over units in order of the flat layout, each unit's own sum taken
- * by whoever owns it: the same bits for any number of ranks.
+ * The gradient norm is a float64 sum over units in order of the flat layout, each unit's own sum
+ * taken by whoever owns it: the same bits for any number of ranks.
  *
- * A window holds what is fetched of weights, or computed of gradients, at a time: one bucket, or the
- * head's two where it is tied (the embedding first, then the norm). */
+ * A window holds what is fetched of weights, or computed of gradients, at a time: one bucket, or
+ * the head's two where it is tied (the embedding first, then the norm). */
 #ifndef SEQD_PLAN_ZERO_H
 #define SEQD_PLAN_ZERO_H
 
@@ -25,8 +25,9 @@
 #include <stdint.h>
 #include "api/core/job.h"
 
-/* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one more, so
- * that they stay below 65536 elements, but never more than 4096 (which bounds the work of a plan). */
+/* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one
+ * more, so that they stay below 65536 elements, but never more than 4096 (which bounds the work of
+ * a plan). */
 #define ZERO_UNITS     128
 #define ZERO_UNIT_SIZE 65536
 #define ZERO_UNITS_MAX 4096
@@ -66,7 +67,8 @@ struct zero_range {
     int64_t begin, end; /* elements of the flat layout */
 };
 struct zero_range zero_range(const struct zero *z, int b, int w);
-/* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of 16.
+/* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of
+ * 16.
  * b = zero_buckets: the shard's size. */
 int64_t zero_at(const struct zero *z, int b, int w);
 

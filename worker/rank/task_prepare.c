@@ -23,8 +23,8 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
-/* What a person would want to know of what was not learnt, or learnt in parts; once, for the order of
- * the training set. */
+/* What a person would want to know of what was not learnt, or learnt in parts; once, for the order
+ * of the training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o, struct err *e)
 {
     const struct order_stats *s = data_order_stats(o);
@@ -50,8 +50,8 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
     return link_send_event(r->link, EV_NOTE, 0, json, e);
 }
 
-/* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples of
- * the first. */
+/* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples
+ * of the first. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
                      struct jwrite *w, int64_t *per_pass, struct err *e)
 {

@@ -1,6 +1,6 @@
-/* weights.h: where a job's weights come from. Rank 0 decides and reads; the others get the same bytes
- * over the ring, so that they agree even if files change meanwhile or lie where they cannot see
- * them. In this order:
+/* weights.h: where a job's weights come from. Rank 0 decides and reads; the others get the same
+ * bytes over the ring, so that they agree even if files change meanwhile or lie where they cannot
+ * see them. In this order:
  *
  *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
  *           checkpoint.resume's directory, then model.path, then random
@@ -17,8 +17,8 @@ struct weights_start {
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
 };
 
-/* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or other
- * data; the errors of hf_load and ckpt_load. */
+/* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or
+ * other data; the errors of hf_load and ckpt_load. */
 int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e);
 
 /* The same for a model that is whole on every rank, and has no checkpoint. Collective. */

@@ -89,7 +89,8 @@ static int decode_gather(struct sp *sp, struct err *e)
     return 0;
 }
 
-/* Head h of the merged o, in rank order; a rank without keys has lse = -inf and weighs exp(-inf) = 0.
+/* Head h of the merged o, in rank order; a rank without keys has lse = -inf and weighs exp(-inf) =
+ * 0.
  * With no key anywhere o is 0. Runs on the host, over P*H*D floats. */
 static void decode_merge(const struct sp *sp, int64_t h, struct tensor out)
 {

@@ -6,9 +6,10 @@
  *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
  *
  * Order of the sums. For a query segment c the key segments are taken c, c-1, ..., 0,
- * then n-1, ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ..., c-1.
- * In a contiguous ring that is the order in which blocks arrive, with the owner's own later segments
- * kept until last, so under "ranks" the bits do not depend on P. */
+ * then n-1, ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ...,
+ * c-1.
+ * In a contiguous ring that is the order in which blocks arrive, with the owner's own later
+ * segments kept until last, so under "ranks" the bits do not depend on P. */
 #ifndef SEQD_SP_SP_H
 #define SEQD_SP_SP_H
 

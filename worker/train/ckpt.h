@@ -47,9 +47,9 @@ struct ckpt_state {
     double best_loss;
 };
 
-/* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place: elements
- * [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in bf16: read
- * gives the master weights, of which the model's are the rounded copy. */
+/* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place:
+ * elements [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in
+ * bf16: read gives the master weights, of which the model's are the rounded copy. */
 enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
@@ -58,10 +58,10 @@ struct ckpt_flow {
     void *arg;
 };
 
-/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params are
- * of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved beside them,
- * and loaded instead of them. flow.arg not NULL: all arrays come and go that way, and the pointers are
- * NULL; dtype still says what weights are saved as, and in bf16 there is a master. */
+/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params
+ * are of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved
+ * beside them, and loaded instead of them. flow.arg not NULL: all arrays come and go that way, and
+ * the pointers are NULL; dtype still says what weights are saved as, and in bf16 there is a master. */
 struct ckpt_arrays {
     void *params;
     enum dtype dtype;
@@ -92,8 +92,8 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
- * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the caller
- * can say of which job a checkpoint is that has not what this job needs. */
+ * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the
+ * caller can say of which job a checkpoint is that has not what this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 

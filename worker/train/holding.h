@@ -1,5 +1,5 @@
-/* holding.h: what a rank holds of weights, gradients and Adam's moments, and how its part and those of
- * the others meet: bucket by bucket (worker/plan/zero.h).
+/* holding.h: what a rank holds of weights, gradients and Adam's moments, and how its part and those
+ * of the others meet: bucket by bucket (worker/plan/zero.h).
  *
  *   zero 0   everything whole on every rank; gradients are summed everywhere
  *   zero 1   moments (and master weights) of the own shard; gradients are summed into their owners'
@@ -8,8 +8,8 @@
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
  * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every
- * stage; a tied embedding's two parts are added before micro-batches are. So with determinism "ranks"
- * stages differ in no bit.
+ * stage; a tied embedding's two parts are added before micro-batches are. So with determinism
+ * "ranks" stages differ in no bit.
  *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed. */
 #ifndef SEQD_TRAIN_HOLDING_H
@@ -39,24 +39,24 @@ struct holding {
 void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank,
                   void *arena);
 
-/* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for each
- * already, nothing is done. Collective. */
+/* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for
+ * each already, nothing is done. Collective. */
 int holding_reduce(struct holding *h, struct err *e);
 
 /* Norm of the summed gradient, the same bits on every rank. Collective. */
 int holding_norm(struct holding *h, double *norm, struct err *e);
 
-/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is sent
- * is the same. fused: nothing is left to do. Collective. */
+/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is
+ * sent is the same. fused: nothing is left to do. Collective. */
 int holding_update(struct holding *h, const struct optim_rate *r, struct err *e);
 
 /* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
  * over. Weights: the master's as well as the model's. */
 void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
                    const float *x);
-/* The same out of those arrays that are shared out: what this rank holds of elements [offset, offset + n)
- * goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it. Otherwise each
- * element comes from one rank, its owner. HOLD_GRAD: not when fused. */
+/* The same out of those arrays that are shared out: what this rank holds of elements [offset,
+ * offset + n) goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it.
+ * Otherwise each element comes from one rank, its owner. HOLD_GRAD: not when fused. */
 void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
                   float *out);
 /* Random weights (model_random) in what this rank holds. */

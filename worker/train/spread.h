@@ -1,6 +1,6 @@
-/* spread.h: weights and moments between rank 0, which has the files, and the ranks that hold them: a piece
- * at a time through the bounce buffer, purpose CONTROL, so that nothing has to be whole anywhere and
- * only rank 0 needs the disk.
+/* spread.h: weights and moments between rank 0, which has the files, and the ranks that hold them:
+ * a piece at a time through the bounce buffer, purpose CONTROL, so that nothing has to be whole
+ * anywhere and only rank 0 needs the disk.
  *
  * Rank 0 gives orders and the others obey, so that only rank 0 knows what is in which file:
  *   rank 0    ckpt_save or ckpt_load with spread_arrays, or spread_model, then spread_end, also when that failed
@@ -12,8 +12,8 @@
  *     STILL           nothing: rank 0 is busy with its disk, and no hang
  *     END
  *
- * Pieces go to those who hold some of them: where everything is whole everywhere, GIVE is not needed and
- * TAKE goes to all. tested: tests/test_dp.c */
+ * Pieces go to those who hold some of them: where everything is whole everywhere, GIVE is not
+ * needed and TAKE goes to all. tested: tests/test_dp.c */
 #ifndef SEQD_TRAIN_SPREAD_H
 #define SEQD_TRAIN_SPREAD_H
 

@@ -108,9 +108,9 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
 
 #define ASKED ((int64_t)1 << 32) /* in the word of verdicts: more than there are ranks */
 
-/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go the
- * sum of the tokens and what a rank asks all the others for. Counting that sum itself is left to the
- * comparison after it, whose outcome travels with the next step's. */
+/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go
+ * the sum of the tokens and what a rank asks all the others for. Counting that sum itself is left
+ * to the comparison after it, whose outcome travels with the next step's. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;

@@ -1,8 +1,9 @@
 /* train.h: one optimizer step after another.
  *
- * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch each:
- * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp. With
- * stages k counts steps of one length (worker/plan/stage.h).
+ * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch
+ * each:
+ * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp.
+ * With stages k counts steps of one length (worker/plan/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
  *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks
@@ -64,8 +65,8 @@ struct train {
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
- * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the caller
- * goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
+ * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the
+ * caller goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* The gradient that the last step used, [n_params], where a rank holds all of it; else NULL

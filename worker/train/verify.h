@@ -3,18 +3,18 @@
  * The ranks run one forward and backward over the first verify.max_tokens of the user's data along
  * the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the same tokens
  * alone, and its batch is built here, straight from tokens and document ends: the packer only says
- * which tokens the sample has, and its fragments, position map and masks are checked. Compared: the number of targets, the loss, the logits (row by
- * row, in chunks) and the gradient of every tensor.
+ * which tokens the sample has, and its fragments, position map and masks are checked. Compared: the
+ * number of targets, the loss, the logits (row by row, in chunks) and the gradient of every tensor.
  *
- * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel that
- * is wrong for every number of ranks is wrong on both. Those are held against float64 elsewhere
- * (tests/check_kernels.c, test_attention.c, the goldens of test_train.c).
+ * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel
+ * that is wrong for every number of ranks is wrong on both. Those are held against float64
+ * elsewhere (tests/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
  * The same before step 1 of a training, with the training's own model (verify.first_step): then all
- * rings run the same tokens, the gradients are summed over all of them, and so the sum over rings is
- * compared as well.
+ * rings run the same tokens, the gradients are summed over all of them, and so the sum over rings
+ * is compared as well.
  *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */
