@@ -195,9 +195,9 @@ check: deps
 check-asan: deps
 	$(Q)$(MAKE) MODE=asan all tests && tests/run.sh asan && BUILD=build/asan tests/e2e.sh
 
-## check-tsan: the tests that run ranks as threads, under TSan
+## check-tsan: the unit tests (ranks as threads) and the end-to-end test under TSan
 check-tsan: deps
-	$(Q)$(MAKE) MODE=tsan tests && tests/run.sh tsan
+	$(Q)$(MAKE) MODE=tsan all tests && SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/e2e.sh
 
 ## tests: build the test programs only
 tests: $(TESTS)

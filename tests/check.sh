@@ -40,6 +40,7 @@ if ! skip asan; then
     note "unit tests under ASan and UBSan"
     if make -s -j"$jobs" MODE=asan all tests; then
         SEQD_TEST_SMALL=1 count tests/run.sh asan
+        if ! skip e2e; then note "end to end under ASan and UBSan"; BUILD=build/asan count tests/e2e.sh; fi
     else one asan-build false; fi
 fi
 if ! skip mutants; then

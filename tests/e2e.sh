@@ -216,6 +216,6 @@ seqd_start && ok "starts again on the same state"
 same "and knows its jobs" "$(field "$id" result.weights_sha256)" "$sha"
 check "stops again" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
-# With BUILD=build/asan a report would be in seqd's log or in a rank's.
-same "no sanitizer report" "$(grep -rlE 'AddressSanitizer|runtime error:|LeakSanitizer' "$T"/*.log "$STATE" 2>/dev/null | wc -l)" 0
+# With BUILD=build/asan or build/tsan a report would be in seqd's log or in a rank's.
+same "no sanitizer report" "$(grep -rlE 'AddressSanitizer|ThreadSanitizer|runtime error:|LeakSanitizer' "$T"/*.log "$STATE" 2>/dev/null | wc -l)" 0
 lib_end
