@@ -56,12 +56,6 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     return 0;
 }
 
-const float *train_grad(const struct train *t)
-{
-    if (t->plan->zero || t->plan->by_bucket) return NULL;
-    return t->hold.acc ? t->hold.acc : t->model.grad;
-}
-
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 struct totals {

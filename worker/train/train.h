@@ -69,8 +69,4 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
  * caller goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
-/* The gradient that the last step used, [n_params], where a rank holds all of it; else NULL
- * (holding_read has its part). */
-const float *train_grad(const struct train *t);
-
 #endif
