@@ -26,7 +26,8 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-enum dtype { DT_F32, DT_BF16 };
+/* DT_F64: the tests' reference device alone. */
+enum dtype { DT_F32, DT_BF16, DT_F64 };
 
 struct tensor { /* a view; owns nothing */
     void *data;
@@ -37,7 +38,7 @@ struct tensor { /* a view; owns nothing */
 
 static inline int64_t dtype_size(enum dtype t)
 {
-    return t == DT_BF16 ? 2 : 4;
+    return t == DT_BF16 ? 2 : t == DT_F64 ? 8 : 4;
 }
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
@@ -89,6 +90,19 @@ struct attn_fwd_args {
     int64_t kv_pos;
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
+    const struct attn_drop *drop; /* NULL: none */
+};
+
+/* Attention dropout: probability (row, key) of a head is kept iff a word of Philox4x32-10 says so,
+ * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
+ * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
+ * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
+ * maximum, sum and lse see every probability; only what multiplies v is masked. */
+struct attn_drop {
+    double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
+    uint32_t key[2];
+    uint32_t layer, sample;
+    int64_t q_pos; /* global index of query row 0; row i has q_pos + i */
 };
 
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).
@@ -128,6 +142,7 @@ struct attn_bwd_args {
     int64_t kv_pos;
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
+    const struct attn_drop *drop; /* as in forward; delta is unchanged by it */
 };
 
 /* y = x * rsqrt(mean(x^2) + eps) * g per row (1910.07467). x, y [T, C] act; g [1, C] act;
@@ -153,9 +168,11 @@ struct rmsnorm_bwd_args {
 struct rope_args {
     struct tensor x;
     const int64_t *pos;
-    const double *inv_freq;
+    const double *inv_freq; /* [rotary_dim/2] */
     int64_t n_heads, head_dim;
     bool inverse;
+    int64_t rotary_dim; /* the first so many columns of each head turn; 0: all D */
+    bool interleaved;   /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
 };
 
 /* a = silu(gate) * up. gu [T, 2*I]: gate then up; a [T, I]. All act. */
@@ -227,6 +244,226 @@ struct cast_args {
     struct tensor dst, src;
 };
 
+/* ---- other families ---------------------------------------------------------------------------
+ *
+ * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. Where an
+ * args struct has `accumulate`, input gradients are added to, otherwise written. */
+
+/* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without mean,
+ * y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0. mean, rstd
+ * [T * groups] fp32 out (mean untouched when rms). (1607.06450, 1910.07467) */
+struct norm_fwd_args {
+    struct tensor x, y, g, b;
+    float *mean, *rstd;
+    int64_t groups;
+    bool rms;
+    float eps;
+};
+/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be x. */
+struct norm_bwd_args {
+    struct tensor x, dy, dx, g;
+    const float *mean, *rstd;
+    float *dg, *db;
+    int64_t groups;
+    bool rms, accumulate;
+};
+
+/* y = act(x); x, y same shape, y may be x. dx (+)= act'(x) dy; dx may be dy when not accumulating. */
+struct act_fwd_args {
+    enum act_id fn;
+    struct tensor x, y;
+};
+struct act_bwd_args {
+    enum act_id fn;
+    struct tensor x, dy, dx;
+    bool accumulate;
+};
+
+/* y = act(a) * b; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not wanted. da may
+ * be a and db may be b when not accumulating. */
+struct glu_fwd_args {
+    enum act_id fn;
+    struct tensor a, b, y;
+};
+struct glu_bwd_args {
+    enum act_id fn;
+    struct tensor a, b, dy, da, db;
+    bool accumulate_a, accumulate_b;
+};
+
+/* y = alpha a + beta b (b.data NULL: alpha a). y may be a or b. Any dtypes: formed in fp32. */
+struct mix_args {
+    struct tensor a, b, y;
+    float alpha, beta;
+};
+
+/* y[i] += b for every row; b [1, cols] act. And its gradient: db [cols] += sum over rows of dy,
+ * ascending. */
+struct bias_fwd_args {
+    struct tensor y, b;
+};
+struct bias_bwd_args {
+    struct tensor dy;
+    float *db;
+};
+
+/* adaLN (2212.09748): y = x (1 + scale[g(i)]) + shift[g(i)]; group NULL: g = 0. scale, shift
+ * [G, cols]. Backward: dx (+)= dy (1 + scale), dscale[g] += dy x, dshift[g] += dy: fp32 [G, cols],
+ * rows ascending. */
+struct modulate_fwd_args {
+    struct tensor x, scale, shift, y;
+    const int32_t *group;
+};
+struct modulate_bwd_args {
+    struct tensor x, dy, scale, dx, dscale, dshift;
+    const int32_t *group;
+    bool accumulate;
+};
+
+/* y = base + gate[g(i)] x; y may be base. Backward: dx (+)= gate dy; dgate[g] += dy x, fp32. */
+struct gate_fwd_args {
+    struct tensor base, x, gate, y;
+    const int32_t *group;
+};
+struct gate_bwd_args {
+    struct tensor x, dy, gate, dx, dgate;
+    const int32_t *group;
+    bool accumulate;
+};
+
+/* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H, D]
+ * fp32 or act. The angle is formed and reduced in double. dx (+)= ; dtheta [H*D] fp32 +=. */
+struct lrpe_fwd_args {
+    struct tensor x, y, theta;
+    const int64_t *pos;
+    int64_t n_heads, head_dim;
+};
+struct lrpe_bwd_args {
+    struct tensor x, dy, dx, theta;
+    const int64_t *pos;
+    float *dtheta;
+    int64_t n_heads, head_dim;
+    bool accumulate;
+};
+
+/* Rows of a whole attention matrix (two-pass RSA): x [rows, n] fp32 in place. Row i keeps the
+ * columns whose global index (col_pos + column) lies in [lo[i], hi[i]); the others become 0; a row
+ * that sees nobody becomes 0. lse [rows] out, may be NULL. */
+struct softmax_fwd_args {
+    struct tensor x;
+    const int64_t *lo, *hi;
+    int64_t col_pos;
+    float *lse;
+};
+/* dx = p (dp - delta[i]) in place in dp. p, dp [rows, n] fp32; delta [rows]. */
+struct softmax_bwd_args {
+    struct tensor p, dp;
+    const float *delta;
+};
+/* x *= dropout's mask / (1 - rate) in place: x [rows, n] fp32 holds columns from global
+ * index col_pos, rows from drop->q_pos, of head `head`. */
+struct dropout_args {
+    struct tensor x;
+    const struct attn_drop *drop;
+    int64_t col_pos, head;
+};
+
+/* dst[i0, i1, i2, :] = src[...]: n[3] counts, strides in bytes, `size` bytes each: packing and
+ * unpacking for an all-to-all. dst and src do not overlap. */
+struct permute_args {
+    void *dst;
+    const void *src;
+    int64_t n[3], dst_stride[3], src_stride[3];
+    int64_t size;
+};
+
+/* Mean squared error: *loss (double) = sum over rows and columns of weight[i] (x - y)^2, rows
+ * ascending; dx = 2 scale weight[i] (x - y). x, y [T, cols]; weight [T], NULL: 1; row_loss [T]
+ * doubles out; dx.data NULL: not wanted. */
+struct mse_args {
+    struct tensor x, y, dx;
+    const float *weight;
+    double *row_loss;
+    float scale;
+};
+
+/* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
+ * lower index, weighted by p over their sum. expert, weight [T, k] out, descending. Backward:
+ * dlogits [T, E] (fp32) from dweight [T, k]. */
+struct route_args {
+    struct tensor logits;
+    int64_t k;
+    int32_t *expert;
+    float *weight;
+    const float *dweight; /* backward; NULL: forward */
+    struct tensor dlogits;
+};
+
+/* ---- linear attention --------------------------------------------------------------------------
+ *
+ * Causal, one chunk of n rows (2404.02882, eq. 6-10; 2401.04658): o_i = scale sum_{j <= i}
+ * lambda^(i-j) (q_i k_j) v_j, j over rows of i's document. States S [H, Dk, Dv] are fp32 (float64
+ * with float64 tensors), H contiguous matrices. A state that enters a chunk is decayed up to its
+ * first row: row i takes lambda^i q_i S; what leaves is decayed up to the row behind the last.
+ *
+ * lambda = exp(-slope[h]), slope [H] >= 0; powers are exp(-slope * distance), from the difference.
+ * lo[i]: global index of the first row of i's document, pos: of row 0. A row whose document began
+ * before the chunk (lo[i] < pos) sees the entering state. hi[i] <= lo[i]: padding: o = 0, nothing
+ * flows. Padding stands at the end only; n_valid rows decay the state.
+ *
+ * The chunk is computed from a state of zero, and what entered is added after (attended), so that
+ * the sums do not depend on how many ranks there are: linear_fold folds chunks left to right. */
+struct linear_args {
+    struct tensor q, k, v;  /* [n, H*Dk], [n, H*Dk], [n, H*Dv] act */
+    const double *slope;    /* [H] */
+    const int64_t *lo, *hi; /* [n] */
+    int64_t pos;
+    int64_t n_heads, key_dim, value_dim;
+    float scale;
+    /* Gates that depend on the data, for families that have them: log decay of each row, <= 0; NULL:
+     * the slope alone. scalar: [n, H]; diagonal: [n, H*Dk] (GLA). */
+    const float *gate;
+    bool gate_diagonal;
+};
+struct linear_fwd_args {
+    struct linear_args in;
+    struct tensor o; /* [n, H*Dv] act, written */
+    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document */
+};
+/* o += the part of the entering state. */
+struct linear_enter_args {
+    struct linear_args in;
+    struct tensor o;
+    const void *state;
+};
+/* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: the
+ * gradient this chunk has for the state that enters it. */
+struct linear_bwd_args {
+    struct linear_args in;
+    struct tensor d_o, dq, dk, dv;
+    void *dm;
+};
+/* dq += lambda^i dO S' where a row saw the entering state; dk, dv of the last document's rows += what
+ * flows from d_state, the gradient of the state that leaves the chunk. state or d_state NULL: not
+ * there. */
+struct linear_enter_bwd_args {
+    struct linear_args in;
+    struct tensor d_o, dq, dk, dv;
+    const void *state, *d_state;
+};
+/* How a chunk passes a state on, forward (m: its summary) and backward (m: its dm): out =
+ * lambda^n_valid * in + m where the document of its last valid row began before it (`through`), else
+ * m. A chunk of nothing but padding passes everything on: through, n_valid 0, m 0. out may be in. */
+struct linear_fold_args {
+    const double *slope;
+    int64_t n_heads, key_dim, value_dim;
+    int64_t n_valid;
+    bool through;
+    const void *in, *m;
+    void *out;
+    enum dtype dtype; /* of the states */
+};
+
 struct be_ops {
     const char *name; /* "cpu" */
     void (*gemm)(struct be *, const struct gemm_args *);
@@ -246,6 +483,32 @@ struct be_ops {
     void (*adamw)(struct be *, const struct adamw_args *);
     void (*sumsq)(struct be *, const struct sumsq_args *);
     void (*cast)(struct be *, const struct cast_args *);
+    void (*norm_fwd)(struct be *, const struct norm_fwd_args *);
+    void (*norm_bwd)(struct be *, const struct norm_bwd_args *);
+    void (*act_fwd)(struct be *, const struct act_fwd_args *);
+    void (*act_bwd)(struct be *, const struct act_bwd_args *);
+    void (*glu_fwd)(struct be *, const struct glu_fwd_args *);
+    void (*glu_bwd)(struct be *, const struct glu_bwd_args *);
+    void (*mix)(struct be *, const struct mix_args *);
+    void (*bias_fwd)(struct be *, const struct bias_fwd_args *);
+    void (*bias_bwd)(struct be *, const struct bias_bwd_args *);
+    void (*modulate_fwd)(struct be *, const struct modulate_fwd_args *);
+    void (*modulate_bwd)(struct be *, const struct modulate_bwd_args *);
+    void (*gate_fwd)(struct be *, const struct gate_fwd_args *);
+    void (*gate_bwd)(struct be *, const struct gate_bwd_args *);
+    void (*lrpe_fwd)(struct be *, const struct lrpe_fwd_args *);
+    void (*lrpe_bwd)(struct be *, const struct lrpe_bwd_args *);
+    void (*softmax_fwd)(struct be *, const struct softmax_fwd_args *);
+    void (*softmax_bwd)(struct be *, const struct softmax_bwd_args *);
+    void (*dropout)(struct be *, const struct dropout_args *);
+    void (*permute)(struct be *, const struct permute_args *);
+    void (*mse)(struct be *, const struct mse_args *);
+    void (*route)(struct be *, const struct route_args *);
+    void (*linear_fwd)(struct be *, const struct linear_fwd_args *);
+    void (*linear_enter)(struct be *, const struct linear_enter_args *);
+    void (*linear_bwd)(struct be *, const struct linear_bwd_args *);
+    void (*linear_enter_bwd)(struct be *, const struct linear_enter_bwd_args *);
+    void (*linear_fold)(struct be *, const struct linear_fold_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);

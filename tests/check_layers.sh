@@ -8,16 +8,17 @@ rules='
 api/core        :
 api             : api/core
 kernels         : api/core
-worker/plan     : api/core
-worker/comm     : api/core worker/plan kernels
-worker/sp       : api/core worker/plan kernels worker/comm
-worker/model    : api/core worker/plan kernels worker/comm worker/sp
-worker/data     : api/core worker/plan kernels worker/comm worker/sp worker/model
-worker/train    : api/core worker/plan kernels worker/comm worker/sp worker/model worker/data
-worker/rank     : api/core worker/plan kernels worker/comm worker/sp worker/model worker/data worker/train
+worker/family   : api/core
+worker/plan     : api/core worker/family
+worker/comm     : api/core worker/family worker/plan kernels
+worker/sp       : api/core worker/family worker/plan kernels worker/comm
+worker/model    : api/core worker/family worker/plan kernels worker/comm worker/sp
+worker/data     : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model
+worker/train    : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model worker/data
+worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model worker/data worker/train
 worker/gang     : api/core
 worker/agent    : api/core api
-daemon          : api/core api worker/plan
+daemon          : api/core api worker/family worker/plan
 client          : api/core
 '
 # header pattern : the only files that may include it

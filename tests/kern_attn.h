@@ -148,7 +148,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
         CALL(b, attn_fwd,
              &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
                                      x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H, c->Hk,
-                                     c->D, scale});
+                                     c->D, scale, NULL});
     }
     CALL(b, attn_finish,
          &(struct attn_finish_args){x.o.t, half ? x.out.t : x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld,
@@ -162,7 +162,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
              &(struct attn_bwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), d_o, x.dq.t,
                                      tensor_sub(x.dkv.t, t0, t1 - t0, 0, w), x.m.t.data,
                                      x.delta.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H,
-                                     c->Hk, c->D, scale});
+                                     c->Hk, c->D, scale, NULL});
     }
     return x;
 }

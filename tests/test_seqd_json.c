@@ -77,7 +77,7 @@ static const char *const refused[][3] = {
      "not a multiple"},
     {"{" BASE ",\"train\":{\"steps\":5,\"global_batch_tokens\":256,\"global_batch\":1}}",
      "train.global_batch_tokens", "give one"},
-    {"{" BASE ",\"train\":{\"steps\":5},\"parallel\":{\"strategy\":\"ulysses\"}}",
+    {"{" BASE ",\"train\":{\"steps\":5},\"parallel\":{\"strategy\":\"ulises\"}}",
      "parallel.strategy", "auto, local, rsa"},
     {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"fp16\"}}", "precision.params",
      "fp32"},

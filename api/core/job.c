@@ -379,7 +379,10 @@ int job_check(struct job_spec *s, struct err *e)
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
     set_tolerance(s);
-    return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
+    return check_ranks(s, e) || job_check_model(s, e) || check_parallel(s, e) ||
+                   job_check_training(s, e)
+               ? -1
+               : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

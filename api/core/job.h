@@ -35,7 +35,31 @@
 
 /* ---- model --------------------------------------------------------------------------------- */
 
-enum model_family { FAMILY_LLAMA = 0, FAMILY_N };
+enum model_family {
+    FAMILY_LLAMA = 0,
+    FAMILY_BERT,
+    FAMILY_TNL,     /* TransNormerLLM */
+    FAMILY_LINEAR,  /* linear transformer */
+    FAMILY_RETNET,
+    FAMILY_MINIMAX, /* linear and softmax layers, mixture of experts */
+    FAMILY_STDIT,   /* Open-Sora 1.0 */
+    FAMILY_STDIT3,  /* Open-Sora 1.2 */
+    FAMILY_LATTE,
+    FAMILY_T2D,     /* Transformer-2D of the DSP paper */
+    FAMILY_N
+};
+enum act_id {
+    ACT_IDENTITY,
+    ACT_SILU,
+    ACT_GELU,      /* erf */
+    ACT_GELU_TANH,
+    ACT_RELU,
+    ACT_ELU1,      /* elu(x) + 1 */
+    ACT_SIGMOID,
+    ACT_TANH,
+    ACT_N
+};
+#define SHAPE_MASKS 4 /* of 64 layers each */
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
@@ -51,12 +75,47 @@ struct model_shape {
     double norm_eps;     /* rms_norm_eps */
     double rope_theta;
     int32_t tied;        /* tie_word_embeddings */
+    /* What only some families have; 0 elsewhere. */
+    int32_t act;         /* enum act_id: hidden_act */
+    int32_t qk_norm;     /* RMSNorm of every query and key head */
+    int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
+    int64_t value_dim;   /* Dv, where a value head's size differs from D */
+    int64_t rotary_dim;  /* columns of a head that RoPE turns; 0: all */
+    int64_t type_vocab;  /* BERT: type_vocab_size */
+    int64_t n_experts, experts_per_token;
+    double residual[6];  /* MiniMax: alpha, beta of linear attention, full attention, MLP */
+    int64_t layer_mask[SHAPE_MASKS]; /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
+    int32_t normalise;   /* linear transformer: outputs are divided by their summed weights */
+    int32_t unscaled;    /* TNL: no_scale_embedding */
+    /* Diffusion transformers: sequences of frames of latents. */
+    int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
+    int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
 };
 
 /* ---- job spec ------------------------------------------------------------------------------ */
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
-enum strategy_id { STRATEGY_AUTO, STRATEGY_LOCAL, STRATEGY_RSA, STRATEGY_N };
+enum strategy_id {
+    STRATEGY_AUTO,
+    STRATEGY_LOCAL,
+    STRATEGY_RSA,     /* ring self-attention; linear layers pass states */
+    STRATEGY_LASP,    /* linear attention sequence parallelism; softmax layers of a hybrid: a ring */
+    STRATEGY_DSP,     /* dynamic sequence parallelism */
+    STRATEGY_ULYSSES, /* DeepSpeed-Ulysses: heads instead of tokens within attention */
+    STRATEGY_TP,      /* Megatron tensor parallelism (2021) */
+    STRATEGY_TP_SP,   /* and with sequence parallelism between */
+    STRATEGY_N
+};
+enum form_id {
+    FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
+    FORM_TWO_PASS,   /* the paper's: whole rows of scores */
+    FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
+    FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_N
+};
+enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
+enum objective_id { OBJECTIVE_AUTO, OBJECTIVE_CAUSAL_LM, OBJECTIVE_MASKED_LM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_N };
+enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
 enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
 enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
 enum recompute_id {
@@ -74,6 +133,7 @@ enum data_format {
     DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
     DATA_NPY,      /* a one-dimensional array of token ids */
     DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
+    DATA_LATENTS,  /* a manifest: a line is a sample of latents and its caption, as safetensors */
     DATA_FORMAT_N
 };
 enum packing_id {
@@ -157,7 +217,21 @@ struct job_spec {
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; frozen at submit */
         int64_t micro_batch;  /* sequences per forward: 1 */
+        double attention_dropout;
     } train;
+
+    struct {
+        int32_t type;         /* enum objective_id; AUTO: the family's own */
+        double mask_prob;     /* masked_lm: share of tokens to predict */
+        int32_t timestep;     /* enum timestep_id: how t is drawn */
+        double text_dropout;  /* share of samples whose caption is left out */
+        double frame_mask[4]; /* share of samples whose frames are given clean: a random few, the
+                               * first, the last, both ends */
+    } objective;
+
+    struct {
+        double decay; /* 0: no average of the weights is kept */
+    } ema;
 
     struct {
         double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
@@ -180,6 +254,8 @@ struct job_spec {
                            * 3 weights too */
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
+        int32_t form;      /* enum form_id: of ring attention */
+        int32_t exchange;  /* enum exchange_id: of linear attention's states */
     } parallel;
 
     struct { /* what a bad step does */
@@ -191,6 +267,7 @@ struct job_spec {
     struct {
         int32_t recompute; /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
+        int64_t time_chunk; /* LASP in time: a rank walks its tokens in chunks of so many; 0: at once */
     } memory;
 
     struct {
@@ -225,7 +302,14 @@ struct job_spec {
         int64_t n;            /* continuations of each prompt */
         int32_t logprobs;     /* alternatives reported with each token; -1: none at all */
         int32_t ignore_eos;
+        int64_t steps;        /* diffusion: Euler steps */
+        double guidance;      /* diffusion: classifier-free guidance scale; 1: none */
     } sampling;
+
+    struct { /* linear attention: the states behind a context, as a file */
+        spec_ref load;        /* begin from it */
+        int32_t save;         /* leave it as an artifact */
+    } context;
 
     struct {
         int64_t by_position_bucket; /* tokens of a bucket; 0: no buckets */
@@ -306,6 +390,8 @@ int job_check(struct job_spec *s, struct err *e);
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
+/* Its part about families, strategies and objectives (job_model.c). */
+int job_check_model(const struct job_spec *s, struct err *e);
 
 /* ---- states --------------------------------------------------------------------------------- */
 

@@ -24,7 +24,7 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-#define RANK_ABI         2u
+#define RANK_ABI         3u
 #define RANK_SOCKET_FD   3
 #define RANK_MEMFD       4
 #define RANK_PATH_SIZE   1024
@@ -80,6 +80,12 @@ enum purpose {
     PURPOSE_DECODE,     /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,     /* verify: gathering logits */
     PURPOSE_CONTROL,    /* barriers, agreement on the resume step, checkpoints gathered and spread */
+    /* reported by name, stored nowhere by number */
+    PURPOSE_STATE,      /* LASP: states of linear attention, forward */
+    PURPOSE_DSTATE,     /* and their gradients */
+    PURPOSE_SWITCH,     /* DSP: all-to-all between dimensions, split and gather */
+    PURPOSE_HEADS,      /* Ulysses: all-to-all between tokens and heads */
+    PURPOSE_TENSOR,     /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
     PURPOSE_N
 };
 const char *purpose_name(int purpose); /* "ring_kv", ... */

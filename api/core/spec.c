@@ -21,13 +21,19 @@
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
-static const char *const family_words[] = {"llama", NULL};
-static const char *const strategy_words[] = {"auto", "local", "rsa", NULL};
+static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
+                                            "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
+static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
+static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", NULL};
+static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
+static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
+static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
+static const char *const strategy_words[] = {"auto", "local", "rsa", "lasp", "dsp", "ulysses", "tp", "tp_sp", NULL};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
-static const char *const format_words[] = {"text", "jsonl", "llmc", "nanogpt", "megatron", "npy", "openai_batch", NULL};
+static const char *const format_words[] = {"text", "jsonl", "llmc", "nanogpt", "megatron", "npy", "openai_batch", "latents", NULL};
 static const char *const tokenizer_words[] = {"byte", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
 static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
@@ -67,6 +73,34 @@ const struct field spec_fields[] = {
     REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
     BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
+    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_SILU, ALL, "Activation of the MLP."),
+    BOOL("model.config.qk_norm", model.shape.qk_norm, 0, ALL, "RMSNorm of every query and key head."),
+    INT("model.config.sliding_window", model.shape.window, 0, JOB_MAX_SEQ, 0, ALL, "A token sees itself and so many - 1 before it; 0: all."),
+    INT("model.config.value_dim", model.shape.value_dim, 0, JOB_MAX_HEAD, 0, ALL, "Size of a value head where it is not head_dim."),
+    INT("model.config.rotary_dim", model.shape.rotary_dim, 0, JOB_MAX_HEAD, 0, ALL, "Columns of a head that RoPE turns; 0: all."),
+    INT("model.config.type_vocab_size", model.shape.type_vocab, 0, 1 << 16, 0, ALL, "BERT: token types."),
+    INT("model.config.num_local_experts", model.shape.n_experts, 0, 1024, 0, ALL, "Experts of a layer."),
+    INT("model.config.num_experts_per_tok", model.shape.experts_per_token, 0, 64, 0, ALL, "Experts that a token goes to."),
+    REAL("model.config.linear_attn_alpha_factor", model.shape.residual[0], 0, 1e6, 1, ALL, "MiniMax: residual factor of linear attention."),
+    REAL("model.config.linear_attn_beta_factor", model.shape.residual[1], 0, 1e6, 1, ALL, "MiniMax: output factor of linear attention."),
+    REAL("model.config.full_attn_alpha_factor", model.shape.residual[2], 0, 1e6, 1, ALL, "MiniMax: residual factor of full attention."),
+    REAL("model.config.full_attn_beta_factor", model.shape.residual[3], 0, 1e6, 1, ALL, "MiniMax: output factor of full attention."),
+    REAL("model.config.mlp_alpha_factor", model.shape.residual[4], 0, 1e6, 1, ALL, "MiniMax: residual factor of the MLP."),
+    REAL("model.config.mlp_beta_factor", model.shape.residual[5], 0, 1e6, 1, ALL, "MiniMax: output factor of the MLP."),
+    INT("model.config.layer_mask.0", model.shape.layer_mask[0], -9.3e18, 9.3e18, 0, INTERNAL, "Layers of another kind, a bit each."),
+    INT("model.config.layer_mask.1", model.shape.layer_mask[1], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 64 to 127."),
+    INT("model.config.layer_mask.2", model.shape.layer_mask[2], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 128 to 191."),
+    INT("model.config.layer_mask.3", model.shape.layer_mask[3], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 192 to 255."),
+    BOOL("model.config.normalise", model.shape.normalise, 0, ALL, "Linear transformer: outputs are divided by their summed weights."),
+    BOOL("model.config.no_scale_embedding", model.shape.unscaled, 0, ALL, "TransNormerLLM: embeddings are not multiplied by sqrt(C)."),
+    INT("model.config.in_channels", model.shape.in_channels, 0, 4096, 0, ALL, "Diffusion: channels of the latents."),
+    INT("model.config.out_channels", model.shape.out_channels, 0, 4096, 0, ALL, "Diffusion: channels predicted."),
+    INT("model.config.patch_t", model.shape.patch_t, 0, 16, 0, ALL, "Diffusion: frames of a patch."),
+    INT("model.config.patch_h", model.shape.patch_h, 0, 64, 0, ALL, "Diffusion: rows of a patch."),
+    INT("model.config.patch_w", model.shape.patch_w, 0, 64, 0, ALL, "Diffusion: columns of a patch."),
+    INT("model.config.caption_channels", model.shape.caption_channels, 0, 1 << 16, 0, ALL, "Diffusion: width of the caption's embedding."),
+    INT("model.config.model_max_length", model.shape.text_len, 0, 65536, 0, ALL, "Diffusion: tokens of a caption at most."),
+    INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
@@ -83,6 +117,16 @@ const struct field spec_fields[] = {
     INT("train.passes", train.passes, 1, 1e6, 0, TRAINING, "Passes over the data; or give steps, or tokens."),
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
+    REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
+    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow."),
+    REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
+    ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
+    REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),
+    REAL("objective.frame_mask.random", objective.frame_mask[0], 0, 1, 0, TRAINING, "rectified_flow: share of samples with a random few frames given clean."),
+    REAL("objective.frame_mask.head", objective.frame_mask[1], 0, 1, 0, TRAINING, "rectified_flow: with the first frames given."),
+    REAL("objective.frame_mask.tail", objective.frame_mask[2], 0, 1, 0, TRAINING, "rectified_flow: with the last frames given."),
+    REAL("objective.frame_mask.head_tail", objective.frame_mask[3], 0, 1, 0, TRAINING, "rectified_flow: with both ends given."),
+    REAL("ema.decay", ema.decay, 0, 0.9999999, 0, TRAINING, "Keep an exponential average of the weights; 0: none."),
     REAL("optim.lr", optim.lr, 0, 10, 3e-4, TRAINING, "Peak learning rate."),
     REAL("optim.betas.0", optim.beta1, 0, 0.999999, 0.9, TRAINING, "Decay of the first moment."),
     REAL("optim.betas.1", optim.beta2, 0, 0.99999999, 0.95, TRAINING, "Decay of the second moment."),
@@ -96,6 +140,8 @@ const struct field spec_fields[] = {
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
+    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's) or all_gather; auto: by the plan."),
+    ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: resources.ranks."),
     INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
     INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO over all ranks: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
@@ -107,6 +153,7 @@ const struct field spec_fields[] = {
     REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
+    INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, ALL, "lasp: a rank walks its tokens in chunks of so many, in constant memory; 0: at once."),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),
     INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever so many seconds have passed."),
@@ -136,6 +183,10 @@ const struct field spec_fields[] = {
     INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
     INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and so many alternatives."),
     BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Go on behind the end of a document."),
+    INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: Euler steps."),
+    REAL("sampling.guidance", sampling.guidance, 0, 1000, 7, GENERATE, "Diffusion: classifier-free guidance scale; 1: none."),
+    TEXT("context.load", context.load, "", GENERATE | SCORE, "lasp: begin from the states that another job has left behind its context."),
+    BOOL("context.save", context.save, 0, GENERATE | SCORE, "lasp: leave the states behind the context as an artifact."),
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
@@ -213,6 +264,10 @@ static const char *const other_paths[] = {
     "resources",
     "limits",
     "precision",
+    "objective",
+    "objective.frame_mask",
+    "ema",
+    "context",
     "input.path",
     "input.format",
     "input.text_key",

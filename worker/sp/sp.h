@@ -4,6 +4,8 @@
  *   local   one rank, no communication: the reference
  *   rsa     Ring Self-Attention (2105.13120) in its blockwise form (2310.01889): KV blocks travel
  *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
+ * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
+ * changes of the sharded dimension are in dsp.h.
  *
  * Order of the sums. For a query segment c the key segments are taken c, c-1, ..., 0,
  * then n-1, ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ...,
@@ -20,6 +22,13 @@
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
     float scale; /* 1/sqrt(D) */
+};
+
+/* Attention dropout of this step: what all layers and samples share (struct attn_drop). */
+struct sp_drop {
+    double rate; /* 0: none */
+    uint32_t key[2];
+    uint32_t layer, sample; /* the model sets them before a call */
 };
 
 /* Ring workspace: offsets are the plan's. One set serves all layers.
@@ -47,6 +56,7 @@ struct sp {
     struct shard shard;
     struct sp_attn_shape shape;
     struct sp_buffers buf;
+    struct sp_drop drop;
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
     int mutant;     /* tests only: enum sp_mutant, 0 in every program built for use */
 };
@@ -61,6 +71,20 @@ enum sp_mutant {
     MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
     MUTANT_DOC_CROSSED,    /* document boundary ignored */
     MUTANT_LOCAL_POSITION, /* RoPE with local positions */
+    MUTANT_TOKEN_DROPPED,      /* the last token of a shard is seen by nobody */
+    MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
+    MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
+    MUTANT_MERGE,              /* softmax merged without a running maximum */
+    MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
+    MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
+    MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
+    MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
+    MUTANT_STATE_EARLY,        /* LASP: the state is used before it has come */
+    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what came, without its own part */
+    MUTANT_HEAD_OFFSET,        /* LASP: backward takes the next head's decay, but on the last rank */
+    MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
+    MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
+    MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
     MUTANT_N
 };
 

@@ -1,0 +1,39 @@
+/* family.h: the model families. One row each of family_table[]; a family is its file here. */
+#ifndef SEQD_FAMILY_FAMILY_H
+#define SEQD_FAMILY_FAMILY_H
+
+#include "api/core/err.h"
+#include "worker/family/program.h"
+
+#define FAMILY_KINDS 4 /* kinds of layer in one model */
+
+/* A whole model, written down. About 150 KB: one per process, filled once. */
+struct family {
+    int n_kinds;
+    struct program in, out, layer[FAMILY_KINDS];
+};
+
+enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
+
+struct family_row {
+    const char *name; /* config.json's model_type */
+    enum task_id task;
+    bool linear, softmax; /* which attentions its layers have */
+    /* Sizes that go together; completes what config.json leaves out. fails: ERR_INVALID,
+     * ERR_UNSUPPORTED naming the key. */
+    int (*check)(struct model_shape *m, struct err *e);
+    void (*write)(const struct model_shape *m, struct family *f);
+    int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
+};
+
+const struct family_row *family_row(const struct model_shape *m);
+/* The family as this shape has it. m has passed check. */
+void family_write(const struct model_shape *m, struct family *f);
+int family_layer_kind(const struct model_shape *m, int64_t l);
+/* The program of layer l. */
+const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
+
+extern const struct family_row family_llama, family_bert, family_tnl, family_linear, family_retnet,
+    family_minimax, family_stdit, family_stdit3, family_latte, family_t2d;
+
+#endif

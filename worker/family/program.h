@@ -1,0 +1,261 @@
+/* program.h: what a model computes, as data.
+ *
+ * A family (family.h) writes down its layers as programs: lists of operations on values. All that
+ * must agree about a model is derived from that one list:
+ *   weights     the names, shapes and places of the checkpoint's tensors
+ *   schedule    the steps of forward and backward: what is kept, what is computed again
+ *   plan        a place for every buffer, bytes on the wire, flops
+ *   model       runs the steps; worker/model/op_*.c has a row for every kind of operation
+ * Pure data and arithmetic: seqd links it.
+ *
+ * A model is a row of sections: `in` (embedding, conditioning), then layers 0 .. L-1, each of one of
+ * a few kinds, then `out` (final norm, head, loss). The residual stream passes from section to
+ * section: value PROG_X is a section's input (`in` has none), program.result its output. `in` may
+ * also make shared values (conditioning), which every later section may read; their gradients are
+ * summed over all readers.
+ *
+ * A value is written by one operation (single assignment) and read by any number of later ones. Rows
+ * are this rank's; columns are features. A view is a window of columns of an earlier value and owns
+ * no memory; its gradient is the same window of that value's gradient. A value is viewed in windows
+ * that tile it, or read whole, not both.
+ *
+ * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size, I
+ * MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */
+#ifndef SEQD_FAMILY_PROGRAM_H
+#define SEQD_FAMILY_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/job.h"
+
+#define PROG_VALUES  80 /* of a section, shared ones that it reads included */
+#define PROG_OPS     48
+#define PROG_WEIGHTS 40
+#define PROG_X       0 /* the value every section but `in` begins with */
+#define PROG_NONE    (-1)
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+enum init_id {
+    INIT_NORMAL,   /* normal(0, 0.02) */
+    INIT_RESIDUAL, /* normal(0, 0.02) / sqrt(2 L): what is added to the residual stream */
+    INIT_ONE,
+    INIT_ZERO,
+    INIT_LRPE, /* 10000^(-2 j / C) at flat index j of [H, D] (TransNormerLLM's theta) */
+    INIT_TABLE /* normal(0, 1) / sqrt(C): adaLN's scale_shift_table */
+};
+
+/* One tensor of the checkpoint. */
+struct weight {
+    char name[64];      /* behind the section's prefix: "self_attn.q_proj.weight" */
+    int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
+    bool joined;        /* follows the one before without a gap: one product serves both */
+    enum init_id init;
+    /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
+     * [parts][n][D]. 0: the same order. */
+    int32_t head_major_parts, head_major_dim;
+    int64_t offset; /* elements from the section's start, a multiple of 16 unless joined */
+};
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* How many rows a value has on a rank. */
+enum rows_id {
+    ROWS_T,    /* the rank's rows of the sequence; DSP: sharded along dimension 0 (space) */
+    ROWS_ALT,  /* DSP: the rank's rows when sharded along dimension 1 (time) */
+    ROWS_TEXT, /* rows of the conditioning text, whole on every rank */
+    ROWS_COND, /* conditioning vectors: 2, of the sample's t and of t = 0 (frames given clean) */
+    ROWS_N
+};
+
+/* When a value survives from forward to backward. What is gone is computed again from what is left,
+ * an operation at a time, just before it is read. */
+enum keep_id {
+    KEEP_NEVER,     /* cheap: a norm's output, an activation: computed again in every mode */
+    KEEP_NONE_MODE, /* kept under recompute "none" only */
+    KEEP_RING,      /* kept under "none" and "selective": what a ring made (o, lse, states) */
+    KEEP_ALWAYS     /* a section's input */
+};
+
+struct value {
+    const char *name; /* "gate_up": what the plan prints; "" for views */
+    enum rows_id rows;
+    int64_t cols;
+    enum keep_id keep;
+    bool f32;              /* fp32 whatever the model's precision: lse, states */
+    bool state;            /* not rows: `cols` elements in all (a state per head) */
+    bool no_grad;          /* nothing flows back into it (patches, sinusoids) */
+    bool shared;           /* made by `in`, read everywhere */
+    int view_of, view_col; /* PROG_NONE: not a view */
+};
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+enum norm_id {
+    NORM_RMS,  /* x rsqrt(mean x^2 + eps) [* g] */
+    NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
+};
+enum op_kind {
+    OP_EMBED,       /* out = table[ids] * scale; w: table [V, C] */
+    OP_EMBED_ADD,   /* out = a + table[index]; w: table; u.embed.index says by what */
+    OP_PATCH,       /* out = the batch's patch rows [T, cols]: an input, no gradient */
+    OP_POSITION_2D, /* out = a + sine table of the patch grid (STDiT); no weights */
+    OP_POSITION_1D, /* out = a + sine table of frames (STDiT, Latte); no weights */
+    OP_TIMESTEP,    /* out [ROWS_COND, 256] sinusoid of t, or of fps; no gradient */
+    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption, or weight[0] (y_embedding) where
+                    * it was dropped; no gradient into the caption */
+    OP_LINEAR,      /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
+    OP_NORM,        /* in: a; w: g, b or none; u.norm; groups: per head */
+    OP_ACT,         /* out = act(a) */
+    OP_GLU,         /* out = act(a) * b; in: a, b */
+    OP_MIX,         /* out = alpha a + beta b */
+    OP_ROPE,      /* out = a with its first n_heads * D columns turned; in place where it may be */
+    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta */
+    OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
+    OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
+    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states; in: q [T, H*Dk], k, v [T, H*Dv] */
+    OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
+    OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
+    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C] */
+    OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
+    OP_MOE,    /* out = mixture of experts; w: router, then w1, w3, w2 of each expert */
+    OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
+    OP_MSE,    /* loss: mean squared error of a against the batch's target; last of `out` */
+    OP_KIND_N
+};
+
+enum embed_index { INDEX_POSITION, INDEX_TYPE };
+
+#define OP_INS  3
+#define OP_OUTS 2
+struct op {
+    enum op_kind kind;
+    int in[OP_INS];   /* values; PROG_NONE: absent */
+    int out[OP_OUTS]; /* out[1]: what backward also needs (lse, states) */
+    int w, n_w;       /* weights [w, w + n_w) of the section; w PROG_NONE: none. A tied weight of
+                       * section `in`: w = PROG_TIED */
+    int bias, n_bias; /* likewise */
+    union {
+        struct {
+            float scale;
+            enum embed_index index;
+        } embed;
+        struct {
+            enum norm_id kind;
+            float eps;
+            int64_t groups;
+        } norm; /* groups: norms per row */
+        struct {
+            enum act_id kind;
+        } act;
+        struct {
+            float alpha, beta;
+        } mix;
+        struct {
+            int64_t n_heads, head_dim, rotary_dim;
+            bool interleaved; /* pairs are neighbours, not halves */
+            bool frames;      /* the position is the frame, not the token */
+        } rope;
+        struct {
+            int64_t n_heads, n_kv_heads, head_dim;
+            float scale;
+            bool causal;
+            int64_t window; /* 0: none */
+            int dim;        /* DSP: along which dimension rows see each other; -1: the sequence */
+        } attn;
+        struct {
+            int64_t n_heads, key_dim, value_dim;
+            int slopes;     /* enum slope_id: the decay of head h in layer l */
+            float scale;    /* of q k */
+            bool normalise; /* o / (q sum k): the sum travels as one more column of v */
+        } linear;
+        struct {
+            int from, to;
+        } dims; /* OP_SWITCH: dimension it is sharded along before, after */
+        struct {
+            int64_t n_experts, top_k, width;
+        } moe;
+        struct {
+            bool fps;
+        } time;
+    } u;
+};
+#define PROG_TIED (-2)
+
+/* Decays: lambda = exp(-s), s of head h (0-based) of H in layer l of L. */
+enum slope_id {
+    SLOPE_NONE,    /* lambda = 1 */
+    SLOPE_TNL,     /* ALiBi slope of h, times (1 - l / (L - 1) + 1e-5) */
+    SLOPE_MINIMAX, /* 2^(-8 (h + 1) / H) times (1 - l / (L - 1 + 1e-5) + 1e-5) */
+    SLOPE_RETNET   /* lambda = 1 - 2^(-5 - h) */
+};
+double slope_of(enum slope_id id, int64_t h, int64_t H, int64_t l, int64_t L);
+
+struct program {
+    int n_values, n_ops, n_weights;
+    struct value value[PROG_VALUES];
+    struct op op[PROG_OPS];
+    struct weight weight[PROG_WEIGHTS]; /* in the order of the flat layout */
+    int64_t weights_size;               /* elements, a multiple of 16 */
+    int result;                         /* the section's output; PROG_NONE for `out` */
+    int shared[8], n_shared; /* `in`: the values it shares; elsewhere: the same, as they are read */
+    const char *prefix;      /* of weight names; a layer's with one %d: "model.layers.%d." */
+    int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
+};
+
+/* ---- writing one down (program.c) ------------------------------------------------------------ */
+
+/* Each adds and returns a number; they assert on overflow: families are code, not input. */
+int prog_weight(struct program *p, const struct weight *w);
+int prog_value(struct program *p, const struct value *v);
+int prog_view(struct program *p, int of, int64_t col, int64_t cols);
+/* Adds the op and its out[0] as `out` says; returns that value. out[1], where the kind has one, is
+ * added by itself. */
+int prog_op(struct program *p, const struct op *op, const struct value *out);
+/* A value that `in` shares, by its name there. */
+int prog_shared(struct program *p, const struct program *in, const char *name);
+
+/* ---- the schedule (schedule.c) --------------------------------------------------------------- */
+
+/* What the backward of an operation reads, as bits: inputs 1, 2, 4; outputs 8, 16. */
+unsigned op_reads_back(const struct op *op);
+
+enum step_kind {
+    STEP_FORWARD,
+    STEP_BACKWARD,
+};
+struct step {
+    enum step_kind kind;
+    int op;
+    bool first[OP_INS]; /* backward: the input's gradient is written, else added to */
+    int alias;          /* backward: this input takes over the output's gradient buffer, which it
+                         * equals at this step (base of LINEAR, GATE; MIX with 1); PROG_NONE */
+};
+#define PROG_STEPS (3 * PROG_OPS)
+struct schedule {
+    int n_forward, n_backward;
+    struct step forward[PROG_OPS];    /* the forward pass; inference: all there is */
+    struct step backward[PROG_STEPS]; /* recomputing included; gradient of result -> of PROG_X */
+};
+void schedule_make(const struct program *p, bool train, enum recompute_id mode, struct schedule *s);
+
+/* Where each value and gradient lies, by the steps that use it (placement.c): two never share bytes
+ * at the same time. Sizes in elements of the value's type, for given counts of rows. */
+struct extent {
+    int64_t rows[ROWS_N];
+    int64_t unit; /* bytes of an element that is not f32 */
+};
+struct place {
+    enum { PLACE_NONE, PLACE_KEPT, PLACE_WORK, PLACE_INPUT, PLACE_RESULT, PLACE_SHARED } where;
+    int64_t offset; /* bytes: KEPT: in the layer's own record; WORK: in the common workspace */
+    int64_t size;
+};
+struct placement {
+    struct place value[PROG_VALUES], grad[PROG_VALUES];
+    int64_t kept_size; /* bytes of one layer's record */
+    int64_t work_size; /* bytes of workspace that this section needs */
+};
+void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
+                    struct placement *out);
+
+#endif

@@ -1,0 +1,86 @@
+/* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
+ *
+ * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or the logical
+ * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state of
+ * zero (backend: linear_fwd), the summaries are folded left to right into the state that enters each
+ * chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
+ * Backward mirrors it from right to left with dM_c. A document's start lets nothing through.
+ *
+ * How S passes from rank to rank is a row of linear_table[]:
+ *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
+ *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563); under
+ *               "ranks" one summary per logical chunk, since a merged one rounds differently
+ *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the next
+ *               one is folded (2507.01004)
+ * All give the same bits under "ranks". The receive is posted before the chunks are computed, and
+ * only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
+ *
+ * Kept for the backward: the state that enters each chunk, so that neither backward nor a
+ * recomputed forward needs a second exchange: state [n_chunks, H, Dk, Dv] of the layer (the model
+ * keeps it as it keeps lse); linear_again() recomputes o from it without communication. */
+#ifndef SEQD_SP_LINEAR_H
+#define SEQD_SP_LINEAR_H
+
+#include "worker/sp/sp.h"
+
+/* Workspace: one set serves all layers. In the comm segment, states of H*Dk*Dv elements:
+ *   send[2], recv[2]   ring, scan: what goes out, what comes in; forward and backward take turns
+ *   all                all_gather: [P * n_chunks] summaries
+ *   m                  arena: [n_chunks] the own summaries */
+struct linear_buffers {
+    void *send[2], *recv[2], *all, *m;
+};
+
+struct sp_linear_shape {
+    int64_t n_heads, key_dim, value_dim;
+    float scale;
+    const double *slope; /* [H] of this layer */
+};
+
+struct sp_linear {
+    const struct sp_linear_ops *ops;
+    struct be *be;
+    struct comm *comm; /* NULL: one rank */
+    struct shard shard;
+    struct linear_buffers buf;
+    enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
+    int pieces;             /* scan: into how many a state is cut; divides Dk */
+    int mutant;
+};
+
+struct linear_fwd {
+    struct sp_linear_shape shape;
+    struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
+    void *state;              /* [n_chunks, H, Dk, Dv] out: what entered each chunk */
+    const int64_t *lo, *hi;
+    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence, on rank 0; NULL: 0 */
+    void *carry_out;      /* [H, Dk, Dv] out, on the last rank: behind the whole; NULL: unwanted */
+};
+struct linear_bwd {
+    struct sp_linear_shape shape;
+    struct tensor q, k, v, d_o, dq, dk, dv; /* gradients fp32, written */
+    const void *state;
+    const int64_t *lo, *hi;
+    const void *d_carry_out; /* on the last rank: gradient of carry_out; NULL: 0 */
+    void *d_carry_in;        /* on rank 0, out; NULL: unwanted */
+};
+
+struct sp_linear_ops {
+    const char *name;
+    int (*fwd)(struct sp_linear *, const struct linear_fwd *, struct err *);
+    int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
+};
+
+const struct sp_linear_ops *linear_find(enum exchange_id id, int P); /* P = 1: no exchange */
+/* o again from q, k, v and the kept states: no communication. */
+void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
+/* One new token: the state of every rank is that behind the context, or the last rank's alone is and
+ * is handed round; o = q S, S = lambda S + k v'. */
+struct linear_decode {
+    struct sp_linear_shape shape;
+    struct tensor q, k, v, o; /* one row */
+    void *state;              /* [H, Dk, Dv] in and out, the same on every rank */
+};
+void linear_decode(struct sp_linear *sp, const struct linear_decode *a);
+
+#endif
