@@ -131,7 +131,10 @@ enum embed_index { INDEX_POSITION, INDEX_TYPE };
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
-    int out[OP_OUTS]; /* out[1]: what backward also needs (lse, states) */
+    int out[OP_OUTS]; /* out[1]: what backward also needs, fp32: lse [H, T] (as [T, H] elements;
+                       * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
+                       * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
+                       * again with the norm) */
     int w, n_w;       /* weights [w, w + n_w) of the section; w PROG_NONE: none. A tied weight of
                        * section `in`: w = PROG_TIED */
     int bias, n_bias; /* likewise */
@@ -244,7 +247,13 @@ void schedule_make(const struct program *p, bool train, enum recompute_id mode, 
 struct extent {
     int64_t rows[ROWS_N];
     int64_t unit; /* bytes of an element that is not f32 */
+    /* Gradients of ROWS_TEXT and ROWS_COND values: that of each sum chunk's rows apart, [parts, rows],
+     * since the bits of a sum over rows may not depend on the number of ranks; 1 but under "ranks". */
+    int64_t parts;
 };
+/* Gradients that are fp32 whatever the precision: of what the attentions read (and so of what is
+ * turned into it), and of rows that all others read: ROWS_TEXT, ROWS_COND. (program.c) */
+bool prog_grad_f32(const struct program *p, int value);
 struct place {
     enum { PLACE_NONE, PLACE_KEPT, PLACE_WORK, PLACE_INPUT, PLACE_RESULT, PLACE_SHARED } where;
     int64_t offset; /* bytes: KEPT: in the layer's own record; WORK: in the common workspace */
