@@ -5,7 +5,9 @@
 
 /* By enum model_family. */
 static const struct family_row *const rows[FAMILY_N] = {
-    [FAMILY_LLAMA] = &family_llama,
+    [FAMILY_LLAMA] = &family_llama,   [FAMILY_BERT] = &family_bert,
+    [FAMILY_TNL] = &family_tnl,       [FAMILY_LINEAR] = &family_linear,
+    [FAMILY_RETNET] = &family_retnet, [FAMILY_MINIMAX] = &family_minimax,
 };
 
 const struct family_row *family_row(const struct model_shape *m)
