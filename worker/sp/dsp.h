@@ -2,8 +2,8 @@
  * activation is spread over the ranks, and changing it.
  *
  * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
- * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none: rows are padded to
- * the share, pad rows are zero and belong to no one. The spread dimension is outermost: rows
+ * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
+ * rows are padded to the share, pad rows are zero and belong to no one. The spread dimension is outermost: rows
  * [share, N_other]. A pad is thus a whole index of the spread dimension, and what looks along the
  * other one never meets it: no mask.
  *
