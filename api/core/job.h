@@ -224,6 +224,7 @@ struct job_spec {
         int32_t type;         /* enum objective_id; AUTO: the family's own */
         double mask_prob;     /* masked_lm: share of tokens to predict */
         int32_t timestep;     /* enum timestep_id: how t is drawn */
+        int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */
         double frame_mask[4]; /* share of samples whose frames are given clean: a random few, the
                                * first, the last, both ends */

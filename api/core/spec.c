@@ -121,6 +121,7 @@ const struct field spec_fields[] = {
     ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow."),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
+    BOOL("objective.transform", objective.transform, 1, TRAINING | GENERATE, "rectified_flow: times are shifted towards noise for large pictures and long videos."),
     REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),
     REAL("objective.frame_mask.random", objective.frame_mask[0], 0, 1, 0, TRAINING, "rectified_flow: share of samples with a random few frames given clean."),
     REAL("objective.frame_mask.head", objective.frame_mask[1], 0, 1, 0, TRAINING, "rectified_flow: with the first frames given."),

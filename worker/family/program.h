@@ -31,6 +31,7 @@
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48
 #define PROG_WEIGHTS 40
+#define PROG_SHARED  8
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
 
@@ -113,12 +114,13 @@ enum op_kind {
     OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta */
     OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
     OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
-    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states; in: q [T, H*Dk], k, v [T, H*Dv] */
+    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q
+                          * [T, H*Dk], k [T, H*Dk], v [T, H*Dv] */
     OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
     OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
     OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C] */
     OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
-    OP_MOE,    /* out = mixture of experts; w: router, then w1, w3, w2 of each expert */
+    OP_MOE,    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */
     OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
     OP_MSE,    /* loss: mean squared error of a against the batch's target; last of `out` */
     OP_KIND_N
@@ -131,9 +133,13 @@ enum embed_index { INDEX_POSITION, INDEX_TYPE };
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
-    int out[OP_OUTS]; /* out[1]: what backward also needs (lse, states) */
-    int w, n_w;       /* weights [w, w + n_w) of the section; w PROG_NONE: none. A tied weight of
-                       * section `in`: w = PROG_TIED */
+    int out[OP_OUTS]; /* out[1]: what backward also needs, fp32: lse [H, T] (as [T, H] elements;
+                       * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
+                       * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
+                       * again with the norm), routes: [T, k] experts as int32, then [T, k] weights
+                       * (KEEP_NONE_MODE) */
+    int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
+                       * weight of section `in`, the embedding */
     int bias, n_bias; /* likewise */
     union {
         struct {
@@ -143,8 +149,10 @@ struct op {
         struct {
             enum norm_id kind;
             float eps;
-            int64_t groups;
-        } norm; /* groups: norms per row */
+            int64_t groups; /* norms per row */
+            int64_t dim;    /* columns of each; what is behind groups * dim passes unchanged (the
+                             * values of a KV row); 0: the groups tile the row */
+        } norm;
         struct {
             enum act_id kind;
         } act;
@@ -197,23 +205,47 @@ struct program {
     struct op op[PROG_OPS];
     struct weight weight[PROG_WEIGHTS]; /* in the order of the flat layout */
     int64_t weights_size;               /* elements, a multiple of 16 */
+    bool has_input;                     /* value PROG_X is the residual stream: not in `in` */
     int result;                         /* the section's output; PROG_NONE for `out` */
-    int shared[8], n_shared; /* `in`: the values it shares; elsewhere: the same, as they are read */
+    /* `in`: the values it shares; elsewhere: the same ones, where they are read, else PROG_NONE. */
+    int shared[PROG_SHARED], n_shared;
     const char *prefix;      /* of weight names; a layer's with one %d: "model.layers.%d." */
     int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
 };
 
 /* ---- writing one down (program.c) ------------------------------------------------------------ */
 
-/* Each adds and returns a number; they assert on overflow: families are code, not input. */
+/* An empty section. prefix: a literal. */
+void prog_init(struct program *p, const char *prefix);
+/* The residual stream, `width` columns, as value PROG_X: first of all, in every section but `in`. */
+int prog_input(struct program *p, int64_t width);
+/* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
+ * are code, not input. Of a weight: offset is set here; of a value: view_of and view_col. */
 int prog_weight(struct program *p, const struct weight *w);
+/* The same in few words; joined: behind the weight before without a gap. */
+int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
+int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1], where the kind has one, is
- * added by itself. */
+ * added by itself. Inputs that an op does not have may be left 0 or PROG_NONE behind those that it
+ * has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one: PROG_NONE). A value's
+ * name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* A value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
+
+/* ---- reading one ----------------------------------------------------------------------------- */
+
+/* The value whose memory this is: a view's, or itself. */
+int prog_base(const struct program *p, int value);
+/* The operation that writes it; PROG_NONE: the input, a shared value. */
+int prog_writer(const struct program *p, int value);
+/* Its gradient is fp32 whatever the precision: of rows that all others read (ROWS_TEXT, ROWS_COND,
+ * shared), and of what an attention alone reads and a product made, turned or not: such a gradient
+ * goes from the attention through RoPE to the product without being rounded. Any other gradient is
+ * of the model's precision; an attention then adds its fp32 one to it from scratch. */
+bool prog_grad_f32(const struct program *p, int value);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 
@@ -244,6 +276,9 @@ void schedule_make(const struct program *p, bool train, enum recompute_id mode, 
 struct extent {
     int64_t rows[ROWS_N];
     int64_t unit; /* bytes of an element that is not f32 */
+    /* Gradients of ROWS_TEXT and ROWS_COND values: that of each sum chunk's rows apart, [parts, rows],
+     * since the bits of a sum over rows may not depend on the number of ranks; 1 but under "ranks". */
+    int64_t parts;
 };
 struct place {
     enum { PLACE_NONE, PLACE_KEPT, PLACE_WORK, PLACE_INPUT, PLACE_RESULT, PLACE_SHARED } where;

@@ -84,6 +84,7 @@ enum plan_id {
     PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in bf16 */
     PLAN_ADAM_M,   /* [n_shard] */
     PLAN_ADAM_V,   /* [n_shard] */
+    PLAN_EMA,      /* [n_shard] moving average of the weights; ema.decay */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
     PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
     PLAN_Q,        /* [T, H*D] act, after RoPE */
@@ -154,6 +155,7 @@ struct plan {
     bool by_bucket;              /* gradients are summed bucket by bucket within the backward pass, and
                                   * no rank holds all of them: zero 2 and 3, and whenever fused */
     bool fused;                  /* and each bucket is updated right then */
+    bool ema;                    /* a moving average of the weights is kept */
     struct zero shards;          /* who owns what, over plan_sum_ranks */
     int64_t n_shard;             /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
