@@ -30,7 +30,7 @@
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 40
+#define PROG_WEIGHTS 112 /* 32 experts of three and what else a layer has */
 #define PROG_SHARED  8
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
@@ -55,6 +55,10 @@ struct weight {
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
+    /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of LRPE's
+     * theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
+    int32_t n_dims;
+    int64_t dims[5];
     int64_t offset; /* elements from the section's start, a multiple of 16 unless joined */
 };
 
