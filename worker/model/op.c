@@ -253,6 +253,6 @@ void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[
 {
     const struct dsp *d = f->dsp;
     const int spread = rows == ROWS_ALT, other = !spread;
-    at[spread] = d->r * dsp_share(d->n[spread], d->P) + i / d->n[other];
+    at[spread] = d->r * shard_share(d->n[spread], d->P, d->rank_bits) + i / d->n[other];
     at[other] = i % d->n[other];
 }

@@ -5,7 +5,7 @@
  * Every row of op_table[] reads its inputs from the frame and writes its outputs there; nothing is
  * allocated. Values are of the model's precision unless the program says fp32; gradients are too,
  * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
- * belongs in the frame's scratch, whose size op_scratch() says beforehand.
+ * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
  *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per span:
  * a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of COND
@@ -80,9 +80,6 @@ struct op_row {
     int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
 };
 extern const struct op_row *const op_table[OP_KIND_N];
-
-/* Bytes of scratch that a step needs, for values of x. */
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
