@@ -550,7 +550,8 @@ static void test_mutant_by_name(void)
         unsetenv("SEQD_MUTANT");
         CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor model."),
                   "%s: %s", names[i], g.fail.text);
-        printf("mutant %s %s a verify job\n", names[i], g.fail.code ? "caught" : "missed");
+        printf("mutant %s %s a verify job\n", names[i],
+               g.fail.code == ERR_CORRUPT ? "caught" : "missed");
         CHECK(g.result[0] && !flag(g.result, "equal"));
         free(o);
     }
