@@ -23,7 +23,7 @@
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
                                             "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
-static const char *const act_words[] = {"silu", "identity", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
+static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
@@ -73,7 +73,8 @@ const struct field spec_fields[] = {
     REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
     BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
-    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_SILU, ALL, "Activation of the MLP."),
+    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_IDENTITY, ALL, "Activation of the MLP; identity, the default: the family's own."),
+    ENUM("model.config.feature_map", model.shape.feature_map, act_words, ACT_ELU1, ALL, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
     BOOL("model.config.qk_norm", model.shape.qk_norm, 0, ALL, "RMSNorm of every query and key head."),
     INT("model.config.sliding_window", model.shape.window, 0, JOB_MAX_SEQ, 0, ALL, "A token sees itself and so many - 1 before it; 0: all."),
     INT("model.config.value_dim", model.shape.value_dim, 0, JOB_MAX_HEAD, 0, ALL, "Size of a value head where it is not head_dim."),
@@ -87,10 +88,14 @@ const struct field spec_fields[] = {
     REAL("model.config.full_attn_beta_factor", model.shape.residual[3], 0, 1e6, 1, ALL, "MiniMax: output factor of full attention."),
     REAL("model.config.mlp_alpha_factor", model.shape.residual[4], 0, 1e6, 1, ALL, "MiniMax: residual factor of the MLP."),
     REAL("model.config.mlp_beta_factor", model.shape.residual[5], 0, 1e6, 1, ALL, "MiniMax: output factor of the MLP."),
-    INT("model.config.layer_mask.0", model.shape.layer_mask[0], -9.3e18, 9.3e18, 0, INTERNAL, "Layers of another kind, a bit each."),
-    INT("model.config.layer_mask.1", model.shape.layer_mask[1], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 64 to 127."),
-    INT("model.config.layer_mask.2", model.shape.layer_mask[2], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 128 to 191."),
-    INT("model.config.layer_mask.3", model.shape.layer_mask[3], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 192 to 255."),
+    INT("model.config.layer_mask.0", model.shape.layer_mask[0], 0, 4294967295.0, 0, ALL, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax), LRPE (TransNormerLLM)."),
+    INT("model.config.layer_mask.1", model.shape.layer_mask[1], 0, 4294967295.0, 0, ALL, "Layers 32 to 63."),
+    INT("model.config.layer_mask.2", model.shape.layer_mask[2], 0, 4294967295.0, 0, ALL, "Layers 64 to 95."),
+    INT("model.config.layer_mask.3", model.shape.layer_mask[3], 0, 4294967295.0, 0, ALL, "Layers 96 to 127."),
+    INT("model.config.layer_mask.4", model.shape.layer_mask[4], 0, 4294967295.0, 0, ALL, "Layers 128 to 159."),
+    INT("model.config.layer_mask.5", model.shape.layer_mask[5], 0, 4294967295.0, 0, ALL, "Layers 160 to 191."),
+    INT("model.config.layer_mask.6", model.shape.layer_mask[6], 0, 4294967295.0, 0, ALL, "Layers 192 to 223."),
+    INT("model.config.layer_mask.7", model.shape.layer_mask[7], 0, 4294967295.0, 0, ALL, "Layers 224 to 255."),
     BOOL("model.config.normalise", model.shape.normalise, 0, ALL, "Linear transformer: outputs are divided by their summed weights."),
     BOOL("model.config.no_scale_embedding", model.shape.unscaled, 0, ALL, "TransNormerLLM: embeddings are not multiplied by sqrt(C)."),
     INT("model.config.in_channels", model.shape.in_channels, 0, 4096, 0, ALL, "Diffusion: channels of the latents."),
@@ -244,6 +249,7 @@ static const char *const other_paths[] = {
     "labels",
     "model",
     "model.config",
+    "model.config.layer_mask",
     "data",
     "data.train",
     "data.train.path",

@@ -51,6 +51,21 @@ int dit_norm(struct dit d, int x)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+/* The weight is a convolution's, [C, channels, (frames,) rows, columns]: of one frame in families that
+ * say so. */
+static int patch_weight(struct dit d, int64_t cols)
+{
+    const struct model_shape *m = d.m;
+    struct weight w = {.name = "x_embedder.proj.weight", .rows = m->width, .cols = cols};
+    w.init = INIT_NORMAL;
+    w.dims[w.n_dims++] = m->width;
+    w.dims[w.n_dims++] = m->in_channels;
+    if (m->family != FAMILY_LATTE) w.dims[w.n_dims++] = m->patch_t;
+    w.dims[w.n_dims++] = m->patch_h;
+    w.dims[w.n_dims++] = m->patch_w;
+    return prog_weight(d.p, &w);
+}
+
 int dit_patches(struct dit d)
 {
     const struct model_shape *m = d.m;
@@ -58,9 +73,13 @@ int dit_patches(struct dit d)
     const int x = prog_op(
         d.p, &(struct op){.kind = OP_PATCH},
         &(struct value){.name = "patches", .cols = cols, .keep = KEEP_NEVER, .no_grad = true});
-    return dit_linear(d, x, PROG_NONE,
-                      &(struct dit_linear){"x_embedder.proj", m->width, INIT_NORMAL},
-                      &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+    const int w = patch_weight(d, cols);
+    const int b = prog_tensor(d.p, "x_embedder.proj.bias", m->width, 0, INIT_ZERO);
+    return prog_op(
+        d.p,
+        &(struct op){
+            .kind = OP_LINEAR, .in = {x, PROG_NONE}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
+        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
 }
 
 int dit_position_2d(struct dit d, int x)

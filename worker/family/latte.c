@@ -13,7 +13,11 @@ static int check(struct model_shape *m, struct err *e)
     if (m->caption_channels || m->base_size || m->qk_norm)
         return err_field(e, ERR_INVALID, "model.config.caption_channels",
                          "latte has no caption, qk_norm or input_sq_size");
-    return dit_check(m, e);
+    if (dit_check(m, e)) return -1;
+    if (m->patch_t != 1)
+        return err_field(e, ERR_INVALID, "model.config.patch_t",
+                         "patch_t %lld: latte's patches are of one frame", (long long)m->patch_t);
+    return 0;
 }
 
 static int label(struct dit d, int t)
