@@ -91,6 +91,7 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
 };
 
 /* Whether layer l is of the family's other kind: layer_mask. */

@@ -106,6 +106,8 @@ const struct field spec_fields[] = {
     INT("model.config.caption_channels", model.shape.caption_channels, 0, 1 << 16, 0, ALL, "Diffusion: width of the caption's embedding."),
     INT("model.config.model_max_length", model.shape.text_len, 0, 65536, 0, ALL, "Diffusion: tokens of a caption at most."),
     INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
+    REAL("model.config.space_scale", model.shape.space_scale, 0, 1e6, 0, ALL, "STDiT: patches per unit of position; 0: 1."),
+    REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
