@@ -23,6 +23,7 @@
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
@@ -59,6 +60,12 @@ enum msg_type {
     /* seqw -> seqd */
     MSG_PROFILE     /* what the node measured about itself */
 };
+
+/* Who sends it: a node, or seqd. */
+static inline bool msg_from_node(enum msg_type t)
+{
+    return t <= MSG_FETCHED || t == MSG_PROFILE;
+}
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
     int64_t seq_len, seed, first, count, max_fragments;
