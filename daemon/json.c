@@ -287,6 +287,22 @@ static int read_labels(struct reader *r, const json_t *v)
     return 0;
 }
 
+static int read_layer_mask(struct reader *r, const json_t *v)
+{
+    static const char field[] = "model.config.layer_mask";
+    if (!json_is_array(v)) return wrong_type(r, field, "an array of numbers of 32 bits", v);
+    if (json_array_size(v) > SHAPE_MASKS)
+        return err_field(r->e, ERR_INVALID, field, "%s has %zu numbers: at most %d", field,
+                         json_array_size(v), SHAPE_MASKS);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s.%zu", field, i);
+        const struct field *f = spec_field(path);
+        if (set_field(r, f, r->s, f->path, json_array_get(v, i))) return -1;
+    }
+    return 0;
+}
+
 static int read_betas(struct reader *r, const json_t *v)
 {
     if (!json_is_array(v)) return wrong_type(r, "optim.betas", "an array of two numbers", v);
@@ -394,6 +410,7 @@ static const struct special {
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
+    {"model.config.layer_mask", read_layer_mask, ~0u},
     {"checkpoint.resume", read_resume, TRAINING},
     {"train.epochs", read_epochs, TRAINING},
     {"train.global_batch_tokens", read_batch_tokens, TRAINING},
