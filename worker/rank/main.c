@@ -41,12 +41,9 @@ static int describe(const char *dir)
 static int mutant(void)
 {
 #ifdef SEQD_MUTANTS
-    static const char *const names[MUTANT_N] = {"none",           "grad_over_p",    "stale_kv",
-                                                "hop_off_by_one", "zigzag_swapped", "label_shift",
-                                                "doc_crossed",    "local_position"};
     const char *want = getenv("SEQD_MUTANT");
     for (int i = 0; want && i < MUTANT_N; i++)
-        if (!strcmp(want, names[i])) return i;
+        if (!strcmp(want, sp_mutant_names[i])) return i;
 #endif
     return MUTANT_NONE;
 }
