@@ -23,10 +23,13 @@
 
 #include "worker/sp/sp.h"
 
-/* Workspace: one set serves all layers. In the comm segment, states of H*Dk*Dv elements:
- *   send[2], recv[2]   ring, scan: what goes out, what comes in; forward and backward take turns
- *   all                all_gather: [P * n_chunks] summaries
- *   m                  arena: [n_chunks] the own summaries */
+/* Workspace: one set serves all layers. States of H*Dk*Dv elements:
+ *   send[2]   in the comm segment. ring, scan: what goes out, in turns; all_gather: zeros, and a
+ *             state at the sequence's edge
+ *   recv[2]   in the comm segment: what comes in, and the same in the order of the kernels
+ *   all       in the comm segment. all_gather: [P * n_chunks] summaries
+ *   m         arena: [n_chunks] the own summaries
+ * P = 1 needs m alone. */
 struct linear_buffers {
     void *send[2], *recv[2], *all, *m;
 };
@@ -37,6 +40,14 @@ struct sp_linear_shape {
     const double *slope; /* [H] of this layer */
 };
 
+/* Sends whose buffers the peers may still be reading. */
+#define LINEAR_SENDS 64
+struct linear_sends {
+    int n;
+    struct comm_ticket ticket[LINEAR_SENDS];
+};
+
+#define LINEAR_MAX_PIECES 16
 struct sp_linear {
     const struct sp_linear_ops *ops;
     struct be *be;
@@ -46,6 +57,8 @@ struct sp_linear {
     enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
     int pieces;             /* scan: into how many a state is cut; divides Dk */
     int mutant;
+    struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
+    int turn;
 };
 
 struct linear_fwd {
@@ -53,16 +66,19 @@ struct linear_fwd {
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
     void *state;              /* [n_chunks, H, Dk, Dv] out: what entered each chunk */
     const int64_t *lo, *hi;
-    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence, on rank 0; NULL: 0 */
-    void *carry_out;      /* [H, Dk, Dv] out, on the last rank: behind the whole; NULL: unwanted */
+    /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
+     * ranks agree on which of the two are NULL; with carry_out the only padding is that at or
+     * behind shard.S. */
+    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
+    void *carry_out; /* [H, Dk, Dv] behind the whole; written on the last rank; NULL: unwanted */
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
     struct tensor q, k, v, d_o, dq, dk, dv; /* gradients fp32, written */
     const void *state;
     const int64_t *lo, *hi;
-    const void *d_carry_out; /* on the last rank: gradient of carry_out; NULL: 0 */
-    void *d_carry_in;        /* on rank 0, out; NULL: unwanted */
+    const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
+    void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
 };
 
 struct sp_linear_ops {
@@ -71,7 +87,11 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-const struct sp_linear_ops *linear_find(enum exchange_id id, int P); /* P = 1: no exchange */
+/* P = 1: no exchange, whatever id. NULL: no such row; EXCHANGE_AUTO is the plan's to resolve. */
+const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
+/* A call returns when its receives are done, its last sends may be under way behind what follows.
+ * Waits for them: before the ledger is read, and before send or all serve another purpose. */
+int linear_settle(struct sp_linear *sp, struct err *e);
 /* o again from q, k, v and the kept states: no communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
 /* One new token: the state of every rank is that behind the context, or the last rank's alone is and
