@@ -211,7 +211,7 @@ static int described_unpack(const void *body, struct arena *a, struct msg *m, st
 {
     const Seqd__Described *w = body;
     m->request = w->request;
-    wire_shape_unpack(w->shape, &m->shape);
+    if (wire_shape_unpack(w->shape, &m->shape, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
 

@@ -1,0 +1,131 @@
+/* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
+ *
+ * out[1] is rstd [T, groups], and behind it the mean unless rms: written by the forward that runs
+ * last before the backward, which reads it. */
+#include "worker/model/op.h"
+
+#include <assert.h>
+
+struct norm {
+    const struct op *o;
+    struct tensor x, y, g, b; /* y: output or its gradient */
+    float *rstd, *mean;
+    int64_t groups;
+    bool rms, weighted;
+};
+
+static struct norm norm_of(const struct frame *f, const struct op *o)
+{
+    struct norm n = {.o = o,
+                     .x = frame_in(f, o, 0),
+                     .groups = o->u.norm.groups ? o->u.norm.groups : 1,
+                     .rms = o->u.norm.kind == NORM_RMS,
+                     .weighted = o->w != PROG_NONE && o->n_w > 0};
+    n.rstd = frame_out(f, o, 1).data;
+    n.mean = n.rstd + n.x.rows * n.groups;
+    if (n.weighted) n.g = frame_weight(f, o->w, 1);
+    if (n.weighted && o->n_w > 1) n.b = frame_weight(f, o->w + 1, 1);
+    return n;
+}
+
+/* The kernel of the decoder's own norm, where it does: it is measured. */
+static bool plain(const struct norm *n)
+{
+    return n->rms && n->groups == 1 && n->g.data && !n->b.data;
+}
+
+static int norm_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct norm n = norm_of(f, o);
+    const struct tensor y = frame_out(f, o, 0);
+    (void)e;
+    if (plain(&n))
+        f->be->ops->rmsnorm_fwd(
+            f->be, &(struct rmsnorm_fwd_args){
+                       .x = n.x, .y = y, .g = n.g, .rstd = n.rstd, .eps = o->u.norm.eps});
+    else
+        f->be->ops->norm_fwd(f->be, &(struct norm_fwd_args){.x = n.x,
+                                                            .y = y,
+                                                            .g = n.g,
+                                                            .b = n.b,
+                                                            .mean = n.mean,
+                                                            .rstd = n.rstd,
+                                                            .groups = n.groups,
+                                                            .rms = n.rms,
+                                                            .eps = o->u.norm.eps});
+    return 0;
+}
+
+struct norm_back {
+    struct norm n;
+    struct tensor dy;
+    struct back dx;
+};
+
+static void norm_rows(struct frame *f, const struct norm_back *a, struct span s, float *dg)
+{
+    const struct norm *n = &a->n;
+    const struct tensor x = span_value(n->x, s), dy = span_grad(a->dy, s);
+    const struct tensor dx = span_grad(a->dx.to, s);
+    const float *rstd = n->rstd + s.value0 * n->groups, *mean = n->mean + s.value0 * n->groups;
+    if (plain(n))
+        f->be->ops->rmsnorm_bwd(f->be, &(struct rmsnorm_bwd_args){.x = x,
+                                                                  .dy = dy,
+                                                                  .dx = dx,
+                                                                  .g = n->g,
+                                                                  .rstd = rstd,
+                                                                  .dg = dg,
+                                                                  .accumulate = a->dx.accumulate});
+    else
+        f->be->ops->norm_bwd(f->be, &(struct norm_bwd_args){.x = x,
+                                                            .dy = dy,
+                                                            .dx = dx,
+                                                            .g = n->g,
+                                                            .mean = mean,
+                                                            .rstd = rstd,
+                                                            .dg = dg,
+                                                            .groups = n->groups,
+                                                            .rms = n->rms,
+                                                            .accumulate = a->dx.accumulate});
+}
+
+static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct norm_back *a = arg;
+    if (fresh) f->be->ops->fill(f->be, dst, a->n.g.cols, 0);
+    norm_rows(f, a, s, dst);
+}
+
+/* A group's row as a row of its own: what a bias of the group is summed over. */
+static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct norm_back *a = arg;
+    const int64_t D = a->n.b.cols;
+    if (fresh) f->be->ops->fill(f->be, dst, D, 0);
+    for (int64_t g = 0; g < a->n.groups; g++) {
+        const struct tensor dy = tensor_sub(span_grad(a->dy, s), 0, s.n, g * D, D);
+        f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
+    }
+}
+
+static int norm_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const enum rows_id rows = frame_rows_of(f, o->in[0]);
+    struct norm_back a = {norm_of(f, o), frame_dy(f, o), {0}};
+    (void)e;
+    assert(frame_wants(f, o, 0));
+    a.dx = back_begin(f, o, s, 0);
+    if (a.n.weighted)
+        frame_sum(f, rows, frame_weight_grad(f, o->w), a.n.g.cols,
+                  &(struct sum_leaf){norm_leaf, &a});
+    else
+        for (int i = 0; i < frame_blocks(f, rows); i++)
+            norm_rows(f, &a, frame_block(f, rows, i), NULL);
+    if (a.n.b.data)
+        frame_sum(f, rows, frame_weight_grad(f, o->w + 1), a.n.b.cols,
+                  &(struct sum_leaf){shift_leaf, &a});
+    back_end(f, &a.dx);
+    return 0;
+}
+
+const struct op_row op_norm = {norm_forward, norm_backward, NULL};
