@@ -1,17 +1,17 @@
 /* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
  *
  * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or the logical
- * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state of
- * zero (backend: linear_fwd), the summaries are folded left to right into the state that enters each
- * chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
+ * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state
+ * of zero (backend: linear_fwd), the summaries are folded left to right into the state that enters
+ * each chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
  * Backward mirrors it from right to left with dM_c. A document's start lets nothing through.
  *
  * How S passes from rank to rank is a row of linear_table[]:
  *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
- *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563); under
- *               "ranks" one summary per logical chunk, since a merged one rounds differently
- *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the next
- *               one is folded (2507.01004)
+ *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563);
+ *               under "ranks" one summary per logical chunk, since a merged one rounds differently
+ *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
+ *               next one is folded (2507.01004)
  * All give the same bits under "ranks". The receive is posted before the chunks are computed, and
  * only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
  *
@@ -94,8 +94,8 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* o again from q, k, v and the kept states: no communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: the state of every rank is that behind the context, or the last rank's alone is and
- * is handed round; o = q S, S = lambda S + k v'. */
+/* One new token: the state of every rank is that behind the context, or the last rank's alone is
+ * and is handed round; o = q S, S = lambda S + k v'. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
