@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include "api/core/job.h"
 #include "api/core/rank.h"
+#include "worker/plan/shard.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
 
@@ -46,6 +47,16 @@ struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D);
 struct comm_count volume_barrier(int P);
+
+/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n: what
+ * a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out and come
+ * in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
+struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
+                               int n, int pieces, bool backward);
+/* And what a carried state adds, behind the sequence of this shard: all_gather alone, and only where
+ * the last rank has no token: one state from the rank with the last one; backward back to it. */
+struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
+                                    int64_t Dk, int64_t Dv, bool backward);
 
 /* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank r's
  * blocks for each of the others, of its indices along `from` and theirs along the other; a gather of
