@@ -119,6 +119,7 @@ enum form_id {
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */
     FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
