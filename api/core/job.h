@@ -49,7 +49,7 @@ enum model_family {
     FAMILY_N
 };
 enum act_id {
-    ACT_IDENTITY,
+    ACT_IDENTITY, /* of a shape: the family's own */
     ACT_SILU,
     ACT_GELU,      /* erf */
     ACT_GELU_TANH,
@@ -59,7 +59,7 @@ enum act_id {
     ACT_TANH,
     ACT_N
 };
-#define SHAPE_MASKS 4 /* of 64 layers each */
+#define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
@@ -76,7 +76,8 @@ struct model_shape {
     double rope_theta;
     int32_t tied;        /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
-    int32_t act;         /* enum act_id: hidden_act */
+    int32_t act;         /* enum act_id: hidden_act; 0: the family's own */
+    int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
     int64_t value_dim;   /* Dv, where a value head's size differs from D */
@@ -90,7 +91,14 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
 };
+
+/* Whether layer l is of the family's other kind: layer_mask. */
+static inline bool shape_special(const struct model_shape *m, int64_t l)
+{
+    return l < 32 * SHAPE_MASKS && (m->layer_mask[l / 32] >> (l % 32) & 1);
+}
 
 /* ---- job spec ------------------------------------------------------------------------------ */
 
@@ -111,6 +119,7 @@ enum form_id {
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */
     FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };

@@ -24,7 +24,7 @@ static const char *const kind_words[] = {"train", "score", "generate", "verify",
 static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
                                             "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
 static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
-static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", NULL};
+static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
@@ -73,7 +73,8 @@ const struct field spec_fields[] = {
     REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
     BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
-    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_SILU, ALL, "Activation of the MLP."),
+    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_IDENTITY, ALL, "Activation of the MLP; identity, the default: the family's own."),
+    ENUM("model.config.feature_map", model.shape.feature_map, act_words, ACT_ELU1, ALL, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
     BOOL("model.config.qk_norm", model.shape.qk_norm, 0, ALL, "RMSNorm of every query and key head."),
     INT("model.config.sliding_window", model.shape.window, 0, JOB_MAX_SEQ, 0, ALL, "A token sees itself and so many - 1 before it; 0: all."),
     INT("model.config.value_dim", model.shape.value_dim, 0, JOB_MAX_HEAD, 0, ALL, "Size of a value head where it is not head_dim."),
@@ -87,10 +88,14 @@ const struct field spec_fields[] = {
     REAL("model.config.full_attn_beta_factor", model.shape.residual[3], 0, 1e6, 1, ALL, "MiniMax: output factor of full attention."),
     REAL("model.config.mlp_alpha_factor", model.shape.residual[4], 0, 1e6, 1, ALL, "MiniMax: residual factor of the MLP."),
     REAL("model.config.mlp_beta_factor", model.shape.residual[5], 0, 1e6, 1, ALL, "MiniMax: output factor of the MLP."),
-    INT("model.config.layer_mask.0", model.shape.layer_mask[0], -9.3e18, 9.3e18, 0, INTERNAL, "Layers of another kind, a bit each."),
-    INT("model.config.layer_mask.1", model.shape.layer_mask[1], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 64 to 127."),
-    INT("model.config.layer_mask.2", model.shape.layer_mask[2], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 128 to 191."),
-    INT("model.config.layer_mask.3", model.shape.layer_mask[3], -9.3e18, 9.3e18, 0, INTERNAL, "Layers 192 to 255."),
+    INT("model.config.layer_mask.0", model.shape.layer_mask[0], 0, 4294967295.0, 0, ALL, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax), LRPE (TransNormerLLM)."),
+    INT("model.config.layer_mask.1", model.shape.layer_mask[1], 0, 4294967295.0, 0, ALL, "Layers 32 to 63."),
+    INT("model.config.layer_mask.2", model.shape.layer_mask[2], 0, 4294967295.0, 0, ALL, "Layers 64 to 95."),
+    INT("model.config.layer_mask.3", model.shape.layer_mask[3], 0, 4294967295.0, 0, ALL, "Layers 96 to 127."),
+    INT("model.config.layer_mask.4", model.shape.layer_mask[4], 0, 4294967295.0, 0, ALL, "Layers 128 to 159."),
+    INT("model.config.layer_mask.5", model.shape.layer_mask[5], 0, 4294967295.0, 0, ALL, "Layers 160 to 191."),
+    INT("model.config.layer_mask.6", model.shape.layer_mask[6], 0, 4294967295.0, 0, ALL, "Layers 192 to 223."),
+    INT("model.config.layer_mask.7", model.shape.layer_mask[7], 0, 4294967295.0, 0, ALL, "Layers 224 to 255."),
     BOOL("model.config.normalise", model.shape.normalise, 0, ALL, "Linear transformer: outputs are divided by their summed weights."),
     BOOL("model.config.no_scale_embedding", model.shape.unscaled, 0, ALL, "TransNormerLLM: embeddings are not multiplied by sqrt(C)."),
     INT("model.config.in_channels", model.shape.in_channels, 0, 4096, 0, ALL, "Diffusion: channels of the latents."),
@@ -101,6 +106,8 @@ const struct field spec_fields[] = {
     INT("model.config.caption_channels", model.shape.caption_channels, 0, 1 << 16, 0, ALL, "Diffusion: width of the caption's embedding."),
     INT("model.config.model_max_length", model.shape.text_len, 0, 65536, 0, ALL, "Diffusion: tokens of a caption at most."),
     INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
+    REAL("model.config.space_scale", model.shape.space_scale, 0, 1e6, 0, ALL, "STDiT: patches per unit of position; 0: 1."),
+    REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
@@ -141,7 +148,7 @@ const struct field spec_fields[] = {
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
-    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's) or all_gather; auto: by the plan."),
+    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; auto: by the plan."),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: resources.ranks."),
     INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
@@ -242,6 +249,7 @@ static const char *const other_paths[] = {
     "labels",
     "model",
     "model.config",
+    "model.config.layer_mask",
     "data",
     "data.train",
     "data.train.path",

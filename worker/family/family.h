@@ -7,7 +7,7 @@
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */
 
-/* A whole model, written down. About 150 KB: one per process, filled once. */
+/* A whole model, written down. About 250 KB: one per process, filled once. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];

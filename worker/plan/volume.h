@@ -9,6 +9,10 @@
  *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
  *                           the rank after its owner and carried home, where the owner's own part is
  *                           added. Under determinism "ranks" it is born at its owner: P hops
+ *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
+ *                           backward a second
+ *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
+ *                           2 (P-1) T Hk D * 4 bytes; as published an all-reduce: as many again
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
  *                           bytes, in slices of volume_slice(P) floats per part
  *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times, in
@@ -26,6 +30,7 @@
 #include <stdint.h>
 #include "api/core/job.h"
 #include "api/core/rank.h"
+#include "worker/plan/shard.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
 
@@ -37,15 +42,48 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
+struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
+struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
 /* Rank r's part: cut[w] .. cut[w + 1] is rank w's, in elements; P + 1 borders. */
 struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut);
 struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size); /* of one */
-struct comm_count volume_sum_small(int P, int n);   /* comm_sum_f64, comm_sum_i64 */
+struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D);
 struct comm_count volume_barrier(int P);
+
+/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n: what
+ * a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out and come
+ * in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
+struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
+                               int n, int pieces, bool backward);
+/* And what a carried state adds, behind the sequence of this shard: all_gather alone, and only where
+ * the last rank has no token: one state from the rank with the last one; backward back to it. */
+struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
+                                    int64_t Dk, int64_t Dv, bool backward);
+
+/* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank r's
+ * blocks for each of the others, of its indices along `from` and theirs along the other; a gather of
+ * what is spread along `dim`. rank_bits: shares are whole logical chunks. (volume_switch.c) */
+struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int64_t row_size,
+                                bool rank_bits);
+struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,
+                                    bool rank_bits);
+/* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in what
+ * it is compared with, where P * P divides the rows. Nominal volumes for M bytes of one activation;
+ * sent is (P-1)/P of them, what a rank keeps for itself not counted. */
+enum volume_way {
+    VOLUME_DSP,          /* 2M/P: two switches */
+    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in the attention along what is spread */
+    VOLUME_OPEN_SORA_12, /* 6M/P: its own: q, k, v, o and the cross-attention's two */
+    VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
+    VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */
+    VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
+    VOLUME_MEGATRON_SP   /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
+};
+int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size);
 
 /* sum += times * v */
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times);
