@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/wire.h"
-#include "worker/plan/machine.h"
+#include "api/core/profile.h"
 
 #define NODE_MAX     256
 #define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */

@@ -215,4 +215,51 @@ static inline void shape_mse(const struct mse_args *a)
     assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
 }
 
+/* ---- linear attention ---- */
+
+/* Gates that depend on the data are not there yet: a fold would need their sums. */
+static inline void shape_linear(const struct linear_args *a)
+{
+    enum dtype act = a->q.dtype;
+    assert(a->n_heads > 0 && a->key_dim > 0 && a->value_dim > 0 && !a->gate && !a->gate_diagonal);
+    assert(shape_act(a->q, a->q.rows, a->n_heads * a->key_dim, act));
+    assert(shape_act(a->k, a->q.rows, a->n_heads * a->key_dim, act));
+    assert(shape_act(a->v, a->q.rows, a->n_heads * a->value_dim, act));
+}
+
+static inline void shape_linear_fwd(const struct linear_fwd_args *a)
+{
+    shape_linear(&a->in);
+    assert(shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype) && a->m);
+}
+
+static inline void shape_linear_enter(const struct linear_enter_args *a)
+{
+    shape_linear(&a->in);
+    assert(shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype) && a->state);
+}
+
+static inline void shape_linear_bwd(const struct linear_bwd_args *a)
+{
+    const struct linear_args *in = &a->in;
+    shape_linear(in);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype) && a->dm);
+    assert(shape_f32(a->dq, in->q.rows, in->q.cols) && shape_f32(a->dk, in->q.rows, in->q.cols));
+    assert(shape_f32(a->dv, in->q.rows, in->v.cols));
+}
+
+static inline void shape_linear_enter_bwd(const struct linear_enter_bwd_args *a)
+{
+    const struct linear_args *in = &a->in;
+    shape_linear(in);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype));
+    assert(shape_f32(a->dq, in->q.rows, in->q.cols) && shape_f32(a->dk, in->q.rows, in->q.cols));
+    assert(shape_f32(a->dv, in->q.rows, in->v.cols));
+}
+
+static inline void shape_linear_fold(const struct linear_fold_args *a)
+{
+    assert(a->dtype == DT_F32 && a->n_valid >= 0 && a->m && a->out && (!a->through || a->in));
+}
+
 #endif

@@ -10,6 +10,7 @@
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
 #include "tests/kern_elem.h"
+#include "tests/kern_linear.h"
 
 /* ---- products ------------------------------------------------------------------------------ */
 
@@ -510,6 +511,7 @@ static const struct {
     {"bias_fwd, _bwd", check_bias, 2, true},
     {"permute", check_permute, 1, false},
     {"mse", check_mse, 1, true},
+    {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},
     {"fill, copy, upload, download, sync, alloc, free, close", check_memory, 8, false},
 };
 

@@ -1,11 +1,13 @@
 /* ring.h: attention over a ring of ranks against float64 from the definition: for tests.
  *
- * The reference knows documents and positions only: query i sees key j iff doc(i) == doc(j) and
- * (not causal or j <= i). The visible intervals, the shard and the segment order of the code under
- * test do not enter it; local rows go to global order by this file's own formula.
+ * The reference knows documents and positions only: query i sees key j iff doc(i) == doc(j), (not
+ * causal or j <= i) and (no window or j > i - window); dropout's mask is that of tests/philox.h. The
+ * visible intervals, the shard and the segment order of the code under test do not enter it; local
+ * rows go to global order by this file's own formula.
  *
  * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
- * device's scratch; messages are delayed at random; every run is compared with the volume formulas. */
+ * device's scratch; messages are delayed at random; every run is compared with the volume formulas.
+ */
 #ifndef SEQD_TESTS_RING_H
 #define SEQD_TESTS_RING_H
 
@@ -13,7 +15,9 @@
 #include <stdlib.h>
 #include "kernels/bf16.h"
 #include "kernels/backend.h"
+#include "tests/philox.h"
 #include "tests/ranks.h"
+#include "tests/standin.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
@@ -25,13 +29,19 @@ struct problem {
     int64_t S, H, Hk, D;
     enum docs docs;
     bool causal;
+    int64_t window;                     /* 0: none; causal only */
+    double drop;                        /* rate; the key is drop_key, layer 3, sample 11 */
     float *q, *kv, *d_o;                /* global order */
     double *o, *dq, *dkv;               /* the truth */
     double floor_out, floor_q, floor_k; /* norms without cancellation: see rel_l2 */
 };
 
+static const uint32_t drop_key[2] = {0x1234567u, 0x89abcdefu};
+enum { DROP_LAYER = 3, DROP_SAMPLE = 11 };
+
 struct variant {
     int P;
+    enum form_id form;
     enum layout_id layout;
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
     enum strategy_id strategy;
@@ -84,14 +94,20 @@ static inline int64_t doc_of(const struct problem *p, int64_t i)
 
 static inline bool sees(const struct problem *p, int64_t i, int64_t j)
 {
-    return doc_of(p, i) == doc_of(p, j) && (!p->causal || j <= i);
+    return doc_of(p, i) == doc_of(p, j) && (!p->causal || j <= i) &&
+           (!p->window || j > i - p->window);
 }
 
 /* ---- the truth ------------------------------------------------------------------------------- */
 
+static inline double mask_of(const struct problem *p, int64_t i, int64_t j, int64_t h)
+{
+    return philox_mask(drop_key, &(struct philox_at){i, j, DROP_LAYER, h, DROP_SAMPLE}, p->drop);
+}
+
 struct truth_row { /* scratch of one query row */
     int64_t n, *j; /* the keys it sees */
-    double *s, *dp;
+    double *s, *dp, *mask;
     const double *kk; /* [S * Hk] squares of the keys */
 };
 
@@ -120,9 +136,10 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
     for (int64_t t = 0; t < w->n; t++) {
         const float *v = p->kv + w->j[t] * kv_cols + (p->Hk + g) * D;
         w->s[t] /= sum;
-        w->dp[t] = dot(d_o, v, D);
+        w->mask[t] = mask_of(p, i, w->j[t], h);
+        w->dp[t] = dot(d_o, v, D) * w->mask[t];
         delta += w->s[t] * w->dp[t];
-        for (int64_t d = 0; d < D; d++) o[d] += w->s[t] * v[d];
+        for (int64_t d = 0; d < D; d++) o[d] += w->s[t] * w->mask[t] * v[d];
     }
     for (int64_t t = 0; t < w->n; t++) {
         const float *k = p->kv + w->j[t] * kv_cols + g * D;
@@ -131,7 +148,7 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
         for (int64_t d = 0; d < D; d++) {
             dq[d] += ds * k[d];
             dk[d] += ds * q[d];
-            dv[d] += pr * d_o[d];
+            dv[d] += pr * w->mask[t] * d_o[d];
         }
         p->floor_q += raw * raw * w->kk[w->j[t] * p->Hk + g];
         p->floor_k += raw * raw * qq;
@@ -141,7 +158,8 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
 static inline void truth(struct problem *p)
 {
     double *kk = mem(p->S * p->Hk, 8);
-    struct truth_row w = {.j = mem(p->S, 8), .s = mem(p->S, 8), .dp = mem(p->S, 8), .kk = kk};
+    struct truth_row w = {
+        .j = mem(p->S, 8), .s = mem(p->S, 8), .dp = mem(p->S, 8), .mask = mem(p->S, 8), .kk = kk};
     for (int64_t k = 0; k < p->S * p->Hk; k++) {
         const float *key = p->kv + (k / p->Hk * 2 * p->Hk + k % p->Hk) * p->D;
         kk[k] = dot(key, key, p->D);
@@ -160,6 +178,7 @@ static inline void truth(struct problem *p)
     free(w.j);
     free(w.s);
     free(w.dp);
+    free(w.mask);
     free(kk);
 }
 
@@ -216,6 +235,7 @@ struct local { /* one rank's tensors, in one guarded allocation */
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
+    float *kept, *full, *tile; /* what the form needs, else NULL */
     float *block;
 };
 
@@ -226,6 +246,30 @@ static inline float *take(float **at, int64_t n)
     float *p = *at + GUARD;
     *at = p + n;
     return p;
+}
+
+static inline bool is_two_pass(const struct variant *v)
+{
+    return v->strategy == STRATEGY_RSA &&
+           (v->form == FORM_TWO_PASS || v->form == FORM_TWO_PASS_SCATTER);
+}
+
+/* NaN, in an allocation of its own so that ASan sees its ends. */
+static inline float *poisoned(int64_t n)
+{
+    float *p = mem(n, 4);
+    memset(p, 0xff, (size_t)n * 4);
+    return p;
+}
+
+static inline void local_place_form(struct local *l, const struct problem *p,
+                                    const struct variant *v, int64_t T)
+{
+    l->kept = l->full = l->tile = NULL;
+    if (!is_two_pass(v)) return;
+    l->kept = poisoned(p->H * T * v->P * T);
+    l->full = poisoned(v->P * T * 2 * p->Hk * p->D);
+    l->tile = poisoned(T * T);
 }
 
 static inline void local_place(struct local *l, const struct problem *p, const struct variant *v,
@@ -257,6 +301,7 @@ static inline void local_place(struct local *l, const struct problem *p, const s
     }
     l->lo = mem(T, 8);
     l->hi = mem(T, 8);
+    local_place_form(l, p, v, T);
 }
 
 static inline float element(struct tensor t, int64_t i, int64_t c)
@@ -290,6 +335,7 @@ static inline void local_load(struct local *l, const struct problem *p, const st
         while (l->lo[i] > 0 && doc_of(p, l->lo[i] - 1) == doc_of(p, at)) l->lo[i]--;
         while (l->hi[i] < p->S && doc_of(p, l->hi[i]) == doc_of(p, at)) l->hi[i]++;
         if (p->causal) l->hi[i] = at + 1;
+        if (p->window && l->lo[i] < at - p->window + 1) l->lo[i] = at - p->window + 1;
     }
 }
 
@@ -328,6 +374,7 @@ static struct be *device(int rank, int n_threads)
                                .scratch = scratches[rank][n_threads]};
         devices[rank][n_threads] = be_open(&o, &e);
         if (!devices[rank][n_threads]) abort();
+        standin(devices[rank][n_threads]);
         CHECK(!isa || !strcmp(devices[rank][n_threads]->isa, isa));
     }
     memset(scratches[rank][n_threads], 0xff, (size_t)size);
@@ -340,16 +387,28 @@ static inline int64_t ring_size(const struct problem *p, int64_t T)
     return 4 * T * 2 * p->Hk * p->D * 4;
 }
 
+/* What lies in the comm segment: two_pass has kv[2], each half as wide, and collectives' buffer. */
+static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
+{
+    const int64_t T = rows_of(p, v);
+    return is_two_pass(v) ? 2 * T * p->Hk * p->D * 4 + volume_bounce_size(v->P) : ring_size(p, T);
+}
+
 static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, int rank,
                          const struct local *l, struct err *e)
 {
     const struct problem *p = x->p;
     *sp = (struct sp){
-        .ops = sp_find(x->v->strategy),
+        .ops = sp_find(x->v->strategy, x->v->form),
         .be = device(rank, x->v->n_threads),
         .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
         .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
-        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
+        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum,
+                .m = l->m,
+                .delta = l->delta,
+                .full = l->full,
+                .tile = l->tile},
+        .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
         .mutant = x->v->mutant,
     };
@@ -357,8 +416,13 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
     float *seg = comm_segment(comm);
     int64_t n = sp->shard.T * 2 * p->Hk * p->D;
     if (sp->shard.T != rows_of(p, x->v)) abort();
-    memset(seg, 0xff, (size_t)ring_size(p, sp->shard.T));
+    memset(seg, 0xff, (size_t)segment_size_of(p, x->v));
     sp->buf.kv[0] = seg;
+    if (is_two_pass(x->v)) {
+        sp->buf.kv[1] = seg + n / 2;
+        sp->buf.bounce = seg + n;
+        return true;
+    }
     sp->buf.kv[1] = seg + n;
     sp->buf.dkv[0] = seg + 2 * n;
     sp->buf.dkv[1] = seg + 3 * n;
@@ -403,9 +467,9 @@ static inline void body(struct ranks *g, int rank, void *arg)
     local_place(&l, x->p, x->v, T);
     local_load(&l, x->p, x->v, rank, T);
     if (!sp_of(&sp, x, g->comm[rank], rank, &l, &e)) goto out;
-    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi}, &e))
+    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept}, &e))
         goto out;
-    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi};
+    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi, l.kept};
     if (sp.ops->attn_bwd(&sp, &b, &e)) goto out;
     store(x->out->o, x, rank, l.o, &x->n_bad[rank]);
     store(x->out->dq, x, rank, l.dq, &x->n_bad[rank]);
@@ -415,6 +479,9 @@ static inline void body(struct ranks *g, int rank, void *arg)
         for (int64_t h = 0; h < x->p->H; h++)
             x->n_bad[rank] += (l.lse[h * T + i] == -INFINITY) != (l.lo[i] >= l.hi[i]);
 out:
+    free(l.kept);
+    free(l.full);
+    free(l.tile);
     free(l.block);
     free(l.lo);
     free(l.hi);
@@ -437,13 +504,29 @@ static inline void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
+/* What each rank moves in one forward and one backward. */
+static inline void count_run(const struct problem *p, const struct variant *v,
+                             struct comm_count want[PURPOSE_N])
+{
+    const enum precision_id b = v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32;
+    const int64_t T = rows_of(p, v);
+    struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
+    if (is_two_pass(v)) {
+        volume_add(kv, volume_two_pass_kv(v->P, T, p->Hk, p->D, b), 2);
+        volume_add(dkv, volume_two_pass_dkv(v->P, T, p->Hk, p->D, v->form == FORM_TWO_PASS), 1);
+        return;
+    }
+    volume_add(kv, volume_ring_kv(v->P, T, p->Hk, p->D, b), 2);
+    volume_add(dkv, volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
+}
+
 /* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
 static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
 {
     struct run x = {.p = p, .v = v, .out = out};
     struct ranks g;
-    int64_t T = rows_of(p, v), n_bad = 0;
-    ranks_open(&g, v->P, ring_size(p, T),
+    int64_t n_bad = 0;
+    ranks_open(&g, v->P, segment_size_of(p, v),
                &(struct comm_options){.delay_seed = ++n_runs,
                                       .delay_max_us = v->P > 1 ? 100 : 0,
                                       .transport = v->transport,
@@ -451,11 +534,7 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
     ranks_run(&g, body, &x);
     ranks_check(&g);
     struct comm_count want[PURPOSE_N] = {0};
-    volume_add(
-        &want[PURPOSE_RING_KV],
-        volume_ring_kv(v->P, T, p->Hk, p->D, v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32),
-        2);
-    volume_add(&want[PURPOSE_RING_DKV], volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
+    count_run(p, v, want);
     for (int r = 0; r < v->P; r++) {
         struct err e;
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", v->P, r,
@@ -506,6 +585,15 @@ static inline struct errors compare(const struct problem *p, const struct result
         rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
         rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
     };
+}
+
+/* Bars of fp32 over a few thousand keys. */
+#define TOL_OUT  2e-6
+#define TOL_GRAD 5e-6
+
+static inline bool within(struct errors e)
+{
+    return e.o <= TOL_OUT && e.dq <= TOL_GRAD && e.dk <= TOL_GRAD && e.dv <= TOL_GRAD;
 }
 
 #endif

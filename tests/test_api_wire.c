@@ -167,6 +167,10 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
         m.trace = (struct wire_trace){4096, 7, 12, 2, 100, "best_fit", "split"};
         break;
+    case MSG_PROFILE:
+        m.job = m.epoch = 0;
+        m.profile = (struct profile){1e11, 2e12, 3e10, 4e11, 5e9, 6e-6};
+        break;
     }
     return m;
 }
@@ -194,7 +198,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -249,7 +253,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;

@@ -91,6 +91,7 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
 };
 
 /* Whether layer l is of the family's other kind: layer_mask. */
@@ -118,6 +119,7 @@ enum form_id {
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */
     FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };

@@ -24,7 +24,7 @@ static const char *const kind_words[] = {"train", "score", "generate", "verify",
 static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
                                             "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
 static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
-static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", NULL};
+static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
@@ -106,6 +106,8 @@ const struct field spec_fields[] = {
     INT("model.config.caption_channels", model.shape.caption_channels, 0, 1 << 16, 0, ALL, "Diffusion: width of the caption's embedding."),
     INT("model.config.model_max_length", model.shape.text_len, 0, 65536, 0, ALL, "Diffusion: tokens of a caption at most."),
     INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
+    REAL("model.config.space_scale", model.shape.space_scale, 0, 1e6, 0, ALL, "STDiT: patches per unit of position; 0: 1."),
+    REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
@@ -146,7 +148,7 @@ const struct field spec_fields[] = {
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
-    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's) or all_gather; auto: by the plan."),
+    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; auto: by the plan."),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: resources.ranks."),
     INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),

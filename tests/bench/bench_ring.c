@@ -262,7 +262,7 @@ static void attn_body(struct ranks *g, int rank, void *arg)
     struct be_options o = {.device = "cpu", .n_threads = a->n_threads};
     x.sp.be = be_open(&o, &e);
     must(x.sp.be ? 0 : -1, &e);
-    x.sp.ops = sp_find(a->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA);
+    x.sp.ops = sp_find(a->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE);
     x.sp.comm = a->P == 1 ? NULL : g->comm[rank];
     x.sp.shape = (struct sp_attn_shape){a->H, a->Hk, a->D, (float)(1 / sqrt((double)a->D))};
     must(shard_init(&x.sp.shard, a->S, a->P, rank, a->layout, false, &e), &e);

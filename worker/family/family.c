@@ -6,6 +6,10 @@
 /* By enum model_family. */
 static const struct family_row *const rows[FAMILY_N] = {
     [FAMILY_LLAMA] = &family_llama,
+    [FAMILY_STDIT] = &family_stdit,
+    [FAMILY_STDIT3] = &family_stdit3,
+    [FAMILY_LATTE] = &family_latte,
+    [FAMILY_T2D] = &family_t2d,
 };
 
 const struct family_row *family_row(const struct model_shape *m)

@@ -149,6 +149,7 @@ static const struct arity {
     [OP_LINEAR_ATTENTION] = {3, 0},
     [OP_MODULATE] = {3, 0},
     [OP_GATE] = {3, 0},
+    [OP_SELECT] = {2, 0},
     [OP_TABLE] = {1, 0},
     [OP_SWITCH] = {1, 0},
     [OP_MOE] = {1, 0},
@@ -217,6 +218,7 @@ static void check_rest(const struct program *p, const struct op *op, const struc
     const struct value *a = input(p, op, 0);
     switch (op->kind) {
     case OP_GLU:
+    case OP_SELECT:
     case OP_MIX: assert(!input(p, op, 1) || same_size(a, input(p, op, 1))); /* fall through */
     case OP_ACT:
     case OP_ROPE:

@@ -55,6 +55,7 @@ struct weight {
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
+    bool frozen;    /* part of the checkpoint that training does not change: no gradient */
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of LRPE's
      * theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
     int32_t n_dims;
@@ -104,11 +105,19 @@ enum op_kind {
     OP_EMBED,       /* out = table[ids] * scale; w: table [V, C] */
     OP_EMBED_ADD,   /* out = a + table[index]; w: table; u.embed.index says by what */
     OP_PATCH,       /* out = the batch's patch rows [T, cols]: an input, no gradient */
-    OP_POSITION_2D, /* out = a + sine table of the patch grid (STDiT); no weights */
-    OP_POSITION_1D, /* out = a + sine table of frames (STDiT, Latte); no weights */
-    OP_TIMESTEP,    /* out [ROWS_COND, 256] sinusoid of t, or of fps; no gradient */
-    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption, or weight[0] (y_embedding) where
-                    * it was dropped; no gradient into the caption */
+    /* With e(u) = [sin(u f_k) | cos(u f_k)], f_k = 10000^(-k / n), n = half the columns of e:
+     *   2D  out = a + [e(x) | e(y)], x and y of the row's patch in its frame: half of the columns
+     *       each, columns first. u.position.base_size 0: x = column / scale, y = row / scale; else
+     *       (STDiT3) x = column base / W / s, y = row base / H / s for a grid of H x W patches, base =
+     *       round(sqrt(H W)), s = sqrt(height width) / base_size of the picture in pixels
+     *   1D  out = a + e(frame / scale)
+     * No weights; formed in double, rounded once. (2212.09748, and Open-Sora's use of it) */
+    OP_POSITION_2D,
+    OP_POSITION_1D,
+    OP_TIMESTEP,    /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)):
+                    * u = t, 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */
+    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of
+                    * weight w [text_len, cols] (y_embedding, frozen); what is behind them 0 */
     OP_LINEAR,      /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
     OP_NORM,        /* in: a; w: g, b or none; u.norm; groups: per head */
     OP_ACT,         /* out = act(a) */
@@ -122,15 +131,20 @@ enum op_kind {
                           * [T, H*Dk], k [T, H*Dk], v [T, H*Dv] */
     OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
     OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
-    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C] */
+    OP_SELECT, /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */
+    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C
+                * columns, or of C, which are then repeated */
     OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
     OP_MOE,    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */
     OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
-    OP_MSE,    /* loss: mean squared error of a against the batch's target; last of `out` */
+    OP_MSE,    /* loss: squared error of a against the batch's target, weighted by row; last of `out`.
+                * Rows of a are patches of out_channels, channels innermost; of each the first
+                * in_channels count, the others (a variance) are not trained here */
     OP_KIND_N
 };
 
-enum embed_index { INDEX_POSITION, INDEX_TYPE };
+/* INDEX_LABEL: the sample's class, on ROWS_COND: the same in both rows. */
+enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
 
 #define OP_INS  3
 #define OP_OUTS 2
@@ -190,6 +204,13 @@ struct op {
         struct {
             bool fps;
         } time;
+        struct {
+            double scale; /* > 0 */
+            int64_t base_size;
+        } position;
+        struct {
+            bool first; /* MODULATE, GATE: all rows take vector 0, whatever their frame */
+        } cond;
     } u;
 };
 #define PROG_TIED (-2)

@@ -147,7 +147,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
     param_map(s, &m->map);
-    m->sp.ops = sp_find(o->plan->strategy);
+    m->sp.ops = sp_find(o->plan->strategy, o->plan->form);
     if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
     m->sp.comm = m->comm;

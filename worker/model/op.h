@@ -5,7 +5,7 @@
  * Every row of op_table[] reads its inputs from the frame and writes its outputs there; nothing is
  * allocated. Values are of the model's precision unless the program says fp32; gradients are too,
  * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
- * belongs in the frame's scratch, whose size op_scratch() says beforehand.
+ * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
  *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per span:
  * a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of COND
@@ -16,6 +16,7 @@
 #ifndef SEQD_MODEL_OP_H
 #define SEQD_MODEL_OP_H
 
+#include <math.h>
 #include "worker/family/program.h"
 #include "worker/model/batch.h"
 #include "worker/sp/dsp.h"
@@ -55,6 +56,8 @@ struct frame {
     struct dsp *dsp;
     const double *inv_freq; /* [rotary_dim / 2] */
     const double *slope;    /* [H] of this layer's linear attention */
+    const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
+    void *carry_out;        /* and behind it; NULL: unwanted */
     bool again;             /* forward: recomputing, and what out[1] held has been kept */
 
     /* the loss */
@@ -76,10 +79,7 @@ struct op_row {
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
     int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
 };
-extern const struct op_row op_table[OP_KIND_N];
-
-/* Bytes of scratch that a step needs, for values of x. */
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
+extern const struct op_row *const op_table[OP_KIND_N];
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
@@ -145,6 +145,9 @@ void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* For operations that sum nothing: all rows at once, or part by part where gradients are in parts. */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
+
+/* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
+struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
 extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
     op_table_add, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,

@@ -168,8 +168,8 @@ static struct grid grid_of(const struct frame *f, const struct op *o)
     const int spread = !o->u.attn.dim;
     const struct dsp *d = f->dsp;
     return (struct grid){.len = d->n[o->u.attn.dim],
-                         .n = dsp_count(d->n[spread], d->P, d->r),
-                         .padded = dsp_share(d->n[spread], d->P)};
+                         .n = shard_count(d->n[spread], d->P, d->r, d->rank_bits),
+                         .padded = shard_share(d->n[spread], d->P, d->rank_bits)};
 }
 
 static int grid_forward(struct frame *f, const struct op *o)

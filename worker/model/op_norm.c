@@ -7,24 +7,37 @@
 #include <assert.h>
 
 struct norm {
-    const struct op *o;
-    struct tensor x, y, g, b; /* y: output or its gradient */
+    struct tensor x, rest; /* what is normalised, and the columns behind it that pass */
+    struct tensor g, b;    /* weights [1, cols of a group]; data NULL: none */
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
 };
 
+/* The columns that are normalised, and those behind them. */
+static struct tensor head_of(const struct op *o, struct tensor t)
+{
+    const int64_t n = o->u.norm.dim ? o->u.norm.groups * o->u.norm.dim : t.cols;
+    return tensor_sub(t, 0, t.rows, 0, n);
+}
+
+static struct tensor rest_of(const struct op *o, struct tensor t)
+{
+    const int64_t n = head_of(o, t).cols;
+    return tensor_sub(t, 0, t.rows, n, t.cols - n);
+}
+
 static struct norm norm_of(const struct frame *f, const struct op *o)
 {
-    struct norm n = {.o = o,
-                     .x = frame_in(f, o, 0),
-                     .groups = o->u.norm.groups ? o->u.norm.groups : 1,
+    struct norm n = {.x = head_of(o, frame_in(f, o, 0)),
+                     .rest = rest_of(o, frame_in(f, o, 0)),
+                     .groups = o->u.norm.groups,
                      .rms = o->u.norm.kind == NORM_RMS,
-                     .weighted = o->w != PROG_NONE && o->n_w > 0};
+                     .weighted = o->n_w > 0};
     n.rstd = frame_out(f, o, 1).data;
     n.mean = n.rstd + n.x.rows * n.groups;
     if (n.weighted) n.g = frame_weight(f, o->w, 1);
-    if (n.weighted && o->n_w > 1) n.b = frame_weight(f, o->w + 1, 1);
+    if (o->n_w > 1) n.b = frame_weight(f, o->w + 1, 1);
     return n;
 }
 
@@ -37,8 +50,9 @@ static bool plain(const struct norm *n)
 static int norm_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct norm n = norm_of(f, o);
-    const struct tensor y = frame_out(f, o, 0);
+    const struct tensor y = head_of(o, frame_out(f, o, 0));
     (void)e;
+    if (n.rest.cols) frame_move(f, rest_of(o, frame_out(f, o, 0)), n.rest, false);
     if (plain(&n))
         f->be->ops->rmsnorm_fwd(
             f->be, &(struct rmsnorm_fwd_args){
@@ -58,15 +72,15 @@ static int norm_forward(struct frame *f, const struct op *o, struct err *e)
 
 struct norm_back {
     struct norm n;
-    struct tensor dy;
-    struct back dx;
+    struct tensor dy, dx;
+    bool accumulate;
 };
 
 static void norm_rows(struct frame *f, const struct norm_back *a, struct span s, float *dg)
 {
     const struct norm *n = &a->n;
     const struct tensor x = span_value(n->x, s), dy = span_grad(a->dy, s);
-    const struct tensor dx = span_grad(a->dx.to, s);
+    const struct tensor dx = span_grad(a->dx, s);
     const float *rstd = n->rstd + s.value0 * n->groups, *mean = n->mean + s.value0 * n->groups;
     if (plain(n))
         f->be->ops->rmsnorm_bwd(f->be, &(struct rmsnorm_bwd_args){.x = x,
@@ -75,7 +89,7 @@ static void norm_rows(struct frame *f, const struct norm_back *a, struct span s,
                                                                   .g = n->g,
                                                                   .rstd = rstd,
                                                                   .dg = dg,
-                                                                  .accumulate = a->dx.accumulate});
+                                                                  .accumulate = a->accumulate});
     else
         f->be->ops->norm_bwd(f->be, &(struct norm_bwd_args){.x = x,
                                                             .dy = dy,
@@ -86,7 +100,7 @@ static void norm_rows(struct frame *f, const struct norm_back *a, struct span s,
                                                             .dg = dg,
                                                             .groups = n->groups,
                                                             .rms = n->rms,
-                                                            .accumulate = a->dx.accumulate});
+                                                            .accumulate = a->accumulate});
 }
 
 static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -111,10 +125,10 @@ static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bo
 static int norm_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
-    struct norm_back a = {norm_of(f, o), frame_dy(f, o), {0}};
+    const struct tensor dy = frame_dy(f, o);
+    const struct back dx = back_begin(f, o, s, 0);
+    struct norm_back a = {norm_of(f, o), head_of(o, dy), head_of(o, dx.to), dx.accumulate};
     (void)e;
-    assert(frame_wants(f, o, 0));
-    a.dx = back_begin(f, o, s, 0);
     if (a.n.weighted)
         frame_sum(f, rows, frame_weight_grad(f, o->w), a.n.g.cols,
                   &(struct sum_leaf){norm_leaf, &a});
@@ -124,7 +138,8 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
     if (a.n.b.data)
         frame_sum(f, rows, frame_weight_grad(f, o->w + 1), a.n.b.cols,
                   &(struct sum_leaf){shift_leaf, &a});
-    back_end(f, &a.dx);
+    if (a.n.rest.cols) frame_move(f, rest_of(o, dx.to), rest_of(o, dy), dx.accumulate);
+    back_end(f, &dx);
     return 0;
 }
 

@@ -12,15 +12,8 @@
 #define SEQD_PLAN_MACHINE_H
 
 #include "api/core/job.h"
+#include "api/core/profile.h"
 #include "worker/plan/plan.h"
-
-/* What a node measured about itself (seqrank --profile): rates of one thread, a link between two of
- * its ranks. All 0: not measured. */
-struct profile {
-    double gemm_f32, gemm_bf16, attn_f32, attn_bf16; /* FLOP/s */
-    double copy; /* bytes/s from rank to rank through shared memory */
-    double hop;  /* seconds until a small message has come */
-};
 
 /* "hardware" of a plan's request. */
 struct hardware {

@@ -53,6 +53,8 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
     p->by_bucket = p->fused || p->zero >= 2;
     p->strategy = (enum strategy_id)s->parallel.strategy;
+    p->form = (enum form_id)s->parallel.form;
+    if (p->form == FORM_AUTO) p->form = FORM_BLOCKWISE;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     if (p->strategy == STRATEGY_AUTO) p->strategy = sp > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;

@@ -176,6 +176,7 @@ struct plan {
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
     int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
+    enum form_id form;           /* of rsa; never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
     enum precision_id precision; /* of weights, activations and products */

@@ -38,17 +38,35 @@ struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool 
     return both(n_hops, n_hops * T * 2 * Hk * D * 4);
 }
 
+static int64_t slices(int64_t n, int64_t slice)
+{
+    return (n + slice - 1) / slice;
+}
+
+struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p)
+{
+    struct comm_count c = volume_ring_kv(P, T, Hk, D, p);
+    c.messages_sent *= 2;
+    c.messages_received *= 2;
+    return c;
+}
+
+struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce)
+{
+    const int64_t n = T * 2 * Hk * D; /* of a rank */
+    struct comm_count c = {0};
+    if (P == 1) return c;
+    volume_add(&c, both(slices(n, volume_slice(P)), n * 4), P - 1);
+    if (all_reduce) volume_add(&c, both(slices(n * 4, volume_bounce_size(P)), n * 4), P - 1);
+    return c;
+}
+
 struct comm_count volume_sum_f32(int P, int64_t n)
 {
     assert(n % (16 * P) == 0);
     if (P == 1) return both(0, 0);
     int64_t part = n / P, n_slices = (part + volume_slice(P) - 1) / volume_slice(P);
     return both(2 * (P - 1) * n_slices, 2 * (P - 1) * part * 4);
-}
-
-static int64_t slices(int64_t n, int64_t slice)
-{
-    return (n + slice - 1) / slice;
 }
 
 struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut)

@@ -9,6 +9,10 @@
  *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
  *                           the rank after its owner and carried home, where the owner's own part is
  *                           added. Under determinism "ranks" it is born at its owner: P hops
+ *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
+ *                           backward a second
+ *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
+ *                           2 (P-1) T Hk D * 4 bytes; as published an all-reduce: as many again
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
  *                           bytes, in slices of volume_slice(P) floats per part
  *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times, in
@@ -38,11 +42,13 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
+struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
+struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
 /* Rank r's part: cut[w] .. cut[w + 1] is rank w's, in elements; P + 1 borders. */
 struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut);
 struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size); /* of one */
-struct comm_count volume_sum_small(int P, int n);   /* comm_sum_f64, comm_sum_i64 */
+struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D);

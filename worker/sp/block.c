@@ -38,12 +38,52 @@ struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64
     return v;
 }
 
+bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
+                     int g)
+{
+    const int64_t k0 = b->pos[g], k1 = k0 + sp->shard.seg_len;
+    return v->lo[c] < k1 && v->hi[c] > k0;
+}
+
 /* Does the pair (query segment c, key segment g of b) belong to this half, and does anyone see? */
 static bool pair_wanted(const struct sp *sp, const struct block *b, const struct block_view *v,
                         int c, int g, bool later)
 {
-    int64_t k0 = b->pos[g], k1 = k0 + sp->shard.seg_len;
-    return (k0 > sp->shard.pos[c]) == later && v->lo[c] < k1 && v->hi[c] > k0;
+    return (b->pos[g] > sp->shard.pos[c]) == later && block_pair_seen(sp, b, v, c, g);
+}
+
+float block_scale(const struct sp *sp)
+{
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_SCALE && sp->shard.P > 1)
+        return sp->shape.scale / sqrtf((float)sp->shape.n_heads);
+#endif
+    return sp->shape.scale;
+}
+
+bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
+{
+    const struct sp_drop *d = &sp->drop;
+    if (d->rate <= 0) return false;
+    *out = (struct attn_drop){.rate = d->rate,
+                              .key = {d->key[0], d->key[1]},
+                              .layer = d->layer,
+                              .sample = d->sample,
+                              .q_pos = sp->shard.pos[c]};
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_DROPOUT_LOCAL) out->q_pos = c * sp->shard.seg_len;
+#endif
+    return true;
+}
+
+/* Keys of a segment that are there. */
+static int64_t key_rows(const struct sp *sp, int g)
+{
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_TOKEN_DROPPED && sp->shard.P > 1 && g == sp->shard.n_segs - 1)
+        return sp->shard.seg_len - 1;
+#endif
+    return sp->shard.seg_len;
 }
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
@@ -102,21 +142,25 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                      int g)
 {
     int64_t n = sp->shard.seg_len, q0 = c * n;
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){
-                                      .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
-                                      .kv = tensor_sub(b->kv, g * n, n, 0, b->kv.cols),
-                                      .o = tensor_sub(carried(sp, a), q0, n, 0, a->o.cols),
-                                      .m = sp->buf.m + q0,
-                                      .l = a->lse + q0,
-                                      .ml_ld = sp->shard.T,
-                                      .lo = a->lo + q0,
-                                      .hi = a->hi + q0,
-                                      .kv_pos = b->pos[g],
-                                      .n_heads = sp->shape.n_heads,
-                                      .n_kv_heads = sp->shape.n_kv_heads,
-                                      .head_dim = sp->shape.head_dim,
-                                      .scale = sp->shape.scale,
-                                  });
+    struct attn_drop drop;
+    const bool drops = block_drop(sp, c, &drop);
+    sp->be->ops->attn_fwd(sp->be,
+                          &(struct attn_fwd_args){
+                              .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
+                              .kv = tensor_sub(b->kv, g * n, key_rows(sp, g), 0, b->kv.cols),
+                              .o = tensor_sub(carried(sp, a), q0, n, 0, a->o.cols),
+                              .m = sp->buf.m + q0,
+                              .l = a->lse + q0,
+                              .ml_ld = sp->shard.T,
+                              .lo = a->lo + q0,
+                              .hi = a->hi + q0,
+                              .kv_pos = b->pos[g],
+                              .n_heads = sp->shape.n_heads,
+                              .n_kv_heads = sp->shape.n_kv_heads,
+                              .head_dim = sp->shape.head_dim,
+                              .scale = block_scale(sp),
+                              .drop = drops ? &drop : NULL,
+                          });
 }
 
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
@@ -158,23 +202,27 @@ static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct bl
                      int g)
 {
     int64_t n = sp->shard.seg_len, q0 = c * n;
-    sp->be->ops->attn_bwd(sp->be, &(struct attn_bwd_args){
-                                      .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
-                                      .kv = tensor_sub(b->kv, g * n, n, 0, b->kv.cols),
-                                      .d_o = tensor_sub(a->d_o, q0, n, 0, a->d_o.cols),
-                                      .dq = tensor_sub(a->dq, q0, n, 0, a->dq.cols),
-                                      .dkv = tensor_sub(b->dkv, g * n, n, 0, b->dkv.cols),
-                                      .lse = a->lse + q0,
-                                      .delta = sp->buf.delta + q0,
-                                      .ml_ld = sp->shard.T,
-                                      .lo = a->lo + q0,
-                                      .hi = a->hi + q0,
-                                      .kv_pos = b->pos[g],
-                                      .n_heads = sp->shape.n_heads,
-                                      .n_kv_heads = sp->shape.n_kv_heads,
-                                      .head_dim = sp->shape.head_dim,
-                                      .scale = sp->shape.scale,
-                                  });
+    struct attn_drop drop;
+    const bool drops = block_drop(sp, c, &drop);
+    sp->be->ops->attn_bwd(sp->be,
+                          &(struct attn_bwd_args){
+                              .q = tensor_sub(a->q, q0, n, 0, a->q.cols),
+                              .kv = tensor_sub(b->kv, g * n, key_rows(sp, g), 0, b->kv.cols),
+                              .d_o = tensor_sub(a->d_o, q0, n, 0, a->d_o.cols),
+                              .dq = tensor_sub(a->dq, q0, n, 0, a->dq.cols),
+                              .dkv = tensor_sub(b->dkv, g * n, key_rows(sp, g), 0, b->dkv.cols),
+                              .lse = a->lse + q0,
+                              .delta = sp->buf.delta + q0,
+                              .ml_ld = sp->shard.T,
+                              .lo = a->lo + q0,
+                              .hi = a->hi + q0,
+                              .kv_pos = b->pos[g],
+                              .n_heads = sp->shape.n_heads,
+                              .n_kv_heads = sp->shape.n_kv_heads,
+                              .head_dim = sp->shape.head_dim,
+                              .scale = block_scale(sp),
+                              .drop = drops ? &drop : NULL,
+                          });
 }
 
 /* Keys descending outside, queries ascending inside: each dq gets its keys in the order of the

@@ -24,6 +24,14 @@ struct block_view {
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
 struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi);
 
+/* Does anyone in query segment c see anyone in key segment g of b? */
+bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
+                     int g);
+/* 1/sqrt(D). */
+float block_scale(const struct sp *sp);
+/* Dropout as query segment c has it. False: none. */
+bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
+
 /* Forward: o, m and the running sum (in lse) start at 0, blocks are added, then normalised. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,

@@ -5,14 +5,16 @@
 #include <string.h>
 #include "kernels/bf16.h"
 
-static const struct sp_ops *const sp_table[STRATEGY_N] = {
-    [STRATEGY_LOCAL] = &sp_local,
-    [STRATEGY_RSA] = &sp_rsa,
+static const struct sp_ops *const rsa_forms[FORM_N] = {
+    [FORM_BLOCKWISE] = &sp_rsa,
+    [FORM_TWO_PASS] = &sp_two_pass,
+    [FORM_TWO_PASS_SCATTER] = &sp_two_pass_scatter,
 };
 
-const struct sp_ops *sp_find(enum strategy_id id)
+const struct sp_ops *sp_find(enum strategy_id id, enum form_id form)
 {
-    return id >= 0 && id < STRATEGY_N ? sp_table[id] : NULL;
+    if (id == STRATEGY_LOCAL) return &sp_local;
+    return id == STRATEGY_RSA && form >= 0 && form < FORM_N ? rsa_forms[form] : NULL;
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
  *   local   one rank, no communication: the reference
  *   rsa     Ring Self-Attention (2105.13120) in its blockwise form (2310.01889): KV blocks travel
  *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
+ *           in form "two_pass" as it was published: whole rows of scores, keys and values in rings
+ *           of their own (two_pass.c)
  * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
  * changes of the sharded dimension are in dsp.h.
  *
@@ -40,13 +42,20 @@ struct sp_drop {
  *   delta     [H, T]; NULL when only inferring
  *   part      [P, H*(D+1)] in the comm segment (anywhere when P = 1): the partial (o, lse) of
  *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
- * kv and dkv are not used when P = 1. */
+ * kv and dkv are not used when P = 1.
+ * two_pass (sp_kept_size() bytes of each layer hold its probabilities):
+ *   kv[2]     [T, Hk*D] each is enough: keys and values travel one after the other
+ *   full      [P*T, 2*Hk*D] fp32: dK and dV of all ranks; NULL when only inferring
+ *   tile      [T, segment] fp32: scores of one head and block
+ *   bounce    in the comm segment: that of collectives */
 struct sp_buffers {
     float *o;
     void *kv[2];
     float *dkv[2];
     float *m, *delta;
     float *part;
+    float *full, *tile;
+    void *bounce;
 };
 
 struct sp {
@@ -67,10 +76,10 @@ enum sp_mutant {
     MUTANT_GRAD_OVER_P, /* gradient x 1/P */
     MUTANT_STALE_KV,    /* backward reuses the first KV block */
     MUTANT_HOP_OFF_BY_ONE,
-    MUTANT_ZIGZAG_SWAPPED, /* halves swapped */
-    MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
-    MUTANT_DOC_CROSSED,    /* document boundary ignored */
-    MUTANT_LOCAL_POSITION, /* RoPE with local positions */
+    MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
+    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
+    MUTANT_DOC_CROSSED,        /* document boundary ignored */
+    MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
     MUTANT_TOKEN_DROPPED,      /* the last token of a shard is seen by nobody */
     MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
     MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
@@ -81,12 +90,15 @@ enum sp_mutant {
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it has come */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what came, without its own part */
-    MUTANT_HEAD_OFFSET,        /* LASP: backward takes the next head's decay, but on the last rank */
-    MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
-    MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
-    MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
+    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, but on the last rank */
+    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
+    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
+    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_N
 };
+#ifdef SEQD_MUTANTS
+extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's, in lower case */
+#endif
 
 /* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
 struct sp_fwd_args {
@@ -95,6 +107,8 @@ struct sp_fwd_args {
     struct tensor o;        /* [T, H*D] out, normalised */
     float *lse;             /* [H, T] out; -inf for rows that see nobody */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
+    void *
+        kept; /* out: sp_kept_size() bytes that this layer's backward needs; NULL where that is 0 */
 };
 
 struct sp_bwd_args {
@@ -103,6 +117,7 @@ struct sp_bwd_args {
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
     const int64_t *lo, *hi;
+    void *kept; /* as forward left it; used up */
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
@@ -119,10 +134,10 @@ struct sp_ops {
     int (*attn_decode)(struct sp *, const struct sp_decode_args *, struct err *);
 };
 
-const struct sp_ops *sp_find(enum strategy_id id); /* NULL: no such row */
+const struct sp_ops *sp_find(enum strategy_id id, enum form_id form); /* NULL: no such row */
 
 /* The rows, and the decoding that they share (sp.c). */
-extern const struct sp_ops sp_local, sp_rsa;
+extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 
 #endif

@@ -6,7 +6,7 @@
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 
-enum op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
+enum spread_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
 
 struct spread_order {
     int32_t op, which; /* enum holding_array */
@@ -80,7 +80,7 @@ static int order(struct holding *h, int to, const struct spread_order *o, struct
     return send_one(h, to, bounce(h), sizeof *o, e);
 }
 
-static int order_all(struct holding *h, enum op op, struct err *e)
+static int order_all(struct holding *h, enum spread_op op, struct err *e)
 {
     for (int w = 1; w < h->plan->n_ranks; w++)
         if (order(h, w, &(struct spread_order){.op = (int32_t)op}, e)) return -1;
