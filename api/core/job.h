@@ -49,8 +49,8 @@ enum model_family {
     FAMILY_N
 };
 enum act_id {
-    ACT_SILU, /* what a shape has that says nothing */
-    ACT_IDENTITY,
+    ACT_IDENTITY, /* of a shape: the family's own */
+    ACT_SILU,
     ACT_GELU,      /* erf */
     ACT_GELU_TANH,
     ACT_RELU,

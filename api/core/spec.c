@@ -23,7 +23,7 @@
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
                                             "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
-static const char *const act_words[] = {"silu", "identity", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
+static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
