@@ -49,8 +49,8 @@ enum model_family {
     FAMILY_N
 };
 enum act_id {
-    ACT_IDENTITY, /* of a shape: the family's own */
-    ACT_SILU,
+    ACT_SILU, /* what a shape has that says nothing */
+    ACT_IDENTITY,
     ACT_GELU,      /* erf */
     ACT_GELU_TANH,
     ACT_RELU,
@@ -76,7 +76,7 @@ struct model_shape {
     double rope_theta;
     int32_t tied;        /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
-    int32_t act;         /* enum act_id: hidden_act; 0: the family's own */
+    int32_t act;         /* enum act_id: hidden_act */
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
