@@ -55,7 +55,7 @@ src = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 CORE_SRC   := $(call src,api/core)
 API_SRC    := $(call src,api)
-PLAN_SRC   := $(call src,worker/plan)
+PLAN_SRC   := $(call src,worker/family worker/plan)
 ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model worker/data worker/train)
 RANK_SRC   := $(call src,worker/rank)
 GANG_SRC   := $(call src,worker/gang)
@@ -199,6 +199,10 @@ check-asan: deps
 check-tsan: deps
 	$(Q)$(MAKE) MODE=tsan all tests && SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/e2e.sh
 
+## mutants: inject every fault there is and print which test catches it
+mutants: deps
+	$(Q)tests/mutants.sh
+
 ## tests: build the test programs only
 tests: $(TESTS)
 
@@ -245,7 +249,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all check check-asan check-tsan tests check-layers check-headers demo bench bench-build fuzz \
+.PHONY: all check check-asan check-tsan mutants tests check-layers check-headers demo bench bench-build fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

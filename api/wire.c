@@ -14,7 +14,7 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_TRACE == (int)SEQD__MSG__BODY_TRACE,
+                  (int)MSG_PROFILE == (int)SEQD__MSG__BODY_PROFILE,
               "enum msg_type numbers the members of Msg.body");
 
 /* ---- attempts, errors -------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ static int described_unpack(const void *body, struct arena *a, struct msg *m, st
 {
     const Seqd__Described *w = body;
     m->request = w->request;
-    wire_shape_unpack(w->shape, &m->shape);
+    if (wire_shape_unpack(w->shape, &m->shape, e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
 
@@ -445,6 +445,30 @@ static int forget_unpack(const void *body, struct arena *a, struct msg *m, struc
     return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
 }
 
+static int profile_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Profile *w = body;
+    w->gemm_f32 = m->profile.gemm_f32;
+    w->gemm_bf16 = m->profile.gemm_bf16;
+    w->attn_f32 = m->profile.attn_f32;
+    w->attn_bf16 = m->profile.attn_bf16;
+    w->copy = m->profile.copy;
+    w->hop = m->profile.hop;
+    return 0;
+}
+
+static int profile_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Profile *w = body;
+    m->profile = (struct profile){.gemm_f32 = w->gemm_f32,
+                                  .gemm_bf16 = w->gemm_bf16,
+                                  .attn_f32 = w->attn_f32,
+                                  .attn_bf16 = w->attn_bf16,
+                                  .copy = w->copy,
+                                  .hop = w->hop};
+    return profile_check(&m->profile, e);
+}
+
 static const struct row {
     const ProtobufCMessageDescriptor *body;
     int (*pack)(const struct msg *m, struct arena *a, void *body);
@@ -466,6 +490,7 @@ static const struct row {
     [MSG_DESCRIBE] = {&seqd__describe__descriptor, describe_pack, describe_unpack},
     [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
     [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
+    [MSG_PROFILE] = {&seqd__profile__descriptor, profile_pack, profile_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

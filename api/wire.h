@@ -18,15 +18,18 @@
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
  *   seqw  HEARTBEAT  every 2 s
+ *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "api/core/profile.h"
 #include "api/core/rank.h"
 
 #define WIRE_ABI      1u
@@ -53,8 +56,16 @@ enum msg_type {
     MSG_FETCH,      /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
     MSG_FORGET,     /* attempt is final and acknowledged: its directory may go */
-    MSG_TRACE       /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+    MSG_TRACE,      /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+    /* seqw -> seqd */
+    MSG_PROFILE     /* what the node measured about itself */
 };
+
+/* Who sends it: a node, or seqd. */
+static inline bool msg_from_node(enum msg_type t)
+{
+    return t <= MSG_FETCHED || t == MSG_PROFILE;
+}
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
     int64_t seq_len, seed, first, count, max_fragments;
@@ -104,6 +115,7 @@ struct msg {
     struct model_shape shape;
     struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
     struct wire_trace trace; /* TRACE, of prepared_id */
+    struct profile profile;  /* PROFILE */
     /* STOP */
     char reason[128];
 };

@@ -4,28 +4,6 @@
 #include <math.h>
 #include "api/wire_part.h"
 
-Seqd__Shape *wire_shape_pack(const struct model_shape *s, struct arena *a)
-{
-    Seqd__Shape *w = message_new(a, &seqd__shape__descriptor);
-    if (!w) return NULL;
-    w->family = s->family, w->n_layers = s->n_layers, w->width = s->width;
-    w->n_heads = s->n_heads, w->n_kv_heads = s->n_kv_heads, w->head_dim = s->head_dim;
-    w->ffn_width = s->ffn_width, w->vocab = s->vocab, w->max_pos = s->max_pos;
-    w->norm_eps = s->norm_eps, w->rope_theta = s->rope_theta, w->tied = s->tied;
-    return w;
-}
-
-/* Whether a shape is a possible model is job_check's business: it must only be safe to copy. */
-void wire_shape_unpack(const Seqd__Shape *w, struct model_shape *s)
-{
-    *s = (struct model_shape){0};
-    if (!w) return;
-    s->family = w->family, s->n_layers = w->n_layers, s->width = w->width;
-    s->n_heads = w->n_heads, s->n_kv_heads = w->n_kv_heads, s->head_dim = w->head_dim;
-    s->ffn_width = w->ffn_width, s->vocab = w->vocab, s->max_pos = w->max_pos;
-    s->norm_eps = w->norm_eps, s->rope_theta = w->rope_theta, s->tied = w->tied;
-}
-
 /* ---- the job spec, by its tables of fields ------------------------------------------------------
  */
 
@@ -146,7 +124,7 @@ static const struct field *field_find(const struct field *table, const char *pat
 static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, struct job_spec *s,
                          void *base, struct err *e)
 {
-    if (range_check((int64_t)n, 0, 256, "spec.fields", e) < 0) return -1;
+    if (range_check((int64_t)n, 0, 512, "spec.fields", e) < 0) return -1;
     for (size_t i = 0; i < n; i++) {
         const struct field *f = field_find(table, in[i]->path);
         if (!f)
@@ -157,6 +135,48 @@ static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, 
     }
     return 0;
 }
+
+/* ---- the sizes of a model: the rows below model.config ------------------------------------------ */
+
+#define SHAPE_PREFIX "model.config."
+
+static bool is_shape_field(const struct field *f)
+{
+    return !strncmp(f->path, SHAPE_PREFIX, sizeof SHAPE_PREFIX - 1);
+}
+
+/* The rows' offsets are into a job_spec: where one would begin whose shape is this one. */
+static char *shape_base(const struct model_shape *s)
+{
+    return (char *)s - offsetof(struct job_spec, model.shape);
+}
+
+Seqd__Shape *wire_shape_pack(const struct model_shape *s, struct arena *a)
+{
+    Seqd__Shape *w = message_new(a, &seqd__shape__descriptor);
+    size_t n = 0;
+    for (const struct field *f = spec_fields; f->path; f++) n += is_shape_field(f);
+    if (!w || !(w->fields = pointers_new(a, n))) return NULL;
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (!is_shape_field(f)) continue;
+        if (!(w->fields[w->n_fields] = field_pack(f, NULL, shape_base(s), a))) return NULL;
+        w->n_fields++;
+    }
+    return w;
+}
+
+/* Whether a shape is a possible model is job_check's business: it must only be safe to copy. */
+int wire_shape_unpack(const Seqd__Shape *w, struct model_shape *s, struct err *e)
+{
+    *s = (struct model_shape){0};
+    for (size_t i = 0; w && i < w->n_fields; i++)
+        if (strncmp(w->fields[i]->path, SHAPE_PREFIX, sizeof SHAPE_PREFIX - 1))
+            return err_field(e, ERR_INVALID, "shape", "'%.64s' is no size of a model",
+                             w->fields[i]->path);
+    return w ? fields_unpack(spec_fields, w->n_fields, w->fields, NULL, shape_base(s), e) : 0;
+}
+
+/* ---- sources, stages, labels ---------------------------------------------------------------------- */
 
 static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_source *source,
                                  struct arena *a)
@@ -211,9 +231,8 @@ Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a)
     w->n_labels = (size_t)s->n_labels;
     w->labels = pointers_new(a, w->n_labels);
     w->input = source_pack(s, &s->input.source, a);
-    w->shape = wire_shape_pack(&s->model.shape, a);
     w->has_config = s->model.has_config;
-    if (!w->labels || !w->input || !w->shape) return NULL;
+    if (!w->labels || !w->input) return NULL;
     for (size_t i = 0; i < w->n_labels; i++)
         if (!(w->labels[i] = label_pack(s, &s->labels[i], a))) return NULL;
     if (sources_pack(s, s->data.train, s->data.n_train, a, &w->n_train, &w->train) < 0 ||
@@ -276,7 +295,6 @@ int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec
     if (w->input && fields_unpack(source_fields, w->input->n_fields, w->input->fields, s,
                                   &s->input.source, e) < 0)
         return -1;
-    wire_shape_unpack(w->shape, &s->model.shape);
     s->model.has_config = w->has_config != 0;
     *out = s;
     return 0;

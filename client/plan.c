@@ -42,6 +42,71 @@ static void print_comm(const struct jv *p)
     }
 }
 
+/* What a step takes, and what was weighed against it. */
+static void print_weighed(const struct jv *p)
+{
+    static const char *const head[] = {"STRATEGY", "SP",   "DP", "RECOMPUTE", "FITS",
+                                       "PER RANK", "STEP", "",   NULL};
+    char text[TEXT_SHORT];
+    const struct jv *list = jv_get(p, "weighed");
+    struct table t;
+    if (!jv_len(list)) return;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(list); i++) {
+        const struct jv *o = jv_at(list, i, NULL);
+        char name[96];
+        const char *exchange = jv_str(o, "exchange", "");
+        snprintf(name, sizeof name, "%.32s, %.32s%s%.24s", jv_str(o, "strategy", "?"),
+                 jv_str(o, "layout", "?"), *exchange ? ", " : "", exchange);
+        table_add(&t, name);
+        table_add(&t, text_count(text, jv_num(o, "sp", 0)));
+        table_add(&t, text_count(text, jv_num(o, "dp", 0)));
+        table_add(&t, jv_str(o, "recompute", "?"));
+        table_add(&t, jv_bool(o, "fits", false) ? "yes" : "no");
+        table_add(&t, text_bytes(text, jv_int(o, "bytes", 0)));
+        const double s = jv_num(o, "step_s", -1);
+        snprintf(text, sizeof text,
+                 s < 0   ? "-"
+                 : s < 1 ? "%.3g ms"
+                         : "%.3g s",
+                 s < 1 ? s * 1e3 : s);
+        table_add(&t, text);
+        table_add(&t, jv_bool(o, "chosen", false) ? "<- chosen" : "");
+    }
+    puts("");
+    table_print(&t, stdout);
+}
+
+static void print_outlook(const struct jv *p)
+{
+    char a[TEXT_SHORT], b[TEXT_SHORT], clean[512];
+    const struct jv *t = jv_get(p, "estimate"), *limits = jv_get(p, "limits");
+    print_weighed(p);
+    if (*jv_str(p, "choice", ""))
+        printf("  %s\n", text_safe(clean, sizeof clean, jv_str(p, "choice", "")));
+    if (t) {
+        printf("\nestimated step    %.3g s: %.3g s computing, %.3g s exchanging, of which %.3g s "
+               "hidden\n",
+               jv_num(t, "step_s", 0), jv_num(t, "compute_s", 0), jv_num(t, "exchange_s", 0),
+               jv_num(t, "hidden_s", 0));
+        printf("  %s tokens/s", text_count(a, jv_num(t, "tokens_s", 0)));
+        if (jv_num(t, "times_one_rank", 0) > 0)
+            printf(", %.3g times one rank", jv_num(t, "times_one_rank", 0));
+        printf("; by rates that were %s\n",
+               text_safe(clean, sizeof clean, jv_str(p, "machine.source", "given")));
+    }
+    if (limits)
+        printf(
+            "longest sequence  %s tokens (%s with all ranks in one ring), or %s at once of these\n",
+            text_count(a, jv_num(limits, "max_seq_len", 0)),
+            text_count(b, jv_num(limits, "max_seq_len_one_ring", 0)),
+            text_count(clean, jv_num(limits, "max_batch", 0)));
+    const struct jv *warnings = jv_get(p, "warnings");
+    for (size_t i = 0; i < jv_len(warnings); i++)
+        printf("warning: %s\n",
+               text_safe(clean, sizeof clean, jv_str(jv_at(warnings, i, NULL), NULL, "")));
+}
+
 static void print_plan(const struct jv *p)
 {
     char number[TEXT_SHORT], a[64], b[64], why[512];
@@ -56,6 +121,7 @@ static void print_plan(const struct jv *p)
            text_count(number, jv_num(p, "rows_per_rank", 0)), jv_num(p, "flops", 0) / 1e9);
     print_memory(p);
     print_comm(p);
+    print_outlook(p);
 }
 
 int plan_spec(struct cli *c, const struct jv *spec)
@@ -92,8 +158,11 @@ const struct verb plan_verb = {
     .run = plan_run,
     .options = OPT_NAME | OPT_SET | OPT_FIELD,
     .help = "Answers what a job would hold and send, and why that strategy and layout. Nothing is\n"
-            "started. A job that cannot fit is refused with numbers, exit code 1.\n\n"
+            "started. A job that cannot fit is refused with numbers, exit code 1. With "
+            "\"hardware\" in\n"
+            "the spec: for machines that are not here.\n\n"
             "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
             "  --field PATH      only this member of the plan\n\n"
-            "  seqctl plan client/examples/train-tiny.json --set resources.ranks=4",
+            "  seqctl plan client/examples/train-tiny.json --set resources.ranks=4\n"
+            "  seqctl plan client/examples/plan-cluster.json --set hardware.devices=16",
 };

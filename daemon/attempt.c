@@ -43,7 +43,7 @@ struct part *attempt_part(const struct attempt *a, const char *node)
 const struct part *attempt_part_of_rank(const struct attempt *a, int rank)
 {
     for (int i = 0; i < a->n_parts; i++) {
-        const struct place *p = &a->parts[i].place;
+        const struct job_place *p = &a->parts[i].place;
         if (rank >= p->first_rank && rank < p->first_rank + p->n_ranks) return &a->parts[i];
     }
     return NULL;

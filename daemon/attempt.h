@@ -20,7 +20,7 @@
 #define HANG_WAIT_MS 3000
 
 struct part {
-    struct place place;
+    struct job_place place;
     int64_t seq;    /* last record taken in */
     int64_t marked; /* last record whose meaning is committed */
     int64_t hold;   /* first record that is only in memory; 0: none */

@@ -470,7 +470,7 @@ static void assign(struct control *c, struct job *j, const struct sched_job *q,
     memcpy(ev.node, nodes[q->node].name, sizeof ev.node);
     ev.n_places = q->n_parts;
     for (int i = 0; i < q->n_parts; i++) {
-        struct place *p = &ev.places[i];
+        struct job_place *p = &ev.places[i];
         p->first_rank = first;
         p->n_ranks = q->part[i].n_ranks;
         memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);

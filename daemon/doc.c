@@ -169,6 +169,16 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     return jwrite_finish(&w);
 }
 
+/* What the node measured about itself. */
+static void put_profile(struct jwrite *w, const struct profile *p)
+{
+    char text[512];
+    if (p->hop > 0 && profile_write(p, text, sizeof text) > 0)
+        jwrite_raw(w, "profile", text);
+    else
+        jwrite_null(w, "profile");
+}
+
 void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_t now_ms)
 {
     jwrite_object(w, NULL);
@@ -182,6 +192,7 @@ void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_
     jwrite_int(w, "slots_free", n->n_slots - n_reserved);
     jwrite_int(w, "cores", n->n_cores);
     jwrite_int(w, "memory_bytes", n->memory_size);
+    put_profile(w, &n->profile);
     jwrite_str(w, "version", n->version);
     jwrite_int(w, "seen_ms_ago", now_ms - n->seen_ms);
     jwrite_end(w);

@@ -76,7 +76,7 @@ static int read_int(struct jread *j, int64_t *out, struct err *e)
     return err_set(e, ERR_CORRUPT, "an event's number is damaged");
 }
 
-static int read_place(struct jread *j, struct place *p, struct err *e)
+static int read_place(struct jread *j, struct job_place *p, struct err *e)
 {
     int64_t first = 0, n = 0;
     enum jtok t;
@@ -100,7 +100,7 @@ static int read_places(struct jread *j, struct event *ev, struct err *e)
     int32_t next = 0;
     enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
     for (; t == J_OBJECT && ev->n_places < JOB_MAX_RANKS; t = jread_next(j)) {
-        struct place *p = &ev->places[ev->n_places++];
+        struct job_place *p = &ev->places[ev->n_places++];
         if (read_place(j, p, e)) return -1;
         if (p->first_rank != next) break;
         next += p->n_ranks;

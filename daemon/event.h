@@ -23,7 +23,7 @@ enum cause {
 };
 
 /* Where a contiguous range of an attempt's ranks runs. */
-struct place {
+struct job_place {
     char node[NODE_NAME];
     int32_t first_rank, n_ranks;
 };
@@ -36,7 +36,7 @@ struct event {
     int32_t task, n_ranks;
     char node[NODE_NAME]; /* that of rank 0; below: the node it happened on */
     int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
-    struct place places[JOB_MAX_RANKS];
+    struct job_place places[JOB_MAX_RANKS];
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     struct err err;

@@ -98,7 +98,7 @@ static int64_t backoff_ms(int32_t n_failures)
 static void fold_places(struct job *j, const struct event *ev)
 {
     int n = ev->n_places ? ev->n_places : 1;
-    struct place *p = realloc(j->places, (size_t)n * sizeof *p);
+    struct job_place *p = realloc(j->places, (size_t)n * sizeof *p);
     if (!p) abort();
     j->places = p;
     j->n_places = n;
@@ -106,7 +106,7 @@ static void fold_places(struct job *j, const struct event *ev)
         memcpy(p, ev->places, (size_t)n * sizeof *p);
         return;
     }
-    *p = (struct place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
+    *p = (struct job_place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
     memcpy(p->node, ev->node, sizeof p->node);
 }
 

@@ -26,7 +26,7 @@ struct job {
     int32_t task;     /* of the current or last attempt: enum rank_task */
     /* Of the current or last attempt: where rank 0 is, and all its nodes in rank order. */
     char node[NODE_NAME];
-    struct place *places; /* owns */
+    struct job_place *places; /* owns */
     int n_places;
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;

@@ -33,6 +33,7 @@ struct reader {
     enum json_form form;
     bool has_batch, has_batch_tokens;
     int64_t batch_tokens;
+    struct hardware *hardware; /* NULL: a job, which has none */
     struct err *e;
 };
 
@@ -286,6 +287,22 @@ static int read_labels(struct reader *r, const json_t *v)
     return 0;
 }
 
+static int read_layer_mask(struct reader *r, const json_t *v)
+{
+    static const char field[] = "model.config.layer_mask";
+    if (!json_is_array(v)) return wrong_type(r, field, "an array of numbers of 32 bits", v);
+    if (json_array_size(v) > SHAPE_MASKS)
+        return err_field(r->e, ERR_INVALID, field, "%s has %zu numbers: at most %d", field,
+                         json_array_size(v), SHAPE_MASKS);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s.%zu", field, i);
+        const struct field *f = spec_field(path);
+        if (set_field(r, f, r->s, f->path, json_array_get(v, i))) return -1;
+    }
+    return 0;
+}
+
 static int read_betas(struct reader *r, const json_t *v)
 {
     if (!json_is_array(v)) return wrong_type(r, "optim.betas", "an array of two numbers", v);
@@ -352,6 +369,30 @@ static int read_input(struct reader *r, const json_t *v)
     return set_field(r, f, r->s, f->path, prompt);
 }
 
+/* Machines that are not here: for a plan alone. */
+static int read_hardware(struct reader *r, const json_t *v)
+{
+    const char *key;
+    json_t *member;
+    if (!r->hardware)
+        return err_field(r->e, ERR_INVALID, "hardware",
+                         "hardware describes machines to plan for: POST /v1/plan takes it, a job "
+                         "runs on the nodes that are here, leave it out");
+    if (!json_is_object(v)) return wrong_type(r, "hardware", "an object with devices", v);
+    r->hardware->given = 1;
+    json_object_foreach((json_t *)v, key, member)
+    {
+        char path[PATH_SIZE];
+        const struct field *f = element_field(hardware_fields, key);
+        if (snprintf(path, sizeof path, "hardware.%s", key) >= (int)sizeof path || !f)
+            return unknown(r, path);
+        struct field named = *f; /* so that its errors say where it stands */
+        named.path = path;
+        if (set_field(r, &named, r->hardware, path, member)) return -1;
+    }
+    return hardware_check(r->hardware, r->e);
+}
+
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
 #define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
@@ -362,12 +403,14 @@ static const struct special {
     uint32_t kinds;
 } specials[] = {
     {"labels", read_labels, ~0u},
+    {"hardware", read_hardware, ~0u},
     {"data.train", read_train_data, TRAINING},
     {"eval.data", read_eval_data, TRAINING},
     {"stages", read_stages, TRAINING},
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
+    {"model.config.layer_mask", read_layer_mask, ~0u},
     {"checkpoint.resume", read_resume, TRAINING},
     {"train.epochs", read_epochs, TRAINING},
     {"train.global_batch_tokens", read_batch_tokens, TRAINING},
@@ -507,16 +550,29 @@ static json_t *load(const char *text, size_t size, struct err *e)
     return NULL;
 }
 
+static int read_spec(struct reader *r, const char *text, size_t size)
+{
+    spec_defaults(r->s);
+    json_t *root = load(text, size, r->e);
+    if (!root) return -1;
+    int rc = read_kind(r, root) || read_object(r, "", root) || settle(r) ? -1 : 0;
+    json_decref(root);
+    return rc;
+}
+
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e)
 {
     struct reader r = {.s = s, .form = form, .e = e};
-    spec_defaults(s);
-    json_t *root = load(text, size, e);
-    if (!root) return -1;
-    int rc = read_kind(&r, root) || read_object(&r, "", root) || settle(&r) ? -1 : 0;
-    json_decref(root);
-    return rc;
+    return read_spec(&r, text, size);
+}
+
+int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,
+                   struct err *e)
+{
+    struct reader r = {.s = s, .form = JSON_FOR_PEOPLE, .hardware = h, .e = e};
+    hardware_defaults(h);
+    return read_spec(&r, text, size);
 }
 
 char *json_canonical(const char *text, size_t size, struct err *e)

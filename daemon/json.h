@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
+#include "worker/plan/machine.h"
 
 #define JSON_DEPTH 32
 #define JSON_SPEC_SIZE                                                                             \
@@ -28,6 +29,10 @@ void json_init(void); /* seeds the hash tables; before any thread starts */
 /* Fills *s with defaults and what the text says; job_check is the caller's next step.
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
+                   struct err *e);
+/* The body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
+ * fails: also with ERR_INVALID naming a member of hardware. */
+int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,
                    struct err *e);
 /* The canonical JSON of a checked spec, defaults included: reads back as the same spec. Returns the
  * length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */

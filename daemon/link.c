@@ -99,7 +99,7 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
         session_refuse(s, e.text);
     } else if (m.type == MSG_HELLO) {
         session_hello(s, &m);
-    } else if (m.type > MSG_FETCHED) {
+    } else if (!msg_from_node(m.type)) {
         session_refuse(s, "a message that only seqd sends");
     } else if (s->node[0]) {
         k->calls->message(k->arg, s->node, &m);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/wire.h"
+#include "api/core/profile.h"
 
 #define NODE_MAX     256
 #define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */
@@ -24,6 +25,7 @@ struct node {
     int64_t seen_ms;  /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
+    struct profile profile; /* what it measured about itself; zeros until it says so */
     char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
     int n_stale;
     struct stale *stale; /* owns */

@@ -177,6 +177,9 @@ static void on_message(void *arg, const char *name, const struct msg *m)
             stale_report(c, name, m);
         return;
     case MSG_LOG: on_log_bytes(c, name, m); return;
+    case MSG_PROFILE:
+        if (n) n->profile = m->profile;
+        return;
     case MSG_DESCRIBED:
     case MSG_FETCHED: asks_take(c->asks, name, m); return;
     default: return; /* HEARTBEAT: seen, and that is all */

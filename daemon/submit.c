@@ -10,7 +10,7 @@
 #include "api/core/sha256.h"
 #include "daemon/json.h"
 #include "daemon/routes.h"
-#include "worker/plan/plan.h"
+#include "worker/plan/choice.h"
 
 #define PLAN_JSON_SIZE 65536
 #define MAX_KEY        255
@@ -27,6 +27,8 @@ struct posting {
     char key[MAX_KEY + 1], fingerprint[SHA256_HEX];
     char plan[PLAN_JSON_SIZE];
     struct job_spec spec;
+    struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
+    struct hardware hardware; /* to plan for, instead of the nodes that are here */
 };
 
 static void drop(struct posting *p)
@@ -130,16 +132,55 @@ static int take_key(struct posting *p)
 
 /* ---- planning ---------------------------------------------------------------------------------- */
 
-/* What a rank may use when the job does not say: its share of the largest node. Frozen in the spec,
- * so that the plan shown here and the rank's own are the same. */
-static void limit_memory(struct posting *p)
+/* The node with the most memory: what a job is planned for. NULL: none is up. */
+static const struct node *largest_node(const struct posting *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
-    int64_t largest = 0;
+    const struct node *largest = NULL;
     for (int i = 0; i < t->n; i++)
-        if (t->node[i].up && t->node[i].memory_size > largest) largest = t->node[i].memory_size;
-    if (!p->spec.resources.memory_mib)
-        p->spec.resources.memory_mib = (largest >> 20) / p->spec.resources.ranks;
+        if (t->node[i].up && (!largest || t->node[i].memory_size > largest->memory_size))
+            largest = &t->node[i];
+    return largest;
+}
+
+/* What the ranks would run on, and what one of them may use when the job does not say: its share of
+ * that node. Frozen in the spec, so that the plan shown here and the rank's own are the same. */
+static void find_machine(struct posting *p, struct machine *m)
+{
+    const struct node *n = largest_node(p);
+    int64_t *mib = &p->spec.resources.memory_mib;
+    if (p->hardware.given) {
+        machine_of_hardware(&p->hardware, m);
+        if (!*mib || *mib > m->memory >> 20) *mib = m->memory >> 20;
+        return;
+    }
+    *m = (struct machine){0};
+    if (n) machine_of_profile(&n->profile, n->n_cores, m);
+    if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
+}
+
+/* Puts the members of an open object behind those of the plan. */
+static void extend_plan(struct posting *p, const struct choice *c, const struct machine *m)
+{
+    static char more[PLAN_JSON_SIZE / 2]; /* the loop thread's */
+    struct jwrite w;
+    size_t n = strlen(p->plan);
+    jwrite_init(&w, more, sizeof more);
+    jwrite_object(&w, NULL);
+    choice_write(c, m, &w);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) <= 2 || !n || n + strlen(more) >= sizeof p->plan) return;
+    snprintf(p->plan + n - 1, sizeof p->plan - n + 1, ",%s", more + 1);
+}
+
+/* Everything that is "auto" becomes what is best, once and for all. */
+static int choose(struct posting *p, const struct machine *m, struct choice *c, struct err *e)
+{
+    p->asked.model.shape = p->spec.model.shape;
+    p->asked.resources = p->spec.resources;
+    choice_make(&p->asked, m, p->goal != GOAL_SUBMIT, c);
+    choice_apply(c, &p->spec);
+    return job_check(&p->spec, e);
 }
 
 static void reply_plan(struct posting *p)
@@ -158,13 +199,19 @@ static void reply_plan(struct posting *p)
 static void make_plan(struct posting *p)
 {
     struct err e = {0};
+    struct machine m;
     struct plan *plan = calloc(1, sizeof *plan);
-    if (!plan) abort();
-    limit_memory(p);
-    int bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
-    if (!bad || e.code == ERR_DOES_NOT_FIT)
+    struct choice *c = calloc(1, sizeof *c);
+    if (!plan || !c) abort();
+    find_machine(p, &m);
+    int bad = choose(p, &m, c, &e);
+    if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
+    if (!bad || e.code == ERR_DOES_NOT_FIT) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
+        extend_plan(p, c, &m);
+    }
     free(plan);
+    free(c);
     if (bad) {
         refuse(p, 0, &e);
         return;
@@ -235,18 +282,41 @@ static int read_key(struct posting *p, struct err *e)
     return 0;
 }
 
+/* The devices are the ranks. */
+static int take_hardware(struct posting *p, struct err *e)
+{
+    int32_t *ranks = &p->spec.resources.ranks;
+    if (!p->hardware.given) return 0;
+    if (!*ranks) *ranks = p->hardware.devices;
+    if (*ranks == p->hardware.devices) return 0;
+    return err_field(e, ERR_INVALID, "hardware.devices",
+                     "hardware.devices %d is not resources.ranks %d: a device is a rank, leave one "
+                     "of them out",
+                     p->hardware.devices, *ranks);
+}
+
+/* The body, as far as it can be judged without a node. */
+static int read_body(struct posting *p, struct err *e)
+{
+    size_t size;
+    const char *body = http_body(p->r, &size);
+    int bad = p->goal == GOAL_PLAN
+                  ? json_plan_read(body, size, &p->spec, &p->hardware, e)
+                  : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
+    if (bad || take_hardware(p, e)) return -1;
+    p->asked = p->spec;
+    return job_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
+}
+
 static void start(struct routes *R, struct http_req *r, enum goal goal)
 {
     struct posting *p = calloc(1, sizeof *p);
     struct err e;
-    size_t size;
-    const char *body = http_body(r, &size);
     if (!p) abort();
     p->R = R;
     p->r = r;
     p->goal = goal;
-    if (json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, &e) || job_check(&p->spec, &e) ||
-        read_key(p, &e)) {
+    if (read_body(p, &e)) {
         refuse(p, 0, &e);
         return;
     }

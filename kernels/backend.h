@@ -420,8 +420,8 @@ struct linear_args {
     int64_t pos;
     int64_t n_heads, key_dim, value_dim;
     float scale;
-    /* Gates that depend on the data, for families that have them: log decay of each row, <= 0; NULL:
-     * the slope alone. scalar: [n, H]; diagonal: [n, H*Dk] (GLA). */
+    /* Gates that depend on the data: log decay of each row, <= 0; scalar: [n, H]; diagonal:
+     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. */
     const float *gate;
     bool gate_diagonal;
 };

@@ -125,4 +125,141 @@ static inline void shape_cast(const struct cast_args *a)
     assert(shape_act(a->dst, a->src.rows, a->src.cols, a->dst.dtype));
 }
 
+/* ---- other families ---- */
+
+static inline bool shape_weight(struct tensor t, int64_t cols, enum dtype act)
+{
+    return !t.data || shape_act(t, 1, cols, act);
+}
+
+static inline void shape_norm_fwd(const struct norm_fwd_args *a)
+{
+    enum dtype act = a->x.dtype;
+    assert(a->groups > 0 && a->x.cols % a->groups == 0);
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) &&
+           shape_act(a->y, a->x.rows, a->x.cols, act));
+    assert(shape_weight(a->g, a->x.cols / a->groups, act));
+    assert(shape_weight(a->b, a->x.cols / a->groups, act));
+}
+
+static inline void shape_norm_bwd(const struct norm_bwd_args *a)
+{
+    enum dtype act = a->x.dtype;
+    assert(a->groups > 0 && a->x.cols % a->groups == 0 && a->dx.data != a->x.data);
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
+    assert(shape_weight(a->g, a->x.cols / a->groups, act));
+}
+
+static inline void shape_act_fwd(const struct act_fwd_args *a)
+{
+    assert(a->fn >= 0 && a->fn < ACT_N);
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_act(a->y, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+static inline void shape_act_bwd(const struct act_bwd_args *a)
+{
+    assert(a->fn >= 0 && a->fn < ACT_N);
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+static inline void shape_glu_fwd(const struct glu_fwd_args *a)
+{
+    assert(a->fn >= 0 && a->fn < ACT_N);
+    assert(shape_act(a->a, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->b, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->y, a->a.rows, a->a.cols, a->a.dtype));
+}
+
+static inline void shape_glu_bwd(const struct glu_bwd_args *a)
+{
+    assert(a->fn >= 0 && a->fn < ACT_N);
+    assert(shape_act(a->a, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->b, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->dy, a->a.rows, a->a.cols, a->a.dtype));
+    assert(!a->da.data || shape_act(a->da, a->a.rows, a->a.cols, a->a.dtype));
+    assert(!a->db.data || shape_act(a->db, a->a.rows, a->a.cols, a->a.dtype));
+}
+
+static inline void shape_mix(const struct mix_args *a)
+{
+    assert(shape_act(a->y, a->y.rows, a->y.cols, a->y.dtype));
+    assert(shape_act(a->a, a->y.rows, a->y.cols, a->a.dtype));
+    assert(!a->b.data || shape_act(a->b, a->y.rows, a->y.cols, a->b.dtype));
+}
+
+static inline void shape_bias_fwd(const struct bias_fwd_args *a)
+{
+    assert(shape_act(a->y, a->y.rows, a->y.cols, a->y.dtype));
+    assert(shape_act(a->b, 1, a->y.cols, a->y.dtype));
+}
+
+static inline void shape_bias_bwd(const struct bias_bwd_args *a)
+{
+    assert(shape_act(a->dy, a->dy.rows, a->dy.cols, a->dy.dtype));
+}
+
+static inline void shape_permute(const struct permute_args *a)
+{
+    assert(a->n[0] >= 0 && a->n[1] >= 0 && a->n[2] >= 0 && a->size >= 0);
+}
+
+static inline void shape_mse(const struct mse_args *a)
+{
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_act(a->y, a->x.rows, a->x.cols, a->x.dtype));
+    assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+/* ---- linear attention ---- */
+
+/* Gates that depend on the data are not there yet: a fold would need their sums. */
+static inline void shape_linear(const struct linear_args *a)
+{
+    enum dtype act = a->q.dtype;
+    assert(a->n_heads > 0 && a->key_dim > 0 && a->value_dim > 0 && !a->gate && !a->gate_diagonal);
+    assert(shape_act(a->q, a->q.rows, a->n_heads * a->key_dim, act));
+    assert(shape_act(a->k, a->q.rows, a->n_heads * a->key_dim, act));
+    assert(shape_act(a->v, a->q.rows, a->n_heads * a->value_dim, act));
+}
+
+static inline void shape_linear_fwd(const struct linear_fwd_args *a)
+{
+    shape_linear(&a->in);
+    assert(shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype) && a->m);
+}
+
+static inline void shape_linear_enter(const struct linear_enter_args *a)
+{
+    shape_linear(&a->in);
+    assert(shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype) && a->state);
+}
+
+static inline void shape_linear_bwd(const struct linear_bwd_args *a)
+{
+    const struct linear_args *in = &a->in;
+    shape_linear(in);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype) && a->dm);
+    assert(shape_f32(a->dq, in->q.rows, in->q.cols) && shape_f32(a->dk, in->q.rows, in->q.cols));
+    assert(shape_f32(a->dv, in->q.rows, in->v.cols));
+}
+
+static inline void shape_linear_enter_bwd(const struct linear_enter_bwd_args *a)
+{
+    const struct linear_args *in = &a->in;
+    shape_linear(in);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype));
+    assert(shape_f32(a->dq, in->q.rows, in->q.cols) && shape_f32(a->dk, in->q.rows, in->q.cols));
+    assert(shape_f32(a->dv, in->q.rows, in->v.cols));
+}
+
+static inline void shape_linear_fold(const struct linear_fold_args *a)
+{
+    assert(a->dtype == DT_F32 && a->n_valid >= 0 && a->m && a->out && (!a->through || a->in));
+}
+
 #endif

@@ -46,11 +46,7 @@ if ! skip asan; then
 fi
 if ! skip mutants; then
     note "mutants: every injected fault must be caught"
-    if make -s -j"$jobs" MODE=mutants all build/mutants/tests/test_attention \
-        build/mutants/tests/test_two_pass build/mutants/tests/test_data \
-        build/mutants/tests/test_verify build/mutants/tests/test_rank build/mutants/tests/test_life; then
-        SEQD_TEST_MUTANTS=1 count tests/run.sh mutants test_attention test_two_pass test_data test_verify test_rank test_life
-    else one mutants-build false; fi
+    JOBS=$jobs count tests/mutants.sh
 fi
 if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi

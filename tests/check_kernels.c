@@ -9,6 +9,8 @@
  * output was rounded from: one rounding is taken off each element before the error is measured. */
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
+#include "tests/kern_elem.h"
+#include "tests/kern_linear.h"
 
 /* ---- products ------------------------------------------------------------------------------ */
 
@@ -502,8 +504,18 @@ static const struct {
     {"adamw", check_adamw, 1, true},
     {"sumsq", check_sumsq, 1, false},
     {"cast", check_cast, 1, false},
+    {"norm_fwd, _bwd", check_norm, 2, true},
+    {"act_fwd, _bwd", check_act, 2, true},
+    {"glu_fwd, _bwd", check_glu, 2, true},
+    {"mix", check_mix, 1, true},
+    {"bias_fwd, _bwd", check_bias, 2, true},
+    {"permute", check_permute, 1, false},
+    {"mse", check_mse, 1, true},
+    {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},
     {"fill, copy, upload, download, sync, alloc, free, close", check_memory, 8, false},
 };
+
+static const char *only; /* SEQD_TEST_ONLY: of the checks those whose name contains it */
 
 /* A slot that nobody checks shows as a wrong count. */
 static void test_every_slot(void)
@@ -536,6 +548,7 @@ static void check_device(const char *isa, int n_threads)
         for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
             char name[128];
             if (act == DT_BF16 && (!checks[i].has_act || n_threads == 1)) continue;
+            if (only && !strstr(checks[i].name, only)) continue;
             snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name,
                      act == DT_BF16 ? "bf16" : "fp32", isa, n_threads);
             test_run(name, checks[i].check);
@@ -547,6 +560,7 @@ static void check_device(const char *isa, int n_threads)
 int main(void)
 {
     const bool small = getenv("SEQD_TEST_SMALL") != NULL;
+    only = getenv("SEQD_TEST_ONLY");
     RUN(test_every_slot);
     RUN(test_unknown_names);
     for (const char *const *isa = be_isas(); *isa; isa++)

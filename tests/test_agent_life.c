@@ -38,6 +38,8 @@ struct seqd {
     struct arena arena;
     char dir[64], address[96];
     struct msg hello;
+    struct profile profile;
+    int n_profiles;
     struct wire_attempt listed[8];
     int n_hellos, n_heartbeats, n_answers;
     struct msg answer; /* the last DESCRIBED or FETCHED */
@@ -170,6 +172,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
         tell(&(struct msg){.type = MSG_WELCOME});
         break;
     case MSG_HEARTBEAT: d.n_heartbeats++; break;
+    case MSG_PROFILE: d.profile = m.profile, d.n_profiles++; break;
     case MSG_REPORT: on_report(&m); break;
     case MSG_LOG: on_log(&m); break;
     case MSG_DESCRIBED:
@@ -661,6 +664,28 @@ static void test_second_agent(void)
     teardown();
 }
 
+/* What the machine measured about itself comes once in every session. */
+static void test_profile(void)
+{
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_profiles == 1);
+    CHECK(d.profile.gemm_f32 == 1e11 && d.profile.hop == 6e-6 && d.profile.copy == 5e9);
+    rpc_stream_close(d.stream);
+    UNTIL(d.n_profiles == 2);
+    CHECK(d.profile.attn_bf16 == 4e11);
+    terminate(pid);
+    teardown();
+}
+
+/* `seqrank --profile` of the fake rank. */
+static int fake_profile(void)
+{
+    puts("{\"gemm_f32_flops\":1e11,\"gemm_bf16_flops\":2e12,\"attention_f32_flops\":3e10,"
+         "\"attention_bf16_flops\":4e11,\"copy_bytes_s\":5e9,\"hop_s\":6e-6}");
+    return 0;
+}
+
 /* `seqrank --describe DIR` of the fake rank. */
 static int fake_describe(const char *dir)
 {
@@ -676,6 +701,7 @@ static int fake_describe(const char *dir)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
     RUN(test_killed_agent);
@@ -687,6 +713,7 @@ int main(int argc, char **argv)
     RUN(test_orphan);
     RUN(test_fetch);
     RUN(test_describe);
+    RUN(test_profile);
     RUN(test_second_agent);
     return test_done("agent");
 }

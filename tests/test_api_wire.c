@@ -56,20 +56,13 @@ static void fields_compare(const struct job_spec *a, const char *in_a, const str
     }
 }
 
+/* Every size set: whatever the wire forgets shows. */
 static struct model_shape shape_fill(void)
 {
-    return (struct model_shape){.family = 0,
-                                .n_layers = 2,
-                                .width = 3,
-                                .n_heads = 4,
-                                .n_kv_heads = 5,
-                                .head_dim = 6,
-                                .ffn_width = 7,
-                                .vocab = 8,
-                                .max_pos = 9,
-                                .norm_eps = 1e-6,
-                                .rope_theta = 10000.5,
-                                .tied = 1};
+    static struct job_spec s;
+    s.text_used = 1;
+    fields_fill(&s, spec_fields, (char *)&s, 7);
+    return s.model.shape;
 }
 
 static struct job_spec *spec_fill(void)
@@ -92,7 +85,6 @@ static struct job_spec *spec_fill(void)
         spec_intern(s, "key", 3, &s->labels[i].key);
         spec_intern(s, "value", 5, &s->labels[i].value);
     }
-    s->model.shape = shape_fill();
     s->model.has_config = 1;
     return s;
 }
@@ -175,6 +167,10 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
         m.trace = (struct wire_trace){4096, 7, 12, 2, 100, "best_fit", "split"};
         break;
+    case MSG_PROFILE:
+        m.job = m.epoch = 0;
+        m.profile = (struct profile){1e11, 2e12, 3e10, 4e11, 5e9, 6e-6};
+        break;
     }
     return m;
 }
@@ -202,7 +198,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -257,7 +253,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_TRACE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;

@@ -407,7 +407,7 @@ static void test_prune_policy(void)
 
 static void test_names(void)
 {
-    enum step_kind kind;
+    enum step_dir_kind kind;
     int64_t step, epoch;
     CHECK(steps_parse("step-00000500", &kind, &step, &epoch) && kind == STEP_WHOLE && step == 500);
     CHECK(steps_parse("step-00000500.e3.tmp", &kind, &step, &epoch) && kind == STEP_TMP);

@@ -1,5 +1,6 @@
 /* test_data: preparation, the order of samples, and every rank's rows against a sequence written
  * down from the documents alone, with a map of positions of the test's own. */
+#include "tests/mutant.h"
 #include "tests/datadir.h"
 
 #include <errno.h>
@@ -549,7 +550,7 @@ static void test_mutants(void)
                                   .mutant = mutants[m]};
         CHECK(sweep(&c, o, 1) == 0);
         for (int P = 2; P <= 8; P++)
-            CHECK_MSG(sweep(&c, o, P) > 0, "mutant %d P %d", mutants[m], P);
+            mutant_report(mutants[m], sweep(&c, o, P) > 0, "rows of every rank");
     }
     corpus_free(&c);
 }

@@ -316,7 +316,8 @@ struct journey {
     struct ckpt_info info;
     int leg;
     int seen[LEG * LEGS * BATCH]; /* how often a ring's first rank took this sample */
-    float *w, *m, *v;             /* what was saved, and is loaded */
+    float *w, *m, *v, *ema;       /* what was saved, and is loaded */
+    float *ema_next;              /* what this leg saves */
     struct comm_count moved[8];   /* CONTROL bytes of saving, by rank */
 };
 
@@ -351,9 +352,9 @@ static void load_first(struct train *t, int rank, void *arg)
     const struct {
         enum holding_array which;
         const float *want;
-    } all[] = {{HOLD_WEIGHTS, j->w}, {HOLD_M, j->m}, {HOLD_V, j->v}};
+    } all[] = {{HOLD_WEIGHTS, j->w}, {HOLD_M, j->m}, {HOLD_V, j->v}, {HOLD_EMA, j->ema}};
     const int64_t n = t->plan->n_params;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         float *got = malloc((size_t)n * 4);
         if (!got) abort();
         memcpy(got, all[i].want, (size_t)n * 4);
@@ -369,6 +370,7 @@ static void save_last(struct train *t, int rank, void *arg)
     struct journey *j = arg;
     struct err e = {0};
     if (t->step != (j->leg + 1) * LEG) return;
+    engine_collect(t, HOLD_EMA, j->ema_next);
     comm_ledger_reset(t->model.world);
     if (rank) {
         CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
@@ -382,8 +384,8 @@ static void save_last(struct train *t, int rank, void *arg)
     j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
 }
 
-/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m and
- * v that it does not own, once. */
+/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m, v
+ * and the average that it does not own, once. */
 static void check_moved(const struct journey *j, const struct plan *p)
 {
     int64_t others = 0, sent = 0;
@@ -395,7 +397,7 @@ static void check_moved(const struct journey *j, const struct plan *p)
         const int64_t end = t.offset + t.count, hi = end < own.end ? end : own.end;
         others += t.count - (hi > lo ? hi - lo : 0);
     }
-    const int n_arrays = p->precision == PRECISION_BF16 ? 4 : 3;
+    const int n_arrays = p->precision == PRECISION_BF16 ? 5 : 4;
     if (!p->zero) others = 0;
     for (int r = 1; r < p->n_ranks; r++) {
         sent += j->moved[r].bytes_sent;
@@ -415,6 +417,9 @@ static void one_leg(struct journey *j, int precision, int P, int dp, int zero)
     spec.train.global_batch = BATCH;
     spec.precision.params = precision;
     spec.parallel.zero = zero;
+    spec.ema.decay = 0.9;
+    j->ema_next = calloc((size_t)param_count(&spec.model.shape), 4);
+    if (!j->ema_next) abort();
     struct engine_run r = {.P = P,
                            .dp = dp,
                            .steps = LEG,
@@ -425,8 +430,8 @@ static void one_leg(struct journey *j, int precision, int P, int dp, int zero)
                            .source = {log_batch, log_targets, j}};
     engine_go(&r, &spec);
     check_moved(j, &r.plan);
-    free(j->w), free(j->m), free(j->v);
-    j->w = r.weights, j->m = r.adam_m, j->v = r.adam_v;
+    free(j->w), free(j->m), free(j->v), free(j->ema);
+    j->w = r.weights, j->m = r.adam_m, j->v = r.adam_v, j->ema = j->ema_next;
     free(r.grad);
     j->leg++;
 }
@@ -448,7 +453,7 @@ static void test_resume(void)
         for (int n = 0; n < LEG * LEGS * BATCH; n++)
             CHECK_MSG(j.seen[n] == 1, "sample %d was taken %d times", n, j.seen[n]);
         CHECK_MSG(!file_remove(j.dir, &e), "%s", e.text);
-        free(j.w), free(j.m), free(j.v);
+        free(j.w), free(j.m), free(j.v), free(j.ema);
     }
 }
 

@@ -570,11 +570,12 @@ static void test_first_step_refuses(void)
 
 #ifdef SEQD_MUTANTS
 /* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
-static void test_first_step_catches(void)
+static void test_mutants_at_first_step(void)
 {
     static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
                                         "zigzag_swapped", "label_shift", "doc_crossed",
                                         "local_position"};
+    if (!prepared_id[0]) test_prepare();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct order *o = make_order(3, "mutant");
         o->spec.verify.first_step = 1;
@@ -584,6 +585,8 @@ static void test_first_step_catches(void)
         CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor ") &&
                       g.n_steps == 0,
                   "%s: %d steps, %s", names[i], g.n_steps, g.fail.text);
+        printf("mutant %s %s a training's first step\n", names[i],
+               g.fail.code == ERR_CORRUPT ? "caught" : "missed");
         free(o);
     }
 }
@@ -729,7 +732,7 @@ int main(int argc, char **argv)
     RUN(test_first_step);
     RUN(test_first_step_refuses);
 #ifdef SEQD_MUTANTS
-    RUN(test_first_step_catches);
+    RUN(test_mutants_at_first_step);
 #endif
     RUN(test_other_shape);
     RUN(test_every_s);

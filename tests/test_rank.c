@@ -542,6 +542,7 @@ static void test_mutant_by_name(void)
     static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
                                         "zigzag_swapped", "label_shift", "doc_crossed",
                                         "local_position"};
+    if (!prepared_id[0]) test_prepare();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct order *o = make_order(JOB_VERIFY, 3, "mutant");
         setenv("SEQD_MUTANT", names[i], 1);
@@ -549,6 +550,8 @@ static void test_mutant_by_name(void)
         unsetenv("SEQD_MUTANT");
         CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "worst tensor model."),
                   "%s: %s", names[i], g.fail.text);
+        printf("mutant %s %s a verify job\n", names[i],
+               g.fail.code == ERR_CORRUPT ? "caught" : "missed");
         CHECK(g.result[0] && !flag(g.result, "equal"));
         free(o);
     }

@@ -40,8 +40,8 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         snprintf(ev->node, sizeof ev->node, "n%d", rand_r(&seed) % 3);
         if (ev->task == TASK_PREPARE || rand_r(&seed) % 2) break;
         ev->n_places = 2;
-        ev->places[0] = (struct place){.first_rank = 0, .n_ranks = 1};
-        ev->places[1] = (struct place){.node = "the \"other\"", .first_rank = 1, .n_ranks = 1};
+        ev->places[0] = (struct job_place){.first_rank = 0, .n_ranks = 1};
+        ev->places[1] = (struct job_place){.node = "the \"other\"", .first_rank = 1, .n_ranks = 1};
         memcpy(ev->places[0].node, ev->node, sizeof ev->node);
         break;
     case EV_RANK_EXIT:

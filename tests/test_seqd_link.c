@@ -106,6 +106,7 @@ static const struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1
 static const struct msg hello_two = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n2"};
 static const struct msg hello_old = {.type = MSG_HELLO, .abi = WIRE_ABI + 1, .node = "n1"};
 static const struct msg beat = {.type = MSG_HEARTBEAT};
+static const struct msg profile = {.type = MSG_PROFILE, .profile = {1, 1, 1, 1, 1, 1}};
 static const struct msg welcome = {.type = MSG_WELCOME};
 
 static void setup(void)
@@ -150,6 +151,22 @@ static void test_session(void)
     CHECK(link_send(server, "n2", &welcome) == 0);
     rpc_client_destroy(q.client);
     UNTIL(seen.n_down == 2);
+    teardown();
+}
+
+/* Every kind that nodes send is taken, and no other. */
+static void test_directions(void)
+{
+    struct peer p = {.first = {&hello, &profile}}, q = {.first = {&hello_two, &welcome}};
+    setup();
+    dial(&p);
+    UNTIL(seen.n_messages == 1);
+    CHECK(seen.last.type == MSG_PROFILE && seen.n_down == 0);
+    dial(&q);
+    UNTIL(seen.n_down >= 1);
+    CHECK(seen.n_messages == 1);
+    rpc_client_destroy(p.client);
+    rpc_client_destroy(q.client);
     teardown();
 }
 
@@ -210,6 +227,7 @@ int main(void)
     assert(mkdtemp(dir));
     snprintf(address, sizeof address, "unix:%s/sock", dir);
     RUN(test_session);
+    RUN(test_directions);
     RUN(test_replaced);
     RUN(test_refused);
     RUN(test_garbage);

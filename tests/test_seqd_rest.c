@@ -261,6 +261,7 @@ static void test_openapi_fields(void)
             bool found = false;
             if (!f->kinds || !strcmp(f->path, "optim.betas.1")) continue;
             if (!strncmp(f->path, "sampling.stop.", 14)) continue; /* one array there */
+            if (!strncmp(f->path, "model.config.layer_mask.", 24)) continue;
             snprintf(want, sizeof want, "%s", f->path);
             if (!strcmp(want, "optim.betas.0")) want[11] = 0;
             for (int i = 0; i < n; i++) found |= !strcmp(have[i], want);
@@ -281,8 +282,16 @@ static void test_openapi_fields(void)
         const char *at = stage ? strstr(stage, want) : NULL;
         CHECK_MSG(at && at < strstr(stage, "\n    Spec:\n"), "Stage lacks %s", f->path);
     }
-    /* and labels, stages, data.train, eval.data, four of input, two aliases of train, sampling.stop */
-    CHECK_MSG(n == n_fields + 11, "%d in the document, %d in the table and 11 more", n, n_fields);
+    const char *hardware = strstr(routes_document(), "\n    Hardware:\n");
+    for (const struct field *f = hardware_fields; f->path; f++) {
+        char want[96];
+        snprintf(want, sizeof want, "\n        %s: {", f->path);
+        const char *at = hardware ? strstr(hardware, want) : NULL;
+        CHECK_MSG(at && at < strstr(hardware, "\n    Source:\n"), "Hardware lacks %s", f->path);
+    }
+    /* and labels, stages, hardware, data.train, eval.data, four of input, two aliases of train,
+     * sampling.stop, model.config.layer_mask */
+    CHECK_MSG(n == n_fields + 13, "%d in the document, %d in the table and 13 more", n, n_fields);
 }
 
 static void test_plain_routes(void)
@@ -336,6 +345,113 @@ static void test_submit(void)
                "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":"
                "\"x\"}}") == 503);
     CHECK(strstr(reply, "Retry-After"));
+    finish();
+}
+
+/* ---- plans for hardware that is not here ------------------------------------------------------- */
+
+#define PLAN_OF(more)                                                                              \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":1024,\"num_hidden_layers\":12,"    \
+    "\"num_attention_heads\":16,\"intermediate_size\":2816}},\"data\":{\"train\":[{\"path\":\"/"   \
+    "x\"}],"                                                                                       \
+    "\"seq_len\":32768},\"train\":{\"steps\":5,\"global_batch\":8}" more "}"
+#define CLUSTER "\"devices\":8,\"memory_gib\":16,\"tflops\":50,\"link_gbs\":100"
+
+static double number_at(const char *key)
+{
+    const char *at = strstr(reply, key);
+    CHECK_MSG(at, "no %s", key);
+    return at ? strtod(at + strlen(key), NULL) : 0;
+}
+
+static void test_plan_hardware(void)
+{
+    begin();
+    CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{" CLUSTER "}")) == 200);
+    CHECK(strstr(reply, "\"weighed\":[{") && strstr(reply, "\"source\":\"given\""));
+    CHECK(strstr(reply, "\"choice\":\"") && strstr(reply, "\"warnings\":["));
+    CHECK(number_at("\"step_s\":") > 0 && number_at("\"max_seq_len\":") > 32768);
+    CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
+    CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
+    /* memory and bytes alone */
+    CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
+    CHECK(!strstr(reply, "step_s") && number_at("\"max_seq_len\":") > 32768);
+    /* what is asked for is kept, and still has limits */
+    CHECK(post("/v1/plan",
+               PLAN_OF(",\"parallel\":{\"strategy\":\"rsa\",\"sp\":4},\"hardware\":{" CLUSTER
+                       "}")) == 200);
+    CHECK(number_at("\"sp\":") == 4 && number_at("\"dp\":") == 2);
+    CHECK(strstr(reply, "asked for"));
+    finish();
+}
+
+static const struct {
+    const char *body, *pointer, *says;
+} bad_hardware[] = {
+    {PLAN_OF(",\"hardware\":{}"), "/hardware/devices", "missing"},
+    {PLAN_OF(",\"hardware\":3"), "/hardware", "object"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8}"), "/hardware/memory_gib", "missing"},
+    {PLAN_OF(",\"hardware\":{\"devices\":65,\"memory_gib\":8}"), "/hardware/devices", "64"},
+    {PLAN_OF(",\"hardware\":{\"devices\":2.5,\"memory_gib\":8}"), "/hardware/devices", "integer"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":-1}"), "/hardware/memory_gib", "between"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":1e300}"), "/hardware/memory_gib",
+     "between"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":8,\"nodes\":3}"), "/hardware/nodes",
+     "divide"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":8,\"tflops\":1}"), "/hardware/link_gbs",
+     "missing"},
+    {PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":8,\"gpus\":1}"), "/hardware/gpus", ""},
+    {PLAN_OF(",\"hardware\":{" CLUSTER "},\"resources\":{\"ranks\":4}"), "/hardware/devices",
+     "resources.ranks 4"},
+};
+
+static void test_plan_hardware_refused(void)
+{
+    begin();
+    for (size_t i = 0; i < sizeof bad_hardware / sizeof *bad_hardware; i++) {
+        const int status = post("/v1/plan", bad_hardware[i].body);
+        CHECK_MSG(status == 400 && strstr(reply, bad_hardware[i].pointer) &&
+                      strstr(reply, bad_hardware[i].says),
+                  "%zu: %d %s", i, status, reply);
+    }
+    /* A job runs on what is here. */
+    const char *job = PLAN_OF(",\"hardware\":{" CLUSTER "}");
+    CHECK(post("/v1/jobs", job) == 400 && strstr(reply, "\"pointer\":\"/hardware\""));
+    CHECK(post("/v1/jobs?dry_run=true", job) == 400 && strstr(reply, "POST /v1/plan"));
+    /* What does not fit says so, with what was weighed. */
+    CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
+    CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
+    finish();
+}
+
+/* A job's "auto" is weighed once, with what the node measured, and stays what it became. */
+static void test_auto_by_profile(void)
+{
+    static const char job[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
+        "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5,\"global_batch\":4},\"resources\":{"
+        "\"ranks\":4}}";
+    struct msg m = {.type = MSG_PROFILE, .profile = {1e11, 1e11, 1e11, 1e11, 1e9, 1e-3}};
+    begin();
+    CHECK(post("/v1/jobs", job) == 201); /* nobody has measured: the ring over all ranks */
+    CHECK(strstr(reply, "\"strategy\":\"rsa\"") && number_at("\"sp\":") == 4);
+    node_joins();
+    control_link_calls.message(w.control, "n1", &m);
+    CHECK(get("/v1/nodes") == 200 && number_at("\"hop_s\":") == 1e-3);
+    CHECK(post("/v1/jobs", job) == 201); /* short sequences, slow hops: a rank each */
+    CHECK(strstr(reply, "\"strategy\":\"local\"") && number_at("\"sp\":") == 1);
+    CHECK(number_at("\"dp\":") == 4 && strstr(reply, "measured by a node"));
+    char again[64];
+    const char *spec = strstr(reply, "\"spec_effective\":");
+    snprintf(again, sizeof again, "%.60s", spec ? spec : "none");
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, again) && number_at("\"dp\":") == 4);
+    /* Asked for, and no use: said before it is paid for. */
+    static const char ring[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
+        "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5},\"parallel\":{\"sp\":4}}";
+    CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "will not help"));
     finish();
 }
 
@@ -631,6 +747,9 @@ int main(void)
     RUN(test_keep_alive);
     RUN(test_plain_routes);
     RUN(test_submit);
+    RUN(test_plan_hardware);
+    RUN(test_plan_hardware_refused);
+    RUN(test_auto_by_profile);
     RUN(test_idempotency);
     RUN(test_pages);
     RUN(test_event_stream);

@@ -61,6 +61,32 @@ static void test_rank_bits(void)
     CHECK(a.seg_len == 5 && a.T == 20 && b.pos[0] == 20); /* 20 tokens and 17 of 20 rows */
 }
 
+/* Units are cut as tokens are, and stay whole. */
+static void test_units(void)
+{
+    for (int i = 0; i < N_LENGTHS; i++)
+        for (int P = 1; P <= 9; P++)
+            for (int bits = 0; bits < 2; bits++) {
+                if (bits && 8 % P) continue;
+                int64_t n_there = 0;
+                for (int r = 0; r < P; r++) {
+                    struct shard a, b;
+                    CHECK(shard_init(&a, lengths[i], P, r, LAYOUT_CONTIGUOUS, bits, NULL) == 0);
+                    CHECK(shard_init_units(&b, lengths[i], 5, P, r, bits, NULL) == 0);
+                    CHECK(b.S == 5 * a.S && b.T == 5 * a.T && b.sum_len == 5 * a.sum_len);
+                    CHECK(shard_pos(&b, 0) == 5 * shard_pos(&a, 0) && b.n_sums == a.n_sums);
+                    CHECK(shard_share(lengths[i], P, bits) == a.T);
+                    const struct shard c = shard_of(&b, r);
+                    CHECK(!memcmp(&b, &c, sizeof b));
+                    int64_t n = 0;
+                    for (int64_t k = 0; k < a.T; k++) n += shard_pos(&a, k) < a.S;
+                    CHECK(shard_count(lengths[i], P, r, bits) == n);
+                    n_there += n;
+                }
+                CHECK(n_there == lengths[i]);
+            }
+}
+
 static void test_refusals(void)
 {
     struct shard sh;
@@ -97,6 +123,7 @@ int main(void)
 {
     RUN(test_every_token_once);
     RUN(test_rank_bits);
+    RUN(test_units);
     RUN(test_refusals);
     RUN(test_volume);
     return test_done("shard");

@@ -49,7 +49,7 @@ enum model_family {
     FAMILY_N
 };
 enum act_id {
-    ACT_IDENTITY,
+    ACT_IDENTITY, /* of a shape: the family's own */
     ACT_SILU,
     ACT_GELU,      /* erf */
     ACT_GELU_TANH,
@@ -59,7 +59,7 @@ enum act_id {
     ACT_TANH,
     ACT_N
 };
-#define SHAPE_MASKS 4 /* of 64 layers each */
+#define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
@@ -76,7 +76,8 @@ struct model_shape {
     double rope_theta;
     int32_t tied;        /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
-    int32_t act;         /* enum act_id: hidden_act */
+    int32_t act;         /* enum act_id: hidden_act; 0: the family's own */
+    int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
     int64_t value_dim;   /* Dv, where a value head's size differs from D */
@@ -90,7 +91,14 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
 };
+
+/* Whether layer l is of the family's other kind: layer_mask. */
+static inline bool shape_special(const struct model_shape *m, int64_t l)
+{
+    return l < 32 * SHAPE_MASKS && (m->layer_mask[l / 32] >> (l % 32) & 1);
+}
 
 /* ---- job spec ------------------------------------------------------------------------------ */
 
@@ -225,6 +233,7 @@ struct job_spec {
         int32_t type;         /* enum objective_id; AUTO: the family's own */
         double mask_prob;     /* masked_lm: share of tokens to predict */
         int32_t timestep;     /* enum timestep_id: how t is drawn */
+        int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */
         double frame_mask[4]; /* share of samples whose frames are given clean: a random few, the
                                * first, the last, both ends */

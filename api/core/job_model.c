@@ -24,7 +24,6 @@ int job_check_model(const struct job_spec *s, struct err *e)
         return not_yet(e, "train.attention_dropout", "dropout");
     if (s->memory.time_chunk > 0) return not_yet(e, "memory.time_chunk", "LASP in time");
     if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
-    if (s->ema.decay > 0) return not_yet(e, "ema.decay", "an average of the weights");
     if (s->objective.type == OBJECTIVE_MASKED_LM || s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");
     for (int i = 0; i < s->data.n_train; i++)

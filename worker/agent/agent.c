@@ -52,6 +52,8 @@ struct agent {
         int64_t request;
         struct aside *a;
     } aside[MAX_ASIDES];
+    struct aside *profiling;     /* seqrank --profile, once after the start */
+    struct profile profile;      /* what it found; zeros: nothing yet */
     struct arena arena;          /* of the message being handled */
     char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
 };
@@ -316,6 +318,12 @@ static void on_expect(struct agent *a, const struct msg *m)
             send_end(a, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
 }
 
+static void send_profile(struct agent *a)
+{
+    const struct msg m = {.type = MSG_PROFILE, .profile = a->profile};
+    if (a->accepted && a->profile.hop > 0) send_msg(a, &m);
+}
+
 /* A place for one more program to be run aside; *i is it. */
 static int aside_room(const struct agent *a, int *i, struct err *e)
 {
@@ -355,6 +363,30 @@ static void on_describe(struct agent *a, const struct msg *m)
         if (a->aside[i].a) return;
     }
     described(a, m->request, "", 0, &e);
+}
+
+/* Without one jobs run all the same: seqd then does not say what a step would take. */
+static void profiled(void *arg, int64_t request, const char *text, size_t size,
+                     const struct err *why)
+{
+    struct agent *a = arg;
+    struct err e = *why;
+    a->profiling = NULL;
+    if (e.code || profile_read(text, size, &a->profile, &e)) {
+        a->profile = (struct profile){0};
+        log_warn("agent.profile", "why=\"%s\"", e.text);
+        return;
+    }
+    send_profile(a);
+}
+
+static void profile_start(struct agent *a)
+{
+    char *argv[] = {"seqrank", "--profile", NULL};
+    const struct aside_options o = {a->loop,  a->rank_program, argv,     0,
+                                    ASIDE_MS, DESCRIBE_SIZE,   profiled, a};
+    struct err e = {0};
+    if (!(a->profiling = aside_start(&o, &e))) profiled(a, 0, "", 0, &e);
 }
 
 static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
@@ -432,6 +464,7 @@ static void on_welcome(struct agent *a)
     log_info("session.up", "address=%s node=%s", a->o.connect, a->o.name);
     loop_timer_set(a->heartbeat, HEARTBEAT_MS);
     loop_timer_set(a->tick, 0);
+    send_profile(a);
 }
 
 static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
@@ -461,7 +494,8 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_REPORT:
     case MSG_LOG:
     case MSG_DESCRIBED:
-    case MSG_FETCHED: rpc_stream_close(s); break; /* these only go the other way */
+    case MSG_FETCHED:
+    case MSG_PROFILE: rpc_stream_close(s); break; /* these only go the other way */
     }
     arena_reset(&a->arena);
 }
@@ -548,7 +582,9 @@ static int agent_open(struct agent *a, struct err *e)
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     a->client = rpc_dial(a->loop, a->o.connect, &calls, a, e);
-    return a->client ? 0 : -1;
+    if (!a->client) return -1;
+    profile_start(a);
+    return 0;
 }
 
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e)
@@ -573,6 +609,7 @@ void agent_destroy(struct agent *a)
     if (!a) return;
     rpc_client_destroy(a->client);
     for (int i = 0; i < MAX_ASIDES; i++) aside_cancel(a->aside[i].a);
+    aside_cancel(a->profiling);
     while (a->attempts) {
         struct attempt *t = a->attempts;
         a->attempts = t->next;

@@ -118,6 +118,8 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     c->hop_timeout_ms = o->hop_timeout_ms;
     c->delay_seed = o->delay_seed;
     c->delay_max_us = o->delay_max_us;
+    c->latency_us = o->latency_us;
+    c->bytes_per_ms = o->bytes_per_ms;
     if (open_all(c, o, e)) {
         comm_close(c);
         return NULL;
@@ -286,6 +288,16 @@ static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
     return (int64_t)(z % (uint64_t)(c->delay_max_us * 1000 + 1));
 }
 
+/* When a message that is sent now would be there over the injected link; 0: there is none. */
+static int64_t visible_ns(struct comm *c, const struct comm_op *op)
+{
+    int64_t *link = &c->link_free_ns[op->x.send_to], now = comm_now_ns();
+    if (!c->delay_max_us && !c->latency_us && !c->bytes_per_ms) return 0;
+    if (*link < now) *link = now;
+    if (c->bytes_per_ms) *link += op->x.send_size * 1000000 / c->bytes_per_ms;
+    return *link + c->latency_us * 1000 + delay_ns(c, op);
+}
+
 /* seqgang and the other ranks read this while we write: each number on its own is right. */
 static void lastop_write(struct comm *c, const struct comm_op *op)
 {
@@ -386,7 +398,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     op->recv_done = x->recv_from < 0;
     if (!op->send_done) op->send_number = ++c->n_sent[x->send_to][x->channel];
     if (!op->recv_done) op->recv_number = ++c->n_received[x->recv_from][x->channel];
-    if (!op->send_done) op->delay_ns = delay_ns(c, op);
+    if (!op->send_done) op->visible_ns = visible_ns(c, op);
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
     lastop_write(c, op);

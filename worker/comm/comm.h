@@ -50,6 +50,9 @@ struct comm_options {
                               * most twice as late); 0: hop_timeout_ms */
     uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */
     int64_t delay_max_us;    /* becomes visible to its receiver; 0 = none */
+    int64_t latency_us;      /* benches: every message is late by so much, and */
+    int64_t bytes_per_ms;    /* the link to each peer carries so much, one message after another; 0:
+                              * no limit */
 };
 
 /* Where a rank stands: set by the caller as it goes, printed in errors and in the last-op record. */

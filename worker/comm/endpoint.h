@@ -17,8 +17,8 @@ struct comm_op { /* one ticket */
     struct comm_xfer x;
     struct comm_where where;
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
-    int64_t delay_ns;                  /* injected: the message becomes visible so much later */
-    int64_t due_ns;                    /* tcp: it sets out then; 0: at once */
+    int64_t visible_ns;                /* injected: not before then does it arrive (shared memory) or
+                                        * set out (tcp); 0: at once */
 };
 
 /* What a rank publishes: who it is and how to reach it. Plain data of one build. */
@@ -52,7 +52,8 @@ struct comm {
     struct tcp *tcp; /* NULL: nobody is reached by TCP */
     struct comm_blob blob;
 
-    int64_t hop_timeout_ms, delay_max_us;
+    int64_t hop_timeout_ms, delay_max_us, latency_us, bytes_per_ms;
+    int64_t link_free_ns[JOB_MAX_RANKS]; /* when the injected link to a peer has taken all before */
     uint64_t delay_seed;
     uint64_t n_sent[JOB_MAX_RANKS][CHANNEL_N], n_received[JOB_MAX_RANKS][CHANNEL_N];
     struct err failed; /* the first failure: everything after it fails with the same sentence */

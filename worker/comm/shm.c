@@ -1,14 +1,15 @@
 /* The shared-memory transport: ranks of one host, one memfd.
  *
  *   page 0                                  struct shm_head (api/core/rank.h), made by seqgang
- *   shm_slot [n_local dst][n_local src][CHANNEL_N]
+ *   shm_slot [n_local dst][n_local src][CHANNEL_N][DEPTH]
  *   n_local segments of segment_size bytes, each page-aligned
  *
- * A slot is a mailbox of one message. The sender writes where its bytes lie in its own segment and
+ * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that goes on
+ * computing has so many messages under way. The sender writes where its bytes lie in its own segment and
  * then `posted` = the message's number; the receiver copies them out once, straight to their
  * destination, and then writes `acked` = that number. Each side then moves the other's door and
- * wakes it. Numbers count up per (sender, receiver, channel), so later messages wait their turn
- * without a queue.
+ * wakes it. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k mod
+ * DEPTH once message k - DEPTH has been taken.
  *
  * Doors are the page's futex words, one a rank of the attempt: comm.c sleeps on its own. */
 #include "worker/comm/comm.h"
@@ -26,7 +27,7 @@
 #include "api/core/mem.h"
 #include "worker/comm/endpoint.h"
 
-enum { PAGE_SIZE = 4096 };
+enum { PAGE_SIZE = 4096, DEPTH = 8 };
 static_assert(sizeof(struct shm_head) <= PAGE_SIZE, "the head is one page");
 
 struct shm_slot {
@@ -54,7 +55,8 @@ struct shm {
 
 static int64_t slots_size(int n_ranks)
 {
-    return mem_round((int64_t)n_ranks * n_ranks * CHANNEL_N * (int64_t)sizeof(struct shm_slot),
+    return mem_round((int64_t)n_ranks * n_ranks * CHANNEL_N * DEPTH *
+                         (int64_t)sizeof(struct shm_slot),
                      PAGE_SIZE);
 }
 
@@ -159,27 +161,34 @@ void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns)
 
 /* ---- moving messages ------------------------------------------------------------------------- */
 
-static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_channel channel)
+static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_channel channel,
+                                uint64_t number)
 {
     int64_t s = src - c->first_local, d = dst - c->first_local;
-    return &c->shm->slots[(d * c->n_local + s) * CHANNEL_N + channel];
+    return &c->shm->slots[((d * c->n_local + s) * CHANNEL_N + channel) * DEPTH + number % DEPTH];
+}
+
+/* The message that lay in this one's slot before; 0: none did. */
+static uint64_t number_before(uint64_t number)
+{
+    return number > DEPTH ? number - DEPTH : 0;
 }
 
 /* Puts the message into its slot if the one before it has been taken. */
 static bool shm_send_try(struct comm *c, struct comm_op *op)
 {
-    struct shm_slot *s = slot_of(c, c->rank, op->x.send_to, op->x.channel);
+    struct shm_slot *s = slot_of(c, c->rank, op->x.send_to, op->x.channel, op->send_number);
     uint64_t acked = __atomic_load_n(&s->acked, __ATOMIC_ACQUIRE);
     if (acked >= op->send_number) return true;
     uint64_t posted = __atomic_load_n(&s->posted, __ATOMIC_RELAXED); /* only we write it */
-    if (posted == op->send_number || acked != op->send_number - 1) return false;
+    if (posted == op->send_number || acked != number_before(op->send_number)) return false;
     const char *from = op->x.send;
     assert(!op->x.send_size ||
            (from >= c->segment && from + op->x.send_size <= c->segment + c->segment_size));
     s->offset = op->x.send_size ? from - c->segment : 0;
     s->size = op->x.send_size;
     s->purpose = (int32_t)op->x.purpose;
-    s->visible_ns = op->delay_ns ? comm_now_ns() + op->delay_ns : 0;
+    s->visible_ns = op->visible_ns;
     __atomic_store_n(&s->posted, op->send_number, __ATOMIC_RELEASE);
     shm_door_move(c, op->x.send_to);
     return false;
@@ -190,9 +199,9 @@ static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t 
                         struct err *e)
 {
     int peer = op->x.recv_from;
-    struct shm_slot *s = slot_of(c, peer, c->rank, op->x.channel);
+    struct shm_slot *s = slot_of(c, peer, c->rank, op->x.channel, op->recv_number);
     if (__atomic_load_n(&s->posted, __ATOMIC_ACQUIRE) != op->recv_number ||
-        __atomic_load_n(&s->acked, __ATOMIC_RELAXED) != op->recv_number - 1)
+        __atomic_load_n(&s->acked, __ATOMIC_RELAXED) != number_before(op->recv_number))
         return 0;
     if (s->visible_ns && s->visible_ns > comm_now_ns()) {
         if (s->visible_ns < *wake_ns) *wake_ns = s->visible_ns;

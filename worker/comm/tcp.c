@@ -192,7 +192,6 @@ static bool tcp_send_try(struct comm *c, struct comm_op *op)
     struct tcp_peer *p = &c->tcp->peer[op->x.send_to];
     struct tcp_lane *l = &p->lane[op->x.channel];
     if (l->send_posted < op->send_number) {
-        if (op->delay_ns) op->due_ns = comm_now_ns() + op->delay_ns;
         l->send[op->send_number % COMM_N_OPS] = op;
         __atomic_store_n(&l->send_posted, op->send_number, __ATOMIC_RELEASE);
         push(c->tcp, p);

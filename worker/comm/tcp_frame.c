@@ -38,8 +38,8 @@ static struct comm_op *next_send(struct tcp *t, struct tcp_lane *l)
     if (l->sent >= l->granted || l->sent >= __atomic_load_n(&l->send_posted, __ATOMIC_ACQUIRE))
         return NULL;
     struct comm_op *op = l->send[(l->sent + 1) % COMM_N_OPS];
-    if (!op->due_ns || op->due_ns <= comm_now_ns()) return op;
-    if (op->due_ns < t->wake_ns) t->wake_ns = op->due_ns;
+    if (!op->visible_ns || op->visible_ns <= comm_now_ns()) return op;
+    if (op->visible_ns < t->wake_ns) t->wake_ns = op->visible_ns;
     return NULL;
 }
 

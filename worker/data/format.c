@@ -1,14 +1,13 @@
 #include "worker/data/format.h"
 
-#include "worker/data/megatron.h"
-
 static const struct format formats[DATA_FORMAT_N] = {
     [DATA_TEXT] = {"text", false, NULL, format_read_text},
     [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl},
     [DATA_LLMC] = {"llmc", true, NULL, format_read_llmc},
     [DATA_NANOGPT] = {"nanogpt", true, NULL, format_read_nanogpt},
-    [DATA_MEGATRON] = {"megatron", false, megatron_bin, format_read_megatron},
+    [DATA_MEGATRON] = {"megatron", false, format_hash_megatron, format_read_megatron},
     [DATA_NPY] = {"npy", true, NULL, format_read_npy},
+    [DATA_LATENTS] = {"latents", false, format_hash_latents, format_read_latents},
 };
 
 const struct format *format_row(int format)

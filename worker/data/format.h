@@ -8,6 +8,7 @@
  *   nanogpt   uint16, nothing else. A document ends with the end id (50256)
  *   npy       one-dimensional, little-endian integers. A document ends with the end id, where the
  *             source names one; else the file is one document
+ *   latents   a manifest of safetensors files (latents.h)
  *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
  * Megatron-LM megatron/core/datasets/indexed_dataset.py.
@@ -30,8 +31,9 @@ struct format_in {
 struct format {
     const char *name; /* as in the job spec */
     bool tokens;      /* of ids: spec_source.eod has a meaning */
-    /* The name of the file's other half, which is read and hashed with it; NULL: there is none. */
-    int (*second)(const char *path, char out[FILE_PATH_SIZE], struct err *e);
+    /* Hashes the file and those that belong to it, in the order in which `read` reads them; NULL:
+     * the file alone. */
+    int (*hash)(const char *root, const char *path, struct sha256 *sha, struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
@@ -46,5 +48,8 @@ int format_read_llmc(struct format_in *in, struct err *e);
 int format_read_nanogpt(struct format_in *in, struct err *e);
 int format_read_npy(struct format_in *in, struct err *e);
 int format_read_megatron(struct format_in *in, struct err *e);
+int format_hash_megatron(const char *root, const char *path, struct sha256 *sha, struct err *e);
+int format_read_latents(struct format_in *in, struct err *e);
+int format_hash_latents(const char *root, const char *path, struct sha256 *sha, struct err *e);
 
 #endif

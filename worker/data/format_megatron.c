@@ -198,3 +198,10 @@ int format_read_megatron(struct format_in *in, struct err *e)
     reader_close(&bin);
     return rc;
 }
+
+int format_hash_megatron(const char *root, const char *path, struct sha256 *sha, struct err *e)
+{
+    char bin[FILE_PATH_SIZE];
+    if (reader_hash(root, path, sha, e) < 0 || megatron_bin(path, bin, e) < 0) return -1;
+    return reader_hash(root, bin, sha, e);
+}

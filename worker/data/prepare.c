@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "api/core/log.h"
 #include "worker/data/format.h"
+#include "worker/data/latents.h"
 #include "worker/data/megatron.h"
 #include "worker/data/source.h"
 
@@ -64,41 +65,31 @@ static int choose_sources(struct prepare *p, struct err *e)
     if (!p->n_sources) return err_field(e, ERR_INVALID, field, "%s names no file to read", field);
     for (int i = 0; training && i < s->eval.n_data; i++)
         add_source(p, &s->eval.data[i], SET_EVAL, "eval.data", i);
+    for (int i = 1; i < p->n_sources; i++)
+        if ((p->source[i].spec->format == DATA_LATENTS) !=
+            (p->source[0].spec->format == DATA_LATENTS))
+            return err_field(e, ERR_INVALID, p->source[i].field,
+                             "%s.format: latents and tokens do not go together",
+                             p->source[i].field);
     return 0;
 }
 
 /* ---- first pass ----------------------------------------------------------------------------- */
-
-static int hash_file(const char *root, const char *path, struct sha256 *sha, struct err *e)
-{
-    struct reader r;
-    int rc = reader_open(&r, root, path, sha, e);
-    while (rc == 0 && !r.end) {
-        rc = reader_fill(&r, e);
-        reader_drop(&r, r.n);
-    }
-    reader_close(&r);
-    return rc;
-}
 
 static int digest_one(struct prepare *p, int i, struct err *e)
 {
     const struct source_file *f = &p->list.file[i];
     const struct format *row = format_row(p->source[f->source].spec->format);
     struct meta_file *m = &p->meta.file[i];
-    char second[FILE_PATH_SIZE];
     struct sha256 sha;
     sha256_init(&sha);
     m->path = strdup(f->path);
     p->meta.n_files = i + 1;
     m->source = f->source;
     if (!m->path) return err_set(e, ERR_IO, "out of memory");
-    int rc = hash_file(p->roots[f->root], f->path, &sha, e);
-    if (rc == 0 && row->second) {
-        rc = row->second(f->path, second, e);
-        if (rc == 0) rc = hash_file(p->roots[f->root], second, &sha, e);
-    }
-    if (rc < 0) return blame(p, f->source, e);
+    const char *root = p->roots[f->root];
+    if ((row->hash ? row->hash : reader_hash)(root, f->path, &sha, e) < 0)
+        return blame(p, f->source, e);
     m->size = (int64_t)sha.n_bytes;
     sha256_hex(&sha, m->sha256);
     return 0;
@@ -235,6 +226,12 @@ static int write_files(struct prepare *p, struct encode *c, const char *dir, str
     return meta_write(&p->meta, dir, e);
 }
 
+/* Latents are words, not tokens of the model. */
+static int64_t vocabulary(const struct prepare *p)
+{
+    return p->source[0].spec->format == DATA_LATENTS ? LATENTS_VOCAB : p->spec->model.shape.vocab;
+}
+
 /* With 2 bytes a token, and again with 4 when an id turns out not to fit. */
 static int write_all(struct prepare *p, const char *dir, struct err *e)
 {
@@ -244,7 +241,7 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
         p->meta.stats = (struct data_stats){0};
         p->meta.max_file = 0;
         p->meta.max_pos = 0;
-        rc = encode_open(&c, dir, width, p->spec->model.shape.vocab, &p->meta, e);
+        rc = encode_open(&c, dir, width, vocabulary(p), &p->meta, e);
         if (rc == 0) rc = write_files(p, &c, dir, e);
         encode_abort(&c); /* nothing to do after a success */
         if (rc == 0 || !c.too_wide) break;
@@ -297,7 +294,7 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
         if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e))) return -1;
     }
     *out = *data_stats(d);
-    int rc = data_check_vocab(d, p->spec->model.shape.vocab, e);
+    int rc = data_check_vocab(d, vocabulary(p), e);
     data_close(d);
     return rc;
 }

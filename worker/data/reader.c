@@ -83,3 +83,15 @@ int reader_take(struct reader *r, void *out, size_t n, const char *what, struct 
     }
     return 0;
 }
+
+int reader_hash(const char *root, const char *path, struct sha256 *sha, struct err *e)
+{
+    struct reader r;
+    int rc = reader_open(&r, root, path, sha, e);
+    while (rc == 0 && !r.end) {
+        rc = reader_fill(&r, e);
+        reader_drop(&r, r.n);
+    }
+    reader_close(&r);
+    return rc;
+}

@@ -31,6 +31,8 @@ int reader_fill(struct reader *r, struct err *e);
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
+/* The whole file into sha. */
+int reader_hash(const char *root, const char *path, struct sha256 *sha, struct err *e);
 /* Exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
  * sentence. */
 int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e);

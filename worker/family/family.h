@@ -7,7 +7,7 @@
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */
 
-/* A whole model, written down. About 150 KB: one per process, filled once. */
+/* A whole model, written down. About 250 KB: one per process, filled once. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];
@@ -19,13 +19,14 @@ struct family_row {
     const char *name; /* config.json's model_type */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
-    /* Sizes that go together; completes what config.json leaves out. fails: ERR_INVALID,
-     * ERR_UNSUPPORTED naming the key. */
+    /* Sizes that go together; completes what config.json leaves out. NULL: nothing to do. fails:
+     * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);
     void (*write)(const struct model_shape *m, struct family *f);
     int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
 };
 
+/* NULL: nobody has written that family down. */
 const struct family_row *family_row(const struct model_shape *m);
 /* The family as this shape has it. m has passed check. */
 void family_write(const struct model_shape *m, struct family *f);

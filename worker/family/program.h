@@ -30,7 +30,8 @@
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 40
+#define PROG_WEIGHTS 112 /* 32 experts of three and what else a layer has */
+#define PROG_SHARED  8
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
 
@@ -54,6 +55,11 @@ struct weight {
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
+    bool frozen;    /* part of the checkpoint that training does not change: no gradient */
+    /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of LRPE's
+     * theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
+    int32_t n_dims;
+    int64_t dims[5];
     int64_t offset; /* elements from the section's start, a multiple of 16 unless joined */
 };
 
@@ -99,11 +105,19 @@ enum op_kind {
     OP_EMBED,       /* out = table[ids] * scale; w: table [V, C] */
     OP_EMBED_ADD,   /* out = a + table[index]; w: table; u.embed.index says by what */
     OP_PATCH,       /* out = the batch's patch rows [T, cols]: an input, no gradient */
-    OP_POSITION_2D, /* out = a + sine table of the patch grid (STDiT); no weights */
-    OP_POSITION_1D, /* out = a + sine table of frames (STDiT, Latte); no weights */
-    OP_TIMESTEP,    /* out [ROWS_COND, 256] sinusoid of t, or of fps; no gradient */
-    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption, or weight[0] (y_embedding) where
-                    * it was dropped; no gradient into the caption */
+    /* With e(u) = [sin(u f_k) | cos(u f_k)], f_k = 10000^(-k / n), n = half the columns of e:
+     *   2D  out = a + [e(x) | e(y)], x and y of the row's patch in its frame: half of the columns
+     *       each, columns first. u.position.base_size 0: x = column / scale, y = row / scale; else
+     *       (STDiT3) x = column base / W / s, y = row base / H / s for a grid of H x W patches, base =
+     *       round(sqrt(H W)), s = sqrt(height width) / base_size of the picture in pixels
+     *   1D  out = a + e(frame / scale)
+     * No weights; formed in double, rounded once. (2212.09748, and Open-Sora's use of it) */
+    OP_POSITION_2D,
+    OP_POSITION_1D,
+    OP_TIMESTEP,    /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)):
+                    * u = t, 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */
+    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of
+                    * weight w [text_len, cols] (y_embedding, frozen); what is behind them 0 */
     OP_LINEAR,      /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
     OP_NORM,        /* in: a; w: g, b or none; u.norm; groups: per head */
     OP_ACT,         /* out = act(a) */
@@ -113,27 +127,37 @@ enum op_kind {
     OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta */
     OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
     OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
-    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states; in: q [T, H*Dk], k, v [T, H*Dv] */
+    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q
+                          * [T, H*Dk], k [T, H*Dk], v [T, H*Dv] */
     OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
     OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
-    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C] */
+    OP_SELECT, /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */
+    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C
+                * columns, or of C, which are then repeated */
     OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
-    OP_MOE,    /* out = mixture of experts; w: router, then w1, w3, w2 of each expert */
+    OP_MOE,    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */
     OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
-    OP_MSE,    /* loss: mean squared error of a against the batch's target; last of `out` */
+    OP_MSE,    /* loss: squared error of a against the batch's target, weighted by row; last of `out`.
+                * Rows of a are patches of out_channels, channels innermost; of each the first
+                * in_channels count, the others (a variance) are not trained here */
     OP_KIND_N
 };
 
-enum embed_index { INDEX_POSITION, INDEX_TYPE };
+/* INDEX_LABEL: the sample's class, on ROWS_COND: the same in both rows. */
+enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
 
 #define OP_INS  3
 #define OP_OUTS 2
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
-    int out[OP_OUTS]; /* out[1]: what backward also needs (lse, states) */
-    int w, n_w;       /* weights [w, w + n_w) of the section; w PROG_NONE: none. A tied weight of
-                       * section `in`: w = PROG_TIED */
+    int out[OP_OUTS]; /* out[1]: what backward also needs, fp32: lse [H, T] (as [T, H] elements;
+                       * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
+                       * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
+                       * again with the norm), routes: [T, k] experts as int32, then [T, k] weights
+                       * (KEEP_NONE_MODE) */
+    int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
+                       * weight of section `in`, the embedding */
     int bias, n_bias; /* likewise */
     union {
         struct {
@@ -143,8 +167,10 @@ struct op {
         struct {
             enum norm_id kind;
             float eps;
-            int64_t groups;
-        } norm; /* groups: norms per row */
+            int64_t groups; /* norms per row */
+            int64_t dim;    /* columns of each; what is behind groups * dim passes unchanged (the
+                             * values of a KV row); 0: the groups tile the row */
+        } norm;
         struct {
             enum act_id kind;
         } act;
@@ -178,6 +204,13 @@ struct op {
         struct {
             bool fps;
         } time;
+        struct {
+            double scale; /* > 0 */
+            int64_t base_size;
+        } position;
+        struct {
+            bool first; /* MODULATE, GATE: all rows take vector 0, whatever their frame */
+        } cond;
     } u;
 };
 #define PROG_TIED (-2)
@@ -197,23 +230,47 @@ struct program {
     struct op op[PROG_OPS];
     struct weight weight[PROG_WEIGHTS]; /* in the order of the flat layout */
     int64_t weights_size;               /* elements, a multiple of 16 */
+    bool has_input;                     /* value PROG_X is the residual stream: not in `in` */
     int result;                         /* the section's output; PROG_NONE for `out` */
-    int shared[8], n_shared; /* `in`: the values it shares; elsewhere: the same, as they are read */
+    /* `in`: the values it shares; elsewhere: the same ones, where they are read, else PROG_NONE. */
+    int shared[PROG_SHARED], n_shared;
     const char *prefix;      /* of weight names; a layer's with one %d: "model.layers.%d." */
     int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
 };
 
 /* ---- writing one down (program.c) ------------------------------------------------------------ */
 
-/* Each adds and returns a number; they assert on overflow: families are code, not input. */
+/* An empty section. prefix: a literal. */
+void prog_init(struct program *p, const char *prefix);
+/* The residual stream, `width` columns, as value PROG_X: first, in every section but `in`. */
+int prog_input(struct program *p, int64_t width);
+/* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
+ * are code, not input. Of a weight: offset is set here; of a value: view_of and view_col. */
 int prog_weight(struct program *p, const struct weight *w);
+/* The same in few words; joined: behind the weight before without a gap. */
+int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
+int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1], where the kind has one, is
- * added by itself. */
+ * added by itself. Inputs that an op does not have may be left 0 or PROG_NONE behind those that it
+ * has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one: PROG_NONE). A
+ * value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* A value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
+
+/* ---- reading one ----------------------------------------------------------------------------- */
+
+/* The value whose memory this is: a view's, or itself. */
+int prog_base(const struct program *p, int value);
+/* The operation that writes it; PROG_NONE: the input, a shared value. */
+int prog_writer(const struct program *p, int value);
+/* Its gradient is fp32 whatever the precision: of rows that all others read (ROWS_TEXT, ROWS_COND,
+ * shared), and of what an attention alone reads and a product made, turned or not: such a gradient
+ * goes from the attention through RoPE to the product without being rounded. Any other gradient is
+ * of the model's precision; an attention then adds its fp32 one to it from scratch. */
+bool prog_grad_f32(const struct program *p, int value);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 
@@ -224,14 +281,23 @@ enum step_kind {
     STEP_FORWARD,
     STEP_BACKWARD,
 };
+/* A step backwards: the gradients of the op's inputs from that of its output (which is complete),
+ * and those of its weights. */
 struct step {
     enum step_kind kind;
     int op;
     bool first[OP_INS]; /* backward: the input's gradient is written, else added to */
-    int alias;          /* backward: this input takes over the output's gradient buffer, which it
-                         * equals at this step (base of LINEAR, GATE; MIX with 1); PROG_NONE */
+    bool wanted[OP_INS];/* backward: the input has a gradient */
+    int alias;          /* backward: this input's gradient lies where the output's does: equal to it
+                         * (base of LINEAR and GATE, MIX with 1, what embeddings are added to) or
+                         * computed in place (ROPE, ACT); PROG_NONE */
 };
 #define PROG_STEPS (3 * PROG_OPS)
+/* Forward of `out` in a training is part of its backward list, loss included (the loss's backward
+ * step makes both), so that it is never computed twice: the forward list is for those who only want
+ * the loss or the logits. Gradients of shared values are never `first`: they are cleared before a
+ * backward pass and summed over all sections. In the recomputing steps of the backward list an
+ * OP_LINEAR_ATTENTION finds its states kept: no exchange. */
 struct schedule {
     int n_forward, n_backward;
     struct step forward[PROG_OPS];    /* the forward pass; inference: all there is */
@@ -239,23 +305,80 @@ struct schedule {
 };
 void schedule_make(const struct program *p, bool train, enum recompute_id mode, struct schedule *s);
 
-/* Where each value and gradient lies, by the steps that use it (placement.c): two never share bytes
- * at the same time. Sizes in elements of the value's type, for given counts of rows. */
+/* ---- places (placement.c) -------------------------------------------------------------------- */
+
+/* What a rank's sections are placed for. */
 struct extent {
     int64_t rows[ROWS_N];
     int64_t unit; /* bytes of an element that is not f32 */
+    /* Sum chunks of a rank (worker/plan/shard.h). A state enters each; and gradients of ROWS_TEXT
+     * and ROWS_COND values are that of each chunk's rows apart, [parts, rows], since the bits of a
+     * sum over rows may not depend on the number of ranks. */
+    int64_t parts;
+    bool train;
+    int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
+    int64_t loss_chunk; /* rows of logits at a time; 0: there are none */
+    int sp;             /* ranks of the sequence group */
+    enum strategy_id strategy;
+    enum form_id form;
+    enum exchange_id exchange;
 };
+
+enum place_where {
+    PLACE_NONE,   /* never written: no gradient */
+    PLACE_KEPT,   /* in the section's own record: offset from its start */
+    PLACE_WORK,   /* in the workspace that all sections share */
+    PLACE_INPUT,  /* the section's residual stream; gradient: the residual's gradient buffer */
+    PLACE_RESULT, /* the next section's residual stream; gradient: what came from there */
+    PLACE_SHARED, /* offset: number k of shared[k] */
+    PLACE_CACHE   /* generate: in the section's own cache record */
+};
+/* A view's place is its window: rows lie cols of its base apart. */
 struct place {
-    enum { PLACE_NONE, PLACE_KEPT, PLACE_WORK, PLACE_INPUT, PLACE_RESULT, PLACE_SHARED } where;
-    int64_t offset; /* bytes: KEPT: in the layer's own record; WORK: in the common workspace */
-    int64_t size;
+    enum place_where where;
+    int64_t offset, size; /* bytes, size: of all rows (a view: of its base) */
 };
+/* Two never share bytes at the same time. Values that an operation may compute in place do, as do
+ * gradients with `alias`, and GLU's with the values they are of (its backward writes over a and b,
+ * which nobody reads after it). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
-    int64_t kept_size; /* bytes of one layer's record */
-    int64_t work_size; /* bytes of workspace that this section needs */
+    /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists;
+     * its parts by op_scratch, one after another, each rounded up to 64 bytes. */
+    int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
+    /* generate: the state behind the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
+     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
+    struct place state[PROG_OPS];
+    bool in_place;      /* inference: the result lies where the input did: one stream does */
+    bool grad_in_place; /* the same of the residual's gradient */
+    int64_t kept_size;  /* bytes of one layer's record */
+    int64_t cache_size; /* bytes of one layer's cache record */
+    int64_t work_size;  /* bytes of workspace that this section needs */
 };
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);
+
+/* Bytes that a step needs beside values and gradients, in parts (0: not needed now). T rows; `act`:
+ * of the model's precision, else fp32. Where a gradient is not what the operation can write (not
+ * fp32, a view, not first) it is made in scratch and added.
+ *   LINEAR     back     0 the output's gradient rounded to act, where it is fp32
+ *   NORM, ACT, GLU, LRPE, MODULATE, GATE, MIX  back
+ *                       0 likewise; 1.. gradients of inputs in act, where they are fp32
+ *   ATTENTION, CROSS    0 [T, H*D] what is carried from block to block, unless o is fp32; 1 [H, T]
+ *                         running maximum
+ *              back     0 dq, 1 dkv where they cannot be written in place, 2 [H, T] delta
+ *   LINEAR_ATTENTION    0 summaries [parts, H, Dk, Dv + n]; normalise: 1 v with a column of ones
+ *                         [T, H*(Dv+1)] act, 2 o likewise
+ *              back     as above, then 3 d_o likewise, 4 dq, 5 dk, 6 dv (normalise: [T, H*(Dv+1)])
+ *                       where they cannot be written in place
+ *   MOE                 0 logits [T, E]; 1 int32 [T*k] rows by expert; act: 2 [T, C] rows of an
+ *                       expert, 3 [T, 2I], 4 [T, I], 5 [T, C]
+ *              back     likewise, then gradients, act: 6 of 5, 7 of 4, 8 of 3, 9 of 2; fp32:
+ *                       10 [T, k] of weights; 11 [T, E] of logits
+ *   XENT                0 logits [loss_chunk, V], their gradient in the same memory
+ * Returns the bytes of all parts, each rounded up to 64. */
+#define PROG_SCRATCH 12
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x,
+                   int64_t size[PROG_SCRATCH]);
 
 #endif

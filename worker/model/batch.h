@@ -1,16 +1,38 @@
 /* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data/data.c
- * (or by a test); all arrays have shard.T entries and belong to the caller (the plan). */
+ * (or by a test); all arrays belong to the caller (the plan). Arrays of tokens have shard.T entries.
+ * A family reads what its programs name; the rest may be NULL. */
 #ifndef SEQD_MODEL_BATCH_H
 #define SEQD_MODEL_BATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+/* Diffusion: a sample of latents [N0 space, N1 time] in patches. Rows of ROWS_T are spread along
+ * space, [n_0, N1]; of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
+struct batch_latents {
+    int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
+    double position_scale; /* POSITION_2D: coordinates are divided by it ... */
+    double base_size;     /* ... and scaled so that the grid's sides are this; 0: they are not */
+    double t, fps;        /* TIMESTEP */
+    const float *patches; /* [ROWS_T rows, patch values]; pads 0 */
+    const float *target;  /* [ROWS_T rows, predicted values]; NULL: none */
+    const float *weight;  /* [ROWS_T rows]: of the row in the loss; pads 0 */
+    const float *text;    /* [n_text, caption channels] */
+    int64_t n_text;       /* rows of the caption; 0 where it was dropped */
+    bool dropped;         /* the null caption (a weight) is read instead */
+};
 
 struct batch {
     int32_t *ids;     /* token of each row; TOKEN_PAD on padding */
     int32_t *targets; /* -1: none */
     int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
     int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
+    int32_t *types;   /* BERT: token type; NULL: all 0 */
     int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
+    /* adaLN: which of the conditioning vectors a row takes, for ROWS_T and for ROWS_ALT: 0 (the
+     * sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
+    const int32_t *group[2];
+    struct batch_latents latents;
 };
 
 #endif

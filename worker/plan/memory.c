@@ -138,6 +138,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
          p->by_bucket && m->tied},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
         {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
+        {PLAN_EMA, "ema", PLAN_OPTIMIZER, flat, p->ema},
         {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_sums * 8, trained},
         {PLAN_TREE, "grad_tree", PLAN_WORKSPACE, times(b, p->tree_size, 4), levels},
     };

@@ -50,6 +50,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
                            : 1;
     p->zero = s->kind == JOB_TRAIN && p->n_ranks > 1 ? s->parallel.zero : 0;
     p->fused = can_fuse(s, p);
+    p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
     p->by_bucket = p->fused || p->zero >= 2;
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->form = (enum form_id)s->parallel.form;
@@ -103,7 +104,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->micro_batches = 1;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->zero = 0;
-    ref->by_bucket = ref->fused = false;
+    ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;

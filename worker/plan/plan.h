@@ -19,12 +19,14 @@
 
 #include "api/core/job.h"
 #include "api/core/rank.h"
+#include "worker/family/family.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/zero.h"
 
 /* ---- parameters (worker/plan/param.c) -------------------------------------------------------- */
 
-/* Flat parameter layout: every tensor of the model by its transformers name, in this order:
+/* Flat parameter layout: every tensor of the model by its name in the checkpoint, in the order of
+ * the family's program: section `in`, the layers, `out` (worker/family). The Llama family:
  *   embed_tokens; per layer input_layernorm, q|k|v, o, post_attention_layernorm, gate|up, down;
  * norm; lm_head unless tied. Tensors joined by | follow each other without a gap so that one matrix
  * product serves them; every other one starts at a multiple of 16 elements. Gradients and Adam's m
@@ -33,18 +35,23 @@ struct param {
     char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     int64_t offset, count;
-    bool decay; /* weight decay applies (2-D tensors) */
+    bool decay;         /* weight decay applies (2-D tensors) */
+    enum init_id init;  /* what random weights it gets */
+    int32_t head_major_parts, head_major_dim; /* struct weight */
 };
 #define PARAM_PER_LAYER 9
 /* Elements of the flat buffer with its gaps: offset of the end, a multiple of 16. */
 int64_t param_count(const struct model_shape *m);
-/* How many tensors there are: 9 L + 2, and one for an untied head. */
+/* Of the element where a bucket's weights begin: 0 is `in`, 1 .. L the layers, L + 1 `out`. */
+int64_t param_section(const struct model_shape *m, int bucket);
+/* How many tensors there are. */
 int param_tensors(const struct model_shape *m);
 /* The i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* The first max tensors. Returns how many there are. */
 int param_list(const struct model_shape *m, struct param *out, int max);
-/* Element offsets of what the model computes with; layer l's part is added to layer_offset(l). */
+/* Llama only: element offsets of what the model computes with; layer l's part is added to
+ * layer_offset(l). */
 struct param_map {
     int64_t embed, norm, head;    /* head == embed when tied */
     int64_t layer0, layer_stride; /* layer l starts at layer0 + l * layer_stride */
@@ -84,6 +91,7 @@ enum plan_id {
     PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in bf16 */
     PLAN_ADAM_M,   /* [n_shard] */
     PLAN_ADAM_V,   /* [n_shard] */
+    PLAN_EMA,      /* [n_shard] moving average of the weights; ema.decay */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
     PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
     PLAN_Q,        /* [T, H*D] act, after RoPE */
@@ -121,6 +129,28 @@ enum plan_id {
     PLAN_INV_FREQ,   /* double [D/2] */
     PLAN_SUMSQ,      /* double [units, then blocks of the largest unit] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* n_threads * BE_SCRATCH_PER_THREAD bytes: the backend's */
+    /* Placed by the family's program (plan.by_program). PLAN_X are its residual streams (n_streams),
+     * PLAN_DX their gradients (n_dx), PLAN_WORK the workspace that all sections share; of the
+     * buffers above it uses those of parameters, segment and data. */
+    PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
+    PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
+    PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
+    PLAN_DSHARED,   /* their gradients */
+    PLAN_STATE_SEND,/* segment: states of linear attention that leave: 2, or one for all_gather */
+    PLAN_STATE_RECV,/* segment: 2 that arrive */
+    PLAN_STATE_ALL, /* segment: all_gather: [sp * parts] of them */
+    PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
+    PLAN_SWITCH_RECV,
+    PLAN_POS_ALT,   /* int64 [T_alt]: as POS, LO and HI, of rows spread along the other dimension */
+    PLAN_LO_ALT,
+    PLAN_HI_ALT,
+    PLAN_GROUP,     /* int32 [T]: which conditioning vector a row has */
+    PLAN_GROUP_ALT, /* int32 [T_alt] */
+    PLAN_PATCHES,   /* [T, patch] fp32: what PATCH reads */
+    PLAN_NOISE,     /* [T, patch] fp32: what MSE compares with */
+    PLAN_ROW_WEIGHT,/* [T] fp32: of a row in MSE */
+    PLAN_CAPTION,   /* [text_len, caption_channels] fp32 */
+    PLAN_COND,      /* [2, 256] fp32: sinusoids */
     PLAN_ID_N
 };
 
@@ -155,6 +185,7 @@ struct plan {
     bool by_bucket;              /* gradients are summed bucket by bucket within the backward pass, and
                                   * no rank holds all of them: zero 2 and 3, and whenever fused */
     bool fused;                  /* and each bucket is updated right then */
+    bool ema;                    /* a moving average of the weights is kept */
     struct zero shards;          /* who owns what, over plan_sum_ranks */
     int64_t n_shard;             /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;          /* tokens; at most a sum chunk */
@@ -167,7 +198,38 @@ struct plan {
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once */
     char reason[512];                  /* why this strategy, layout and recompute */
+    /* ---- of a plan by the family's program ---- */
+    bool by_program;
+    struct extent extent;   /* of this rank's sections */
+    enum exchange_id exchange; /* never AUTO */
+    int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
+    int64_t stream_size;    /* bytes of one residual stream, rounded; PLAN_X has n_streams */
+    int n_streams;          /* training: L + 1, of section border b; else 1 or 2, in turns: b % n */
+    int n_dx;               /* PLAN_DX has 1, or 2: border b's gradient is number b % n */
+    int64_t kept[FAMILY_KINDS + 1];  /* bytes of a record, rounded: by kind; the last: of `in` */
+    int64_t cache[FAMILY_KINDS];     /* likewise of a cache record */
 };
+
+/* ---- a family's sections --------------------------------------------------------------------- */
+
+/* All that running a model takes beside the plan's items. Derived from the shape and the plan, by
+ * whoever needs it: the same each time. About 250 KB. */
+struct section {
+    struct schedule steps;
+    struct placement at;
+};
+struct sections {
+    struct family family;
+    struct section in, out, layer[FAMILY_KINDS];
+};
+void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
+/* Bytes from the start of PLAN_KEPT to the record of a section: b as of buckets, 0 is `in`, 1 .. L
+ * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
+int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
+int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
+/* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
+ * the end. */
+int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
@@ -177,6 +239,10 @@ struct plan {
  * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
+
+/* The same, with the family's program whatever the family: for comparing the two of Llama. */
+int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
+                      struct err *e);
 
 /* Tokens that are verified: of a verify job all of its sequence, of a training what
  * verify.first_step takes from its first one. */

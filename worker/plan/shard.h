@@ -9,6 +9,9 @@
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
  *                         P in {1, 2, 4, 8}, contiguous only
  *
+ * A sequence of several dimensions (dsp.h) is cut along the outermost: its indices are units of so
+ * many rows, which no cut divides.
+ *
  * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect
  * binary tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on
  * P; otherwise the whole shard is one chunk and the tree runs over ranks. */
@@ -28,6 +31,7 @@ struct shard {
     int P, r;
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
+    int64_t unit;   /* rows that stay together: 1, or one index of the outermost dimension */
     int n_segs;     /* on this rank */
     int64_t seg_len;
     int64_t T;      /* n_segs * seg_len, the same on every rank */
@@ -39,6 +43,12 @@ struct shard {
 /* layout: LAYOUT_CONTIGUOUS or LAYOUT_ZIGZAG. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
+/* n indices of `unit` rows each, contiguous: S = n * unit. */
+int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
+                     struct err *e);
+/* Of n indices spread contiguously: a rank's, pads included, and how many of rank r's exist. */
+int64_t shard_share(int64_t n, int P, bool rank_bits);
+int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */
 struct shard shard_of(const struct shard *sh, int r); /* the same sequence, as rank r holds it */
 

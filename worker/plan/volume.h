@@ -35,6 +35,7 @@
 #include "api/core/job.h"
 #include "api/core/rank.h"
 #include "worker/plan/reach.h"
+#include "worker/plan/shard.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
 
@@ -69,6 +70,37 @@ struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D);
 struct comm_count volume_barrier(int P);
+
+/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n: what
+ * a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out and come
+ * in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
+struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
+                               int n, int pieces, bool backward);
+/* And what a carried state adds, behind the sequence of this shard: all_gather alone, and only where
+ * the last rank has no token: one state from the rank with the last one; backward back to it. */
+struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
+                                    int64_t Dk, int64_t Dv, bool backward);
+
+/* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank r's
+ * blocks for each of the others, of its indices along `from` and theirs along the other; a gather of
+ * what is spread along `dim`. rank_bits: shares are whole logical chunks. (volume_switch.c) */
+struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int64_t row_size,
+                                bool rank_bits);
+struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,
+                                    bool rank_bits);
+/* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in what
+ * it is compared with, where P * P divides the rows. Nominal volumes for M bytes of one activation;
+ * sent is (P-1)/P of them, what a rank keeps for itself not counted. */
+enum volume_way {
+    VOLUME_DSP,          /* 2M/P: two switches */
+    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in the attention along what is spread */
+    VOLUME_OPEN_SORA_12, /* 6M/P: its own: q, k, v, o and the cross-attention's two */
+    VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
+    VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */
+    VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
+    VOLUME_MEGATRON_SP   /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
+};
+int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size);
 
 /* sum += times * v */
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times);

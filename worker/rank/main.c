@@ -12,12 +12,14 @@
 #include "api/core/log.h"
 #include "worker/model/hf.h"
 #include "worker/rank/link.h"
+#include "worker/rank/profile.h"
 #include "worker/rank/run.h"
 #include "worker/rank/trace.h"
 
 static const char usage[] =
     "usage: seqrank                  one rank: started by seqgang, which passes fds 3 and 4\n"
     "       seqrank --describe DIR   print the sizes of the model in DIR as JSON\n"
+    "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
     "                                what a step of a job learnt from, as JSON. DIR: prepared data;\n"
     "                                seq_len=N step=N global_batch=N [seed=N packing=WORD\n"
@@ -39,12 +41,9 @@ static int describe(const char *dir)
 static int mutant(void)
 {
 #ifdef SEQD_MUTANTS
-    static const char *const names[MUTANT_N] = {"none",           "grad_over_p",    "stale_kv",
-                                                "hop_off_by_one", "zigzag_swapped", "label_shift",
-                                                "doc_crossed",    "local_position"};
     const char *want = getenv("SEQD_MUTANT");
     for (int i = 0; want && i < MUTANT_N; i++)
-        if (!strcmp(want, names[i])) return i;
+        if (!strcmp(want, sp_mutant_names[i])) return i;
 #endif
     return MUTANT_NONE;
 }
@@ -90,6 +89,7 @@ int main(int argc, char **argv)
     log_init("seqrank");
     if (argc == 1) return serve();
     if (argc == 3 && !strcmp(argv[1], "--describe")) return describe(argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {
         printf("seqrank %s\n", SEQD_VERSION);

@@ -1,44 +1,50 @@
-/* dsp.h: Dynamic Sequence Parallelism (2403.10266): which dimension of a multi-dimensional activation
- * is spread over the ranks, and changing it.
+/* dsp.h: Dynamic Sequence Parallelism (2403.10266): which dimension of a multi-dimensional
+ * activation is spread over the ranks, and changing it.
  *
- * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds n_d = ceil(N_d / P)
- * of that dimension's indices, from r * n_d, the last ranks fewer or none: rows are padded to n_d, pad
- * rows are zero and belong to no one. The spread dimension is outermost: rows [n_d, N_other].
+ * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
+ * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
+ * rows are padded to the share, pad rows are zero and belong to no one. The spread dimension is outermost: rows
+ * [share, N_other]. A pad is thus a whole index of the spread dimension, and what looks along the
+ * other one never meets it: no mask.
  *
  *   switch(d, e)  all-to-all: scatter e, gather d. Moves rows without arithmetic; its backward is
  *                 switch(e, d). Only rows that exist travel: the bytes are those of the uneven
  *                 all-to-all, sent by r to w: rows of r's part along d and w's part along e
- *   split(d)      a whole activation, on every rank, becomes a spread one: no bytes; backward gather
- *   gather(d)     all-gather; backward split: the gradient of a whole activation is the same on every
- *                 rank
+ *   split(d)      a whole activation, on every rank, becomes a spread one: no bytes; backward:
+ *                 gather
+ *   gather(d)     all-gather; backward split: the gradient of a whole activation is the same
+ *                 on every rank
  *   keep          nothing */
 #ifndef SEQD_SP_DSP_H
 #define SEQD_SP_DSP_H
 
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
+#include "worker/plan/shard.h"
 
 struct dsp {
     struct be *be;
     struct comm *comm; /* NULL: one rank: a switch transposes */
     int P, r;
+    bool rank_bits;    /* shares are whole logical chunks of either dimension */
     int64_t n[2];      /* N0, N1 */
-    void *send, *recv; /* in the comm segment: dsp_buffer_size() bytes each; send alone must be */
+    void *send, *recv; /* dsp_buffer_size() bytes each, send in the comm segment; P = 1: unused */
     enum purpose purpose;
-    int mutant;
+    int mutant; /* tests only: enum sp_mutant */
 };
 
-/* Indices of dimension d on each rank with pads, and those of rank r that exist. */
-int64_t dsp_share(int64_t n, int P);
-int64_t dsp_count(int64_t n, int P, int r);
-int64_t dsp_rows(const int64_t n[2], int P, int d); /* rows of a rank spread along d */
-int64_t dsp_buffer_size(const int64_t n[2], int P, int64_t cols, int64_t size);
+/* Rows of a rank, spread along dim. */
+int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
+/* Bytes of what leaves (or comes to) a rank at once; size: of an element. */
+int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
-/* src spread along `from`, dst along `to`; both [dsp_rows, cols] with ld == cols. Pads of dst are
- * set to zero. Collective. */
+/* src spread along `from`, dst along `to`, which differ; both [dsp_rows, cols] of one dtype with ld
+ * == cols, and not overlapping. Pads of dst are set to zero, pads of src are not read. Collective.
+ * Moves rows only: bits are kept. */
 int dsp_switch(struct dsp *d, struct tensor dst, struct tensor src, int from, int to,
                struct err *e);
-/* whole [N_d, N_other, cols] <-> spread [dsp_rows, cols] along d. */
+/* whole [N_dim, N_other, cols] <-> spread [dsp_rows, cols] along dim: the spread dimension is the
+ * outermost of both. */
 void dsp_split(struct dsp *d, struct tensor dst, struct tensor whole, int dim);
 int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, struct err *e);
 
@@ -51,10 +57,12 @@ struct dsp_stage {
     unsigned whole;         /* dimensions it sees along */
     int64_t size[DSP_DIMS]; /* indices of each */
 };
-/* The dimension each stage is spread along, so that the bytes of the switches between them are
- * fewest; first and last: the dimension at entry and exit, -1: free. Returns the number of switches,
- * -1 where a stage leaves nothing to spread over P ranks. */
+/* The dimension each stage is spread along, so that the rows that move between them are fewest, and
+ * the switches among those with equally few; first and last: the dimension at entry and exit, -1:
+ * free. Returns the number of switches, those at entry and exit included, -1 where a stage needs
+ * every dimension whole, so that nothing is left to spread. *moved: rows that all ranks together
+ * send; NULL: not wanted. */
 int dsp_label(const struct dsp_stage *stage, int n, int n_dims, int P, int first, int last,
-              int label[]);
+              int label[], int64_t *moved);
 
 #endif

@@ -1,17 +1,17 @@
 /* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
  *
  * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or the logical
- * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state of
- * zero (backend: linear_fwd), the summaries are folded left to right into the state that enters each
- * chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
+ * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state
+ * of zero (backend: linear_fwd), the summaries are folded left to right into the state that enters
+ * each chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
  * Backward mirrors it from right to left with dM_c. A document's start lets nothing through.
  *
  * How S passes from rank to rank is a row of linear_table[]:
  *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
- *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563); under
- *               "ranks" one summary per logical chunk, since a merged one rounds differently
- *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the next
- *               one is folded (2507.01004)
+ *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563);
+ *               under "ranks" one summary per logical chunk, since a merged one rounds differently
+ *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
+ *               next one is folded (2507.01004)
  * All give the same bits under "ranks". The receive is posted before the chunks are computed, and
  * only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
  *
@@ -23,10 +23,13 @@
 
 #include "worker/sp/sp.h"
 
-/* Workspace: one set serves all layers. In the comm segment, states of H*Dk*Dv elements:
- *   send[2], recv[2]   ring, scan: what goes out, what comes in; forward and backward take turns
- *   all                all_gather: [P * n_chunks] summaries
- *   m                  arena: [n_chunks] the own summaries */
+/* Workspace: one set serves all layers. States of H*Dk*Dv elements:
+ *   send[2]   in the comm segment. ring, scan: what goes out, in turns; all_gather: zeros, and a
+ *             state at the sequence's edge
+ *   recv[2]   in the comm segment: what comes in, and the same in the order of the kernels
+ *   all       in the comm segment. all_gather: [P * n_chunks] summaries
+ *   m         arena: [n_chunks] the own summaries
+ * P = 1 needs m alone. */
 struct linear_buffers {
     void *send[2], *recv[2], *all, *m;
 };
@@ -37,6 +40,14 @@ struct sp_linear_shape {
     const double *slope; /* [H] of this layer */
 };
 
+/* Sends whose buffers the peers may still be reading. */
+#define LINEAR_SENDS 64
+struct linear_sends {
+    int n;
+    struct comm_ticket ticket[LINEAR_SENDS];
+};
+
+#define LINEAR_MAX_PIECES 16
 struct sp_linear {
     const struct sp_linear_ops *ops;
     struct be *be;
@@ -46,6 +57,8 @@ struct sp_linear {
     enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
     int pieces;             /* scan: into how many a state is cut; divides Dk */
     int mutant;
+    struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
+    int turn;
 };
 
 struct linear_fwd {
@@ -53,16 +66,19 @@ struct linear_fwd {
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
     void *state;              /* [n_chunks, H, Dk, Dv] out: what entered each chunk */
     const int64_t *lo, *hi;
-    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence, on rank 0; NULL: 0 */
-    void *carry_out;      /* [H, Dk, Dv] out, on the last rank: behind the whole; NULL: unwanted */
+    /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
+     * ranks agree on which of the two are NULL; with carry_out the only padding is that at or
+     * behind shard.S. */
+    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
+    void *carry_out; /* [H, Dk, Dv] behind the whole; written on the last rank; NULL: unwanted */
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
     struct tensor q, k, v, d_o, dq, dk, dv; /* gradients fp32, written */
     const void *state;
     const int64_t *lo, *hi;
-    const void *d_carry_out; /* on the last rank: gradient of carry_out; NULL: 0 */
-    void *d_carry_in;        /* on rank 0, out; NULL: unwanted */
+    const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
+    void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
 };
 
 struct sp_linear_ops {
@@ -71,11 +87,15 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-const struct sp_linear_ops *linear_find(enum exchange_id id, int P); /* P = 1: no exchange */
+/* P = 1: no exchange, whatever id. NULL: no such row; EXCHANGE_AUTO is the plan's to resolve. */
+const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
+/* A call returns when its receives are done, its last sends may be under way behind what follows.
+ * Waits for them: before the ledger is read, and before send or all serve another purpose. */
+int linear_settle(struct sp_linear *sp, struct err *e);
 /* o again from q, k, v and the kept states: no communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: the state of every rank is that behind the context, or the last rank's alone is and
- * is handed round; o = q S, S = lambda S + k v'. */
+/* One new token: the state of every rank is that behind the context, or the last rank's alone is
+ * and is handed round; o = q S, S = lambda S + k v'. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */

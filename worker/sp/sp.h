@@ -100,6 +100,9 @@ enum sp_mutant {
     MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
     MUTANT_N
 };
+#ifdef SEQD_MUTANTS
+extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's, in lower case */
+#endif
 
 /* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
 struct sp_fwd_args {

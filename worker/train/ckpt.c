@@ -18,7 +18,13 @@ static const char *const files[] = {"hf/config.json",           "hf/generation_c
                                     "hf/model.safetensors",     "hf/tokenizer.json",
                                     "hf/tokenizer_config.json", "optim.safetensors",
                                     "train_state.json"};
-enum { N_FILES = sizeof files / sizeof *files };
+static const char *const average_files[] = {"hf_ema/config.json", "hf_ema/generation_config.json",
+                                            "hf_ema/model.safetensors", "hf_ema/tokenizer.json",
+                                            "hf_ema/tokenizer_config.json"};
+enum {
+    N_FILES = sizeof files / sizeof *files,
+    N_AVERAGE = sizeof average_files / sizeof *average_files
+};
 
 /* ---- train_state.json ------------------------------------------------------------------------ */
 
@@ -186,12 +192,17 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
 {
     char path[FILE_PATH_SIZE];
     struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
+    struct flow_array ema = {&a->flow, CKPT_EMA};
     const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
+    const struct hf_flat average = {"", NULL, DT_F32, flow_read, &ema};
     const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m},
                                       {"exp_avg_sq:", a->v, DT_F32, flow_read, &v},
                                       {"master:", a->master, DT_F32, flow_read, &w}};
     const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
     if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save_flat(path, shape, &weights, e) < 0)
+        return -1;
+    if (a->average &&
+        (file_join(path, e, "%s/hf_ema", tmp) < 0 || hf_save_flat(path, shape, &average, e) < 0))
         return -1;
     if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
     return hf_write_flats(path, shape, moments, master ? 3 : 2, e);
@@ -205,9 +216,10 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     still(a);
     if (file_join(path, e, "%s/hf/model.safetensors", tmp) < 0) return -1;
     if (hf_file_digest(path, m->weights_sha256, e) < 0) return -1;
-    for (int i = 0; i < N_FILES; i++) {
+    for (int i = 0; i < N_FILES + (a->average ? N_AVERAGE : 0); i++) {
         still(a);
-        if (manifest_add(m, tmp, files[i], e) < 0) return -1;
+        if (manifest_add(m, tmp, i < N_FILES ? files[i] : average_files[i - N_FILES], e) < 0)
+            return -1;
     }
     if (manifest_write(m, tmp, e) < 0) return -1;
     return file_sync_dir(tmp, e);
@@ -310,6 +322,17 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
 }
 
+/* A checkpoint of a training without an average: it begins from the weights, which are loaded. */
+static int load_average(const char *step_dir, const struct manifest *m,
+                        const struct model_shape *shape, const struct ckpt_arrays *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array ema = {&a->flow, CKPT_EMA};
+    if (!a->average || !manifest_find(m, average_files[2])) return 0;
+    if (file_join(path, e, "%s/hf_ema", step_dir) < 0) return -1;
+    return hf_load_pieces(path, shape, &(struct hf_sink){flow_take, &ema}, e);
+}
+
 static int load_moments(const char *step_dir, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct err *e)
 {
@@ -349,7 +372,8 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        "another model",
                        hf, key);
     if (load_weights(hf, shape, a, e) < 0) return -1;
-    return load_moments(step_dir, shape, a, e);
+    if (load_moments(step_dir, shape, a, e) < 0) return -1;
+    return load_average(step_dir, &m, shape, a, e);
 }
 
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
@@ -360,6 +384,19 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
 }
 
 /* ---- what must stay the same ----------------------------------------------------------------- */
+
+/* Left out, so that a field that comes with a later version leaves the digests of older jobs as
+ * they were. */
+static bool is_default(const struct job_spec *spec, const struct field *f)
+{
+    const void *v = (const char *)spec + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
+    case FIELD_DOUBLE: return *(const double *)v == f->fallback;
+    case FIELD_STRING: return !strcmp(spec_text(spec, *(const spec_ref *)v), f->text);
+    default: return *(const int32_t *)v == (int32_t)f->fallback;
+    }
+}
 
 static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
 {
@@ -392,13 +429,15 @@ static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 {
-    static const char *const parts[] = {"model.config.", "data.",      "train.", "optim.",
-                                        "schedule.",     "precision.", "seed"};
+    static const char *const parts[] = {"model.config.", "data.",     "train.",
+                                        "optim.",        "schedule.", "precision.",
+                                        "objective.",    "ema.",      "seed"};
     struct sha256 sha;
     sha256_init(&sha);
     for (const struct field *f = spec_fields; f->path; f++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (!strncmp(f->path, parts[i], strlen(parts[i]))) digest_field(&sha, spec, f);
+            if (!strncmp(f->path, parts[i], strlen(parts[i])) && !is_default(spec, f))
+                digest_field(&sha, spec, f);
     if (spec->n_stages) digest_stages(&sha, spec);
     sha256_hex(&sha, out);
 }

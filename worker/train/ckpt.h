@@ -4,6 +4,7 @@
  *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path
  *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in bf16 also
  *                         "master:<name>", fp32, of which hf's weights are the rounded copy
+ *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
  *
@@ -50,7 +51,7 @@ struct ckpt_state {
 /* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place:
  * elements [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in
  * bf16: read gives the master weights, of which the model's are the rounded copy. */
-enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V };
+enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
     int (*write)(void *arg, int which, int64_t offset, int64_t n, const float *x, struct err *e);
@@ -67,6 +68,7 @@ struct ckpt_arrays {
     enum dtype dtype;
     float *master, *m, *v;
     struct ckpt_flow flow;
+    bool average; /* with flow: there is a CKPT_EMA, saved as hf_ema/ and loaded from it */
 };
 
 struct ckpt_info {

@@ -97,10 +97,27 @@ static int bucket_publish(struct holding *h, int b, struct err *e)
                            dtype_size(m->dtype), m->bounce, e);
 }
 
+static struct tensor line(float *x, int64_t n)
+{
+    return tensor_f32(x, 1, n, n);
+}
+
+static void average(struct holding *h, const struct optim_part *x)
+{
+    const int64_t n = x->end - x->begin;
+    const float d = (float)h->optim.spec->ema.decay;
+    const struct tensor ema = line(h->ema + own_at(h, x->bucket), n);
+    if (n)
+        h->model->be->ops->mix(
+            h->model->be,
+            &(struct mix_args){.a = ema, .b = line(x->p, n), .y = ema, .alpha = d, .beta = 1 - d});
+}
+
 static int bucket_update(struct holding *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
     if (r) optim_update(&h->optim, &x, r);
+    if (r && h->ema) average(h, &x);
     if (h->model->be->ops->sync && h->model->be->ops->sync(h->model->be, e)) return -1;
     return bucket_publish(h, b, e);
 }
@@ -235,10 +252,11 @@ static void write_bucket(struct holding *h, enum holding_array which, int b,
 {
     const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
     const int64_t at = own_at(h, b) + skip;
-    if (which == HOLD_M || which == HOLD_V) {
-        store(h, DT_F32, (which == HOLD_M ? h->m : h->v) + at, x, n);
+    if (which != HOLD_WEIGHTS) {
+        store(h, DT_F32, (which == HOLD_M ? h->m : which == HOLD_V ? h->v : h->ema) + at, x, n);
         return;
     }
+    if (h->ema) store(h, DT_F32, h->ema + at, x, n);
     if (h->master) store(h, DT_F32, h->master + at, x, n);
     if (h->plan->zero == 3) store(h, h->model->dtype, params_of(h, at), x, n);
 }
@@ -259,6 +277,7 @@ void holding_write(struct holding *h, enum holding_array which, int64_t offset, 
 static const float *held(const struct holding *h, enum holding_array which, int b)
 {
     const struct optim_part x = part_of(h, b);
+    if (which == HOLD_EMA) return h->ema + own_at(h, b);
     return which == HOLD_WEIGHTS ? x.p : which == HOLD_M ? x.m : which == HOLD_V ? x.v : x.g;
 }
 
@@ -292,6 +311,7 @@ void holding_random(struct holding *h, int64_t seed)
         const struct zero_range r = own_range(h, b);
         const int64_t at = own_at(h, b), len = r.end - r.begin;
         if (h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
+        if (h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
         if (h->plan->zero == 3)
             random_part(h, seed, r.begin, h->model->dtype, params_of(h, at), len);
     }
@@ -317,6 +337,7 @@ void holding_init(struct holding *h, const struct job_spec *spec, struct model *
     h->master = take(h, arena, PLAN_MASTER, shard);
     h->m = take(h, arena, PLAN_ADAM_M, shard);
     h->v = take(h, arena, PLAN_ADAM_V, shard);
+    h->ema = take(h, arena, PLAN_EMA, shard);
     h->acc = take(h, arena, PLAN_GRAD_ACC, shard);
     h->tied = take(h, arena, PLAN_GRAD_TIED, -1);
     h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be};

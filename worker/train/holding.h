@@ -11,7 +11,10 @@
  * stage; a tied embedding's two parts are added before micro-batches are. So with determinism
  * "ranks" stages differ in no bit.
  *
- * Fused (plan.fused): a bucket is updated as soon as it has been summed. */
+ * Fused (plan.fused): a bucket is updated as soon as it has been summed.
+ *
+ * ema.decay d: behind every update, ema = d ema + (1 - d) weights, in fp32, of the own shard. It
+ * begins as the weights themselves; a skipped step leaves it alone. */
 #ifndef SEQD_TRAIN_HOLDING_H
 #define SEQD_TRAIN_HOLDING_H
 
@@ -19,7 +22,7 @@
 #include "worker/train/optim.h"
 
 /* The arrays of a training, flat by param_list. */
-enum holding_array { HOLD_WEIGHTS, HOLD_M, HOLD_V, HOLD_GRAD };
+enum holding_array { HOLD_WEIGHTS, HOLD_M, HOLD_V, HOLD_EMA, HOLD_GRAD };
 
 struct holding {
     const struct plan *plan; /* borrowed, as is the model */
@@ -27,6 +30,7 @@ struct holding {
     struct optim optim;
     int rank;               /* among all */
     float *master, *m, *v;  /* [n_shard]; master: NULL in fp32, where the model's own are updated */
+    float *ema;             /* [n_shard] moving average of the weights; NULL: none is kept */
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
     float *tied;            /* by bucket and tied: the head's part of the embedding's gradient */
     struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
@@ -51,7 +55,7 @@ int holding_norm(struct holding *h, double *norm, struct err *e);
 int holding_update(struct holding *h, const struct optim_rate *r, struct err *e);
 
 /* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
- * over. Weights: the master's as well as the model's. */
+ * over. Weights: the master's as well as the model's, and the average begins anew from them. */
 void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
                    const float *x);
 /* The same out of those arrays that are shared out: what this rank holds of elements [offset,

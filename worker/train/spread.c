@@ -6,14 +6,15 @@
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 
-enum op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
+enum spread_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
 
 struct spread_order {
     int32_t op, which; /* enum holding_array */
     int64_t offset, n; /* elements of the flat layout */
 };
 _Static_assert(sizeof(struct spread_order) == 24, "what travels");
-_Static_assert(HOLD_WEIGHTS == (int)CKPT_WEIGHTS && HOLD_M == (int)CKPT_M && HOLD_V == (int)CKPT_V,
+_Static_assert(HOLD_WEIGHTS == (int)CKPT_WEIGHTS && HOLD_M == (int)CKPT_M &&
+                   HOLD_V == (int)CKPT_V && HOLD_EMA == (int)CKPT_EMA,
                "one number for both");
 
 enum {
@@ -79,7 +80,7 @@ static int order(struct holding *h, int to, const struct spread_order *o, struct
     return send_one(h, to, bounce(h), sizeof *o, e);
 }
 
-static int order_all(struct holding *h, enum op op, struct err *e)
+static int order_all(struct holding *h, enum spread_op op, struct err *e)
 {
     for (int w = 1; w < h->plan->n_ranks; w++)
         if (order(h, w, &(struct spread_order){.op = (int32_t)op}, e)) return -1;
@@ -147,6 +148,7 @@ static int spread_write(void *arg, int which, int64_t offset, int64_t n, const f
 struct ckpt_arrays spread_arrays(struct holding *h)
 {
     return (struct ckpt_arrays){.dtype = h->model->dtype,
+                                .average = h->ema != NULL,
                                 .flow = {spread_read, spread_write, spread_still, h}};
 }
 
@@ -185,8 +187,8 @@ static bool sound(const struct holding *h, const struct spread_order *o)
 {
     if (o->op == OP_STILL || o->op == OP_END) return true;
     return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= HOLD_WEIGHTS &&
-           o->which <= HOLD_V && o->n >= 1 && o->n <= ST_CHUNK && o->offset >= 0 &&
-           o->offset <= h->plan->n_params - o->n &&
+           o->which <= (h->ema ? HOLD_EMA : HOLD_V) && o->n >= 1 && o->n <= ST_CHUNK &&
+           o->offset >= 0 && o->offset <= h->plan->n_params - o->n &&
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
 }
 

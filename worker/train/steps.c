@@ -21,7 +21,7 @@ static bool parse_number(const char **at, int64_t *out)
     return !errno;
 }
 
-bool steps_parse(const char *name, enum step_kind *kind, int64_t *step, int64_t *epoch)
+bool steps_parse(const char *name, enum step_dir_kind *kind, int64_t *step, int64_t *epoch)
 {
     int64_t n = -1;
     if (strncmp(name, "step-", 5)) return false;
@@ -68,7 +68,7 @@ static int take(struct list *l, const char *parent, const char *name,
                 const struct steps_aside *aside, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    enum step_kind kind;
+    enum step_dir_kind kind;
     struct step_dir d;
     if (!steps_parse(name, &kind, &d.step, &d.epoch)) return 0;
     snprintf(d.name, sizeof d.name, "%.63s", name);
@@ -118,7 +118,7 @@ int ckpt_mark_best(const char *job_dir, int64_t step, struct err *e)
 int64_t ckpt_best(const char *job_dir)
 {
     char link[FILE_PATH_SIZE], manifest[FILE_PATH_SIZE], to[64];
-    enum step_kind kind;
+    enum step_dir_kind kind;
     int64_t step;
     if (file_join(link, NULL, "%s/checkpoints/best", job_dir) < 0 ||
         file_join(manifest, NULL, "%s/MANIFEST.json", link) < 0)
@@ -146,7 +146,7 @@ static int remove_step(const char *path, struct err *e)
     return file_remove(gone, e);
 }
 
-static int remove_aside(void *arg, enum step_kind kind, const struct step_dir *d, const char *path,
+static int remove_aside(void *arg, enum step_dir_kind kind, const struct step_dir *d, const char *path,
                         struct err *e)
 {
     const struct pruning *p = arg;

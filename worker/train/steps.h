@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-enum step_kind { STEP_WHOLE, STEP_TMP, STEP_BAD };
+enum step_dir_kind { STEP_WHOLE, STEP_TMP, STEP_BAD };
 
 struct step_dir {
     int64_t step, epoch; /* epoch: of a STEP_TMP */
@@ -22,12 +22,12 @@ struct step_dir {
 };
 
 /* False: no name of this kind. epoch (may be NULL): of a STEP_TMP. */
-bool steps_parse(const char *name, enum step_kind *kind, int64_t *step, int64_t *epoch);
+bool steps_parse(const char *name, enum step_dir_kind *kind, int64_t *step, int64_t *epoch);
 
 /* The STEP_WHOLE directories of dir, newest first; the caller frees. Each other one is handed to
  * `aside` with its path (NULL: passed over). A missing directory is an empty one. */
 struct steps_aside {
-    int (*call)(void *arg, enum step_kind kind, const struct step_dir *d, const char *path,
+    int (*call)(void *arg, enum step_dir_kind kind, const struct step_dir *d, const char *path,
                 struct err *e);
     void *arg;
 };

@@ -1,0 +1,18 @@
+/* mutant.h: what a test says about an injected fault (built with SEQD_MUTANTS). tests/mutants.sh
+ * gathers the lines into a table in which every fault must have been caught by something. */
+#ifndef SEQD_TESTS_MUTANT_H
+#define SEQD_TESTS_MUTANT_H
+
+#include "tests/test.h"
+#include "worker/sp/sp.h"
+
+#ifdef SEQD_MUTANTS
+/* by: what noticed it, or should have: "dkv of 3 ranks". One line for each fault and `by`. */
+static inline void mutant_report(int mutant, bool caught, const char *by)
+{
+    printf("mutant %s %s %s\n", sp_mutant_names[mutant], caught ? "caught" : "missed", by);
+    CHECK_MSG(caught, "mutant %s passes: %s", sp_mutant_names[mutant], by);
+}
+#endif
+
+#endif

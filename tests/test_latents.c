@@ -1,0 +1,280 @@
+/* test_latents: samples of latents from a manifest to numbers, files that lie, and what rectified
+ * flow draws for a sample. */
+#include <math.h>
+#include "tests/datadir.h"
+#include "worker/data/flow.h"
+#include "worker/data/latents.h"
+#include "worker/model/safetensors.h"
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+struct shape {
+    int64_t C, T, H, W, L, width;
+    enum st_dtype dtype;
+};
+
+/* Exact in every dtype. */
+static float value(int64_t i, int which)
+{
+    return (float)((i * 7 + which * 3) % 64 - 31) / 8;
+}
+
+static void put_tensor(const char *name, const char *key, const struct st_out *like, int which)
+{
+    const int64_t n = like->n_dims == 4
+                          ? like->dims[0] * like->dims[1] * like->dims[2] * like->dims[3]
+                          : like->dims[0] * like->dims[1];
+    float *x = malloc((size_t)n * 4);
+    uint16_t *h = malloc((size_t)n * 2);
+    struct st_out out = *like;
+    if (!x || !h) abort();
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        x[i] = value(i, which);
+        memcpy(&bits, &x[i], 4);
+        h[i] = (uint16_t)(bits >> 16); /* bf16: these values have no more */
+    }
+    out.name = key;
+    out.data = out.dtype == ST_F32 ? (void *)x : h;
+    CHECK_MSG(st_write(in_dir(name), &out, 1, &e) == 0, "%s", e.text);
+    free(x), free(h);
+}
+
+static void put_files(const struct shape *s)
+{
+    put_tensor("z.safetensors", "z",
+               &(struct st_out){.dtype = s->dtype, .n_dims = 4, .dims = {s->C, s->T, s->H, s->W}},
+               0);
+    put_tensor("y.safetensors", "y",
+               &(struct st_out){.dtype = s->dtype, .n_dims = 2, .dims = {s->L, s->width}}, 1);
+}
+
+static void manifest(const char *text)
+{
+    puts_file("list.jsonl", text);
+    sources_begin();
+    source_add(in_dir("list.jsonl"), DATA_LATENTS, NULL);
+}
+
+#define LINE                                                                                       \
+    "{\"latents\":\"z.safetensors\",\"text\":\"y.safetensors\",\"height\":480,\"width\":854"
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void check_values(const struct data *d, const struct latents_sample *x,
+                         const struct shape *s, int64_t text_len)
+{
+    float z[64], y[64];
+    const int64_t n = s->C * s->T * s->H * s->W;
+    CHECK(x->C == s->C && x->T == s->T && x->H == s->H && x->W == s->W);
+    CHECK(x->text_len == text_len && x->text_width == s->width);
+    for (int64_t at = 0; at < n; at += 61) { /* pieces that end anywhere */
+        const int64_t k = n - at < 61 ? n - at : 61;
+        CHECK(latents_read(d, x, at, k, z, &e) == 0);
+        for (int64_t i = 0; i < k; i++) CHECK(z[i] == value(at + i, 0));
+    }
+    CHECK(latents_read_text(d, x, 1, text_len * s->width - 1, y, &e) == 0);
+    for (int64_t i = 0; i < text_len * s->width - 1; i++) CHECK(y[i] == value(i + 1, 1));
+}
+
+static void test_read(void)
+{
+    static const struct shape shapes[] = {{4, 3, 5, 7, 9, 6, ST_F32}, {2, 1, 1, 3, 4, 5, ST_BF16}};
+    for (size_t i = 0; i < 2; i++) {
+        struct latents_sample x;
+        put_files(&shapes[i]);
+        manifest(LINE ",\"num_frames\":51,\"fps\":23.5,\"text_len\":3}\n\n  \n" LINE "}");
+        struct data *d = prepare_open();
+        struct order_options oo = latents_order_options(spec, SET_TRAIN);
+        oo.in_order = true;
+        struct data_order *o = order_open(d, &oo);
+        CHECK(data_order_samples(o) == 2);
+        CHECK_MSG(latents_sample(o, 0, &x, &e) == 0, "%s", e.text);
+        check_values(d, &x, &shapes[i], 3);
+        CHECK(x.height == 480 && x.width == 854 && x.num_frames == 51 && x.fps == 23.5f);
+        CHECK_MSG(latents_sample(o, 1, &x, &e) == 0, "%s", e.text);
+        check_values(d, &x, &shapes[i], shapes[i].L);
+        CHECK(x.num_frames == shapes[i].T && x.fps == 24);
+        data_order_close(o);
+        data_close(d);
+    }
+}
+
+/* The prepared data is a function of the tensors too, not of the manifest alone. */
+static void test_digest(void)
+{
+    struct data_stats a, b, c;
+    put_files(&(struct shape){1, 2, 2, 2, 2, 2, ST_F32});
+    manifest(LINE "}");
+    CHECK(prepare(&a) == 0 && prepare(&b) == 0 && !strcmp(a.id, b.id));
+    put_files(&(struct shape){1, 2, 2, 2, 3, 2, ST_F32});
+    CHECK(prepare(&c) == 0 && strcmp(a.id, c.id) != 0);
+}
+
+static void refused(const char *text, enum err_code code, const char *says)
+{
+    struct data_stats st;
+    manifest(text);
+    CHECK_MSG(prepare(&st) == -1, "passes: %s", text);
+    CHECK_MSG(e.code == code && strstr(e.text, says), "%d \"%s\", want \"%s\"", e.code, e.text,
+              says);
+    CHECK_MSG(!strcmp(e.field, "data.train.0.path"), "field %s", e.field);
+}
+
+static void test_refused(void)
+{
+    const float nan4[4] = {1, 2, NAN, 3};
+    put_files(&(struct shape){1, 2, 2, 2, 3, 2, ST_F32});
+    refused("{\"latents\":\"z.safetensors\",\"height\":4,\"width\":4}", ERR_INVALID, "\"text\"");
+    refused("{\"latents\":\"z.safetensors\",\"text\":\"y.safetensors\",\"width\":4}", ERR_INVALID,
+            "\"height\"");
+    refused(LINE ",\"fps\":0}", ERR_INVALID, "fps");
+    refused(LINE ",\"text_len\":4}", ERR_INVALID, "has 3 rows");
+    refused(LINE ",\"num_frames\":0}", ERR_INVALID, "num_frames");
+    refused(LINE, ERR_INVALID, "line 1");
+    refused("[1]", ERR_INVALID, "not an object");
+    refused(LINE "}\n" LINE ",\"text\":\"z\"}", ERR_INVALID, "line 2: the member \"text\"");
+    refused("{\"latents\":\"none\",\"text\":\"y.safetensors\",\"height\":4,\"width\":4}",
+            ERR_NOT_FOUND, "none");
+    refused("{\"latents\":\"../z\",\"text\":\"y.safetensors\",\"height\":4,\"width\":4}",
+            ERR_INVALID, "outside");
+    refused("{\"latents\":\"/etc/passwd\",\"text\":\"y.safetensors\",\"height\":4,\"width\":4}",
+            ERR_INVALID, "outside");
+    refused("{\"latents\":\"y.safetensors\",\"text\":\"y.safetensors\",\"height\":4,\"width\":4}",
+            ERR_INVALID, "no tensor \"z\"");
+    refused("{\"latents\":\"list.jsonl\",\"text\":\"y.safetensors\",\"height\":4,\"width\":4}",
+            ERR_CORRUPT, "list.jsonl");
+    manifest("\n\n");
+    struct data_stats st;
+    CHECK(prepare(&st) == -1 && !strcmp(e.field, "data.train"));
+    struct st_out out = {
+        .name = "z", .dtype = ST_F32, .n_dims = 4, .dims = {1, 1, 2, 2}, .data = nan4};
+    CHECK(st_write(in_dir("z.safetensors"), &out, 1, &e) == 0);
+    refused(LINE "}", ERR_INVALID, "element 2 of z");
+    out.n_dims = 2;
+    out.dims[0] = 4, out.dims[1] = 1;
+    CHECK(st_write(in_dir("z.safetensors"), &out, 1, &e) == 0);
+    refused(LINE "}", ERR_INVALID, "want [C, T, H, W]");
+}
+
+static void test_not_mixed(void)
+{
+    struct data_stats st;
+    put_files(&(struct shape){1, 2, 2, 2, 3, 2, ST_F32});
+    manifest(LINE "}");
+    puts_file("a.txt", "text");
+    source_add(in_dir("a.txt"), DATA_TEXT, NULL);
+    CHECK(prepare(&st) == -1 && strstr(e.text, "do not go together"));
+}
+
+/* ---- what is drawn --------------------------------------------------------------------------- */
+
+enum { N = 200000 };
+
+/* Of n standard normals the mean's deviation is 1/sqrt(n), the variance's sqrt(2/n), the fourth
+ * moment's sqrt(96/n); 5 deviations. */
+static void test_noise(void)
+{
+    float *x = malloc(N * sizeof *x), part[37];
+    double m1 = 0, m2 = 0, m4 = 0, lag = 0;
+    if (!x) abort();
+    flow_noise(7, FLOW_TRAIN, 3, 0, N, x);
+    for (int64_t at = 1; at < 4000; at += 37) { /* wherever a rank begins */
+        flow_noise(7, FLOW_TRAIN, 3, at, 37, part);
+        CHECK(!memcmp(part, x + at, sizeof part));
+    }
+    for (int i = 0; i < N; i++) {
+        m1 += x[i], m2 += (double)x[i] * x[i], m4 += pow(x[i], 4);
+        if (i) lag += (double)x[i] * x[i - 1];
+    }
+    CHECK_MSG(fabs(m1 / N) < 5 / sqrt(N), "mean %.4g", m1 / N);
+    CHECK_MSG(fabs(m2 / N - 1) < 5 * sqrt(2.0 / N), "variance %.4g", m2 / N);
+    CHECK_MSG(fabs(m4 / N - 3) < 5 * sqrt(96.0 / N), "fourth moment %.4g", m4 / N);
+    CHECK_MSG(fabs(lag / N) < 5 / sqrt(N), "neighbours %.4g", lag / N);
+    flow_noise(7, FLOW_SAMPLE, 3, 0, 37, part);
+    CHECK(part[0] != x[0]);
+    flow_noise(7, FLOW_TRAIN, 4, 0, 37, part);
+    CHECK(part[0] != x[0]);
+    flow_noise(8, FLOW_TRAIN, 3, 0, 37, part);
+    CHECK(part[0] != x[0]);
+    free(x);
+}
+
+/* Shares of [0, 1/4), ... of the times; a share's deviation is below 1/(2 sqrt(n)). The logistic
+ * function of a normal is below 1/4 where the normal is below -ln 3. */
+static void test_times(void)
+{
+    static const double want[2][4] = {{.25, .25, .25, .25},
+                                      {.1359641, .3640359, .3640359, .1359641}};
+    const struct latents_sample x = {.T = 4, .height = 512, .width = 512, .num_frames = 1};
+    enum { M = 40000 };
+    for (int kind = 0; kind < 2; kind++) {
+        double share[4] = {0}, quiet = 0;
+        sources_begin();
+        spec->objective.timestep = kind ? TIMESTEP_LOGIT_NORMAL : TIMESTEP_UNIFORM;
+        spec->objective.text_dropout = 0.3;
+        for (int64_t n = 0; n < M; n++) {
+            struct flow_draw d, again;
+            flow_draw(spec, &x, n, &d);
+            flow_draw(spec, &x, n, &again);
+            CHECK(!memcmp(&d, &again, sizeof d) && d.t > 0 && d.t < 1);
+            share[(int)(d.t * 4)] += 1.0 / M;
+            quiet += d.no_caption / (double)M;
+        }
+        for (int i = 0; i < 4; i++)
+            CHECK_MSG(fabs(share[i] - want[kind][i]) < 2.5 / sqrt(M), "kind %d quarter %d: %.4f",
+                      kind, i, share[i]);
+        CHECK_MSG(fabs(quiet - 0.3) < 2.5 / sqrt(M), "without text %.4f", quiet);
+    }
+}
+
+/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488, 51 / 17 * 5 = 15. */
+static void test_shift(void)
+{
+    CHECK(fabs(flow_shift(480, 854, 51) - 1.2504879 * 3.8729833) < 1e-5);
+    CHECK(flow_shift(512, 512, 1) == 1);
+    CHECK(flow_time(0, 30, 4.8) == 1 && flow_time(30, 30, 4.8) == 0);
+    CHECK(fabs(flow_time(15, 30, 3) - 0.75) < 1e-15); /* 3 / 2 / (1 + 1) */
+}
+
+static void test_clean_frames(void)
+{
+    const struct latents_sample x = {.T = 12, .height = 512, .width = 512, .num_frames = 12};
+    const struct latents_sample one = {.T = 1, .height = 512, .width = 512, .num_frames = 1};
+    enum { M = 4000 };
+    sources_begin();
+    for (int kind = 0; kind < 4; kind++) {
+        int hit = 0;
+        memset(spec->objective.frame_mask, 0, sizeof spec->objective.frame_mask);
+        spec->objective.frame_mask[kind] = 0.4;
+        for (int64_t n = 0; n < M; n++) {
+            struct flow_draw d;
+            int clean = 0;
+            flow_draw(spec, &x, n, &d);
+            for (int64_t f = 0; f < x.T; f++) clean += flow_clean(&d, f);
+            hit += clean > 0;
+            CHECK_MSG(clean <= (kind == 3 ? 6 : 3), "kind %d: %d clean", kind, clean);
+            if (clean && kind == 1) CHECK(flow_clean(&d, 0) && !flow_clean(&d, 11));
+            if (clean && kind == 2) CHECK(!flow_clean(&d, 0) && flow_clean(&d, 11));
+            if (clean && kind == 3) CHECK(flow_clean(&d, 0) && flow_clean(&d, 11));
+            flow_draw(spec, &one, n, &d);
+            CHECK(!flow_clean(&d, 0));
+        }
+        CHECK_MSG(fabs(hit / (double)M - 0.4) < 2.5 / sqrt(M), "kind %d: %.3f", kind,
+                  hit / (double)M);
+    }
+}
+
+int main(void)
+{
+    datadir_begin("latents");
+    RUN(test_read);
+    RUN(test_digest);
+    RUN(test_refused);
+    RUN(test_not_mixed);
+    RUN(test_noise);
+    RUN(test_times);
+    RUN(test_shift);
+    RUN(test_clean_frames);
+    return datadir_end("latents");
+}

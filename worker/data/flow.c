@@ -1,0 +1,135 @@
+#include "worker/data/flow.h"
+
+#include <math.h>
+#include "worker/model/model.h" /* philox4x32 */
+
+#define PI 3.14159265358979323846
+
+/* Streams of one seed: no two draws share a counter. */
+enum stream { STREAM_NOISE, STREAM_SAMPLE_NOISE, STREAM_TIME, STREAM_CAPTION, STREAM_FRAMES };
+
+struct words {
+    uint32_t w[4];
+};
+
+/* index below 2^32: elements of a sample are at most 2^25, four to a counter. */
+static struct words draw(int64_t seed, enum stream stream, int64_t n, uint32_t index)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32) ^ 0x666c6f77u};
+    const uint32_t counter[4] = {index, (uint32_t)n, (uint32_t)((uint64_t)n >> 32),
+                                 (uint32_t)stream};
+    struct words x;
+    philox4x32(key, counter, x.w);
+    return x;
+}
+
+/* In (0, 1). */
+static double uniform(uint32_t w)
+{
+    return ((double)w + 0.5) * 0x1p-32;
+}
+
+/* Two normals of two words. */
+static void normal(const uint32_t w[2], double out[2])
+{
+    const double r = sqrt(-2 * log(uniform(w[0]))), a = 2 * PI * uniform(w[1]);
+    out[0] = r * cos(a);
+    out[1] = r * sin(a);
+}
+
+void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
+                float *out)
+{
+    const enum stream stream = what == FLOW_TRAIN ? STREAM_NOISE : STREAM_SAMPLE_NOISE;
+    for (int64_t i = 0; i < count;) {
+        const struct words x = draw(seed, stream, n, (uint32_t)((first + i) / 4));
+        double z[4];
+        normal(x.w, z);
+        normal(x.w + 2, z + 2);
+        for (int64_t lane = (first + i) % 4; lane < 4 && i < count; lane++, i++)
+            out[i] = (float)z[lane];
+    }
+}
+
+double flow_shift(int64_t height, int64_t width, int64_t num_frames)
+{
+    const int64_t frames = num_frames == 1 ? 1 : num_frames / 17 * 5;
+    const double space = sqrt((double)height * (double)width / (512.0 * 512.0));
+    return space * sqrt(frames > 0 ? (double)frames : 1);
+}
+
+static double shifted(double t, double r)
+{
+    return r * t / (1 + (r - 1) * t);
+}
+
+double flow_time(int64_t i, int64_t n_steps, double shift)
+{
+    return shifted(1 - (double)i / (double)n_steps, shift);
+}
+
+static double draw_time(const struct job_spec *s, const struct latents_sample *x, int64_t n)
+{
+    const struct words w = draw(s->seed, STREAM_TIME, n, 0);
+    double z[2], t = uniform(w.w[0]);
+    if (s->objective.timestep == TIMESTEP_LOGIT_NORMAL) {
+        normal(w.w, z);
+        t = 1 / (1 + exp(-z[0]));
+    }
+    return s->objective.transform ? shifted(t, flow_shift(x->height, x->width, x->num_frames)) : t;
+}
+
+/* 1 to a quarter of the frames, as Open-Sora's mask generator has it. */
+static int64_t some_frames(uint32_t w, int64_t T)
+{
+    const int64_t most = T / 4 > 1 ? T / 4 : 1;
+    return 1 + (int64_t)(uniform(w) * (double)most);
+}
+
+static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d)
+{
+    const struct words w = draw(s->seed, STREAM_FRAMES, n, 0);
+    double u = uniform(w.w[0]);
+    int kind = 0;
+    while (kind < 4 && u >= s->objective.frame_mask[kind]) u -= s->objective.frame_mask[kind++];
+    if (kind == 4 || d->T < 2) return; /* of a single frame something must be learnt */
+    const int64_t k = some_frames(w.w[1], d->T);
+    switch (kind) {
+    case 0:
+        d->clean_some = (uint64_t)w.w[2] << 32 | w.w[3] | 1;
+        d->n_some = k;
+        break;
+    case 1: d->clean_head = k; break;
+    case 2: d->clean_tail = k; break;
+    default:
+        d->clean_head = k;
+        d->clean_tail = d->T - 2 * k > 0 ? k : 0;
+        break;
+    }
+}
+
+void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
+               struct flow_draw *out)
+{
+    *out = (struct flow_draw){.t = draw_time(s, x, n), .T = x->T};
+    out->no_caption = uniform(draw(s->seed, STREAM_CAPTION, n, 0).w[0]) < s->objective.text_dropout;
+    draw_frames(s, n, out);
+}
+
+/* Of T frames, n_some in a row of a random order: their rank among all by a hash each. */
+static bool among_some(const struct flow_draw *d, int64_t frame)
+{
+    const struct words own = draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame);
+    int64_t before = 0;
+    for (int64_t f = 0; f < d->T; f++) {
+        const uint32_t w = draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)f).w[0];
+        before += w < own.w[0] || (w == own.w[0] && f < frame);
+    }
+    return before < d->n_some;
+}
+
+bool flow_clean(const struct flow_draw *d, int64_t frame)
+{
+    if (frame < d->clean_head || frame >= d->T - d->clean_tail) return true;
+    return d->clean_some && among_some(d, frame);
+}

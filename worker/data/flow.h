@@ -1,0 +1,44 @@
+/* flow.h: rectified flow (2209.03003) as Open-Sora 1.2 trains it: what is drawn for a sample, and the
+ * noise.
+ *
+ *   x_t = (1 - t) x_0 + t noise, the model learns v = x_0 - noise      t in [0, 1], 1: all noise
+ *
+ * Everything drawn is a pure function of (seed, number of the sample in the order, index): Philox4x32-10,
+ * so that the noise of an element does not depend on the number of ranks, on which of them holds
+ * it, or on what was drawn before; a resumed training draws the same. tested: tests/test_flow.c */
+#ifndef SEQD_DATA_FLOW_H
+#define SEQD_DATA_FLOW_H
+
+#include "api/core/job.h"
+#include "worker/data/latents.h"
+
+struct flow_draw {
+    double t;
+    bool no_caption;     /* trained without its text */
+    int64_t clean_head;  /* the first so many frames are given as they are */
+    int64_t clean_tail;  /* the last so many */
+    uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
+    int64_t n_some, T;
+};
+
+/* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with
+ * objective.transform shifted towards noise for large pictures and long videos, r t / (1 + (r - 1) t),
+ * r = sqrt(height width / 512^2) * sqrt(frames / 17 * 5), 1 for a single frame. */
+void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
+               struct flow_draw *out);
+/* Is frame `frame` of T given clean? Then its time is 0 and it is no target. */
+bool flow_clean(const struct flow_draw *d, int64_t frame);
+
+/* Standard normal noise of elements [first, first + count) of the sample's flat [C, T, H, W]
+ * (Box-Muller; each element from words of its own). what: FLOW_TRAIN with n the sample's number,
+ * FLOW_SAMPLE with n the request's. */
+enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
+void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
+                float *out);
+
+/* Time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted as in training where
+ * `shift` (r above) is not 1. */
+double flow_time(int64_t i, int64_t n_steps, double shift);
+double flow_shift(int64_t height, int64_t width, int64_t num_frames);
+
+#endif

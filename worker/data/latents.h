@@ -1,0 +1,48 @@
+/* latents.h: samples of diffusion models: latents of a video or picture and the embedding of its
+ * caption, both made by other programs.
+ *
+ * The source is a manifest, JSONL, a sample a line:
+ *   {"latents": "a/0001.safetensors", "text": "a/0001_t5.safetensors", "height": 480, "width": 854,
+ *    "num_frames": 51, "fps": 24, "text_len": 117}
+ * latents    a tensor z [C, T, H, W]      text   a tensor y [L, width]; its first text_len rows
+ *            (default: all) are the caption. Both F32, F16 or BF16
+ * height, width   of the picture in pixels, num_frames, fps: what the model is told, and what the
+ *            time of a sample is shifted by. num_frames defaults to T, fps to 24
+ * Paths are relative to the manifest's directory and must lie beneath its root.
+ *
+ * Prepared data holds every number of a sample as fp32, in 16-bit words, low word first, as if it
+ * were a document of 16-bit tokens: orders, mixtures, passes, digests and provenance are then those
+ * of all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out), z,
+ * then y. tested: tests/test_latents.c */
+#ifndef SEQD_DATA_LATENTS_H
+#define SEQD_DATA_LATENTS_H
+
+#include "worker/data/data.h"
+
+#define LATENTS_HEAD  20          /* words */
+#define LATENTS_DIM   65535       /* of every dimension, at most */
+#define LATENTS_WORDS JOB_MAX_SEQ /* of a sample: 128 MiB as fp32 */
+#define LATENTS_VOCAB 65536       /* what the words are, taken for tokens */
+
+struct latents_sample {
+    int64_t token;      /* of the directory: the first word of z */
+    int64_t C, T, H, W; /* of z */
+    int64_t text_len, text_width;
+    int64_t height, width; /* pixels */
+    int64_t num_frames;
+    float fps;
+};
+
+/* The order of latents: every sample is a document of its own. */
+struct order_options latents_order_options(const struct job_spec *s, int set);
+
+/* The n-th sample of an order. fails: ERR_IO, ERR_CORRUPT naming the file. */
+int latents_sample(const struct data_order *o, int64_t n, struct latents_sample *out,
+                   struct err *e);
+/* Values [first, first + n) of z, flat [C, T, H, W], or of y, flat [text_len, text_width]. */
+int latents_read(const struct data *d, const struct latents_sample *s, int64_t first, int64_t n,
+                 float *out, struct err *e);
+int latents_read_text(const struct data *d, const struct latents_sample *s, int64_t first,
+                      int64_t n, float *out, struct err *e);
+
+#endif

@@ -1,0 +1,82 @@
+/* dit.h: what diffusion transformers over [space, time] have in common (2212.09748): patches,
+ * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
+ * stdit3, latte and t2d put them together.
+ *
+ * Rows of the residual stream are spread along space (ROWS_T, [space, time]); what looks along space
+ * stands between two switches (ROWS_ALT, [time, space]): with one attention along each dimension no
+ * labelling moves fewer bytes, since everything else lets rows lie as they are (dsp_label). */
+#ifndef SEQD_FAMILY_DIT_H
+#define SEQD_FAMILY_DIT_H
+
+#include "worker/family/family.h"
+
+/* A section that is being written. */
+struct dit {
+    struct program *p;
+    const struct model_shape *m;
+};
+
+/* Rules that all have in common; sets what config.json leaves out. fails: ERR_INVALID naming the key. */
+int dit_check(struct model_shape *m, struct err *e);
+/* Of families that read a caption. */
+int dit_check_caption(struct model_shape *m, struct err *e);
+
+/* ---- pieces of `in` -------------------------------------------------------------------------- */
+
+int dit_patches(struct dit d);             /* patches through x_embedder.proj [T, C] */
+int dit_position_2d(struct dit d, int x);  /* plain, or STDiT3's where base_size is set */
+int dit_position_1d(struct dit d, int x);
+/* MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named "time"; added
+ * to base, unless that is PROG_NONE. shared: later sections may read it. */
+int dit_timestep(struct dit d, bool fps, int base, bool shared);
+void dit_caption(struct dit d);            /* shares "caption" [ROWS_TEXT, C] */
+/* t_block.1 of SiLU(t): shares "time_block" [ROWS_COND, 6 C]. */
+void dit_time_block(struct dit d, int t);
+
+/* ---- pieces of a layer ----------------------------------------------------------------------- */
+
+/* Shift, scale and gate of attention, then of the MLP: views [ROWS_COND, C]. */
+struct dit_vectors {
+    int attn[3], mlp[3];
+};
+struct dit_vectors dit_vectors(struct dit d, int six); /* views of a value [ROWS_COND, 6 C] */
+/* scale_shift_table + what `in` shares as "time_block". */
+struct dit_vectors dit_table(struct dit d, const struct program *in);
+
+struct dit_attn {
+    const char *prefix; /* of its weights: "attn" */
+    int dim;            /* along which rows see each other: 0 space, 1 time */
+    bool rope, qk_norm;
+};
+/* LN, then x (1 + scale) + shift. */
+int dit_modulated(struct dit d, int x, const int v[3]);
+/* qkv, attention, proj: of rows that lie so that `dim` is whole. */
+int dit_attention(struct dit d, int x, const struct dit_attn *a);
+/* The same of rows spread along that very dimension: a switch before, a switch after. */
+int dit_attention_switched(struct dit d, int x, const struct dit_attn *a);
+int dit_switch(struct dit d, int x, const char *name); /* to the other dimension */
+int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);
+/* x + proj(attention to the caption that `in` shares). */
+int dit_cross(struct dit d, const struct program *in, int x);
+int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
+/* x is what the section hands on: the next one keeps it, if anybody. */
+void dit_result(struct dit d, int x);
+
+/* ---- pieces of `out` ------------------------------------------------------------------------- */
+
+/* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows of
+ * frames given clean, upstream modulates what it has modulated before; so do we. */
+int dit_final_table(struct dit d, const struct program *in, int x);
+void dit_loss(struct dit d, int x); /* final_layer.linear, then the squared error */
+
+/* a W' + b of PREFIX.{weight,bias}; base PROG_NONE: not added. */
+struct dit_linear {
+    const char *prefix;
+    int64_t rows; /* of the weight: columns of the result */
+    enum init_id init;
+};
+int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);
+int dit_act(struct dit d, int x, enum act_id fn, const char *name);
+int dit_norm(struct dit d, int x);
+
+#endif

@@ -1,0 +1,134 @@
+/* llama.c: Llama, Mistral, Qwen2, Qwen3: RMSNorm before attention with RoPE, and before a gated MLP
+ * (2302.13971).
+ *
+ *   x = embed[ids]
+ *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))
+ *               x += Wd (silu(Wg n2(x)) * Wu n2(x))
+ *   logits = Whead norm(x), Whead = embed when tied */
+#include <math.h>
+#include <stddef.h>
+#include "worker/family/family.h"
+
+static int norm(struct program *p, const struct model_shape *m, int x, const char *weight)
+{
+    const int g = prog_tensor(p, weight, m->width, 0, INIT_ONE);
+    return prog_op(p,
+                   &(struct op){.kind = OP_NORM,
+                                .in = {x},
+                                .w = g,
+                                .n_w = 1,
+                                .u.norm = {NORM_RMS, (float)m->norm_eps, 1, 0}},
+                   &(struct value){.name = "norm_out", .cols = m->width, .keep = KEEP_NEVER});
+}
+
+/* a W', or base + a W'. */
+static int linear(struct program *p, const int in[2], int w, int n_w, const struct value *out)
+{
+    return prog_op(p, &(struct op){.kind = OP_LINEAR, .in = {in[0], in[1]}, .w = w, .n_w = n_w},
+                   out);
+}
+
+/* Qwen3: each query and key head is normalised before it is turned. */
+static int head_norm(struct program *p, const struct model_shape *m, int x, int w, int64_t heads)
+{
+    if (!m->qk_norm) return x;
+    const struct value out = {.name = "head_norm", .cols = p->value[x].cols, .keep = KEEP_NEVER};
+    return prog_op(p,
+                   &(struct op){.kind = OP_NORM,
+                                .in = {x},
+                                .w = w,
+                                .n_w = 1,
+                                .u.norm = {NORM_RMS, (float)m->norm_eps, heads, m->head_dim}},
+                   &out);
+}
+
+static int turned(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                  const char *name)
+{
+    return prog_op(
+        p, &(struct op){.kind = OP_ROPE, .in = {x}, .u.rope = {heads, m->head_dim, m->rotary_dim}},
+        &(struct value){.name = name, .cols = p->value[x].cols, .keep = KEEP_NONE_MODE});
+}
+
+struct projections {
+    int q, kv, q_norm, k_norm, o; /* weights */
+};
+
+static struct projections attention_weights(struct program *p, const struct model_shape *m)
+{
+    const int64_t C = m->width, D = m->head_dim, HD = m->n_heads * D, KD = m->n_kv_heads * D;
+    struct projections w = {.q = prog_tensor(p, "self_attn.q_proj.weight", HD, C, INIT_NORMAL)};
+    w.kv = prog_joined(p, "self_attn.k_proj.weight", KD, C, INIT_NORMAL);
+    prog_joined(p, "self_attn.v_proj.weight", KD, C, INIT_NORMAL);
+    if (m->qk_norm) {
+        w.q_norm = prog_tensor(p, "self_attn.q_norm.weight", D, 0, INIT_ONE);
+        w.k_norm = prog_tensor(p, "self_attn.k_norm.weight", D, 0, INIT_ONE);
+    }
+    w.o = prog_tensor(p, "self_attn.o_proj.weight", C, HD, INIT_RESIDUAL);
+    return w;
+}
+
+static int attention(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t D = m->head_dim, HD = m->n_heads * D, KV = 2 * m->n_kv_heads * D;
+    const int xn = norm(p, m, x, "input_layernorm.weight");
+    const struct projections w = attention_weights(p, m);
+    const struct value one_q = {.name = "q", .cols = HD, .keep = KEEP_NEVER};
+    const struct value one_kv = {.name = "kv", .cols = KV, .keep = KEEP_NEVER};
+    int q = linear(p, (int[]){xn, PROG_NONE}, w.q, 1, &one_q);
+    int kv = linear(p, (int[]){xn, PROG_NONE}, w.kv, 2, &one_kv);
+    q = turned(p, m, head_norm(p, m, q, w.q_norm, m->n_heads), m->n_heads, "q");
+    kv = turned(p, m, head_norm(p, m, kv, w.k_norm, m->n_kv_heads), m->n_kv_heads, "kv");
+    const struct op attend = {.kind = OP_ATTENTION,
+                              .in = {q, kv},
+                              .u.attn = {.n_heads = m->n_heads,
+                                         .n_kv_heads = m->n_kv_heads,
+                                         .head_dim = D,
+                                         .scale = 1 / sqrtf((float)D),
+                                         .causal = true,
+                                         .window = m->window,
+                                         .dim = -1}};
+    const int o = prog_op(p, &attend,
+                          &(struct value){.name = "attn_out", .cols = HD, .keep = KEEP_RING});
+    const struct value sum = {.name = "mlp_input", .cols = m->width, .keep = KEEP_NONE_MODE};
+    return linear(p, (int[]){o, x}, w.o, 1, &sum);
+}
+
+static int mlp(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width, I = m->ffn_width;
+    const int xn = norm(p, m, x, "post_attention_layernorm.weight");
+    const int gate_up = prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
+    prog_joined(p, "mlp.up_proj.weight", I, C, INIT_NORMAL);
+    const int down = prog_tensor(p, "mlp.down_proj.weight", C, I, INIT_RESIDUAL);
+    const struct value both = {.name = "gate_up", .cols = 2 * I, .keep = KEEP_NONE_MODE};
+    const int gu = linear(p, (int[]){xn, PROG_NONE}, gate_up, 2, &both);
+    const int gate = prog_view(p, gu, 0, I), up = prog_view(p, gu, I, I);
+    const int act = prog_op(p,
+                            &(struct op){.kind = OP_GLU, .in = {gate, up}, .u.act.kind = ACT_SILU},
+                            &(struct value){.name = "mlp_act", .cols = I, .keep = KEEP_NEVER});
+    return linear(p, (int[]){act, x}, down, 1,
+                  &(struct value){.name = "layer_output", .cols = C, .keep = KEEP_NEVER});
+}
+
+static void write_llama(const struct model_shape *m, struct family *f)
+{
+    const int64_t C = m->width;
+    struct program *in = &f->in, *layer = &f->layer[0], *out = &f->out;
+    prog_init(in, "");
+    const int table = prog_tensor(in, "model.embed_tokens.weight", m->vocab, C, INIT_NORMAL);
+    in->result = prog_op(in,
+                         &(struct op){.kind = OP_EMBED, .w = table, .n_w = 1, .u.embed.scale = 1},
+                         &(struct value){.name = "embedded", .cols = C, .keep = KEEP_NEVER});
+    prog_init(layer, "model.layers.%d.");
+    layer->result = mlp(layer, m, attention(layer, m, prog_input(layer, C)));
+    f->n_kinds = 1;
+    prog_init(out, "");
+    const int xn = norm(out, m, prog_input(out, C), "model.norm.weight");
+    const int head = m->tied ? PROG_TIED
+                             : prog_tensor(out, "lm_head.weight", m->vocab, C, INIT_NORMAL);
+    prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = head, .n_w = 1}, NULL);
+}
+
+const struct family_row family_llama = {
+    .name = "llama", .task = MODEL_CAUSAL_LM, .softmax = true, .write = write_llama};

@@ -1,0 +1,61 @@
+/* stdit.c: STDiT, Open-Sora 1.0: a block looks along space, then along time.
+ *
+ *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space
+ *               x += g_a attn_temp(x [+ e(frame)])          along time; positions in block 0 alone; no
+ *                                                           norm, the gate of t in every frame
+ *               x += cross(x, y)
+ *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
+ *
+ * The residual stays spread along space: two switches around the spatial attention. */
+#include "worker/family/dit.h"
+
+static int check(struct model_shape *m, struct err *e)
+{
+    if (m->base_size || m->qk_norm)
+        return err_field(e, ERR_INVALID, "model.config.qk_norm",
+                         "stdit has neither qk_norm nor input_sq_size: is it stdit3?");
+    return dit_check(m, e) || dit_check_caption(m, e) ? -1 : 0;
+}
+
+static void write_block(struct dit d, const struct program *in, bool first)
+{
+    const int x = prog_input(d.p, d.m->width);
+    const struct dit_vectors v = dit_table(d, in);
+    const struct dit_attn space = {.prefix = "attn", .dim = 0};
+    const struct dit_attn time = {.prefix = "attn_temp", .dim = 1};
+    const int s = dit_attention_switched(d, dit_modulated(d, x, v.attn), &space);
+    const int sum = dit_gate(d, x, s, v.attn[2], false, "space_sum");
+    const int timed = first ? dit_position_1d(d, sum) : sum;
+    const int t = dit_attention(d, timed, &time);
+    const int both = dit_gate(d, sum, t, v.attn[2], true, "time_sum");
+    dit_result(d, dit_mlp(d, dit_cross(d, in, both), v.mlp));
+}
+
+static void write(const struct model_shape *m, struct family *f)
+{
+    const struct dit in = {&f->in, m}, out = {&f->out, m};
+    prog_init(&f->in, "");
+    f->in.result = dit_position_2d(in, dit_patches(in));
+    dit_time_block(in, dit_timestep(in, false, PROG_NONE, true));
+    dit_caption(in);
+    f->n_kinds = 2;
+    for (int k = 0; k < 2; k++) {
+        prog_init(&f->layer[k], "blocks.%d.");
+        write_block((struct dit){&f->layer[k], m}, &f->in, k == 0);
+    }
+    prog_init(&f->out, "");
+    dit_loss(out, dit_final_table(out, &f->in, prog_input(&f->out, m->width)));
+}
+
+static int kind(const struct model_shape *m, int64_t l)
+{
+    (void)m;
+    return l > 0;
+}
+
+const struct family_row family_stdit = {.name = "stdit",
+                                        .task = MODEL_DIFFUSION,
+                                        .softmax = true,
+                                        .check = check,
+                                        .write = write,
+                                        .layer_kind = kind};

@@ -1,0 +1,56 @@
+/* t2d.c: Transformer-2D, the model of the DSP paper (2403.10266): whole blocks of attention and MLP,
+ * even ones along space, odd ones along time; the residual itself is switched between them. Blocks are
+ * modulated as STDiT's; with caption_channels they read a caption, with qk_norm heads are normalised.
+ *
+ *   x = patches + e(patch) + e(frame)
+ *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a);  [x += cross(x, y)]
+ *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m) */
+#include "worker/family/dit.h"
+
+static int check(struct model_shape *m, struct err *e)
+{
+    if (dit_check(m, e)) return -1;
+    return m->caption_channels || m->text_len ? dit_check_caption(m, e) : 0;
+}
+
+static void write_block(struct dit d, const struct program *in, bool temporal)
+{
+    const int x = prog_input(d.p, d.m->width);
+    const int here = temporal ? x : dit_switch(d, x, "residual_switched");
+    const struct dit_vectors v = dit_table(d, in);
+    const struct dit_attn attn = {.prefix = "attn", .dim = temporal, .qk_norm = d.m->qk_norm};
+    const int a = dit_attention(d, dit_modulated(d, here, v.attn), &attn);
+    int sum = dit_gate(d, here, a, v.attn[2], false, "attn_sum");
+    if (d.m->caption_channels) sum = dit_cross(d, in, sum);
+    const int y = dit_mlp(d, sum, v.mlp);
+    dit_result(d, temporal ? y : dit_switch(d, y, "switched_back"));
+}
+
+static void write(const struct model_shape *m, struct family *f)
+{
+    const struct dit in = {&f->in, m}, out = {&f->out, m};
+    prog_init(&f->in, "");
+    f->in.result = dit_position_1d(in, dit_position_2d(in, dit_patches(in)));
+    dit_time_block(in, dit_timestep(in, false, PROG_NONE, true));
+    if (m->caption_channels) dit_caption(in);
+    f->n_kinds = 2;
+    for (int k = 0; k < 2; k++) {
+        prog_init(&f->layer[k], "blocks.%d.");
+        write_block((struct dit){&f->layer[k], m}, &f->in, k == 1);
+    }
+    prog_init(&f->out, "");
+    dit_loss(out, dit_final_table(out, &f->in, prog_input(&f->out, m->width)));
+}
+
+static int kind(const struct model_shape *m, int64_t l)
+{
+    (void)m;
+    return l % 2;
+}
+
+const struct family_row family_t2d = {.name = "t2d",
+                                      .task = MODEL_DIFFUSION,
+                                      .softmax = true,
+                                      .check = check,
+                                      .write = write,
+                                      .layer_kind = kind};

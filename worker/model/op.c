@@ -1,0 +1,258 @@
+#include "worker/model/op.h"
+
+#include <assert.h>
+#include "api/core/mem.h"
+
+const struct op_row *const op_table[OP_KIND_N] = {
+    [OP_EMBED] = &op_embed,
+    [OP_EMBED_ADD] = &op_embed_add,
+    [OP_PATCH] = &op_patch,
+    [OP_POSITION_2D] = &op_position_2d,
+    [OP_POSITION_1D] = &op_position_1d,
+    [OP_TIMESTEP] = &op_timestep,
+    [OP_TEXT] = &op_text,
+    [OP_LINEAR] = &op_linear,
+    [OP_NORM] = &op_norm,
+    [OP_ACT] = &op_act,
+    [OP_GLU] = &op_glu,
+    [OP_MIX] = &op_mix,
+    [OP_ROPE] = &op_rope,
+    [OP_LRPE] = &op_lrpe,
+    [OP_ATTENTION] = &op_attention,
+    [OP_CROSS] = &op_cross,
+    [OP_LINEAR_ATTENTION] = &op_linear_attention,
+    [OP_MODULATE] = &op_modulate,
+    [OP_GATE] = &op_gate,
+    [OP_TABLE] = &op_table_add,
+    [OP_SWITCH] = &op_switch,
+    [OP_MOE] = &op_moe,
+    [OP_XENT] = &op_xent,
+    [OP_MSE] = &op_mse,
+};
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+void scratch_reset(struct frame *f)
+{
+    f->scratch_used = 0;
+}
+
+void *scratch_take(struct frame *f, int64_t size)
+{
+    char *p = f->scratch + f->scratch_used;
+    f->scratch_used += mem_round(size, MEM_ALIGN);
+    assert(f->scratch_used <= f->scratch_size);
+    return p;
+}
+
+struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols)
+{
+    return tensor_of(t, scratch_take(f, rows * cols * dtype_size(t)), rows, cols, cols);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+struct tensor frame_in(const struct frame *f, const struct op *o, int i)
+{
+    return f->value[o->in[i]];
+}
+
+struct tensor frame_out(const struct frame *f, const struct op *o, int i)
+{
+    return f->value[o->out[i]];
+}
+
+enum rows_id frame_rows_of(const struct frame *f, int value)
+{
+    return f->p->value[value].rows;
+}
+
+void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add)
+{
+    if (y.data == x.data) return;
+    if (add)
+        f->be->ops->mix(f->be, &(struct mix_args){.a = y, .b = x, .y = y, .alpha = 1, .beta = 1});
+    else if (y.dtype == x.dtype && y.ld == y.cols && x.ld == x.cols)
+        f->be->ops->copy(f->be, y.data, x.data, x.rows * x.cols * dtype_size(x.dtype));
+    else
+        f->be->ops->cast(f->be, &(struct cast_args){.dst = y, .src = x});
+}
+
+void frame_zero(struct frame *f, struct tensor t)
+{
+    static const char zeros[4096];
+    const int64_t runs = t.ld == t.cols ? 1 : t.rows, unit = dtype_size(t.dtype);
+    for (int64_t i = 0; i < runs; i++) {
+        const int64_t size = (runs == 1 ? t.rows : 1) * t.cols * unit;
+        char *to = (char *)t.data + i * t.ld * unit;
+        for (int64_t k = 0; k < size; k += (int64_t)sizeof zeros)
+            f->be->ops->upload(f->be, to + k, zeros,
+                               size - k < (int64_t)sizeof zeros ? size - k : (int64_t)sizeof zeros);
+    }
+}
+
+/* ---- gradients of values --------------------------------------------------------------------- */
+
+bool frame_wants(const struct frame *f, const struct op *o, int i)
+{
+    return o->in[i] != PROG_NONE && f->grad[o->in[i]].data;
+}
+
+struct tensor frame_dy(struct frame *f, const struct op *o)
+{
+    const struct tensor dy = f->grad[o->out[0]];
+    if (dy.dtype == f->dtype) return dy;
+    const struct tensor room = scratch_rows(f, f->dtype, dy.rows, dy.cols);
+    frame_move(f, room, dy, false);
+    return room;
+}
+
+struct back back_begin(struct frame *f, const struct op *o, const struct step *s, int i)
+{
+    const struct tensor g = f->grad[o->in[i]];
+    struct back b = {.to = g, .accumulate = !s->first[i], .grad = g, .first = s->first[i]};
+    if (g.dtype == f->dtype) return b;
+    b.to = scratch_rows(f, f->dtype, g.rows, g.cols);
+    b.staged = true;
+    b.accumulate = false;
+    return b;
+}
+
+struct back back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
+                           enum dtype t)
+{
+    const struct tensor g = f->grad[o->in[i]];
+    struct back b = {.to = g, .grad = g, .first = s->first[i]};
+    if (g.dtype == t && s->first[i]) return b;
+    b.to = scratch_rows(f, t, g.rows, g.cols);
+    b.staged = true;
+    return b;
+}
+
+void back_end(struct frame *f, const struct back *b)
+{
+    if (b->staged) frame_move(f, b->grad, b->to, !b->first);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+struct tensor frame_weight(const struct frame *f, int i, int n)
+{
+    if (i == PROG_TIED) return f->tied;
+    const struct weight *w = &f->p->weight[i];
+    const bool flat = w->cols == 0;
+    int64_t rows = 0;
+    for (int k = 0; k < n; k++) {
+        assert(k == 0 || w[k].joined);
+        rows += w[k].rows;
+    }
+    char *at = (char *)f->weights + w->offset * dtype_size(f->dtype);
+    return flat ? tensor_of(f->dtype, at, 1, rows, rows)
+                : tensor_of(f->dtype, at, rows, w->cols, w->cols);
+}
+
+float *frame_weight_grad(const struct frame *f, int i)
+{
+    return i == PROG_TIED ? f->tied_grad : f->weights_grad + f->p->weight[i].offset;
+}
+
+/* ---- sums over rows -------------------------------------------------------------------------- */
+
+static bool in_parts(enum rows_id rows)
+{
+    return rows == ROWS_COND || rows == ROWS_TEXT;
+}
+
+struct span frame_span(const struct frame *f, enum rows_id rows, int i)
+{
+    const struct frame_rows *r = &f->rows[rows];
+    if (in_parts(rows)) return (struct span){0, i * r->n, r->n};
+    const int64_t at = i * r->sum_len < r->n ? i * r->sum_len : r->n;
+    return (struct span){at, at, at + r->sum_len < r->n ? r->sum_len : r->n - at};
+}
+
+int frame_blocks(const struct frame *f, enum rows_id rows)
+{
+    return in_parts(rows) ? f->parts : 1;
+}
+
+struct span frame_block(const struct frame *f, enum rows_id rows, int i)
+{
+    return in_parts(rows) ? frame_span(f, rows, i) : (struct span){0, 0, f->rows[rows].n};
+}
+
+struct tensor span_value(struct tensor t, struct span s)
+{
+    return tensor_sub(t, s.value0, s.n, 0, t.cols);
+}
+
+struct tensor span_grad(struct tensor t, struct span s)
+{
+    return tensor_sub(t, s.grad0, s.n, 0, t.cols);
+}
+
+struct walk {
+    struct frame *f;
+    enum rows_id rows;
+    int64_t n;
+    const struct sum_leaf *leaf;
+};
+
+/* dst = sum over spans [first, first + count), count a power of two: ((0+1)+(2+3))+...; the levels
+ * of the tree below the top need one buffer each, for their right halves. */
+static void sum_range(const struct walk *w, int first, int count, float *dst, int level)
+{
+    struct frame *f = w->f;
+    if (count == 1) {
+        w->leaf->call(f, w->leaf->arg, frame_span(f, w->rows, first), dst, true);
+        return;
+    }
+    float *right = f->tree_room + level * f->tree_stride;
+    assert(w->n <= f->tree_stride);
+    sum_range(w, first, count / 2, dst, level + 1);
+    sum_range(w, first + count / 2, count / 2, right, level + 1);
+    f->be->ops->add(f->be, &(struct add_args){.y = dst, .x = right, .n = w->n});
+}
+
+void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
+               const struct sum_leaf *leaf)
+{
+    const struct walk w = {f, rows, n, leaf};
+    if (f->tree)
+        sum_range(&w, 0, f->parts, dst, 0);
+    else
+        leaf->call(f, leaf->arg, frame_span(f, rows, 0), dst, false);
+}
+
+struct gemm_leaf {
+    struct tensor dy, x;
+};
+
+static void gemm_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct gemm_leaf *g = arg;
+    const int64_t M = g->dy.cols, N = g->x.cols;
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = span_grad(g->dy, s),
+                                                .b = span_value(g->x, s),
+                                                .c = tensor_f32(dst, M, N, N),
+                                                .trans_a = true,
+                                                .accumulate = !fresh});
+}
+
+void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tensor dy,
+                    struct tensor x)
+{
+    struct gemm_leaf g = {dy, x};
+    frame_sum(f, rows, dst, dy.cols * x.cols, &(struct sum_leaf){gemm_leaf, &g});
+}
+
+/* ---- grids ----------------------------------------------------------------------------------- */
+
+/* The spread dimension is outermost: dimension 0 for ROWS_T, 1 for ROWS_ALT. */
+void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[2])
+{
+    const struct dsp *d = f->dsp;
+    const int spread = rows == ROWS_ALT, other = !spread;
+    at[spread] = d->r * shard_share(d->n[spread], d->P, d->rank_bits) + i / d->n[other];
+    at[other] = i % d->n[other];
+}

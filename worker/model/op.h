@@ -1,0 +1,157 @@
+/* op.h: the operations of a program (worker/family/program.h), each forward, backward and for one
+ * new token, on one rank's rows.
+ *
+ * A frame is one section instance at work: where its values, their gradients and its weights are.
+ * Every row of op_table[] reads its inputs from the frame and writes its outputs there; nothing is
+ * allocated. Values are of the model's precision unless the program says fp32; gradients are too,
+ * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
+ * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
+ *
+ * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per span:
+ * a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of COND
+ * and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight; there the
+ * spans' sums are added as a perfect binary tree. Such values are the same on every rank, but the
+ * gradient that comes in is this rank's part of it, so weight gradients made of it are summed over
+ * ranks like all others and nothing is counted twice. */
+#ifndef SEQD_MODEL_OP_H
+#define SEQD_MODEL_OP_H
+
+#include <math.h>
+#include "worker/family/program.h"
+#include "worker/model/batch.h"
+#include "worker/sp/dsp.h"
+#include "worker/sp/linear.h"
+#include "worker/sp/sp.h"
+
+/* How values of one kind of rows are spread here. */
+struct frame_rows {
+    int64_t n;       /* rows of a value */
+    int64_t sum_len; /* T, ALT: rows of a sum chunk; the last ones may be short or empty */
+};
+
+struct frame {
+    struct be *be;
+    const struct program *p;
+    const struct model_shape *shape;
+    enum dtype dtype; /* the model's precision */
+    int layer;        /* number of the layer; -1 in `in` and `out` */
+    struct frame_rows rows[ROWS_N];
+    int parts;        /* spans that sums over rows are made of */
+    bool tree;        /* they are added as a tree: determinism "ranks" */
+    float *tree_room; /* one buffer of tree_stride floats for each level of the tree */
+    int64_t tree_stride;
+
+    struct tensor value[PROG_VALUES], grad[PROG_VALUES]; /* data NULL: not there */
+    void *weights;       /* the section's, as its program lays them out, of dtype */
+    float *weights_grad; /* NULL when only inferring */
+    struct tensor tied;  /* PROG_TIED: the embedding */
+    float *tied_grad;
+    float *embed_grad;   /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
+    char *scratch;
+    int64_t scratch_size, scratch_used;
+
+    const struct batch *batch;
+    struct sp *sp; /* its shape is the operation's */
+    struct sp_linear *linear;
+    struct dsp *dsp;
+    const double *inv_freq; /* [rotary_dim / 2] */
+    const double *slope;    /* [H] of this layer's linear attention */
+    const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
+    void *carry_out;        /* and behind it; NULL: unwanted */
+    bool again;             /* forward: recomputing, and what out[1] held has been kept */
+
+    /* the loss */
+    float *logits; /* [loss_chunk, V] */
+    int64_t loss_chunk;
+    double *nll; /* [T] */
+    float loss_scale;
+
+    /* one new token: rows of ROWS_T are 1; its global position, and where keys, values and states
+     * of the context lie for ATTENTION and LINEAR_ATTENTION */
+    int64_t decode_pos;
+    struct tensor cache; /* rows so far and the new one's, if this rank keeps it */
+    void *state;
+};
+
+/* Backward: which inputs' gradients are written, not added to; and which is the output's already. */
+struct op_row {
+    int (*forward)(struct frame *f, const struct op *o, struct err *e);
+    int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
+    int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
+};
+extern const struct op_row *const op_table[OP_KIND_N];
+
+/* ---- inside worker/model --------------------------------------------------------------------- */
+
+/* Empty the scratch; take some of it, 64-byte aligned. */
+void scratch_reset(struct frame *f);
+void *scratch_take(struct frame *f, int64_t size);
+struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols);
+
+struct tensor frame_in(const struct frame *f, const struct op *o, int i);
+struct tensor frame_out(const struct frame *f, const struct op *o, int i);
+/* The output's gradient in the model's precision: itself, or rounded into scratch. */
+struct tensor frame_dy(struct frame *f, const struct op *o);
+bool frame_wants(const struct frame *f, const struct op *o, int i); /* gradient of input i */
+
+/* The gradient of input i, as a kernel of the model's precision may write it. */
+struct back {
+    struct tensor to;   /* write here; */
+    bool accumulate;    /* or add, if staged is false */
+    struct tensor grad; /* where it belongs */
+    bool staged, first;
+};
+struct back back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
+/* The same for a kernel that writes tensors of type t and cannot add. */
+struct back back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
+                           enum dtype t);
+void back_end(struct frame *f, const struct back *b);
+
+/* y (+)= x, of any types; nothing when they are one buffer. */
+void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
+void frame_zero(struct frame *f, struct tensor t);
+
+/* Weight i of the section [rows, cols]; one-dimensional: [1, rows]. n joined ones from i as one. */
+struct tensor frame_weight(const struct frame *f, int i, int n);
+float *frame_weight_grad(const struct frame *f, int i);
+
+/* Rows of part i of a value of that kind, and of its gradient. */
+struct span {
+    int64_t value0, grad0, n;
+};
+struct span frame_span(const struct frame *f, enum rows_id rows, int i);
+struct tensor span_value(struct tensor t, struct span s);
+struct tensor span_grad(struct tensor t, struct span s);
+enum rows_id frame_rows_of(const struct frame *f, int value);
+
+/* dst[n] = sum over spans: call() leaves a span's sum in dst, or adds it when not fresh. */
+struct sum_leaf {
+    void (*call)(struct frame *f, void *arg, struct span s, float *dst, bool fresh);
+    void *arg;
+};
+void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
+               const struct sum_leaf *leaf);
+/* dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the model's
+ * precision. */
+void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tensor dy,
+                    struct tensor x);
+
+/* The global indices of local row i along dimensions 0 and 1 (DSP). */
+void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[2]);
+
+/* dst [cols] (+)= sum over rows of dy, of the model's precision. */
+void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
+
+/* For operations that sum nothing: all rows at once, or part by part where gradients are in parts. */
+int frame_blocks(const struct frame *f, enum rows_id rows);
+struct span frame_block(const struct frame *f, enum rows_id rows, int i);
+
+/* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
+struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
+
+extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
+    op_table_add, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
+    op_linear_attention, op_switch, op_moe, op_patch, op_position_2d, op_position_1d, op_timestep,
+    op_text, op_xent, op_mse;
+
+#endif

@@ -1,0 +1,292 @@
+/* op_attention.c: ATTENTION over the sequence through sp->ops, over a dimension that is whole here
+ * (DSP), and CROSS over the conditioning text. */
+#include "worker/model/op.h"
+
+#include <assert.h>
+
+static void mark_place(struct frame *f, struct comm *c)
+{
+    if (c) comm_where(c)->layer = f->layer;
+}
+
+static struct sp_attn_shape shape_of(const struct op *o)
+{
+    return (struct sp_attn_shape){o->u.attn.n_heads, o->u.attn.n_kv_heads, o->u.attn.head_dim,
+                                  o->u.attn.scale};
+}
+
+/* ---- over the sequence ----------------------------------------------------------------------- */
+
+/* The first key a row sees: a sliding window cuts what its document leaves. */
+static const int64_t *first_keys(struct frame *f, const struct op *o)
+{
+    const int64_t n = f->rows[ROWS_T].n, window = o->u.attn.window;
+    const struct batch *b = f->batch;
+    if (window <= 0) return b->lo;
+    int64_t *lo = scratch_take(f, 8 * n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t from = b->hi[i] - window;
+        lo[i] = from > b->lo[i] ? from : b->lo[i];
+    }
+    return lo;
+}
+
+static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
+                                  .kv = frame_in(f, o, 1),
+                                  .o = frame_out(f, o, 0),
+                                  .lse = frame_out(f, o, 1).data,
+                                  .lo = first_keys(f, o),
+                                  .hi = f->batch->hi};
+    f->sp->shape = shape_of(o);
+    f->sp->drop.layer = (uint32_t)f->layer;
+    mark_place(f, f->sp->comm);
+    return f->sp->ops->attn_fwd(f->sp, &a, e);
+}
+
+static int sequence_backward(struct frame *f, const struct op *o, const struct step *s,
+                             struct err *e)
+{
+    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct sp_bwd_args a = {.q = frame_in(f, o, 0),
+                                  .kv = frame_in(f, o, 1),
+                                  .o = frame_out(f, o, 0),
+                                  .d_o = frame_dy(f, o),
+                                  .lse = frame_out(f, o, 1).data,
+                                  .dq = dq.to,
+                                  .dkv = dkv.to,
+                                  .lo = first_keys(f, o),
+                                  .hi = f->batch->hi};
+    f->sp->shape = shape_of(o);
+    f->sp->drop.layer = (uint32_t)f->layer;
+    mark_place(f, f->sp->comm);
+    if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
+    back_end(f, &dq);
+    back_end(f, &dkv);
+    return 0;
+}
+
+/* ---- blocks that are whole here -------------------------------------------------------------- */
+
+/* Queries of one call all see the same keys, [0, n_keys). */
+struct whole {
+    struct tensor q, kv, o, d_o, dq, dkv;
+    float *lse, *m, *delta;
+    int64_t *lo, *hi;
+    int64_t ld; /* of lse, m, delta, lo, hi */
+    struct tensor sum; /* fp32 [rows, H*D] where o is not */
+};
+
+static struct whole whole_begin(struct frame *f, const struct op *o, int64_t rows, int64_t n_keys,
+                                bool backward)
+{
+    const int64_t H = o->u.attn.n_heads, HD = H * o->u.attn.head_dim;
+    struct whole w = {.lo = scratch_take(f, 8 * rows), .hi = scratch_take(f, 8 * rows), .ld = rows};
+    float *ml = scratch_take(f, 4 * H * rows);
+    if (backward)
+        w.delta = ml;
+    else
+        w.m = ml;
+    if (!backward && f->dtype != DT_F32) w.sum = scratch_rows(f, DT_F32, rows, HD);
+    for (int64_t i = 0; i < rows; i++) {
+        w.lo[i] = 0;
+        w.hi[i] = n_keys;
+    }
+    return w;
+}
+
+static void whole_forward(struct frame *f, const struct op *o, const struct whole *w)
+{
+    const int64_t H = o->u.attn.n_heads, D = o->u.attn.head_dim, n = w->q.rows;
+    const struct tensor sum = w->sum.data ? tensor_sub(w->sum, 0, n, 0, H * D) : w->o;
+    frame_zero(f, sum);
+    f->be->ops->fill(f->be, w->m, H * w->ld, -INFINITY);
+    f->be->ops->fill(f->be, w->lse, H * w->ld, 0);
+    f->be->ops->attn_fwd(f->be, &(struct attn_fwd_args){.q = w->q,
+                                                        .kv = w->kv,
+                                                        .o = sum,
+                                                        .m = w->m,
+                                                        .l = w->lse,
+                                                        .ml_ld = w->ld,
+                                                        .lo = w->lo,
+                                                        .hi = w->hi,
+                                                        .n_heads = H,
+                                                        .n_kv_heads = o->u.attn.n_kv_heads,
+                                                        .head_dim = D,
+                                                        .scale = o->u.attn.scale});
+    f->be->ops->attn_finish(f->be, &(struct attn_finish_args){.o = sum,
+                                                              .out = w->o,
+                                                              .m = w->m,
+                                                              .l = w->lse,
+                                                              .ml_ld = w->ld,
+                                                              .n_heads = H,
+                                                              .head_dim = D});
+    f->be->ops->copy(f->be, w->lse, w->m, 4 * H * w->ld);
+}
+
+/* Adds to dq and dkv, which are fp32. */
+static void whole_backward(struct frame *f, const struct op *o, const struct whole *w)
+{
+    const int64_t H = o->u.attn.n_heads, D = o->u.attn.head_dim;
+    f->be->ops->attn_delta(f->be, &(struct attn_delta_args){.o = w->o,
+                                                            .d_o = w->d_o,
+                                                            .delta = w->delta,
+                                                            .ld = w->ld,
+                                                            .n_heads = H,
+                                                            .head_dim = D});
+    f->be->ops->attn_bwd(f->be, &(struct attn_bwd_args){.q = w->q,
+                                                        .kv = w->kv,
+                                                        .d_o = w->d_o,
+                                                        .dq = w->dq,
+                                                        .dkv = w->dkv,
+                                                        .lse = w->lse,
+                                                        .delta = w->delta,
+                                                        .ml_ld = w->ld,
+                                                        .lo = w->lo,
+                                                        .hi = w->hi,
+                                                        .n_heads = H,
+                                                        .n_kv_heads = o->u.attn.n_kv_heads,
+                                                        .head_dim = D,
+                                                        .scale = o->u.attn.scale});
+}
+
+static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
+{
+    return tensor_sub(t, row0, n, 0, t.cols);
+}
+
+/* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a sequence
+ * of its own. Indices that only pad the spread dimension see nobody. */
+struct grid {
+    int64_t len, n, padded; /* rows of a sequence; sequences that exist; with pads */
+};
+
+static struct grid grid_of(const struct frame *f, const struct op *o)
+{
+    const int spread = !o->u.attn.dim;
+    const struct dsp *d = f->dsp;
+    return (struct grid){.len = d->n[o->u.attn.dim],
+                         .n = shard_count(d->n[spread], d->P, d->r, d->rank_bits),
+                         .padded = shard_share(d->n[spread], d->P, d->rank_bits)};
+}
+
+static int grid_forward(struct frame *f, const struct op *o)
+{
+    const struct grid g = grid_of(f, o);
+    const struct tensor q = frame_in(f, o, 0), kv = frame_in(f, o, 1), out = frame_out(f, o, 0);
+    float *lse = frame_out(f, o, 1).data;
+    struct whole w = whole_begin(f, o, g.len, g.len, false);
+    for (int64_t i = 0; i < g.n; i++) {
+        w.q = rows_at(q, i * g.len, g.len);
+        w.kv = rows_at(kv, i * g.len, g.len);
+        w.o = rows_at(out, i * g.len, g.len);
+        w.lse = lse + i * g.len * o->u.attn.n_heads;
+        whole_forward(f, o, &w);
+    }
+    frame_zero(f, rows_at(out, g.n * g.len, (g.padded - g.n) * g.len));
+    return 0;
+}
+
+static int grid_backward(struct frame *f, const struct op *o, const struct step *s)
+{
+    const struct grid g = grid_of(f, o);
+    const struct tensor q = frame_in(f, o, 0), kv = frame_in(f, o, 1), out = frame_out(f, o, 0);
+    const struct tensor d_o = frame_dy(f, o);
+    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    float *lse = frame_out(f, o, 1).data;
+    struct whole w = whole_begin(f, o, g.len, g.len, true);
+    frame_zero(f, dq.to);
+    frame_zero(f, dkv.to);
+    for (int64_t i = 0; i < g.n; i++) {
+        w.q = rows_at(q, i * g.len, g.len);
+        w.kv = rows_at(kv, i * g.len, g.len);
+        w.o = rows_at(out, i * g.len, g.len);
+        w.d_o = rows_at(d_o, i * g.len, g.len);
+        w.dq = rows_at(dq.to, i * g.len, g.len);
+        w.dkv = rows_at(dkv.to, i * g.len, g.len);
+        w.lse = lse + i * g.len * o->u.attn.n_heads;
+        whole_backward(f, o, &w);
+    }
+    back_end(f, &dq);
+    back_end(f, &dkv);
+    return 0;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static int attention_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    return o->u.attn.dim < 0 ? sequence_forward(f, o, e) : grid_forward(f, o);
+}
+
+static int attention_backward(struct frame *f, const struct op *o, const struct step *s,
+                              struct err *e)
+{
+    return o->u.attn.dim < 0 ? sequence_backward(f, o, s, e) : grid_backward(f, o, s);
+}
+
+static int attention_decode(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct sp_decode_args a = {
+        .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
+    f->sp->shape = shape_of(o);
+    mark_place(f, f->sp->comm);
+    return f->sp->ops->attn_decode(f->sp, &a, e);
+}
+
+const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
+
+/* Text rows that are there: a short caption leaves the last ones unseen. */
+static int64_t text_rows(const struct frame *f)
+{
+    const struct batch_latents *b = &f->batch->latents;
+    return b->dropped ? f->rows[ROWS_TEXT].n : b->n_text;
+}
+
+static int cross_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct tensor q = frame_in(f, o, 0);
+    struct whole w = whole_begin(f, o, q.rows, text_rows(f), false);
+    (void)e;
+    w.q = q;
+    w.kv = frame_in(f, o, 1);
+    w.o = frame_out(f, o, 0);
+    w.lse = frame_out(f, o, 1).data;
+    whole_forward(f, o, &w);
+    return 0;
+}
+
+/* A span's rows give their own part of the text's gradient. */
+static int cross_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const struct tensor q = frame_in(f, o, 0), d_o = frame_dy(f, o);
+    const enum rows_id rows = frame_rows_of(f, o->in[0]);
+    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct whole all = whole_begin(f, o, q.rows, text_rows(f), true);
+    (void)e;
+    frame_zero(f, dq.to);
+    frame_zero(f, dkv.to);
+    for (int i = 0; i < f->parts; i++) {
+        const struct span r = frame_span(f, rows, i);
+        const int64_t n = f->rows[ROWS_TEXT].n;
+        struct whole w = all;
+        if (!r.n) continue;
+        w.q = span_value(q, r);
+        w.kv = frame_in(f, o, 1);
+        w.o = span_value(frame_out(f, o, 0), r);
+        w.d_o = span_grad(d_o, r);
+        w.dq = span_grad(dq.to, r);
+        w.dkv = rows_at(dkv.to, i * n, n);
+        w.lse = (float *)frame_out(f, o, 1).data + r.value0;
+        whole_backward(f, o, &w);
+    }
+    back_end(f, &dq);
+    back_end(f, &dkv);
+    return 0;
+}
+
+const struct op_row op_cross = {cross_forward, cross_backward, NULL};

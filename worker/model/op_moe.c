@@ -1,0 +1,320 @@
+/* op_moe.c: MOE: every row goes to the k experts that the router likes best, each a gated MLP
+ *
+ *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
+ *
+ * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for T
+ * rows), and what the experts made is kept in slots, [T*k, C], sorted by expert and then by row; row
+ * t reads its k slots in the order of the router's choice. No sum depends on the number of ranks:
+ * products are per row, and weight gradients per sum chunk, whose rows follow each other in a list.
+ *
+ * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
+#include "worker/model/op.h"
+
+#include <assert.h>
+
+struct moe {
+    const struct op *o;
+    struct tensor x;
+    int64_t T, C, I, E, k;
+    int32_t *expert; /* [T, k] */
+    float *weight;   /* [T, k] */
+    int32_t *row;    /* [T*k]: of each slot */
+    int32_t *slot;   /* [k, T]: of row t's j-th choice */
+    int32_t *first;  /* [E + 1]: slots of expert e are [first[e], first[e+1]) */
+};
+
+static struct moe moe_of(struct frame *f, const struct op *o)
+{
+    struct moe m = {.o = o, .x = frame_in(f, o, 0)};
+    m.T = m.x.rows;
+    m.C = m.x.cols;
+    m.I = o->u.moe.width;
+    m.E = o->u.moe.n_experts;
+    m.k = o->u.moe.top_k;
+    m.expert = frame_out(f, o, 1).data;
+    m.weight = (float *)frame_out(f, o, 1).data + m.T * m.k;
+    m.row = scratch_take(f, 4 * m.T * m.k);
+    m.slot = scratch_take(f, 4 * m.T * m.k);
+    m.first = scratch_take(f, 4 * (m.E + 1));
+    return m;
+}
+
+/* Slots in ascending order of (expert, row). */
+static void sort_slots(struct moe *m)
+{
+    int32_t at = 0;
+    for (int64_t e = 0; e < m->E; e++) {
+        m->first[e] = at;
+        for (int64_t t = 0; t < m->T; t++)
+            for (int64_t j = 0; j < m->k; j++)
+                if (m->expert[t * m->k + j] == e) {
+                    m->slot[j * m->T + t] = at;
+                    m->row[at++] = (int32_t)t;
+                }
+    }
+    m->first[m->E] = at;
+    assert(at == m->T * m->k);
+}
+
+/* w: 0 w1, 1 w3, 2 w2. */
+static int weight_of(const struct moe *m, int64_t e, int w)
+{
+    return m->o->w + 1 + (int)(3 * e) + w;
+}
+
+static struct tensor gathered(struct frame *f, struct tensor from, const int32_t *ids,
+                              struct tensor room, int64_t n)
+{
+    const struct tensor to = tensor_sub(room, 0, n, 0, room.cols);
+    if (n)
+        f->be->ops->embed_fwd(f->be,
+                              &(struct embed_fwd_args){.table = from, .x = to, .ids = ids});
+    return to;
+}
+
+static void product(struct frame *f, struct tensor a, struct tensor w, struct tensor c)
+{
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = a, .b = w, .c = c, .trans_b = true});
+}
+
+/* Router logits [T, E], fp32. */
+static struct tensor route_logits(struct frame *f, const struct moe *m)
+{
+    const struct tensor logits = scratch_rows(f, DT_F32, m->T, m->E);
+    product(f, m->x, frame_weight(f, m->o->w, 1), logits);
+    return logits;
+}
+
+struct expert {
+    int64_t n; /* rows */
+    const int32_t *rows;
+    struct tensor x, h1, h3, a; /* [n, C], [n, I] */
+};
+
+struct expert_room {
+    struct tensor x, h1, h3, a;
+};
+
+static struct expert_room expert_room(struct frame *f, const struct moe *m)
+{
+    return (struct expert_room){scratch_rows(f, f->dtype, m->T, m->C),
+                                scratch_rows(f, f->dtype, m->T, m->I),
+                                scratch_rows(f, f->dtype, m->T, m->I),
+                                scratch_rows(f, f->dtype, m->T, m->I)};
+}
+
+static struct expert expert_forward(struct frame *f, const struct moe *m,
+                                    const struct expert_room *r, int64_t e)
+{
+    struct expert x = {.n = m->first[e + 1] - m->first[e], .rows = m->row + m->first[e]};
+    x.x = gathered(f, m->x, x.rows, r->x, x.n);
+    x.h1 = tensor_sub(r->h1, 0, x.n, 0, m->I);
+    x.h3 = tensor_sub(r->h3, 0, x.n, 0, m->I);
+    x.a = tensor_sub(r->a, 0, x.n, 0, m->I);
+    if (!x.n) return x;
+    product(f, x.x, frame_weight(f, weight_of(m, e, 0), 1), x.h1);
+    product(f, x.x, frame_weight(f, weight_of(m, e, 1), 1), x.h3);
+    f->be->ops->glu_fwd(
+        f->be, &(struct glu_fwd_args){.fn = ACT_SILU, .a = x.h1, .b = x.h3, .y = x.a});
+    return x;
+}
+
+/* Weights of the j-th choice [T, 1] beside each other [T, C]: a product with a row of ones. */
+static void spread_weight(struct frame *f, const struct moe *m, int64_t j, struct tensor ones,
+                          struct tensor to)
+{
+    const struct tensor w = tensor_f32(m->weight + j, m->T, 1, m->k);
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = w, .b = ones, .c = to});
+}
+
+static struct tensor ones_row(struct frame *f, int64_t n)
+{
+    const struct tensor t = scratch_rows(f, DT_F32, 1, n);
+    f->be->ops->fill(f->be, t.data, n, 1);
+    return t;
+}
+
+static int moe_forward(struct frame *f, const struct op *o, struct err *err)
+{
+    struct moe m = moe_of(f, o);
+    const struct tensor y = frame_out(f, o, 0), none = {0};
+    const struct tensor slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    (void)err;
+    f->be->ops->route(f->be, &(struct route_args){.logits = route_logits(f, &m),
+                                                  .k = m.k,
+                                                  .expert = m.expert,
+                                                  .weight = m.weight});
+    sort_slots(&m);
+    const struct expert_room room = expert_room(f, &m);
+    for (int64_t e = 0; e < m.E; e++) {
+        const struct expert x = expert_forward(f, &m, &room, e);
+        if (x.n)
+            product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
+                    tensor_sub(slots, m.first[e], x.n, 0, m.C));
+    }
+    const struct tensor ones = ones_row(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
+    const struct tensor part = scratch_rows(f, f->dtype, m.T, m.C);
+    for (int64_t j = 0; j < m.k; j++) {
+        gathered(f, slots, m.slot + j * m.T, part, m.T);
+        spread_weight(f, &m, j, ones, spread);
+        f->be->ops->glu_fwd(
+            f->be,
+            &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = spread, .b = part, .y = part});
+        f->be->ops->mix(f->be, &(struct mix_args){.a = part,
+                                                  .b = j ? y : none,
+                                                  .y = y,
+                                                  .alpha = 1,
+                                                  .beta = 1});
+    }
+    return 0;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* dw [out, in] += over the rows of an expert that lie in the span. */
+struct expert_leaf {
+    struct tensor dy, x;
+    const int32_t *rows;
+    int64_t n;
+};
+
+static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct expert_leaf *a = arg;
+    const int64_t M = a->dy.cols, N = a->x.cols;
+    int64_t from = 0, to;
+    while (from < a->n && a->rows[from] < s.value0) from++;
+    for (to = from; to < a->n && a->rows[to] < s.value0 + s.n;) to++;
+    if (to == from) {
+        if (fresh) f->be->ops->fill(f->be, dst, M * N, 0);
+        return;
+    }
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = tensor_sub(a->dy, from, to - from, 0, M),
+                                                .b = tensor_sub(a->x, from, to - from, 0, N),
+                                                .c = tensor_f32(dst, M, N, N),
+                                                .trans_a = true,
+                                                .accumulate = !fresh});
+}
+
+static void expert_sum(struct frame *f, const struct expert *x, float *dst, struct tensor dy,
+                       struct tensor in)
+{
+    struct expert_leaf a = {dy, in, x->rows, x->n};
+    frame_sum(f, ROWS_T, dst, dy.cols * in.cols, &(struct sum_leaf){expert_leaf, &a});
+}
+
+/* An expert's weights and, into the rows of dx_slots that are its own, the gradient of what it read.
+ * dy: of what it made. */
+static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x,
+                            int64_t e, struct tensor dy, struct tensor da, struct tensor dx)
+{
+    const int w1 = weight_of(m, e, 0), w3 = weight_of(m, e, 1), w2 = weight_of(m, e, 2);
+    expert_sum(f, x, frame_weight_grad(f, w2), dy, x->a);
+    if (x->n) {
+        f->be->ops->gemm(f->be,
+                         &(struct gemm_args){.a = dy, .b = frame_weight(f, w2, 1), .c = da});
+        f->be->ops->glu_bwd(f->be, &(struct glu_bwd_args){.fn = ACT_SILU,
+                                                          .a = x->h1,
+                                                          .b = x->h3,
+                                                          .dy = da,
+                                                          .da = x->h1,
+                                                          .db = x->h3});
+    }
+    expert_sum(f, x, frame_weight_grad(f, w1), x->h1, x->x);
+    expert_sum(f, x, frame_weight_grad(f, w3), x->h3, x->x);
+    if (!x->n) return;
+    f->be->ops->gemm(f->be,
+                     &(struct gemm_args){.a = x->h1, .b = frame_weight(f, w1, 1), .c = dx});
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h3,
+                                                .b = frame_weight(f, w3, 1),
+                                                .c = dx,
+                                                .accumulate = true});
+}
+
+/* Gradient of the slots, and of the router's weights: dslot = p dy, dp = dy . slot. */
+static void slots_backward(struct frame *f, const struct moe *m, struct tensor dy,
+                           struct tensor slots, struct tensor d_slots, float *dweight)
+{
+    const struct tensor ones = ones_row(f, m->C), spread = scratch_rows(f, f->dtype, m->T, m->C);
+    const struct tensor part = scratch_rows(f, DT_F32, m->T, m->C);
+    const struct tensor wide = scratch_rows(f, DT_F32, m->T, m->C), none = {0};
+    const struct tensor column = tensor_f32(ones.data, m->C, 1, 1);
+    (void)none;
+    frame_move(f, wide, dy, false);
+    for (int64_t j = 0; j < m->k; j++) {
+        const int32_t *slot = m->slot + j * m->T;
+        gathered(f, slots, slot, spread, m->T);
+        frame_move(f, part, spread, false);
+        f->be->ops->glu_fwd(
+            f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = part, .b = wide, .y = part});
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = part,
+                                                    .b = column,
+                                                    .c = tensor_f32(dweight + j, m->T, 1, m->k)});
+        spread_weight(f, m, j, ones, part);
+        f->be->ops->glu_fwd(
+            f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = part, .b = wide, .y = part});
+        frame_move(f, spread, part, false);
+        for (int64_t t = 0; t < m->T; t++) /* a row to its slot */
+            frame_move(f, tensor_sub(d_slots, slot[t], 1, 0, m->C),
+                       tensor_sub(spread, t, 1, 0, m->C), false);
+    }
+}
+
+static void router_backward(struct frame *f, const struct moe *m, const float *dweight,
+                            const struct back *dx)
+{
+    const struct tensor logits = route_logits(f, m);
+    const struct tensor d = scratch_rows(f, DT_F32, m->T, m->E);
+    struct tensor dl = d;
+    f->be->ops->route(f->be, &(struct route_args){.logits = logits,
+                                                  .k = m->k,
+                                                  .expert = m->expert,
+                                                  .weight = m->weight,
+                                                  .dweight = dweight,
+                                                  .dlogits = d});
+    if (f->dtype != DT_F32) {
+        dl = scratch_rows(f, f->dtype, m->T, m->E);
+        frame_move(f, dl, d, false);
+    }
+    frame_sum_gemm(f, ROWS_T, frame_weight_grad(f, m->o->w), dl, m->x);
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = dl,
+                                                .b = frame_weight(f, m->o->w, 1),
+                                                .c = dx->to,
+                                                .accumulate = dx->accumulate});
+}
+
+static int moe_backward(struct frame *f, const struct op *o, const struct step *s, struct err *err)
+{
+    struct moe m = moe_of(f, o);
+    const struct tensor dy = frame_dy(f, o);
+    const struct back dx = back_begin(f, o, s, 0);
+    const struct tensor slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    const struct tensor d_slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    const struct tensor da = scratch_rows(f, f->dtype, m.T, m.I);
+    float *dweight = scratch_take(f, 4 * m.T * m.k);
+    const struct expert_room room = expert_room(f, &m);
+    (void)err;
+    sort_slots(&m);
+    for (int64_t e = 0; e < m.E; e++) {
+        const struct expert x = expert_forward(f, &m, &room, e);
+        if (x.n)
+            product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
+                    tensor_sub(slots, m.first[e], x.n, 0, m.C));
+    }
+    slots_backward(f, &m, dy, slots, d_slots, dweight);
+    for (int64_t e = 0; e < m.E; e++) {
+        const struct expert x = expert_forward(f, &m, &room, e);
+        expert_backward(f, &m, &x, e, tensor_sub(d_slots, m.first[e], x.n, 0, m.C),
+                        tensor_sub(da, 0, x.n, 0, m.I),
+                        tensor_sub(slots, m.first[e], x.n, 0, m.C));
+    }
+    router_backward(f, &m, dweight, &dx);
+    for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of what the experts read */
+        gathered(f, slots, m.slot + j * m.T, room.x, m.T);
+        frame_move(f, dx.to, room.x, true);
+    }
+    back_end(f, &dx);
+    return 0;
+}
+
+const struct op_row op_moe = {moe_forward, moe_backward, NULL};

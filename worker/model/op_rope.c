@@ -1,0 +1,117 @@
+/* op_rope.c: ROPE and LRPE: positions that are turned into queries and keys. */
+#include "worker/model/op.h"
+
+#include <assert.h>
+
+/* Of each row: its token's position, or its frame's number. */
+static const int64_t *positions(struct frame *f, const struct op *o, bool frames)
+{
+    const enum rows_id rows = frame_rows_of(f, o->in[0]);
+    if (!frames) return f->batch->pos;
+    const int64_t n = f->rows[rows].n;
+    int64_t *pos = scratch_take(f, 8 * n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at[2];
+        frame_grid(f, rows, i, at);
+        pos[i] = at[1];
+    }
+    return pos;
+}
+
+static void turn(struct frame *f, const struct op *o, struct tensor x, bool inverse)
+{
+    f->be->ops->rope(f->be, &(struct rope_args){.x = x,
+                                                .pos = positions(f, o, o->u.rope.frames),
+                                                .inv_freq = f->inv_freq,
+                                                .n_heads = o->u.rope.n_heads,
+                                                .head_dim = o->u.rope.head_dim,
+                                                .inverse = inverse,
+                                                .rotary_dim = o->u.rope.rotary_dim,
+                                                .interleaved = o->u.rope.interleaved});
+}
+
+/* The columns that turn: those of the heads; what stands behind them (values) is left alone. */
+static struct tensor turned(const struct op *o, struct tensor x)
+{
+    return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
+}
+
+static int rope_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct tensor y = frame_out(f, o, 0);
+    (void)e;
+    frame_move(f, y, frame_in(f, o, 0), false);
+    turn(f, o, turned(o, y), false);
+    return 0;
+}
+
+/* Nobody reads the output's gradient after this: it is turned back where it lies. */
+static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const struct tensor dy = f->grad[o->out[0]];
+    (void)e;
+    turn(f, o, turned(o, dy), true);
+    if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], dy, !s->first[0]);
+    return 0;
+}
+
+const struct op_row op_rope = {rope_forward, rope_backward, NULL};
+
+/* ---- LRPE ------------------------------------------------------------------------------------ */
+
+struct lrpe {
+    struct tensor x, theta, dy;
+    struct back dx;
+    int64_t H, D;
+};
+
+static struct lrpe lrpe_of(const struct frame *f, const struct op *o)
+{
+    struct lrpe a = {.x = frame_in(f, o, 0), .H = o->u.rope.n_heads};
+    a.D = a.x.cols / a.H;
+    a.theta = frame_weight(f, o->w, 1);
+    a.theta = tensor_of(a.theta.dtype, a.theta.data, a.H, a.D, a.D);
+    return a;
+}
+
+static int lrpe_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct lrpe a = lrpe_of(f, o);
+    (void)e;
+    f->be->ops->lrpe_fwd(f->be, &(struct lrpe_fwd_args){.x = a.x,
+                                                        .y = frame_out(f, o, 0),
+                                                        .theta = a.theta,
+                                                        .pos = f->batch->pos,
+                                                        .n_heads = a.H,
+                                                        .head_dim = a.D});
+    return 0;
+}
+
+static void lrpe_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct lrpe *a = arg;
+    if (fresh) f->be->ops->fill(f->be, dst, a->H * a->D, 0);
+    f->be->ops->lrpe_bwd(f->be, &(struct lrpe_bwd_args){.x = span_value(a->x, s),
+                                                        .dy = span_grad(a->dy, s),
+                                                        .dx = span_grad(a->dx.to, s),
+                                                        .theta = a->theta,
+                                                        .pos = f->batch->pos + s.value0,
+                                                        .dtheta = dst,
+                                                        .n_heads = a->H,
+                                                        .head_dim = a->D,
+                                                        .accumulate = a->dx.accumulate});
+}
+
+static int lrpe_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    struct lrpe a = lrpe_of(f, o);
+    (void)e;
+    a.dy = frame_dy(f, o);
+    a.dx = back_begin(f, o, s, 0);
+    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), a.H * a.D,
+              &(struct sum_leaf){lrpe_leaf, &a});
+    back_end(f, &a.dx);
+    return 0;
+}
+
+const struct op_row op_lrpe = {lrpe_forward, lrpe_backward, NULL};

@@ -1,0 +1,155 @@
+#include "worker/plan/machine.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#define GIB 1073741824.0
+
+/* ---- what is given --------------------------------------------------------------------------- */
+
+#define ROW(name, kind, least, most, def, text)                                                    \
+    {                                                                                              \
+        .path = #name, .type = kind, .offset = offsetof(struct hardware, name), .min = least,      \
+        .max = most, .fallback = def, .help = text, .kinds = ~0u                                   \
+    }
+const struct field hardware_fields[] = {
+    ROW(devices, FIELD_INT32, 1, JOB_MAX_RANKS, 0, "Devices in all: a rank each."),
+    ROW(nodes, FIELD_INT32, 1, JOB_MAX_RANKS, 1, "Machines that share the devices evenly."),
+    ROW(memory_gib, FIELD_DOUBLE, 1.0 / 1024, 1 << 20, 0, "Memory of a device, GiB."),
+    ROW(tflops, FIELD_DOUBLE, 1e-6, 1e6, 0, "TFLOP/s that a device sustains; without, no times."),
+    ROW(link_gbs, FIELD_DOUBLE, 1e-6, 1e6, 0, "GB/s that a device sends within its node."),
+    ROW(link_us, FIELD_DOUBLE, 0, 1e6, 10, "Microseconds until a small message has come."),
+    ROW(network_gbs, FIELD_DOUBLE, 0, 1e6, 0, "GB/s of a device between nodes; default link_gbs."),
+    {.path = NULL},
+};
+
+void hardware_defaults(struct hardware *h)
+{
+    *h = (struct hardware){.nodes = 1, .link_us = 10};
+}
+
+static int missing(struct err *e, const char *field, const char *what)
+{
+    return err_field(e, ERR_INVALID, field, "%s is missing: %s", field, what);
+}
+
+int hardware_check(const struct hardware *h, struct err *e)
+{
+    if (!h->devices) return missing(e, "hardware.devices", "how many devices there are in all");
+    if (!(h->memory_gib > 0))
+        return missing(e, "hardware.memory_gib", "the memory of a device, in GiB");
+    if (h->devices % h->nodes)
+        return err_field(e, ERR_INVALID, "hardware.nodes",
+                         "hardware.nodes %d does not divide hardware.devices %d: every node has "
+                         "as many devices",
+                         h->nodes, h->devices);
+    if (h->tflops > 0 && h->devices > 1 && !(h->link_gbs > 0))
+        return missing(e, "hardware.link_gbs",
+                       "without it no time can be estimated; leave hardware.tflops out to plan "
+                       "memory and bytes alone");
+    return 0;
+}
+
+void machine_of_hardware(const struct hardware *h, struct machine *out)
+{
+    *out = (struct machine){.known = h->tflops > 0,
+                            .memory = (int64_t)(h->memory_gib * GIB),
+                            .ranks_per_node = h->devices / h->nodes,
+                            .link = h->link_gbs * 1e9,
+                            .hop = h->link_us * 1e-6};
+    out->network = h->network_gbs > 0 ? h->network_gbs * 1e9 : out->link;
+    for (int i = 0; i < PRECISION_N; i++) out->gemm[i] = out->attn[i] = h->tflops * 1e12;
+}
+
+void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out)
+{
+    *out = (struct machine){.known = p->gemm_f32 > 0 && p->attn_f32 > 0 && p->copy > 0,
+                            .measured = true,
+                            .ranks_per_node = JOB_MAX_RANKS,
+                            .cores = cores,
+                            .link = p->copy,
+                            .network = p->copy,
+                            .hop = p->hop,
+                            .copies = true};
+    out->gemm[PRECISION_FP32] = p->gemm_f32;
+    out->gemm[PRECISION_BF16] = p->gemm_bf16 > 0 ? p->gemm_bf16 : p->gemm_f32;
+    out->attn[PRECISION_FP32] = p->attn_f32;
+    out->attn[PRECISION_BF16] = p->attn_bf16 > 0 ? p->attn_bf16 : p->attn_f32;
+}
+
+/* ---- what a step takes ----------------------------------------------------------------------- */
+
+/* Flops of softmax attention over a whole sequence, as the plan counts them: the pairs that a
+ * causal mask leaves. A family without softmax layers has none, and its plan counts all as
+ * products. */
+static double attention_flops(const struct job_spec *s, const struct plan *p)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const double S = (double)p->S, HD = (double)(m->n_heads * m->head_dim);
+    if (m->family != FAMILY_LLAMA && m->family != FAMILY_BERT) return 0;
+    const double pairs = m->family == FAMILY_BERT ? S * S : S * S / 2;
+    return fmin(p->flops,
+                4 * pairs * HD * m->n_layers * (back ? 3 : 1) * (double)p->micro_batches * p->dp);
+}
+
+/* Attention of the slowest rank, times the number of ranks, over that of all: with a causal mask
+ * and contiguous shards the last rank sees nearly everything. */
+static double imbalance(const struct plan *p)
+{
+    if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA) return 1;
+    return (2.0 * p->sp - 1) / p->sp;
+}
+
+struct work {
+    double products_s, attention_s; /* on the slowest rank */
+};
+
+static struct work work_of(const struct machine *m, const struct job_spec *s, const struct plan *p)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const bool again = back && p->recompute != RECOMPUTE_NONE;
+    const bool whole = back && p->recompute == RECOMPUTE_FULL;
+    const double attention = attention_flops(s, p), ranks = p->n_ranks;
+    const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
+    /* Threads beyond the cores take turns. */
+    const double turns = m->cores > 0 ? fmax(1, here * p->n_threads / m->cores) : 1;
+    const double threads = m->cores > 0 ? p->n_threads / turns : 1;
+    return (struct work){
+        (p->flops - attention) * (again ? 4.0 / 3 : 1) / ranks / threads / m->gemm[p->precision],
+        attention * (whole ? 4.0 / 3 : 1) * imbalance(p) / ranks / threads / m->attn[p->precision]};
+}
+
+static bool within_ring(int purpose)
+{
+    return purpose != PURPOSE_GRAD && purpose != PURPOSE_PARAM && purpose != PURPOSE_CONTROL;
+}
+
+static double purpose_s(const struct machine *m, const struct plan *p, int purpose, bool chained)
+{
+    const struct comm_count *c = &p->comm[purpose];
+    const int peers = within_ring(purpose) ? p->sp : p->n_ranks;
+    const double rate = peers > m->ranks_per_node ? m->network : m->link;
+    const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
+                                                                      : c->messages_received);
+    const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
+                                                                    : c->bytes_received);
+    return (n * m->hop + bytes / rate) * (chained ? p->sp - 1 : 1);
+}
+
+void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
+                      struct estimate *out)
+{
+    const struct work w = work_of(m, spec, p);
+    const bool chain = spec->parallel.exchange != EXCHANGE_ALL_GATHER;
+    double ring = 0, other = 0;
+    for (int i = 0; i < PURPOSE_N; i++) {
+        const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;
+        const bool is_state = i == PURPOSE_STATE || i == PURPOSE_DSTATE;
+        *(is_ring ? &ring : &other) += purpose_s(m, p, i, is_state && chain);
+    }
+    *out = (struct estimate){.compute_s = w.products_s + w.attention_s, .exchange_s = ring + other};
+    if (!m->copies) out->hidden_s = fmin(ring, w.attention_s);
+    out->step_s = out->compute_s + out->exchange_s - out->hidden_s;
+    out->tokens_s = (double)p->S * (double)p->micro_batches * p->dp / out->step_s;
+}

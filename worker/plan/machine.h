@@ -1,0 +1,55 @@
+/* machine.h: how fast the ranks of a job would be: a measured node, or hardware that is not here.
+ *
+ * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by
+ * purpose, so that it holds for every family and strategy:
+ *   compute   matrix products and attention at their own rates. Norms, activations and the
+ * optimizer             are not in it: an estimate is a lower bound that orders alternatives
+ *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear
+ * attention pass             from rank to rank: P-1 times as long, in a pipeline where they are
+ * cut in pieces   hidden    of ring attention, what fits behind attention's own compute; nothing
+ * where a copy costs             the core that computes (ranks of one machine's cores) */
+#ifndef SEQD_PLAN_MACHINE_H
+#define SEQD_PLAN_MACHINE_H
+
+#include "api/core/job.h"
+#include "api/core/profile.h"
+#include "worker/plan/plan.h"
+
+/* "hardware" of a plan's request. */
+struct hardware {
+    int32_t given;
+    int32_t devices, nodes;
+    double memory_gib;  /* of a device */
+    double tflops;      /* that a device sustains; 0: not said, no times */
+    double link_gbs;    /* GB/s a device sends, within a node */
+    double link_us;     /* until a small message has come */
+    double network_gbs; /* between nodes; 0: link_gbs */
+};
+extern const struct field hardware_fields[]; /* of one struct hardware; ends with path NULL */
+void hardware_defaults(struct hardware *h);
+/* fails: ERR_INVALID naming the member and the fix. */
+int hardware_check(const struct hardware *h, struct err *e);
+
+struct machine {
+    bool known;     /* there are rates: times can be estimated */
+    bool measured;  /* else given */
+    int64_t memory; /* bytes a rank may use; 0: no limit is known */
+    int32_t ranks_per_node;
+    double cores; /* that the ranks of a node share; 0: each has a device of its own */
+    double gemm[PRECISION_N], attn[PRECISION_N]; /* FLOP/s of one thread or device */
+    double link, network; /* bytes/s of a rank within a node, between nodes */
+    double hop;           /* seconds */
+    bool copies;          /* an exchange costs the core that computes */
+};
+void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out);
+void machine_of_hardware(const struct hardware *h, struct machine *out);
+
+struct estimate {
+    double compute_s, exchange_s, hidden_s, step_s; /* step = compute + exchange - hidden */
+    double tokens_s;                                /* tokens of all rings in a second */
+};
+/* spec: checked, that p was made of. m->known. */
+void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
+                      struct estimate *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* linear_pass.h: one call of a linear layer, as the exchanges see it. For worker/sp only.
+ *
+ * Forward folds the own chunks left to right and passes the state to the next rank; backward folds
+ * their gradients right to left and passes to the previous one. Here both are one thing: steps
+ * 0 .. n-1 in the direction of the fold, step 0 next to the rank that state comes from. */
+#ifndef SEQD_SP_LINEAR_PASS_H
+#define SEQD_SP_LINEAR_PASS_H
+
+#include "worker/sp/linear.h"
+
+struct linear_chunk {
+    int64_t row0, n_rows;
+    int64_t pos;     /* global, of row0 */
+    int64_t n_valid; /* rows that are no padding */
+    bool sees;       /* row 0 does see the state that enters */
+    bool through;    /* what enters also leaves: one document, or nothing but padding */
+};
+
+struct linear_pass {
+    struct sp_linear *sp;
+    const struct sp_linear_shape *shape;
+    const int64_t *lo;
+    bool back;
+    int n; /* chunks */
+    struct linear_chunk chunk[SHARD_SEGS];
+    int64_t size;              /* bytes of a state */
+    int first, last, from, to; /* ranks: where the fold begins and ends; before and behind this one,
+                                * -1: none */
+    /* Where the state lies that enters each step; entry[0] NULL: nothing does. */
+    void *entry[SHARD_SEGS];
+    const void *edge_in; /* what enters the whole sequence, on rank `first`; NULL: nothing */
+    void *edge_out;      /* what leaves it, on rank `last`; NULL: unwanted */
+    bool edges;          /* the sequence's end has one: carry_out is wanted, d_carry_out is there */
+    int n_pieces;
+    struct comm_ticket arrival[LINEAR_SENDS];
+    int n_arrivals;
+};
+
+/* The row of a strategy's table. */
+struct linear_exchange {
+    /* Before the chunks are computed: announces what will come. */
+    int (*post)(struct linear_pass *, struct err *);
+    /* After: waits, folds, sends on, so that entry[] is filled and the edge has left. */
+    int (*fold)(struct linear_pass *, struct err *);
+};
+extern const struct linear_exchange linear_chain, linear_gather;
+
+struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
+void *linear_summary(const struct linear_pass *p, int step); /* of a step's chunk */
+
+/* A state, or a piece of every head's, heads `stride` bytes apart. data NULL: none. */
+struct linear_view {
+    char *data;
+    int64_t stride;
+};
+/* out = lambda^n_valid in + m, or m where nothing gets through; rows of Dk: `rows` a head. */
+void linear_fold_view(struct linear_pass *p, const struct linear_chunk *c, int64_t rows,
+                      struct linear_view in, struct linear_view m, struct linear_view out);
+
+int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm_channel channel,
+                const void *data, int64_t size, struct err *e);
+int linear_receive(struct linear_pass *p, int from, enum comm_channel channel, void *data,
+                   int64_t size, struct err *e);
+/* Waits for arrival number i, if it has not been waited for. */
+int linear_await(struct linear_pass *p, int i, struct err *e);
+int linear_sends_wait(struct sp_linear *sp, struct linear_sends *s, struct err *e);
+void linear_zero(struct sp_linear *sp, void *data, int64_t size);
+
+#endif
