@@ -28,7 +28,9 @@ struct family_row {
 
 /* NULL: nobody has written that family down. */
 const struct family_row *family_row(const struct model_shape *m);
-/* The family as this shape has it. m has passed check. */
+/* The row's check. fails: ERR_UNSUPPORTED when there is no such row; else as it. */
+int family_check(struct model_shape *m, struct err *e);
+/* The family as this shape has it. m has passed family_check. */
 void family_write(const struct model_shape *m, struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
 /* The program of layer l. */
