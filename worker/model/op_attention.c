@@ -50,6 +50,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .hi = f->batch->hi};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
+    if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
