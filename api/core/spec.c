@@ -23,7 +23,7 @@
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
                                             "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
-static const char *const act_words[] = {"silu", "identity", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
+static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
@@ -73,7 +73,7 @@ const struct field spec_fields[] = {
     REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
     BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
-    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_SILU, ALL, "Activation of the MLP."),
+    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_IDENTITY, ALL, "Activation of the MLP; identity, the default: the family's own."),
     ENUM("model.config.feature_map", model.shape.feature_map, act_words, ACT_ELU1, ALL, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
     BOOL("model.config.qk_norm", model.shape.qk_norm, 0, ALL, "RMSNorm of every query and key head."),
     INT("model.config.sliding_window", model.shape.window, 0, JOB_MAX_SEQ, 0, ALL, "A token sees itself and so many - 1 before it; 0: all."),
@@ -127,6 +127,7 @@ const struct field spec_fields[] = {
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
     ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow."),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
+    INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: the byte tokenizer's, so that the vocabulary needs 259."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
     BOOL("objective.transform", objective.transform, 1, TRAINING | GENERATE, "rectified_flow: times are shifted towards noise for large pictures and long videos."),
     REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),

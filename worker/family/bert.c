@@ -117,7 +117,8 @@ static int check_bert(struct model_shape *m, struct err *e)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
                          "hidden_size %lld is not num_attention_heads %lld heads of one size",
                          (long long)m->width, (long long)m->n_heads);
-    if (m->act == ACT_IDENTITY || m->act == ACT_ELU1)
+    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's own */
+    if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
         return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",
                          "hidden_act: this family takes gelu, gelu_tanh, relu, silu or tanh");
     return 0;
