@@ -201,7 +201,6 @@ struct plan {
     /* ---- of a plan by the family's program ---- */
     bool by_program;
     struct extent extent;   /* of this rank's sections */
-    enum form_id form;      /* never AUTO */
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;    /* bytes of one residual stream, rounded; PLAN_X has n_streams */
