@@ -277,14 +277,14 @@ bool prog_grad_f32(const struct program *p, int value);
 /* What the backward of an operation reads, as bits: inputs 1, 2, 4; outputs 8, 16. */
 unsigned op_reads_back(const struct op *op);
 
-enum step_kind {
+enum step_way {
     STEP_FORWARD,
     STEP_BACKWARD,
 };
 /* A step backwards: the gradients of the op's inputs from that of its output (which is complete),
  * and those of its weights. */
 struct step {
-    enum step_kind kind;
+    enum step_way kind;
     int op;
     bool first[OP_INS]; /* backward: the input's gradient is written, else added to */
     bool wanted[OP_INS];/* backward: the input has a gradient */
@@ -317,7 +317,7 @@ struct extent {
     int64_t parts;
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
-    int64_t loss_chunk; /* rows of logits at a time; 0: there are none */
+    int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
     int sp;             /* ranks of the sequence group */
     enum strategy_id strategy;
     enum form_id form;
@@ -330,12 +330,13 @@ enum place_where {
     PLACE_WORK,   /* in the workspace that all sections share */
     PLACE_INPUT,  /* the section's residual stream; gradient: the residual's gradient buffer */
     PLACE_RESULT, /* the next section's residual stream; gradient: what came from there */
-    PLACE_SHARED, /* offset: number k of shared[k] */
+    PLACE_SHARED, /* in shared value number `shared`: offset from its start */
     PLACE_CACHE   /* generate: in the section's own cache record */
 };
 /* A view's place is its window: rows lie cols of its base apart. */
 struct place {
     enum place_where where;
+    int shared;           /* k of struct program's shared[k] */
     int64_t offset, size; /* bytes, size: of all rows (a view: of its base) */
 };
 /* Two never share bytes at the same time. Values that an operation may compute in place do, as do
@@ -362,8 +363,8 @@ void placement_make(const struct program *p, const struct schedule *s, const str
  * of the model's precision, else fp32. Where a gradient is not what the operation can write (not
  * fp32, a view, not first) it is made in scratch and added.
  *   LINEAR     back     0 the output's gradient rounded to act, where it is fp32
- *   NORM, ACT, GLU, LRPE, MODULATE, GATE, MIX  back
- *                       0 likewise; 1.. gradients of inputs in act, where they are fp32
+ *   NORM, ACT, GLU, LRPE, MODULATE, GATE, MIX
+ *              back     0 likewise; 1 + k the gradient of input k in act, where it is fp32
  *   ATTENTION, CROSS    0 [T, H*D] what is carried from block to block, unless o is fp32; 1 [H, T]
  *                         running maximum
  *              back     0 dq, 1 dkv where they cannot be written in place, 2 [H, T] delta

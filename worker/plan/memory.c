@@ -94,7 +94,7 @@ static int64_t largest_gradient(struct placer *b)
 static int64_t gradient_size(struct placer *b)
 {
     struct plan *p = b->p;
-    const int64_t own_embed = p->rank_bits && b->m->tied ? times(b, b->m->vocab, b->m->width) : 0;
+    const int64_t own_embed = p->rank_bits && b->m->tied ? p->shards.len[ZERO_EMBED] : 0;
     if (!trains(p)) return 0;
     if (p->by_bucket) return zero_window(&p->shards);
     return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));

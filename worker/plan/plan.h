@@ -37,15 +37,20 @@ struct param {
     int64_t offset, count;
     bool decay;         /* weight decay applies (2-D tensors) */
     enum init_id init;  /* what random weights it gets */
-    int32_t head_major_parts, head_major_dim; /* struct weight */
+    /* As in struct weight: */
+    int32_t head_major_parts, head_major_dim;
+    bool frozen; /* and no weight decay */
+    int32_t n_dims;
+    int64_t dims[5];
 };
-#define PARAM_PER_LAYER 9
 /* Elements of the flat buffer with its gaps: offset of the end, a multiple of 16. */
 int64_t param_count(const struct model_shape *m);
-/* Of the element where a bucket's weights begin: 0 is `in`, 1 .. L the layers, L + 1 `out`. */
+/* The element where a bucket's weights begin. */
 int64_t param_section(const struct model_shape *m, int bucket);
 /* How many tensors there are. */
 int param_tensors(const struct model_shape *m);
+/* Those of a bucket (worker/plan/zero.h): 0 is `in`, 1 .. L the layers, L + 1 `out`: [*first, *last). */
+void param_range(const struct model_shape *m, int bucket, int *first, int *last);
 /* The i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* The first max tensors. Returns how many there are. */
