@@ -6,9 +6,22 @@
 #include <string.h>
 #include "daemon/json.h"
 
+/* The body of a plan may also say "hardware": refused with a sentence, or what its check accepts. */
+static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)
+{
+    struct hardware h;
+    struct err e = {0};
+    if (json_plan_read((const char *)data, size, s, &h, &e)) {
+        if (!*e.text) abort();
+    } else if (h.given && (hardware_check(&h, &e) || h.devices < 1 || h.devices % h.nodes)) {
+        abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct job_spec a, b;
+    plan_body(data, size, &b);
     static char out[JSON_SPEC_SIZE], again[JSON_SPEC_SIZE];
     struct err e;
     if (json_spec_read((const char *)data, size, JSON_FOR_PEOPLE, &a, &e) || job_check(&a, &e)) {
