@@ -81,6 +81,7 @@ static inline void shape_rmsnorm_bwd(const struct rmsnorm_bwd_args *a)
 static inline void shape_rope(const struct rope_args *a)
 {
     assert(a->head_dim % 2 == 0 && a->x.cols >= a->n_heads * a->head_dim);
+    assert(a->rotary_dim % 2 == 0 && a->rotary_dim >= 0 && a->rotary_dim <= a->head_dim);
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
 }
 
@@ -213,6 +214,69 @@ static inline void shape_mse(const struct mse_args *a)
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
     assert(shape_act(a->y, a->x.rows, a->x.cols, a->x.dtype));
     assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+static inline void shape_modulate_fwd(const struct modulate_fwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) &&
+           shape_act(a->y, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->scale, a->scale.rows, a->x.cols, act) && a->scale.rows > 0);
+    assert(shape_act(a->shift, a->scale.rows, a->x.cols, act));
+}
+
+static inline void shape_modulate_bwd(const struct modulate_bwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->scale, a->scale.rows, a->x.cols, act) && a->scale.rows > 0);
+    assert(shape_f32(a->dscale, a->scale.rows, a->x.cols));
+    assert(shape_f32(a->dshift, a->scale.rows, a->x.cols));
+}
+
+static inline void shape_gate_fwd(const struct gate_fwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) &&
+           shape_act(a->y, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->base, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->gate, a->gate.rows, a->x.cols, act) && a->gate.rows > 0);
+}
+
+static inline void shape_gate_bwd(const struct gate_bwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->gate, a->gate.rows, a->x.cols, act) && a->gate.rows > 0);
+    assert(shape_f32(a->dgate, a->gate.rows, a->x.cols));
+}
+
+static inline void shape_lrpe_fwd(const struct lrpe_fwd_args *a)
+{
+    const int64_t C = a->n_heads * a->head_dim;
+    assert(shape_act(a->x, a->x.rows, C, a->x.dtype));
+    assert(shape_act(a->y, a->x.rows, 2 * C, a->x.dtype));
+    assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
+}
+
+static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
+{
+    const int64_t C = a->n_heads * a->head_dim;
+    assert(shape_act(a->x, a->x.rows, C, a->x.dtype) && a->dtheta);
+    assert(shape_act(a->dy, a->x.rows, 2 * C, a->x.dtype));
+    assert(shape_act(a->dx, a->x.rows, C, a->x.dtype));
+    assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
+}
+
+/* Backward looks at weight, expert and dlogits alone. */
+static inline void shape_route(const struct route_args *a)
+{
+    const struct tensor x = a->dweight ? a->dlogits : a->logits;
+    assert(shape_f32(x, x.rows, x.cols) && a->k > 0 && a->k <= x.cols);
 }
 
 /* ---- linear attention ---- */

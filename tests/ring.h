@@ -49,6 +49,7 @@ struct variant {
     enum dtype act; /* of q, kv, o and d_o; bf16 wants a problem that was rounded */
     enum transport_id transport;
     int n_local; /* ranks per node; 0: one node */
+    bool maps;   /* every rank knows whom everybody sees, and leaves out what nobody does */
 };
 
 struct result { /* global order, S rows */
@@ -235,7 +236,7 @@ struct local { /* one rank's tensors, in one guarded allocation */
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
-    float *kept, *full, *tile; /* what the form needs, else NULL */
+    float *kept, *full, *tile, *all, *home; /* what the form needs, else NULL */
     float *block;
 };
 
@@ -254,6 +255,11 @@ static inline bool is_two_pass(const struct variant *v)
            (v->form == FORM_TWO_PASS || v->form == FORM_TWO_PASS_SCATTER);
 }
 
+static inline bool is_all_gather(const struct variant *v)
+{
+    return v->strategy == STRATEGY_RSA && v->form == FORM_ALL_GATHER;
+}
+
 /* NaN, in an allocation of its own so that ASan sees its ends. */
 static inline float *poisoned(int64_t n)
 {
@@ -265,10 +271,15 @@ static inline float *poisoned(int64_t n)
 static inline void local_place_form(struct local *l, const struct problem *p,
                                     const struct variant *v, int64_t T)
 {
-    l->kept = l->full = l->tile = NULL;
+    const int64_t kv = T * 2 * p->Hk * p->D;
+    l->kept = l->full = l->tile = l->all = l->home = NULL;
+    if (is_all_gather(v)) {
+        l->all = poisoned(v->P * kv);
+        l->home = poisoned(2 * kv);
+    }
     if (!is_two_pass(v)) return;
     l->kept = poisoned(p->H * T * v->P * T);
-    l->full = poisoned(v->P * T * 2 * p->Hk * p->D);
+    l->full = poisoned(v->P * kv);
     l->tile = poisoned(T * T);
 }
 
@@ -387,10 +398,12 @@ static inline int64_t ring_size(const struct problem *p, int64_t T)
     return 4 * T * 2 * p->Hk * p->D * 4;
 }
 
-/* What lies in the comm segment: two_pass has kv[2], each half as wide, and collectives' buffer. */
+/* What lies in the comm segment: two_pass has kv[2], each half as wide, and collectives' buffer;
+ * all_gather kv[0] and the gradients of all ranks. */
 static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
 {
     const int64_t T = rows_of(p, v);
+    if (is_all_gather(v) && !v->rank_bits) return (1 + v->P) * T * 2 * p->Hk * p->D * 4;
     return is_two_pass(v) ? 2 * T * p->Hk * p->D * 4 + volume_bounce_size(v->P) : ring_size(p, T);
 }
 
@@ -423,10 +436,36 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         sp->buf.bounce = seg + n;
         return true;
     }
+    sp->buf.all = l->all;
+    if (is_all_gather(x->v) && !x->v->rank_bits) {
+        sp->buf.full = seg + n;
+        sp->buf.dkv[0] = l->home;
+        sp->buf.dkv[1] = l->home + n;
+        return true;
+    }
     sp->buf.kv[1] = seg + n;
     sp->buf.dkv[0] = seg + 2 * n;
     sp->buf.dkv[1] = seg + 3 * n;
     return true;
+}
+
+static inline struct reach_document document_at(void *arg, int64_t pos)
+{
+    const struct problem *p = arg;
+    struct reach_document d = {pos, pos + 1};
+    while (d.start > 0 && doc_of(p, d.start - 1) == doc_of(p, pos)) d.start--;
+    while (d.end < p->S && doc_of(p, d.end) == doc_of(p, pos)) d.end++;
+    return d;
+}
+
+static inline void map_of(struct reach_map *map, const struct problem *p, const struct shard *sh)
+{
+    reach_make(map, sh,
+               &(struct reach_documents){.at = document_at,
+                                         .arg = (void *)p,
+                                         .n_tokens = p->S,
+                                         .causal = p->causal,
+                                         .window = p->window});
 }
 
 static inline void store(float *global, const struct run *x, int rank, struct tensor t,
@@ -466,10 +505,13 @@ static inline void body(struct ranks *g, int rank, void *arg)
     int64_t T = rows_of(x->p, x->v);
     local_place(&l, x->p, x->v, T);
     local_load(&l, x->p, x->v, rank, T);
+    struct reach_map known, *map = x->v->maps ? &known : NULL;
     if (!sp_of(&sp, x, g->comm[rank], rank, &l, &e)) goto out;
-    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept}, &e))
+    if (map) map_of(&known, x->p, &sp.shard);
+    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept, map},
+                         &e))
         goto out;
-    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi, l.kept};
+    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi, l.kept, map};
     if (sp.ops->attn_bwd(&sp, &b, &e)) goto out;
     store(x->out->o, x, rank, l.o, &x->n_bad[rank]);
     store(x->out->dq, x, rank, l.dq, &x->n_bad[rank]);
@@ -482,6 +524,8 @@ out:
     free(l.kept);
     free(l.full);
     free(l.tile);
+    free(l.all);
+    free(l.home);
     free(l.block);
     free(l.lo);
     free(l.hi);
@@ -504,8 +548,8 @@ static inline void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
-/* What each rank moves in one forward and one backward. */
-static inline void count_run(const struct problem *p, const struct variant *v,
+/* What rank `rank` moves in one forward and one backward. */
+static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
     const enum precision_id b = v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32;
@@ -514,6 +558,22 @@ static inline void count_run(const struct problem *p, const struct variant *v,
     if (is_two_pass(v)) {
         volume_add(kv, volume_two_pass_kv(v->P, T, p->Hk, p->D, b), 2);
         volume_add(dkv, volume_two_pass_dkv(v->P, T, p->Hk, p->D, v->form == FORM_TWO_PASS), 1);
+        return;
+    }
+    if (v->maps || is_all_gather(v)) {
+        struct shard sh;
+        struct reach_map map = {0};
+        if (shard_init(&sh, p->S, v->P, rank, v->layout, v->rank_bits, NULL)) abort();
+        if (v->maps) map_of(&map, p, &sh);
+        if (is_all_gather(v)) {
+            const bool ring = v->rank_bits; /* and then its backward is the ring's */
+            volume_add(kv, volume_gather_kv(&sh, &map, p->Hk, p->D, b), ring ? 1 : 2);
+            if (ring) volume_add(kv, volume_ring_kv_met(&sh, &map, p->Hk, p->D, b), 1);
+            volume_add(dkv, volume_gather_dkv(&sh, &map, p->Hk, p->D), 1);
+            return;
+        }
+        volume_add(kv, volume_ring_kv_met(&sh, &map, p->Hk, p->D, b), 2);
+        volume_add(dkv, volume_ring_dkv_met(&sh, &map, p->Hk, p->D), 1);
         return;
     }
     volume_add(kv, volume_ring_kv(v->P, T, p->Hk, p->D, b), 2);
@@ -533,10 +593,10 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
                                       .n_local = v->n_local});
     ranks_run(&g, body, &x);
     ranks_check(&g);
-    struct comm_count want[PURPOSE_N] = {0};
-    count_run(p, v, want);
     for (int r = 0; r < v->P; r++) {
         struct err e;
+        struct comm_count want[PURPOSE_N] = {0};
+        count_run(p, v, r, want);
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", v->P, r,
                   e.text);
         n_bad += x.n_bad[r];

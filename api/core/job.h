@@ -232,6 +232,7 @@ struct job_spec {
     struct {
         int32_t type;         /* enum objective_id; AUTO: the family's own */
         double mask_prob;     /* masked_lm: share of tokens to predict */
+        int64_t mask_token;   /* masked_lm: the id that hides a token */
         int32_t timestep;     /* enum timestep_id: how t is drawn */
         int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */

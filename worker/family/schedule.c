@@ -47,9 +47,17 @@ static void make_forward(const struct program *p, struct schedule *s)
 
 /* ---- which gradients there are --------------------------------------------------------------- */
 
+static bool learns(const struct program *p, int first, int n)
+{
+    if (n > 0 && first == PROG_TIED) return true;
+    for (int i = first; i < first + n; i++)
+        if (!p->weight[i].frozen) return true;
+    return false;
+}
+
 static bool op_flows(const struct walk *w, const struct op *op)
 {
-    bool any = op->n_w > 0 || op->n_bias > 0;
+    bool any = learns(w->p, op->w, op->n_w) || learns(w->p, op->bias, op->n_bias);
     for (int k = 0; k < OP_INS; k++) any |= op->in[k] != PROG_NONE && w->flows[op->in[k]];
     return any;
 }

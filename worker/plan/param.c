@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 static int64_t count_of(const struct weight *w)
 {
@@ -109,10 +110,13 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->cols = w->cols;
     out->offset = offset + w->offset;
     out->count = count_of(w);
-    out->decay = w->cols > 0;
+    out->decay = w->cols > 0 && !w->frozen;
     out->init = w->init;
     out->head_major_parts = w->head_major_parts;
     out->head_major_dim = w->head_major_dim;
+    out->frozen = w->frozen;
+    out->n_dims = w->n_dims;
+    memcpy(out->dims, w->dims, sizeof out->dims);
 }
 
 static const struct program *section(const struct family *f, const struct model_shape *m,

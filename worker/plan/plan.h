@@ -37,7 +37,11 @@ struct param {
     int64_t offset, count;
     bool decay;         /* weight decay applies (2-D tensors) */
     enum init_id init;  /* what random weights it gets */
-    int32_t head_major_parts, head_major_dim; /* struct weight */
+    /* As in struct weight: */
+    int32_t head_major_parts, head_major_dim;
+    bool frozen; /* and no weight decay */
+    int32_t n_dims;
+    int64_t dims[5];
 };
 /* Elements of the flat buffer with its gaps: offset of the end, a multiple of 16. */
 int64_t param_count(const struct model_shape *m);

@@ -43,6 +43,66 @@ static int64_t slices(int64_t n, int64_t slice)
     return (n + slice - 1) / slice;
 }
 
+/* Blocks of a ring: KV or their gradients, element by element of `size` bytes. */
+static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t received,
+                                int64_t size)
+{
+    return (struct comm_count){sent * sh->T * size, received * sh->T * size, sent, received};
+}
+
+/* KV_j makes hops 1 .. the last distance at which somebody meets it; rank j+i-1 sends hop i. */
+struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
+                                     int64_t Hk, int64_t D, enum precision_id p)
+{
+    int64_t sent = 0, received = 0;
+    for (int i = 1; i < sh->P; i++) {
+        sent += reach_far(map, sh, (sh->r - i + 1 + sh->P) % sh->P) >= i;
+        received += reach_far(map, sh, (sh->r - i + sh->P) % sh->P) >= i;
+    }
+    return blocks(sh, sent, received, 2 * Hk * D * precision_size(p));
+}
+
+/* Does dKV_j make hop i, from rank j+i-1? */
+static bool dkv_hops(const struct shard *sh, const struct reach_map *map, int j, int i)
+{
+    const int near = reach_near(map, sh, j);
+    return near && (sh->rank_bits || near < i);
+}
+
+struct comm_count volume_ring_dkv_met(const struct shard *sh, const struct reach_map *map,
+                                      int64_t Hk, int64_t D)
+{
+    int64_t sent = 0, received = 0;
+    for (int i = 1; sh->P > 1 && i <= sh->P; i++) {
+        sent += dkv_hops(sh, map, (sh->r - i + 1 + sh->P) % sh->P, i);
+        received += dkv_hops(sh, map, (sh->r - i + sh->P) % sh->P, i);
+    }
+    return blocks(sh, sent, received, 2 * Hk * D * 4);
+}
+
+struct comm_count volume_gather_kv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
+                                   int64_t D, enum precision_id p)
+{
+    const int64_t row = 2 * Hk * D * precision_size(p);
+    struct comm_count c = {0};
+    for (int w = 0; w < sh->P; w++)
+        for (int g = 0; w != sh->r && g < sh->n_segs; g++) {
+            const int64_t out = reach_rows(map, sh, w, sh->r, g).n;
+            const int64_t in = reach_rows(map, sh, sh->r, w, g).n;
+            volume_add(&c, (struct comm_count){out * row, in * row, out > 0, in > 0}, 1);
+        }
+    return c;
+}
+
+struct comm_count volume_gather_dkv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
+                                    int64_t D)
+{
+    const struct comm_count kv = volume_gather_kv(sh, map, Hk, D, PRECISION_FP32);
+    if (sh->rank_bits) return volume_ring_dkv_met(sh, map, Hk, D);
+    return (struct comm_count){kv.bytes_received, kv.bytes_sent, kv.messages_received,
+                               kv.messages_sent};
+}
+
 struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p)
 {
     struct comm_count c = volume_ring_kv(P, T, Hk, D, p);

@@ -9,6 +9,10 @@
  *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
  *                           the rank after its owner and carried home, where the owner's own part is
  *                           added. Under determinism "ranks" it is born at its owner: P hops
+ *   where documents are packed   KV_j goes as far as the last rank that meets it, dKV_j home from the
+ *                           first one that does ("ranks": from its owner); what nobody meets, stays
+ *   all_gather KV           to each other rank the rows that it sees, without documents all T: P-1
+ *                           messages for each segment; their gradients, fp32, back in as many
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
  *                           backward a second
  *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
@@ -30,6 +34,7 @@
 #include <stdint.h>
 #include "api/core/job.h"
 #include "api/core/rank.h"
+#include "worker/plan/reach.h"
 #include "worker/plan/shard.h"
 
 #define VOLUME_SMALL_N 512 /* elements of a small sum, at most */
@@ -42,6 +47,18 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
+/* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
+ * the two above are the most that these can be. */
+struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
+                                     int64_t Hk, int64_t D, enum precision_id p);
+struct comm_count volume_ring_dkv_met(const struct shard *sh, const struct reach_map *map,
+                                      int64_t Hk, int64_t D);
+/* KV of all ranks gathered: each of the others gets the rows that it sees; and their gradients back,
+ * or under "ranks" round the ring. */
+struct comm_count volume_gather_kv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
+                                   int64_t D, enum precision_id p);
+struct comm_count volume_gather_dkv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
+                                    int64_t D);
 struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */

@@ -11,7 +11,11 @@
  *                   over query segments in one order, whatever P is
  *          dkv[0] and dkv[1] take turns in the same way.
  *
- * Both directions of a hop are one ticket, posted before the computation it hides behind. */
+ * Both directions of a hop are one ticket, posted before the computation it hides behind.
+ *
+ * Where documents are packed, or a window is short, blocks whose keys a rank cannot see need not get
+ * there (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets out, in
+ * "run", from the first one that does, and goes home from there; a block that nobody meets stays. */
 #include <assert.h>
 #include "worker/sp/block.h"
 
@@ -19,11 +23,12 @@ struct ring { /* one traversal */
     struct sp *sp;
     int P, r;
     struct comm_ticket kv, dkv;
-    int dkv_at;          /* which of dkv[2] belongs to the block now visiting */
+    int dkv_at; /* which of dkv[2] belongs to the block now visiting */
+    const struct reach_map *reach;
     enum dtype kv_dtype; /* keys and values travel as they are; their gradients always in fp32 */
 };
 
-static struct ring ring_of(struct sp *sp, enum dtype kv_dtype)
+static struct ring ring_of(struct sp *sp, enum dtype kv_dtype, const struct reach_map *reach)
 {
     assert(sp->rank_bits == sp->shard.rank_bits && (sp->comm || sp->shard.P == 1));
     return (struct ring){.sp = sp,
@@ -31,7 +36,8 @@ static struct ring ring_of(struct sp *sp, enum dtype kv_dtype)
                          .r = sp->shard.r,
                          .kv = {-1},
                          .dkv = {-1},
-                         .kv_dtype = kv_dtype};
+                         .kv_dtype = kv_dtype,
+                         .reach = reach};
 }
 
 static struct tensor buffer(const struct sp *sp, enum dtype dtype, void *data)
@@ -50,25 +56,65 @@ static struct tensor dkv_buffer(const struct ring *g, int which)
     return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
-/* Posts one hop: `from` goes to the next rank, `to` fills from the one before. */
-static int hop_post(struct ring *g, enum comm_channel channel, struct tensor from, struct tensor to,
-                    int hop, struct err *e)
+/* The block that is here at step i is rank r-i's. */
+static int owner_at(const struct ring *g, int i)
+{
+    return (g->r - i + g->P) % g->P;
+}
+
+/* Does KV_j make hop i, from rank j+i-1 to j+i? */
+static bool kv_moves(const struct ring *g, int j, int i)
+{
+    return i <= reach_far(g->reach, &g->sp->shard, j);
+}
+
+/* Does dKV_j go on behind step i, from rank j+i? */
+static bool dkv_moves(const struct ring *g, int j, int i)
+{
+    const int near = reach_near(g->reach, &g->sp->shard, j);
+    return near && (g->sp->rank_bits || near <= i);
+}
+
+/* Posts one hop: `from` goes to the next rank if it `sends`, `to` fills from the one before if that
+ * one does. */
+struct hop {
+    enum comm_channel channel;
+    int number;
+    struct tensor from, to;
+    bool sends, receives;
+};
+
+static int hop_post(struct ring *g, const struct hop *h, struct err *e)
 {
     struct sp *sp = g->sp;
+    const struct tensor from = h->from, to = h->to;
     const int64_t size = to.rows * to.cols * dtype_size(to.dtype);
     struct comm_xfer x = {
-        .purpose = channel == CHANNEL_KV ? PURPOSE_RING_KV : PURPOSE_RING_DKV,
-        .channel = channel,
-        .send_to = (g->r + 1) % g->P,
-        .recv_from = (g->r + g->P - 1) % g->P,
+        .purpose = h->channel == CHANNEL_KV ? PURPOSE_RING_KV : PURPOSE_RING_DKV,
+        .channel = h->channel,
+        .send_to = h->sends ? (g->r + 1) % g->P : -1,
+        .recv_from = h->receives ? (g->r + g->P - 1) % g->P : -1,
         .send = from.data,
         .recv = to.data,
-        .send_size = size,
-        .recv_size = size,
+        .send_size = h->sends ? size : 0,
+        .recv_size = h->receives ? size : 0,
     };
-    comm_where(sp->comm)->hop = hop;
+    if (!h->sends && !h->receives) return 0;
+    comm_where(sp->comm)->hop = h->number;
     if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
-    return comm_sendrecv(sp->comm, &x, channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
+    return comm_sendrecv(sp->comm, &x, h->channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
+}
+
+/* What was here at step i - 1 goes on, what is here at step i comes. */
+static int kv_post(struct ring *g, int i, struct err *e)
+{
+    const struct hop h = {CHANNEL_KV,
+                          i,
+                          kv_buffer(g, !(i & 1)),
+                          kv_buffer(g, i & 1),
+                          kv_moves(g, owner_at(g, i - 1), i),
+                          kv_moves(g, owner_at(g, i), i)};
+    return hop_post(g, &h, e);
 }
 
 /* The own block sets out. */
@@ -76,27 +122,25 @@ static int kv_start(struct ring *g, struct tensor own, struct err *e)
 {
     if (g->P == 1) return 0;
     block_copy(g->sp, kv_buffer(g, 0), own);
-    return hop_post(g, CHANNEL_KV, kv_buffer(g, 0), kv_buffer(g, 1), 1, e);
+    return kv_post(g, 1, e);
 }
 
 /* Step i's block has arrived; it travels on unless this was the last step. */
 static int kv_next(struct ring *g, int i, struct err *e)
 {
     if (comm_wait(g->sp->comm, &g->kv, e)) return -1;
-    if (i == g->P - 1) return 0;
-    return hop_post(g, CHANNEL_KV, kv_buffer(g, i & 1), kv_buffer(g, !(i & 1)), i + 1, e);
+    return i == g->P - 1 ? 0 : kv_post(g, i + 1, e);
 }
 
 /* The block that is here at step i. Its keys lie in kv[i & 1]. */
 static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
-    int owner = (g->r - i + g->P) % g->P;
-    return block_of(g->sp, owner, kv_buffer(g, i & 1), dkv);
+    return block_of(g->sp, owner_at(g, i), kv_buffer(g, i & 1), dkv);
 }
 
 static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
 {
-    struct ring g = ring_of(sp, a->kv.dtype);
+    struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, (struct tensor){0});
     struct block_view view = block_view(sp, a->lo, a->hi);
     if (kv_start(&g, a->kv, e)) return -1;
@@ -114,31 +158,40 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     return 0;
 }
 
-static int dkv_send(struct ring *g, int hop, struct err *e)
+/* The gradient of step i's block goes on, that of the next one's comes. */
+static int dkv_send(struct ring *g, int i, struct err *e)
 {
     int from = g->dkv_at;
+    const struct hop h = {CHANNEL_DKV,
+                          i + 1,
+                          dkv_buffer(g, from),
+                          dkv_buffer(g, !from),
+                          dkv_moves(g, owner_at(g, i), i),
+                          dkv_moves(g, owner_at(g, i + 1), i)};
     g->dkv_at = !from;
-    return hop_post(g, CHANNEL_DKV, dkv_buffer(g, from), dkv_buffer(g, !from), hop, e);
+#ifdef SEQD_MUTANTS
+    if (g->sp->mutant == MUTANT_SAME_PEER && g->P == 2) g->dkv_at = from;
+#endif
+    return hop_post(g, &h, e);
 }
 
-/* One step with a visiting block: its gradient arrives (or is born here, in "run" at step 1), is
- * added to and sent on. */
+/* One step with a visiting block: its gradient arrives (or is born here, in "run" at the first rank
+ * that meets it), is added to and sent on. */
 static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
                     int i, struct err *e)
 {
     struct sp *sp = g->sp;
     if (kv_next(g, i, e)) return -1;
-    if (i == 1 && !sp->rank_bits)
-        block_zero(sp, dkv_buffer(g, g->dkv_at));
-    else if (comm_wait(sp->comm, &g->dkv, e))
-        return -1;
+    if (comm_wait(sp->comm, &g->dkv, e)) return -1;
+    const int j = owner_at(g, i);
+    if (dkv_moves(g, j, i) && !dkv_moves(g, j, i - 1)) block_zero(sp, dkv_buffer(g, g->dkv_at));
     struct block b = visitor(g, i, dkv_buffer(g, g->dkv_at));
 #ifdef SEQD_MUTANTS
     if (sp->mutant == MUTANT_STALE_KV) b.kv = a->kv;
 #endif
     block_bwd(sp, a, &b, view, false);
     block_bwd(sp, a, &b, view, true);
-    return dkv_send(g, i + 1, e);
+    return dkv_send(g, i, e);
 }
 
 #ifdef SEQD_MUTANTS
@@ -151,16 +204,17 @@ static void scale_tensor(struct tensor t, float by)
 
 static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
 {
-    struct ring g = ring_of(sp, a->kv.dtype);
+    struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
     struct block_view view = block_view(sp, a->lo, a->hi);
-    bool sets_out = sp->rank_bits && g.P > 1; /* the own part of dKV travels, too */
+    /* The own part of dKV travels, too. */
+    bool sets_out = sp->rank_bits && g.P > 1 && dkv_moves(&g, g.r, 0);
     if (kv_start(&g, a->kv, e)) return -1;
     block_bwd_start(sp, a);
     if (sets_out) own.dkv = dkv_buffer(&g, 0);
     block_zero(sp, own.dkv);
     block_bwd(sp, a, &own, &view, false);
-    if (sets_out && dkv_send(&g, 1, e)) return -1;
+    if (sp->rank_bits && g.P > 1 && dkv_send(&g, 0, e)) return -1;
     for (int i = 1; i < g.P; i++)
         if (bwd_step(&g, a, &view, i, e)) return -1;
     if (g.P > 1) {
@@ -168,7 +222,7 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
         struct tensor home = dkv_buffer(&g, g.dkv_at);
         if (sets_out)
             block_copy(sp, a->dkv, home);
-        else
+        else if (dkv_moves(&g, g.r, g.P - 1))
             block_add(sp, a->dkv, home);
     }
     own.dkv = a->dkv;

@@ -7,6 +7,7 @@
 
 static const struct sp_ops *const rsa_forms[FORM_N] = {
     [FORM_BLOCKWISE] = &sp_rsa,
+    [FORM_ALL_GATHER] = &sp_all_gather,
     [FORM_TWO_PASS] = &sp_two_pass,
     [FORM_TWO_PASS_SCATTER] = &sp_two_pass_scatter,
 };

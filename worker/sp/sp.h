@@ -19,6 +19,7 @@
 
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
+#include "worker/plan/reach.h"
 #include "worker/plan/shard.h"
 
 struct sp_attn_shape {
@@ -45,9 +46,12 @@ struct sp_drop {
  * kv and dkv are not used when P = 1.
  * two_pass (sp_kept_size() bytes of each layer hold its probabilities):
  *   kv[2]     [T, Hk*D] each is enough: keys and values travel one after the other
- *   full      [P*T, 2*Hk*D] fp32: dK and dV of all ranks; NULL when only inferring
+ *   full      [P*T, 2*Hk*D] fp32: dK and dV of all ranks, rank by rank; all_gather: in the comm
+ *             segment; NULL when only inferring
  *   tile      [T, segment] fp32: scores of one head and block
- *   bounce    in the comm segment: that of collectives */
+ *   bounce    in the comm segment: that of collectives
+ * all_gather: kv[0], dkv[] (anywhere), full, under "ranks" all that the ring has, and
+ *   all       [P*T, 2*Hk*D] of kv's dtype: keys and values of all ranks, rank by rank */
 struct sp_buffers {
     float *o;
     void *kv[2];
@@ -55,7 +59,7 @@ struct sp_buffers {
     float *m, *delta;
     float *part;
     float *full, *tile;
-    void *bounce;
+    void *bounce, *all;
 };
 
 struct sp {
@@ -76,10 +80,10 @@ enum sp_mutant {
     MUTANT_GRAD_OVER_P, /* gradient x 1/P */
     MUTANT_STALE_KV,    /* backward reuses the first KV block */
     MUTANT_HOP_OFF_BY_ONE,
-    MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
-    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
-    MUTANT_DOC_CROSSED,        /* document boundary ignored */
-    MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
+    MUTANT_ZIGZAG_SWAPPED, /* halves swapped */
+    MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
+    MUTANT_DOC_CROSSED,    /* document boundary ignored */
+    MUTANT_LOCAL_POSITION, /* RoPE with local positions */
     MUTANT_TOKEN_DROPPED,      /* the last token of a shard is seen by nobody */
     MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
     MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
@@ -90,10 +94,10 @@ enum sp_mutant {
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it has come */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what came, without its own part */
-    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, but on the last rank */
-    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
-    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
-    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
+    MUTANT_HEAD_OFFSET,        /* LASP: backward takes the next head's decay, but on the last rank */
+    MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
+    MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
+    MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
     MUTANT_N
 };
 #ifdef SEQD_MUTANTS
@@ -107,8 +111,8 @@ struct sp_fwd_args {
     struct tensor o;        /* [T, H*D] out, normalised */
     float *lse;             /* [H, T] out; -inf for rows that see nobody */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
-    void *
-        kept; /* out: sp_kept_size() bytes that this layer's backward needs; NULL where that is 0 */
+    void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
+    const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
 };
 
 struct sp_bwd_args {
@@ -118,6 +122,7 @@ struct sp_bwd_args {
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
     const int64_t *lo, *hi;
     void *kept; /* as forward left it; used up */
+    const struct reach_map *reach;
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
@@ -137,7 +142,7 @@ struct sp_ops {
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form); /* NULL: no such row */
 
 /* The rows, and the decoding that they share (sp.c). */
-extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter;
+extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 
 #endif

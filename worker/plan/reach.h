@@ -1,0 +1,53 @@
+/* reach.h: which keys the queries of each segment see: what ranks must know of each other to leave
+ * out what nobody sees. A function of a sample's documents, of the window and of the layout; every
+ * rank derives the same map, and the formulas of volume.h take it. Pure arithmetic. */
+#ifndef SEQD_PLAN_REACH_H
+#define SEQD_PLAN_REACH_H
+
+#include "worker/plan/shard.h"
+
+#define REACH_SEGS (2 * JOB_MAX_RANKS) /* of a whole sequence: zigzag has most */
+
+/* Global key ranges, empty where a segment is all padding.
+ *   [lo, hi)    what some row of the segment sees, mask and all
+ *   [lo, meets) without the causal mask (with a window: the same as hi). The ring goes by this one: a
+ *               sample of one document travels as a whole, whatever its masks */
+struct reach {
+    int64_t lo, hi, meets;
+};
+struct reach_map {
+    int n; /* segments, in the order of their positions; 0: nothing is known: everybody sees all */
+    struct reach seg[REACH_SEGS];
+};
+
+/* How documents lie in a sequence, for whoever makes a map: called for ascending positions. */
+struct reach_document {
+    int64_t start, end; /* global */
+};
+struct reach_documents {
+    struct reach_document (*at)(void *arg, int64_t pos); /* the document that holds pos */
+    void *arg;
+    int64_t n_tokens; /* real ones: positions from here on are padding */
+    bool causal;
+    int64_t window; /* 0: none */
+};
+void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
+
+/* Below, map NULL is a map of which nothing is known; sh: any rank's. */
+
+/* Must rank q have keys of rank j, so that the ring brings them? */
+bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int j);
+/* Keys of rank j travel j+1, j+2, ...: the last distance, and the first, at which they are met; 0:
+ * nowhere. */
+int reach_far(const struct reach_map *map, const struct shard *sh, int j);
+int reach_near(const struct reach_map *map, const struct shard *sh, int j);
+
+/* Rows of segment g of rank j that some query of rank q sees: [first, first + n) of the segment; from
+ * the first to the last where they are not in a row. */
+struct reach_rows {
+    int64_t first, n;
+};
+struct reach_rows reach_rows(const struct reach_map *map, const struct shard *sh, int q, int j,
+                             int g);
+
+#endif
