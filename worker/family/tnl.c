@@ -20,8 +20,13 @@ enum { PLAIN, WITH_LRPE };
 
 static int lrpe(struct program *p, const struct model_shape *m, int x, int theta, const char *name)
 {
+    const struct op op = {.kind = OP_LRPE,
+                          .in = {x},
+                          .w = theta,
+                          .n_w = 1,
+                          .u.rope = {.n_heads = m->n_heads, .head_dim = m->head_dim}};
     return prog_op(
-        p, &(struct op){.kind = OP_LRPE, .in = {x}, .w = theta, .n_w = 1},
+        p, &op,
         &(struct value){.name = name, .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
 }
 
