@@ -151,9 +151,6 @@ void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* Philox4x32-10 (Salmon et al., SC 2011). */
-void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
-
 /* [T, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
