@@ -14,10 +14,10 @@ struct batch_latents {
     double position_scale; /* POSITION_2D: coordinates are divided by it ... */
     double base_size;     /* ... and scaled so that the grid's sides are this; 0: they are not */
     double t, fps;        /* TIMESTEP */
-    const float *patches; /* [ROWS_T rows, patch values]; pads 0 */
-    const float *target;  /* [ROWS_T rows, predicted values]; NULL: none */
-    const float *weight;  /* [ROWS_T rows]: of the row in the loss; pads 0 */
-    const float *text;    /* [n_text, caption channels] */
+    float *patches; /* [ROWS_T rows, patch values]; pads 0 */
+    float *target;  /* [ROWS_T rows, predicted values]; NULL: none */
+    float *weight;  /* [ROWS_T rows]: of the row in the loss; pads 0 */
+    float *text;    /* [n_text, caption channels] */
     int64_t n_text;       /* rows of the caption; 0 where it was dropped */
     bool dropped;         /* the null caption (a weight) is read instead */
 };
@@ -31,7 +31,7 @@ struct batch {
     int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
     /* adaLN: which of the conditioning vectors a row takes, for ROWS_T and for ROWS_ALT: 0 (the
      * sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
-    const int32_t *group[2];
+    int32_t *group[2];
     struct batch_latents latents;
 };
 
