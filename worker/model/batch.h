@@ -11,14 +11,13 @@
  * space, [n_0, N1]; of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
-    double position_scale; /* POSITION_2D: coordinates are divided by it ... */
-    double base_size;     /* ... and scaled so that the grid's sides are this; 0: they are not */
+    int64_t height, width; /* of the picture, in pixels (POSITION_2D) */
     double t, fps;        /* TIMESTEP */
     float *patches; /* [ROWS_T rows, patch values]; pads 0 */
-    float *target;  /* [ROWS_T rows, predicted values]; NULL: none */
+    float *target;  /* [ROWS_T rows, patch values]: what is predicted */
     float *weight;  /* [ROWS_T rows]: of the row in the loss; pads 0 */
     float *text;    /* [n_text, caption channels] */
-    int64_t n_text;       /* rows of the caption; 0 where it was dropped */
+    int64_t n_text;       /* rows of the caption; of the null caption where it was dropped */
     bool dropped;         /* the null caption (a weight) is read instead */
 };
 

@@ -11,7 +11,7 @@ static int patch_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
-    frame_move(f, y, tensor_f32((float *)f->batch->latents.patches, y.rows, y.cols, y.cols), false);
+    frame_move(f, y, tensor_f32(f->batch->latents.patches, y.rows, y.cols, y.cols), false);
     return 0;
 }
 
@@ -57,25 +57,35 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
     return 0;
 }
 
-/* Open-Sora's PositionEmbedding2D: the first half of the columns says where along the width, the
- * second along the height; sines before cosines in each. */
+/* What one step along a frame's width and height adds to a coordinate. */
+static void steps_of(const struct op *o, const struct batch_latents *b, double *dx, double *dy)
+{
+    const double H = (double)b->grid[1], W = (double)b->grid[2];
+    *dx = *dy = 1 / (double)o->u.position.scale;
+    if (!(o->u.position.base_size > 0)) return;
+    const double base = nearbyint(sqrt(H * W));
+    const double s = sqrt((double)b->height * (double)b->width) / (double)o->u.position.base_size;
+    *dx = base / W / s;
+    *dy = base / H / s;
+}
+
+/* The first half of the columns says where along the width, the second where along the height. */
 static int position_2d_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
     const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
-    const double scale = b->position_scale > 0 ? b->position_scale : 1;
-    const double sy = b->base_size > 0 ? b->base_size / (double)b->grid[1] : 1;
-    const double sx = b->base_size > 0 ? b->base_size / (double)b->grid[2] : 1;
     const enum rows_id rows = frame_rows_of(f, o->out[0]);
     const int64_t n = y.cols / 4;
+    double dx, dy;
     (void)e;
+    steps_of(o, b, &dx, &dy);
     for (int64_t i = 0; i < y.rows; i++) {
         int64_t at[2];
         float *row = (float *)table.data + i * y.cols;
         frame_grid(f, rows, i, at);
-        sinusoid((double)(at[0] % b->grid[2]) / scale * sx, n, false, row);
-        sinusoid((double)(at[0] / b->grid[2]) / scale * sy, n, false, row + y.cols / 2);
+        sinusoid((double)(at[0] % b->grid[2]) * dx, n, false, row);
+        sinusoid((double)(at[0] / b->grid[2]) * dy, n, false, row + y.cols / 2);
     }
     add_table(f, o, table);
     return 0;
@@ -92,7 +102,7 @@ static int position_1d_forward(struct frame *f, const struct op *o, struct err *
     for (int64_t i = 0; i < y.rows; i++) {
         int64_t at[2];
         frame_grid(f, rows, i, at);
-        sinusoid((double)at[1], y.cols / 2, false, (float *)table.data + i * y.cols);
+        sinusoid((double)at[1] / (double)o->u.position.scale, y.cols / 2, false, (float *)table.data + i * y.cols);
     }
     add_table(f, o, table);
     return 0;
@@ -118,44 +128,21 @@ const struct op_row op_timestep = {timestep_forward, no_backward, NULL};
 
 /* ---- TEXT ------------------------------------------------------------------------------------ */
 
+/* Rows behind the caption are 0: seen by nobody. The null caption is part of the checkpoint and is
+ * not trained. */
 static int text_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
-    if (b->dropped) {
-        frame_move(f, y, frame_weight(f, o->w, 1), false);
-        return 0;
-    }
-    assert(b->n_text <= y.rows);
-    frame_zero(f, y); /* rows behind the caption: seen by nobody */
-    frame_move(f, tensor_sub(y, 0, b->n_text, 0, y.cols),
-               tensor_f32((float *)b->text, b->n_text, y.cols, y.cols), false);
+    assert(b->n_text >= 0 && b->n_text <= y.rows);
+    frame_zero(f, y);
+    const struct tensor from = b->dropped ? frame_weight(f, o->w, 1)
+                                          : tensor_f32(b->text, b->n_text, y.cols, y.cols);
+    if (b->n_text)
+        frame_move(f, tensor_sub(y, 0, b->n_text, 0, y.cols),
+                   tensor_sub(from, 0, b->n_text, 0, y.cols), false);
     return 0;
 }
 
-/* The null caption is a weight, and learns where it was read. */
-struct text_back {
-    struct tensor dy;
-    int part;
-};
-
-static void text_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
-{
-    const struct text_back *a = arg;
-    const struct tensor to = tensor_f32(dst, s.n, a->dy.cols, a->dy.cols);
-    frame_move(f, to, span_grad(a->dy, s), !fresh);
-}
-
-static int text_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
-{
-    struct text_back a = {.dy = f->grad[o->out[0]]};
-    (void)s;
-    (void)e;
-    if (!a.dy.data || !f->batch->latents.dropped) return 0;
-    frame_sum(f, ROWS_TEXT, frame_weight_grad(f, o->w), f->rows[ROWS_TEXT].n * a.dy.cols,
-              &(struct sum_leaf){text_leaf, &a});
-    return 0;
-}
-
-const struct op_row op_text = {text_forward, text_backward, NULL};
+const struct op_row op_text = {text_forward, no_backward, NULL};

@@ -11,7 +11,6 @@
 struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, data NULL: none */
-    float *logits;         /* [loss_chunk, V] */
     struct tensor dx;      /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: of each span apart */
@@ -21,7 +20,6 @@ struct xent {
 static struct xent xent_of(struct frame *f, const struct op *o)
 {
     struct xent a = {.o = o, .x = frame_in(f, o, 0), .w = frame_weight(f, o->w, o->n_w)};
-    a.logits = scratch_take(f, 4 * f->loss_chunk * a.w.rows);
     if (o->bias == PROG_NONE) return a;
     a.b = frame_weight(f, o->bias, o->n_bias);
     if (a.b.dtype == DT_F32) return a;
@@ -33,7 +31,7 @@ static struct xent xent_of(struct frame *f, const struct op *o)
 
 static struct tensor logits_of(struct frame *f, const struct xent *a, struct tensor x)
 {
-    const struct tensor out = tensor_f32(a->logits, x.rows, a->w.rows, a->w.rows);
+    const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true});
     if (a->b.data) f->be->ops->bias_fwd(f->be, &(struct bias_fwd_args){.y = out, .b = a->b});
@@ -80,7 +78,7 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     for (int64_t r = s.value0; r < end; r += f->loss_chunk) {
         const int64_t n = r + f->loss_chunk < end ? f->loss_chunk : end - r;
         const struct tensor logits = logits_of(f, a, tensor_sub(a->x, r, n, 0, a->x.cols));
-        const struct tensor dlogits = tensor_of(f->dtype, a->logits, n, V, ld);
+        const struct tensor dlogits = tensor_of(f->dtype, f->logits, n, V, ld);
         f->be->ops->xent(f->be, &(struct xent_args){.logits = logits,
                                                     .dlogits = dlogits,
                                                     .targets = f->batch->targets + r,
@@ -132,19 +130,39 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
 
 /* ---- MSE ------------------------------------------------------------------------------------- */
 
-/* The mean over what is predicted: weight[i] counts rows (0: none, a clean frame), loss_scale is one
- * over the values of all rows that count, on all ranks. Only the target's columns of a are compared:
- * a model that also predicts a variance has more. */
+/* The mean over what is predicted: weight[i] counts rows (0: a clean frame, a pad), loss_scale is one
+ * over all values that count, on all ranks. A row is a patch of cells of out_channels values, of
+ * each the first in_channels are compared: a model that also predicts a variance has more. */
+struct cells {
+    int64_t n, in, out; /* cells; channels compared and predicted */
+};
+
+static struct cells cells_of(const struct frame *f, const struct tensor a)
+{
+    const int64_t out = f->shape->out_channels;
+    return (struct cells){a.cols / out, f->shape->in_channels, out};
+}
+
+/* compact [T, n*in] <-> the first channels of wide [T, n*out]. */
+static void pick(struct frame *f, struct cells c, struct tensor compact, struct tensor wide,
+                 bool back, bool add)
+{
+    for (int64_t i = 0; i < c.n; i++) {
+        const struct tensor a = tensor_sub(compact, 0, compact.rows, i * c.in, c.in);
+        const struct tensor b = tensor_sub(wide, 0, wide.rows, i * c.out, c.in);
+        frame_move(f, back ? b : a, back ? a : b, add);
+    }
+}
+
 static void mse(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor a = frame_in(f, o, 0);
-    const int64_t cols = f->shape->in_channels * f->shape->patch_t * f->shape->patch_h *
-                         f->shape->patch_w;
-    const struct tensor x = scratch_rows(f, DT_F32, a.rows, cols);
-    frame_move(f, x, tensor_sub(a, 0, a.rows, 0, cols), false);
+    const struct cells c = cells_of(f, a);
+    const struct tensor x = scratch_rows(f, DT_F32, a.rows, c.n * c.in);
+    pick(f, c, x, a, false, false);
     f->be->ops->mse(f->be, &(struct mse_args){.x = x,
-                                              .y = tensor_f32((float *)b->target, a.rows, cols, cols),
+                                              .y = tensor_f32(b->target, x.rows, x.cols, x.cols),
                                               .dx = dx,
                                               .weight = b->weight,
                                               .row_loss = f->nll,
@@ -161,13 +179,12 @@ static int mse_forward(struct frame *f, const struct op *o, struct err *e)
 static int mse_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor g = f->grad[o->in[0]], a = frame_in(f, o, 0);
-    const int64_t cols = f->shape->in_channels * f->shape->patch_t * f->shape->patch_h *
-                         f->shape->patch_w;
-    const struct tensor dx = scratch_rows(f, DT_F32, a.rows, cols);
+    const struct cells c = cells_of(f, a);
+    const struct tensor dx = scratch_rows(f, DT_F32, a.rows, c.n * c.in);
     (void)e;
     mse(f, o, dx);
-    if (s->first[0] && cols < g.cols) frame_zero(f, g);
-    frame_move(f, tensor_sub(g, 0, g.rows, 0, cols), dx, !s->first[0]);
+    if (s->first[0] && c.in < c.out) frame_zero(f, g);
+    pick(f, c, dx, g, true, !s->first[0]);
     return 0;
 }
 
