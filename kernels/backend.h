@@ -310,7 +310,7 @@ struct bias_bwd_args {
 
 /* adaLN (2212.09748): y = x (1 + scale[g(i)]) + shift[g(i)]; group NULL: g = 0. scale, shift
  * [G, cols]. Backward: dx (+)= dy (1 + scale), dscale[g] += dy x, dshift[g] += dy: fp32 [G, cols],
- * rows ascending. */
+ * rows ascending. dx may be dy when not accumulating. */
 struct modulate_fwd_args {
     struct tensor x, scale, shift, y;
     const int32_t *group;

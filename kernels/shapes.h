@@ -31,13 +31,19 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
 }
 
+/* NULL, or a rate that keeps something. */
+static inline bool shape_drop(const struct attn_drop *d)
+{
+    return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);
+}
+
 static inline void shape_attn_fwd(const struct attn_fwd_args *a)
 {
     assert(a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim % 2 == 0);
     assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
-    assert(a->ml_ld >= a->q.rows && a->scale > 0);
+    assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop));
 }
 
 static inline void shape_attn_finish(const struct attn_finish_args *a)
@@ -61,6 +67,7 @@ static inline void shape_attn_bwd(const struct attn_bwd_args *a)
     assert(shape_f32(a->dq, a->q.rows, a->q.cols));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows && a->scale > 0);
+    assert(shape_drop(a->drop));
 }
 
 static inline void shape_rmsnorm_fwd(const struct rmsnorm_fwd_args *a)
@@ -81,6 +88,7 @@ static inline void shape_rmsnorm_bwd(const struct rmsnorm_bwd_args *a)
 static inline void shape_rope(const struct rope_args *a)
 {
     assert(a->head_dim % 2 == 0 && a->x.cols >= a->n_heads * a->head_dim);
+    assert(a->rotary_dim % 2 == 0 && a->rotary_dim >= 0 && a->rotary_dim <= a->head_dim);
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
 }
 
@@ -213,6 +221,85 @@ static inline void shape_mse(const struct mse_args *a)
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
     assert(shape_act(a->y, a->x.rows, a->x.cols, a->x.dtype));
     assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+static inline void shape_modulate_fwd(const struct modulate_fwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) &&
+           shape_act(a->y, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->scale, a->scale.rows, a->x.cols, act) && a->scale.rows > 0);
+    assert(shape_act(a->shift, a->scale.rows, a->x.cols, act));
+}
+
+static inline void shape_modulate_bwd(const struct modulate_bwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->scale, a->scale.rows, a->x.cols, act) && a->scale.rows > 0);
+    assert(shape_f32(a->dscale, a->scale.rows, a->x.cols));
+    assert(shape_f32(a->dshift, a->scale.rows, a->x.cols));
+}
+
+static inline void shape_gate_fwd(const struct gate_fwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act) &&
+           shape_act(a->y, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->base, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->gate, a->gate.rows, a->x.cols, act) && a->gate.rows > 0);
+}
+
+static inline void shape_gate_bwd(const struct gate_bwd_args *a)
+{
+    const enum dtype act = a->x.dtype;
+    assert(shape_act(a->x, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
+    assert(shape_act(a->gate, a->gate.rows, a->x.cols, act) && a->gate.rows > 0);
+    assert(shape_f32(a->dgate, a->gate.rows, a->x.cols));
+}
+
+static inline void shape_lrpe_fwd(const struct lrpe_fwd_args *a)
+{
+    const int64_t C = a->n_heads * a->head_dim;
+    assert(shape_act(a->x, a->x.rows, C, a->x.dtype));
+    assert(shape_act(a->y, a->x.rows, 2 * C, a->x.dtype));
+    assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
+}
+
+static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
+{
+    const int64_t C = a->n_heads * a->head_dim;
+    assert(shape_act(a->x, a->x.rows, C, a->x.dtype) && a->dtheta);
+    assert(shape_act(a->dy, a->x.rows, 2 * C, a->x.dtype));
+    assert(shape_act(a->dx, a->x.rows, C, a->x.dtype));
+    assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
+}
+
+/* Backward looks at weight, expert and dlogits alone. */
+static inline void shape_route(const struct route_args *a)
+{
+    const struct tensor x = a->dweight ? a->dlogits : a->logits;
+    assert(shape_f32(x, x.rows, x.cols) && a->k > 0 && a->k <= x.cols);
+}
+
+static inline void shape_softmax_fwd(const struct softmax_fwd_args *a)
+{
+    assert(shape_f32(a->x, a->x.rows, a->x.cols));
+}
+
+static inline void shape_softmax_bwd(const struct softmax_bwd_args *a)
+{
+    assert(shape_f32(a->p, a->p.rows, a->p.cols) && shape_f32(a->dp, a->p.rows, a->p.cols));
+}
+
+static inline void shape_dropout(const struct dropout_args *a)
+{
+    assert(shape_f32(a->x, a->x.rows, a->x.cols) && a->drop && shape_drop(a->drop));
+    assert(a->head >= 0 && a->head < 1 << 16 && a->col_pos >= 0);
 }
 
 /* ---- linear attention ---- */

@@ -9,6 +9,8 @@
  * output was rounded from: one rounding is taken off each element before the error is measured. */
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
+#include "tests/kern_cond.h"
+#include "tests/kern_drop.h"
 #include "tests/kern_elem.h"
 #include "tests/kern_linear.h"
 
@@ -497,6 +499,7 @@ static const struct {
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},
     {"rope", check_rope, 1, true},
+    {"rope, parts of a head and neighbours", check_rope_variants, 0, true},
     {"swiglu_fwd, _bwd", check_swiglu, 2, true},
     {"embed_fwd, _bwd", check_embed, 2, true},
     {"xent", check_xent, 1, true},
@@ -509,6 +512,12 @@ static const struct {
     {"glu_fwd, _bwd", check_glu, 2, true},
     {"mix", check_mix, 1, true},
     {"bias_fwd, _bwd", check_bias, 2, true},
+    {"attention under dropout", check_attn_drop, 0, true},
+    {"dropout", check_dropout, 1, false},
+    {"softmax_fwd, _bwd", check_softmax, 2, false},
+    {"modulate_fwd, _bwd, gate_fwd, _bwd", check_groups, 4, true},
+    {"lrpe_fwd, _bwd", check_lrpe, 2, true},
+    {"route", check_route, 1, false},
     {"permute", check_permute, 1, false},
     {"mse", check_mse, 1, true},
     {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},

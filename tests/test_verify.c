@@ -68,7 +68,7 @@ static void verify_body(struct ranks *g, int rank, void *arg)
     if (!rc && rank == t->disturb) {
         struct param p;
         float *w = r->model.params;
-        param_get(&t->spec.model.shape, 1 + PARAM_PER_LAYER + 4, &p); /* o_proj of layer 1 */
+        param_get(&t->spec.model.shape, 1 + 9 + 4, &p); /* o_proj of layer 1 */
         w[p.offset + 5] += 0.05f;
     }
     if (!rc) {

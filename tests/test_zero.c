@@ -55,7 +55,7 @@ static void check_units(const struct model_shape *m, const struct zero *z, int b
     struct zero_walk u;
     int64_t n = 0, elements = 0, units = 0, at = zero_begin(z, b);
     int first, last;
-    zero_tensors(m->n_layers, param_tensors(m), b, &first, &last);
+    param_range(m, b, &first, &last);
     for (int i = first; i < last; i++) {
         struct param p;
         param_get(m, i, &p);

@@ -76,7 +76,7 @@ struct model_shape {
     double rope_theta;
     int32_t tied;        /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
-    int32_t act;         /* enum act_id: hidden_act; 0: the family's own */
+    int32_t act;         /* enum act_id: hidden_act */
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
@@ -232,6 +232,7 @@ struct job_spec {
     struct {
         int32_t type;         /* enum objective_id; AUTO: the family's own */
         double mask_prob;     /* masked_lm: share of tokens to predict */
+        int64_t mask_token;   /* masked_lm: the id that hides a token */
         int32_t timestep;     /* enum timestep_id: how t is drawn */
         int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */

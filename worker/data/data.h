@@ -40,6 +40,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
+#include "worker/data/mask.h"
 #include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/model/tokenizer.h"
 #include "worker/plan/shard.h"
@@ -138,9 +139,12 @@ struct order_options {
     int64_t seq_len, seed;
     bool in_order;         /* as the documents lie, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* what data_batch writes */
+    struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
+                            * targets */
     int mutant; /* tests only: enum sp_mutant (label shift, document crossed, local position) */
 };
-/* As the spec has it: packing, overlong, seed, masks, causal; seq_len 0 means data.seq_len (a stage
+/* As the spec has it: packing, overlong, seed, masks, causal unless the family reads both ways, the
+ * tokens to hide; seq_len 0 means data.seq_len (a stage
  * gives its own). SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
@@ -168,7 +172,7 @@ int64_t data_order_samples(const struct data_order *o);
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);
 /* Targets of sample n alone (any rank can count the global batch before it computes); reads the
- * disk only where something is masked. -1: as data_batch. */
+ * disk only where something is masked or tokens are hidden. -1: as data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
 
 struct sample {

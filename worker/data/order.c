@@ -6,9 +6,28 @@
 #include "worker/data/mixture.h"
 #include "worker/data/order.h"
 #include "worker/data/permute.h"
+#include "worker/family/family.h"
+
+/* The tokens that a masked language model must tell. Of the byte tokenizer's, bytes alone. */
+static struct mask_rule mask_rule(const struct job_spec *s, int set)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool byte = s->objective.mask_token == TOKEN_MASK;
+    const struct family_row *row = family_row(m);
+    if (!row || row->task != MODEL_MASKED_LM || (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY))
+        return (struct mask_rule){0};
+    return (struct mask_rule){.prob = s->objective.mask_prob,
+                              .seed = s->seed,
+                              .set = set,
+                              .hidden = (int32_t)s->objective.mask_token,
+                              .n_other = byte ? 256 : (int32_t)m->vocab,
+                              .special = TOKEN_EOD,
+                              .n_special = byte ? 3 : 0};
+}
 
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len)
 {
+    const struct family_row *row = family_row(&s->model.shape);
     return (struct order_options){.set = set,
                                   .packing = s->data.packing,
                                   .overlong = s->data.overlong,
@@ -17,7 +36,8 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .in_order = set == SET_EVAL,
                                   .document_mask = s->data.document_mask,
                                   .reset_positions = s->data.reset_positions,
-                                  .causal = true};
+                                  .causal = !row || row->task != MODEL_MASKED_LM,
+                                  .mask = mask_rule(s, set)};
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -168,9 +188,46 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
+/* Of `length` tokens from `token` on, which lie at the sample's positions from pos on. */
+static int64_t hidden_targets(const struct data_order *o, int64_t n, const struct fragment *f,
+                              struct err *e)
+{
+    enum { PART = 2048 };
+    int32_t ids[PART], target;
+    uint8_t learn[PART];
+    int64_t count = 0;
+    for (int64_t i = 0; i < f->length;) {
+        const int64_t m = f->length - i < PART ? f->length - i : PART;
+        if (data_read(o->data, f->token + i, m, ids, e) < 0 ||
+            data_read_mask(o->data, f->token + i, m, learn, e) < 0)
+            return -1;
+        for (int64_t j = 0; j < m; j++) {
+            mask_token(&o->options.mask, n, f->pos + i + j, ids[j], &target);
+            count += learn[j] && target >= 0;
+        }
+        i += m;
+    }
+    return count;
+}
+
+static int64_t all_hidden_targets(const struct data_order *o, int64_t n, const struct sample *s,
+                                  struct err *e)
+{
+    int64_t count = 0;
+    for (int64_t k = 0; k < s->n_fragments; k++) {
+        struct fragment f;
+        data_fragment(o, s, k, &f);
+        const int64_t more = hidden_targets(o, n, &f, e);
+        if (more < 0) return -1;
+        count += more;
+    }
+    return count;
+}
+
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e)
 {
     struct sample s;
     data_sample(o, n, &s);
+    if (o->options.mask.prob > 0) return all_hidden_targets(o, n, &s, e);
     return data_masked(o->data) ? masked_targets(o, &s, e) : s.n_tokens - s.n_fragments;
 }

@@ -10,6 +10,7 @@ struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + 
     const struct sample *s;
     struct batch *b;
     int64_t pos, row, n;
+    int64_t sample; /* its number */
 };
 
 static void pad_row(struct batch *b, int64_t row)
@@ -43,7 +44,28 @@ static void set_row(const struct segment *g, const struct fragment *f, int64_t i
     g->b->pos[row] = o->reset_positions ? pos - f->pos : pos;
     g->b->lo[row] = o->document_mask ? f->pos : 0;
     g->b->hi[row] = o->causal ? pos + 1 : o->document_mask ? end : g->s->n_tokens;
-    if (pos + 1 == end) g->b->targets[row] = -1;
+    if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
+}
+
+/* Rows [i, i + n) are tokens from `token` on: hides some, and lets them alone be told. */
+static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
+{
+    int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
+    uint8_t learn[4096];
+    for (int64_t at = 0; at < n;) {
+        const int64_t m = n - at < (int64_t)sizeof learn ? n - at : (int64_t)sizeof learn;
+        if (data_read_mask(g->o->data, token + at, m, learn, e) < 0) return -1;
+        for (int64_t j = at; j < at + m; j++) {
+            const int32_t seen = mask_token(&g->o->options.mask, g->sample, g->pos + i + j, ids[j],
+                                            &targets[j]);
+            if (!learn[j - at])
+                targets[j] = -1;
+            else
+                ids[j] = seen;
+        }
+        at += m;
+    }
+    return 0;
 }
 
 /* Rows from i on whose targets are tokens [token, token + n): those that may not be learnt have
@@ -70,6 +92,7 @@ static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n
     int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
     const struct data *d = g->o->data;
     if (data_read(d, token, n, ids, e) < 0) return -1;
+    if (g->o->options.mask.prob > 0) return hide(g, i, token, n, e);
     memcpy(targets, ids + 1, (size_t)(n - 1) * sizeof *targets);
     targets[n - 1] = -1;
     if (more && data_read(d, token + n, 1, targets + n - 1, e) < 0) return -1;
@@ -126,7 +149,7 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
     assert(sh->S == o->options.seq_len);
     data_sample(o, n, &s);
     for (int i = 0; i < sh->n_segs; i++) {
-        const struct segment g = {o, &s, b, sh->pos[i], i * sh->seg_len, sh->seg_len};
+        const struct segment g = {o, &s, b, sh->pos[i], i * sh->seg_len, sh->seg_len, n};
         if (fill_segment(&g, e) < 0) return -1;
     }
     b->n_tokens = s.n_tokens;

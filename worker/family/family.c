@@ -5,11 +5,11 @@
 
 /* By enum model_family. */
 static const struct family_row *const rows[FAMILY_N] = {
-    [FAMILY_LLAMA] = &family_llama,
-    [FAMILY_STDIT] = &family_stdit,
-    [FAMILY_STDIT3] = &family_stdit3,
-    [FAMILY_LATTE] = &family_latte,
-    [FAMILY_T2D] = &family_t2d,
+    [FAMILY_LLAMA] = &family_llama,   [FAMILY_BERT] = &family_bert,
+    [FAMILY_TNL] = &family_tnl,       [FAMILY_LINEAR] = &family_linear,
+    [FAMILY_RETNET] = &family_retnet, [FAMILY_MINIMAX] = &family_minimax,
+    [FAMILY_STDIT] = &family_stdit,   [FAMILY_STDIT3] = &family_stdit3,
+    [FAMILY_LATTE] = &family_latte,   [FAMILY_T2D] = &family_t2d,
 };
 
 const struct family_row *family_row(const struct model_shape *m)

@@ -23,6 +23,7 @@ const struct op_row *const op_table[OP_KIND_N] = {
     [OP_LINEAR_ATTENTION] = &op_linear_attention,
     [OP_MODULATE] = &op_modulate,
     [OP_GATE] = &op_gate,
+    [OP_SELECT] = &op_select,
     [OP_TABLE] = &op_table_add,
     [OP_SWITCH] = &op_switch,
     [OP_MOE] = &op_moe,
@@ -232,6 +233,10 @@ static void gemm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
 {
     const struct gemm_leaf *g = arg;
     const int64_t M = g->dy.cols, N = g->x.cols;
+    if (!s.n) { /* the last sum chunks of a short sequence are empty */
+        if (fresh) f->be->ops->fill(f->be, dst, M * N, 0);
+        return;
+    }
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = span_grad(g->dy, s),
                                                 .b = span_value(g->x, s),
                                                 .c = tensor_f32(dst, M, N, N),

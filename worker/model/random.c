@@ -4,26 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include "kernels/bf16.h"
-
-void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
-{
-    uint32_t k0 = key[0], k1 = key[1];
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        const uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
+#include "kernels/philox.h"
 
 /* (0, 1): never 0, so that its logarithm is finite. */
 static double uniform(uint32_t u)
@@ -45,22 +26,35 @@ static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
     }
 }
 
-static bool ends_with_residual(int i)
-{
-    const int part = (i - 1) % PARAM_PER_LAYER; /* see worker/plan/param.c: o_proj, down_proj */
-    return part == 4 || part == 8;
-}
+struct draw {
+    int64_t seed;
+    int tensor, n_layers;
+    const struct param *p;
+};
 
-/* Elements [k, k + n) of tensor i, n at most LINE and k a multiple of 4. */
-static void random_line(const struct model_shape *s, int64_t seed, int i, int64_t k, int64_t n,
-                        float *out)
+/* Elements [k, k + n), n at most LINE and k a multiple of 4. */
+static void normal_line(const struct draw *d, double std, int64_t k, int64_t n, float *out)
 {
-    const bool residual = i > 0 && i <= PARAM_PER_LAYER * s->n_layers && ends_with_residual(i);
-    const double std = residual ? 0.02 / sqrt(2.0 * s->n_layers) : 0.02;
     for (int64_t j = 0; j < n; j += 4) {
         double z[4];
-        normals(seed, (uint32_t)i, (k + j) / 4, z);
+        normals(d->seed, (uint32_t)d->tensor, (k + j) / 4, z);
         for (int q = 0; q < 4 && j + q < n; q++) out[j + q] = (float)(std * z[q]);
+    }
+}
+
+static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
+{
+    const double count = (double)d->p->count, cols = (double)d->p->cols;
+    switch (d->p->init) {
+    case INIT_NORMAL: normal_line(d, 0.02, k, n, out); return;
+    case INIT_RESIDUAL: normal_line(d, 0.02 / sqrt(2.0 * d->n_layers), k, n, out); return;
+    case INIT_TABLE: normal_line(d, 1 / sqrt(cols), k, n, out); return;
+    case INIT_ONE:
+    case INIT_ZERO:
+        for (int64_t j = 0; j < n; j++) out[j] = d->p->init == INIT_ONE;
+        return;
+    case INIT_LRPE:
+        for (int64_t j = 0; j < n; j++) out[j] = (float)pow(10000, -2 * (double)(k + j) / count);
     }
 }
 
@@ -83,15 +77,13 @@ static void random_tensor(struct be *be, const struct model_shape *s, int64_t se
 {
     struct param p;
     float line[LINE];
+    const struct draw d = {seed, i, s->n_layers, &p};
     param_get(s, i, &p);
     int64_t k = from > p.offset ? from - p.offset : 0;
     const int64_t end = from + out.cols - p.offset < p.count ? from + out.cols - p.offset : p.count;
     while (k < end) {
         const int64_t k0 = k & ~(int64_t)3, room = k0 + LINE < end ? k0 + LINE : end;
-        if (p.cols)
-            random_line(s, seed, i, k0, room - k0, line);
-        else
-            for (int64_t j = 0; j < room - k0; j++) line[j] = 1; /* a norm's weight */
+        random_line(&d, k0, room - k0, line);
         store(be, tensor_sub(out, 0, 1, p.offset + k - from, room - k), line + (k - k0));
         k = room;
     }

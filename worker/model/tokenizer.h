@@ -1,5 +1,6 @@
 /* tokenizer.h: the byte tokenizer's ids: 0..255 are bytes, 256 ends a document, 257
- * is padding. Vocabularies may be larger; the rest of their ids is never produced. */
+ * is padding, 258 hides a token from a masked language model, whose vocabulary therefore needs one
+ * more. Vocabularies may be larger; the rest of their ids is never produced. */
 #ifndef SEQD_MODEL_TOKENIZER_H
 #define SEQD_MODEL_TOKENIZER_H
 
@@ -7,7 +8,8 @@
 
 #define TOKEN_EOD  256
 #define TOKEN_PAD  257
-#define BYTE_VOCAB 258
+#define TOKEN_MASK 258
+#define BYTE_VOCAB 258 /* without the mask */
 
 /* tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the

@@ -2,116 +2,154 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include "api/core/mem.h"
+#include <string.h>
 
-#define ALIGN 16 /* elements: one cache line */
-
-/* Tensors of one layer in their order; `joined`: follows the one before without a gap. */
-static const struct part {
-    const char *name;
-    bool joined;
-} parts[PARAM_PER_LAYER] = {
-    {"input_layernorm", false}, {"self_attn.q_proj", false}, {"self_attn.k_proj", true},
-    {"self_attn.v_proj", true}, {"self_attn.o_proj", false}, {"post_attention_layernorm", false},
-    {"mlp.gate_proj", false},   {"mlp.up_proj", true},       {"mlp.down_proj", false},
-};
-
-static void part_shape(const struct model_shape *m, int part, int64_t *rows, int64_t *cols)
+static int64_t count_of(const struct weight *w)
 {
-    const int64_t C = m->width, HD = m->n_heads * m->head_dim, KD = m->n_kv_heads * m->head_dim;
-    const int64_t shapes[PARAM_PER_LAYER][2] = {
-        {C, 0}, {HD, C},           {KD, C},           {KD, C},          {C, HD},
-        {C, 0}, {m->ffn_width, C}, {m->ffn_width, C}, {C, m->ffn_width}};
-    *rows = shapes[part][0];
-    *cols = shapes[part][1];
+    return w->cols ? w->rows * w->cols : w->rows;
 }
 
-static int64_t count_of(int64_t rows, int64_t cols)
+/* How many layers of that kind are among the first n. */
+static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
 {
-    return cols ? rows * cols : rows;
+    int64_t count = 0;
+    if (!family_row(m)->layer_kind) return n;
+    for (int64_t l = 0; l < n; l++) count += family_layer_kind(m, l) == kind;
+    return count;
 }
 
-/* Offsets of a layer's tensors from its start; returns the aligned length of a layer. */
-static int64_t part_offsets(const struct model_shape *m, int64_t offset[PARAM_PER_LAYER])
+/* Elements before layer l, from the first layer. */
+static int64_t layers_size(const struct family *f, const struct model_shape *m, int64_t l)
 {
-    int64_t at = 0;
-    for (int i = 0; i < PARAM_PER_LAYER; i++) {
-        int64_t rows, cols;
-        part_shape(m, i, &rows, &cols);
-        if (!parts[i].joined) at = mem_round(at, ALIGN);
-        offset[i] = at;
-        at += count_of(rows, cols);
-    }
-    return mem_round(at, ALIGN);
+    int64_t size = 0;
+    for (int k = 0; k < f->n_kinds; k++) size += layers_of(m, k, l) * f->layer[k].weights_size;
+    return size;
+}
+
+static int64_t section_offset(const struct family *f, const struct model_shape *m, int bucket)
+{
+    return bucket == 0 ? 0 : f->in.weights_size + layers_size(f, m, bucket - 1);
+}
+
+int64_t param_section(const struct model_shape *m, int bucket)
+{
+    struct family f;
+    family_write(m, &f);
+    return section_offset(&f, m, bucket);
 }
 
 void param_map(const struct model_shape *m, struct param_map *out)
 {
-    int64_t part[PARAM_PER_LAYER];
-    const int64_t table = mem_round(m->vocab * m->width, ALIGN);
-    *out = (struct param_map){.embed = 0, .layer0 = table, .layer_stride = part_offsets(m, part)};
-    out->in_norm = part[0];
-    out->q = part[1];
-    out->kv = part[2];
-    out->o = part[4];
-    out->post_norm = part[5];
-    out->gate_up = part[6];
-    out->down = part[8];
-    out->norm = out->layer0 + m->n_layers * out->layer_stride;
-    const int64_t behind = out->norm + mem_round(m->width, ALIGN);
-    out->head = m->tied ? out->embed : behind;
-    out->end = m->tied ? behind : behind + table;
+    struct family f;
+    assert(m->family == FAMILY_LLAMA);
+    family_write(m, &f);
+    const struct program *layer = &f.layer[0];
+    *out = (struct param_map){.embed = 0,
+                              .layer0 = f.in.weights_size,
+                              .layer_stride = layer->weights_size,
+                              .norm = section_offset(&f, m, m->n_layers + 1)};
+    const int o = m->qk_norm ? 6 : 4; /* q, k, v and the heads' norms stand before it */
+    out->in_norm = layer->weight[0].offset;
+    out->q = layer->weight[1].offset;
+    out->kv = layer->weight[2].offset;
+    out->o = layer->weight[o].offset;
+    out->post_norm = layer->weight[o + 1].offset;
+    out->gate_up = layer->weight[o + 2].offset;
+    out->down = layer->weight[o + 4].offset;
+    out->head = m->tied ? out->embed : out->norm + f.out.weight[1].offset;
+    out->end = out->norm + f.out.weights_size;
 }
 
 int64_t param_count(const struct model_shape *m)
 {
-    struct param_map map;
-    param_map(m, &map);
-    return map.end;
+    struct family f;
+    family_write(m, &f);
+    return section_offset(&f, m, m->n_layers + 1) + f.out.weights_size;
+}
+
+static int tensors_before(const struct family *f, const struct model_shape *m, int bucket)
+{
+    int64_t n = bucket == 0 ? 0 : f->in.n_weights;
+    for (int k = 0; bucket > 0 && k < f->n_kinds; k++)
+        n += layers_of(m, k, bucket - 1) * f->layer[k].n_weights;
+    return (int)n;
 }
 
 int param_tensors(const struct model_shape *m)
 {
-    return PARAM_PER_LAYER * m->n_layers + (m->tied ? 2 : 3);
+    struct family f;
+    family_write(m, &f);
+    return tensors_before(&f, m, m->n_layers + 1) + f.out.n_weights;
 }
 
-static void fill(struct param *p, int64_t rows, int64_t cols, int64_t offset)
+void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 {
-    p->rows = rows;
-    p->cols = cols;
-    p->offset = offset;
-    p->count = count_of(rows, cols);
-    p->decay = cols > 0;
+    struct family f;
+    family_write(m, &f);
+    *first = tensors_before(&f, m, bucket);
+    *last = *first + (bucket == 0             ? f.in.n_weights
+                      : bucket <= m->n_layers ? family_layer(&f, m, bucket - 1)->n_weights
+                                              : f.out.n_weights);
+}
+
+static void write_name(char out[64], const struct program *p, int64_t l, const struct weight *w)
+{
+    char prefix[64];
+    const int64_t number = p->layer_base + l / p->layer_step;
+    snprintf(prefix, sizeof prefix, p->prefix, (int)number);
+    const int n = snprintf(out, 64, "%s%s", prefix, w->name);
+    assert(n > 0 && n < 64);
+}
+
+/* Tensor i of section `bucket`, which begins at `offset`. */
+static void fill(struct param *out, const struct program *p, int bucket, int i, int64_t offset)
+{
+    const struct weight *w = &p->weight[i];
+    write_name(out->name, p, bucket - 1, w);
+    out->rows = w->rows;
+    out->cols = w->cols;
+    out->offset = offset + w->offset;
+    out->count = count_of(w);
+    out->decay = w->cols > 0 && !w->frozen;
+    out->init = w->init;
+    out->head_major_parts = w->head_major_parts;
+    out->head_major_dim = w->head_major_dim;
+    out->frozen = w->frozen;
+    out->n_dims = w->n_dims;
+    memcpy(out->dims, w->dims, sizeof out->dims);
+}
+
+static const struct program *section(const struct family *f, const struct model_shape *m,
+                                     int bucket)
+{
+    return bucket == 0 ? &f->in : bucket <= m->n_layers ? family_layer(f, m, bucket - 1) : &f->out;
+}
+
+/* Calls for [from, to) of all tensors. */
+static void get(const struct model_shape *m, int from, int to, struct param *out)
+{
+    struct family f;
+    family_write(m, &f);
+    int at = 0;
+    int64_t offset = 0;
+    for (int b = 0; b < m->n_layers + 2 && at < to; b++) {
+        const struct program *p = section(&f, m, b);
+        for (int i = 0; i < p->n_weights; i++, at++)
+            if (at >= from && at < to) fill(&out[at - from], p, b, i, offset);
+        offset += p->weights_size;
+    }
+    assert(at >= to);
 }
 
 void param_get(const struct model_shape *m, int i, struct param *out)
 {
-    const int last_layer_end = 1 + PARAM_PER_LAYER * m->n_layers;
-    struct param_map map;
-    param_map(m, &map);
-    assert(i >= 0 && i < param_tensors(m));
-    if (i == 0) {
-        snprintf(out->name, sizeof out->name, "model.embed_tokens.weight");
-        fill(out, m->vocab, m->width, map.embed);
-    } else if (i < last_layer_end) {
-        const int layer = (i - 1) / PARAM_PER_LAYER, part = (i - 1) % PARAM_PER_LAYER;
-        int64_t offset[PARAM_PER_LAYER], rows, cols;
-        part_offsets(m, offset);
-        part_shape(m, part, &rows, &cols);
-        snprintf(out->name, sizeof out->name, "model.layers.%d.%s.weight", layer, parts[part].name);
-        fill(out, rows, cols, map.layer0 + layer * map.layer_stride + offset[part]);
-    } else if (i == last_layer_end) {
-        snprintf(out->name, sizeof out->name, "model.norm.weight");
-        fill(out, m->width, 0, map.norm);
-    } else {
-        snprintf(out->name, sizeof out->name, "lm_head.weight");
-        fill(out, m->vocab, m->width, map.head);
-    }
+    assert(i >= 0);
+    get(m, i, i + 1, out);
 }
 
 int param_list(const struct model_shape *m, struct param *out, int max)
 {
     const int n = param_tensors(m);
-    for (int i = 0; i < n && i < max; i++) param_get(m, i, &out[i]);
+    get(m, 0, n < max ? n : max, out);
     return n;
 }

@@ -24,11 +24,12 @@ static void count_ring(const struct model_shape *m, const struct plan *p, struct
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
- * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them. */
+ * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them, all kinds
+ * of layer alike. */
 struct sweep {
     bool scatter;
     int64_t size;
-    int64_t times[ZERO_KIND_N];
+    int64_t times[ZERO_LAYER + 1];
 };
 
 static void count_sweep(const struct plan *p, int rank, const struct sweep *s,
@@ -36,7 +37,8 @@ static void count_sweep(const struct plan *p, int rank, const struct sweep *s,
 {
     const struct zero *z = &p->shards;
     for (int k = 0; k < ZERO_KIND_N; k++) {
-        const int64_t n = s->times[k] * (k == ZERO_LAYER ? z->n_layers : 1);
+        const int64_t n = s->times[k < ZERO_LAYER ? k : ZERO_LAYER] * z->n_of[k];
+        if (!n) continue;
         volume_add(out,
                    s->scatter ? volume_reduce_scatter(z->W, rank, z->cut[k])
                               : volume_all_gather(z->W, rank, z->cut[k], s->size),
@@ -49,8 +51,7 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
     for (int k = 0; k < ZERO_KIND_N; k++)
-        volume_add(out, volume_all_gather(z->W, rank, z->unit_cut[k], 8),
-                   k == ZERO_LAYER ? z->n_layers : 1);
+        volume_add(out, volume_all_gather(z->W, rank, z->unit_cut[k], 8), z->n_of[k]);
 }
 
 /* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
@@ -81,7 +82,11 @@ static void count_weights(const struct plan *p, int rank, struct comm_count *out
     const int64_t n = p->micro_batches;
     struct sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
     if (!p->zero) return;
-    if (p->zero == 3) s.times[0] = n * (1 + p->shards.tied), s.times[1] = 2 * n, s.times[2] = n;
+    if (p->zero == 3) {
+        s.times[ZERO_EMBED] = n * (1 + p->shards.tied);
+        s.times[ZERO_HEAD] = n;
+        s.times[ZERO_LAYER] = 2 * n;
+    }
     count_sweep(p, rank, &s, out);
 }
 

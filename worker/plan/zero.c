@@ -6,16 +6,26 @@
 
 enum { ALIGN = 16 };
 
-void zero_tensors(int n_layers, int n_tensors, int b, int *first, int *last)
+/* Sum of x[kind] over the first n layers. */
+static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], int n)
 {
-    *first = b == 0 ? 0 : 1 + (b - 1) * PARAM_PER_LAYER;
-    *last = b == 0 ? 1 : b <= n_layers ? *first + PARAM_PER_LAYER : n_tensors;
+    int64_t sum = 0;
+    if (z->n_kinds == 1) return n * x[ZERO_LAYER];
+    for (int l = 0; l < n; l++) sum += x[ZERO_LAYER + z->layer[l]];
+    return sum;
+}
+
+/* Sum of x[kind] over the buckets before b. */
+static int64_t sum_before(const struct zero *z, const int64_t x[ZERO_KIND_N], int b)
+{
+    const int layers = b <= z->n_layers + 1 ? b - 1 : z->n_layers;
+    if (b == 0) return 0;
+    return x[ZERO_EMBED] + sum_layers(z, x, layers) + (b > z->n_layers + 1 ? x[ZERO_HEAD] : 0);
 }
 
 int64_t zero_begin(const struct zero *z, int b)
 {
-    const enum zero_kind k = zero_kind(z, b);
-    return z->begin[k] + (k == ZERO_LAYER ? (b - 1) * z->len[k] : 0);
+    return sum_before(z, z->len, b);
 }
 
 int64_t zero_len(const struct zero *z, int b)
@@ -25,9 +35,16 @@ int64_t zero_len(const struct zero *z, int b)
 
 int zero_bucket(const struct zero *z, int64_t offset)
 {
-    if (offset < z->begin[ZERO_LAYER]) return 0;
-    if (offset >= z->begin[ZERO_HEAD]) return z->n_layers + 1;
-    return 1 + (int)((offset - z->begin[ZERO_LAYER]) / z->len[ZERO_LAYER]);
+    int l = 0;
+    if (offset < z->len[ZERO_EMBED]) return 0;
+    offset -= z->len[ZERO_EMBED];
+    if (z->n_kinds == 1) {
+        const int64_t b = offset / z->len[ZERO_LAYER];
+        return b < z->n_layers ? 1 + (int)b : z->n_layers + 1;
+    }
+    for (; l < z->n_layers && offset >= z->len[ZERO_LAYER + z->layer[l]]; l++)
+        offset -= z->len[ZERO_LAYER + z->layer[l]];
+    return l + 1;
 }
 
 struct zero_range zero_range(const struct zero *z, int b, int w)
@@ -36,17 +53,12 @@ struct zero_range zero_range(const struct zero *z, int b, int w)
     return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
 }
 
-static int64_t room(const struct zero *z, enum zero_kind k, int w)
-{
-    return mem_round(z->cut[k][w + 1] - z->cut[k][w], ALIGN);
-}
-
 int64_t zero_at(const struct zero *z, int b, int w)
 {
-    if (b == 0) return 0;
-    const int64_t layers = b <= z->n_layers + 1 ? b - 1 : z->n_layers;
-    const int64_t head = b > z->n_layers + 1 ? room(z, ZERO_HEAD, w) : 0;
-    return room(z, ZERO_EMBED, w) + layers * room(z, ZERO_LAYER, w) + head;
+    int64_t room[ZERO_KIND_N];
+    for (int k = 0; k < ZERO_KIND_N; k++)
+        room[k] = mem_round(z->cut[k][w + 1] - z->cut[k][w], ALIGN);
+    return sum_before(z, room, b);
 }
 
 int64_t zero_window_at(const struct zero *z, int b)
@@ -57,19 +69,19 @@ int64_t zero_window_at(const struct zero *z, int b)
 int64_t zero_window(const struct zero *z)
 {
     int64_t n = z->len[ZERO_HEAD] + (z->tied ? z->len[ZERO_EMBED] : 0);
-    if (z->len[ZERO_EMBED] > n) n = z->len[ZERO_EMBED];
-    return z->len[ZERO_LAYER] > n ? z->len[ZERO_LAYER] : n;
+    for (int k = 0; k < ZERO_KIND_N; k++)
+        if (z->n_of[k] && z->len[k] > n) n = z->len[k];
+    return n;
 }
 
 int64_t zero_first_unit(const struct zero *z, int b)
 {
-    if (b == 0) return 0;
-    return z->n_units[ZERO_EMBED] + (b - 1) * z->n_units[ZERO_LAYER];
+    return sum_before(z, z->n_units, b);
 }
 
 int64_t zero_units(const struct zero *z)
 {
-    return zero_first_unit(z, z->n_layers + 1) + z->n_units[ZERO_HEAD];
+    return zero_first_unit(z, zero_buckets(z));
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
@@ -77,7 +89,7 @@ int64_t zero_units(const struct zero *z)
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
 {
     *w = (struct zero_walk){.m = m, .unit = -1};
-    zero_tensors(z->n_layers, param_tensors(m), b, &w->tensor, &w->last);
+    param_range(m, b, &w->tensor, &w->last);
     const int64_t len = zero_len(z, b);
     w->target = len / ZERO_UNITS;
     if (w->target > ZERO_UNIT_SIZE) w->target = ZERO_UNIT_SIZE;
@@ -86,17 +98,21 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
 
 bool zero_next(struct zero_walk *w)
 {
-    struct param p;
     if (w->tensor == w->last) return false;
-    param_get(w->m, w->tensor, &p);
-    const int64_t rows = p.cols ? p.rows : 1, cols = p.cols ? p.cols : p.rows;
-    const int64_t step = w->target > cols ? w->target / cols : 1;
-    const int64_t next = w->row + step < rows ? w->row + step : rows;
-    w->begin = p.offset + w->row * cols;
-    w->end = p.offset + next * cols;
+    if (w->row == 0) {
+        struct param p;
+        param_get(w->m, w->tensor, &p);
+        w->rows = p.cols ? p.rows : 1;
+        w->cols = p.cols ? p.cols : p.rows;
+        w->offset = p.offset;
+    }
+    const int64_t step = w->target > w->cols ? w->target / w->cols : 1;
+    const int64_t next = w->row + step < w->rows ? w->row + step : w->rows;
+    w->begin = w->offset + w->row * w->cols;
+    w->end = w->offset + next * w->cols;
     w->row = next;
     w->unit++;
-    if (next < rows) return true;
+    if (next < w->rows) return true;
     w->row = 0;
     w->tensor++;
     return true;
@@ -125,19 +141,27 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
     units[z->W] = u.unit + 1;
 }
 
+/* The first bucket of each kind stands for all of it. */
+static int first_of(const struct zero *z, enum zero_kind k)
+{
+    for (int b = 0; b < zero_buckets(z); b++)
+        if (zero_kind(z, b) == k) return b;
+    return -1;
+}
+
 void zero_init(struct zero *z, const struct model_shape *m, int W)
 {
-    struct param_map at;
-    param_map(m, &at);
-    assert(W >= 1 && W <= JOB_MAX_RANKS);
-    *z = (struct zero){.W = W, .n_layers = m->n_layers, .tied = m->tied};
-    z->begin[ZERO_LAYER] = z->len[ZERO_EMBED] = at.layer0;
-    z->len[ZERO_LAYER] = at.layer_stride;
-    z->begin[ZERO_HEAD] = at.norm;
-    z->len[ZERO_HEAD] = at.end - at.norm;
-    cut_bucket(z, m, 0);
-    cut_bucket(z, m, 1);
-    cut_bucket(z, m, z->n_layers + 1);
+    struct family f;
+    family_write(m, &f);
+    assert(W >= 1 && W <= JOB_MAX_RANKS && m->n_layers <= ZERO_LAYERS_MAX);
+    *z = (struct zero){.W = W, .n_layers = m->n_layers, .tied = m->tied, .n_kinds = f.n_kinds};
+    for (int l = 0; l < m->n_layers; l++) z->layer[l] = (uint8_t)family_layer_kind(m, l);
+    z->len[ZERO_EMBED] = f.in.weights_size;
+    z->len[ZERO_HEAD] = f.out.weights_size;
+    for (int k = 0; k < f.n_kinds; k++) z->len[ZERO_LAYER + k] = f.layer[k].weights_size;
+    for (int b = 0; b < zero_buckets(z); b++) z->n_of[zero_kind(z, b)]++;
+    for (int k = 0; k < ZERO_KIND_N; k++)
+        if (z->n_of[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
     for (int w = 0; w < W; w++) {
         const int64_t n = zero_at(z, zero_buckets(z), w);
         if (n > z->shard_max) z->shard_max = n;

@@ -1,9 +1,9 @@
 /* zero.h: which rank owns which part of the flat parameters (ZeRO, 1910.02054). Pure arithmetic.
  *
- * The flat layout (struct param_map) is cut into buckets, which travel as a whole:
- *   0          the embedding (and the head, where they are tied)
- *   1 .. L     a layer each
- *   L + 1      the final norm, and the head unless it is tied
+ * The flat layout (struct param) is cut into buckets, which travel as a whole:
+ *   0          section `in`: the embedding (and the head, where they are tied)
+ *   1 .. L     a layer each, of a few kinds that differ in size
+ *   L + 1      section `out`: the final norm, and the head unless it is tied
  * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number
  * of ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every
  * bucket, as even as they come: ranges differ by up to a unit and may be empty. The gap behind a
@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/job.h"
+#include "worker/family/family.h"
 
 /* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one
  * more, so that they stay below 65536 elements, but never more than 4096 (which bounds the work of
@@ -32,12 +33,18 @@
 #define ZERO_UNIT_SIZE 65536
 #define ZERO_UNITS_MAX 4096
 
-enum zero_kind { ZERO_EMBED, ZERO_LAYER, ZERO_HEAD, ZERO_KIND_N }; /* of bucket */
+#define ZERO_LAYERS_MAX 1024 /* model.config.num_hidden_layers */
+
+/* Of bucket: ZERO_LAYER + k is a layer of the family's kind k. */
+enum zero_kind { ZERO_EMBED, ZERO_HEAD, ZERO_LAYER, ZERO_KIND_N = ZERO_LAYER + FAMILY_KINDS };
 
 struct zero {
     int W, n_layers; /* ranks that share */
     bool tied;
-    int64_t begin[ZERO_KIND_N], len[ZERO_KIND_N]; /* elements; begin: of the first of its kind */
+    int n_kinds;                     /* of layer */
+    uint8_t layer[ZERO_LAYERS_MAX];  /* the kind of each, 0 .. n_kinds - 1 */
+    int64_t n_of[ZERO_KIND_N];       /* buckets of that kind */
+    int64_t len[ZERO_KIND_N];        /* elements of one */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* elements of the largest shard */
@@ -54,7 +61,8 @@ static inline int zero_buckets(const struct zero *z)
 
 static inline enum zero_kind zero_kind(const struct zero *z, int b)
 {
-    return b == 0 ? ZERO_EMBED : b <= z->n_layers ? ZERO_LAYER : ZERO_HEAD;
+    if (b == 0) return ZERO_EMBED;
+    return b <= z->n_layers ? (enum zero_kind)(ZERO_LAYER + z->layer[b - 1]) : ZERO_HEAD;
 }
 
 /* First element of bucket b in the flat layout, and elements. */
@@ -84,13 +92,11 @@ int64_t zero_first_unit(const struct zero *z, int b);
 struct zero_walk {
     const struct model_shape *m;
     int tensor, last; /* of param_get */
+    int64_t rows, cols, offset; /* of that tensor */
     int64_t row, target, begin, end;
     int64_t unit; /* number in the bucket of [begin, end) */
 };
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b);
 bool zero_next(struct zero_walk *w);
-
-/* The tensors of bucket b by param_get: [*first, *last). */
-void zero_tensors(int n_layers, int n_tensors, int b, int *first, int *last);
 
 #endif

@@ -65,7 +65,7 @@ static void mark_place(const struct holding *h, int b)
 {
     struct comm *c = h->model->world;
     if (!c) return;
-    comm_where(c)->layer = zero_kind(&h->plan->shards, b) == ZERO_LAYER ? b - 1 : -1;
+    comm_where(c)->layer = zero_kind(&h->plan->shards, b) >= ZERO_LAYER ? b - 1 : -1;
     comm_where(c)->hop = -1;
 }
 

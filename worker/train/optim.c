@@ -63,7 +63,7 @@ void optim_update(const struct optim *o, const struct optim_part *x, const struc
 {
     const struct model_shape *m = &o->spec->model.shape;
     int first, last;
-    zero_tensors(m->n_layers, param_tensors(m), x->bucket, &first, &last);
+    param_range(m, x->bucket, &first, &last);
     for (int i = first; i < last; i++) {
         struct param p;
         param_get(m, i, &p);

@@ -1,0 +1,286 @@
+/* What the exchange of linear attention's states costs under latency: how long the chain of ranks
+ * is, and how much of it stays exposed. Ratios for people, one JSON line each for programs.
+ *
+ * First on a device whose operations take a time by the clock and no core, so that the figures are
+ * those of the schedule whatever this machine has: a layer's chunk takes `work`, a message `hop`.
+ *
+ *   one layer      work + (P-1) hop, where receiving, computing and sending in turn takes P work
+ *                  + (P-1) hop: that is the critical path
+ *   many layers    a rank that is (P-1) hops behind stays so, it does not fall behind further: of
+ *                  layers * (P-1) hop of latency (P-1) hop remain, once. all_gather's ranks are not
+ *                  behind each other, so each layer waits for its hop
+ *
+ * Then with the CPU's kernels on two ranks. Times are the best of a few rounds. */
+#include <math.h>
+#include <time.h>
+#include "tests/ranks.h"
+#include "worker/sp/linear.h"
+
+enum { MAX_P = 8, PIECES = 4 };
+static const char *const exchange_names[] = {"", "ring", "all_gather", "scan"};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void must(int rc, const struct err *e)
+{
+    if (rc == 0) return;
+    fprintf(stderr, "bench_lasp: %s\n", e->text);
+    exit(1);
+}
+
+/* ---- a device that takes its time ------------------------------------------------------------ */
+
+static int64_t work_us; /* of linear_fwd and linear_bwd; all else is at once */
+
+static void work(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += work_us * 1000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+static void timed_fwd(struct be *be, const struct linear_fwd_args *a)
+{
+    work();
+}
+static void timed_enter(struct be *be, const struct linear_enter_args *a)
+{
+}
+static void timed_bwd(struct be *be, const struct linear_bwd_args *a)
+{
+    work();
+}
+static void timed_enter_bwd(struct be *be, const struct linear_enter_bwd_args *a)
+{
+}
+static void timed_fold(struct be *be, const struct linear_fold_args *a)
+{
+    memmove(a->out, a->m, (size_t)(a->n_heads * a->key_dim * a->value_dim) * 4);
+}
+static void timed_fill(struct be *be, float *p, int64_t n, float value)
+{
+    for (int64_t i = 0; i < n; i++) p[i] = value;
+}
+static void timed_copy(struct be *be, void *dst, const void *src, int64_t size)
+{
+    memcpy(dst, src, (size_t)size);
+}
+static const struct be_ops timed = {.name = "timed",
+                                    .linear_fwd = timed_fwd,
+                                    .linear_enter = timed_enter,
+                                    .linear_bwd = timed_bwd,
+                                    .linear_enter_bwd = timed_enter_bwd,
+                                    .linear_fold = timed_fold,
+                                    .fill = timed_fill,
+                                    .copy = timed_copy};
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+struct layers {
+    int P, n_layers, n_rounds;
+    enum exchange_id exchange;
+    int64_t T, H, D, hop_us, bytes_per_ms;
+    bool cpu;
+    double fwd_s, bwd_s; /* until the last rank is done, best */
+    pthread_barrier_t gate;
+};
+
+struct rank_state {
+    struct sp_linear sp;
+    struct linear_fwd fwd;
+    struct linear_bwd bwd;
+    float *block, *states;
+    int64_t *lo, *hi;
+    double slope[64];
+};
+
+static struct tensor rows(float **at, int64_t T, int64_t cols)
+{
+    float *x = *at;
+    *at += (T * cols + 15) / 16 * 16;
+    return tensor_f32(x, T, cols, cols);
+}
+
+static void place(struct rank_state *x, const struct layers *a)
+{
+    const int64_t T = a->T, C = a->H * a->D, state = C * a->D, n = 8 * (T * C + 16);
+    float *at = x->block = aligned_alloc(64, (size_t)((n * 4 + 63) / 64 * 64));
+    for (int64_t i = 0; i < n; i++) at[i] = (float)((i * 7919) % 1000) * 1e-3f - 0.5f;
+    struct tensor q = rows(&at, T, C), k = rows(&at, T, C), v = rows(&at, T, C);
+    struct tensor o = rows(&at, T, C), d_o = rows(&at, T, C);
+    struct tensor dq = rows(&at, T, C), dk = rows(&at, T, C), dv = rows(&at, T, C);
+    x->states = calloc((size_t)state * 2, 4);
+    x->sp.buf.m = x->states + state;
+    x->lo = calloc((size_t)T, 8);
+    x->hi = calloc((size_t)T, 8);
+    for (int64_t i = 0; i < T; i++) x->hi[i] = shard_pos(&x->sp.shard, i) + 1; /* one document */
+    for (int64_t h = 0; h < a->H; h++) x->slope[h] = 1e-5 * (double)(h + 1);
+    struct sp_linear_shape shape = {a->H, a->D, a->D, 1, x->slope};
+    x->fwd = (struct linear_fwd){shape, q, k, v, o, x->states, x->lo, x->hi, NULL, NULL};
+    x->bwd = (struct linear_bwd){shape, q,         k,     v,     d_o,  dq,  dk,
+                                 dv,    x->states, x->lo, x->hi, NULL, NULL};
+}
+
+/* One pass over all layers, and the time until the last rank is done. */
+static double pass(struct layers *a, struct rank_state *x, bool back)
+{
+    struct err e;
+    pthread_barrier_wait(&a->gate); /* not comm_barrier: it would be late by the delay, too */
+    double t0 = now_s();
+    for (int l = 0; l < a->n_layers; l++)
+        must(back ? x->sp.ops->bwd(&x->sp, &x->bwd, &e) : x->sp.ops->fwd(&x->sp, &x->fwd, &e), &e);
+    pthread_barrier_wait(&a->gate);
+    double t1 = now_s();
+    must(linear_settle(&x->sp, &e), &e);
+    return t1 - t0;
+}
+
+static void body(struct ranks *g, int rank, void *arg)
+{
+    struct layers *a = arg;
+    struct rank_state x = {0};
+    struct err e;
+    struct be clock = {.ops = &timed, .n_threads = 1};
+    x.sp.be = a->cpu ? be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e) : &clock;
+    must(x.sp.be ? 0 : -1, &e);
+    x.sp.ops = linear_find(a->exchange, a->P);
+    x.sp.comm = g->comm[rank];
+    x.sp.pieces = PIECES;
+    must(shard_init(&x.sp.shard, a->T * a->P, a->P, rank, LAYOUT_CONTIGUOUS, false, &e), &e);
+    place(&x, a);
+    const int64_t state = a->H * a->D * a->D;
+    float *seg = comm_segment(g->comm[rank]);
+    for (int i = 0; i < 2; i++) {
+        x.sp.buf.send[i] = seg + i * state;
+        x.sp.buf.recv[i] = seg + (2 + i) * state;
+    }
+    x.sp.buf.all = seg + 4 * state;
+    for (int k = 0; k < a->n_rounds; k++) {
+        double fwd_s = pass(a, &x, false), bwd_s = pass(a, &x, true);
+        if (rank) continue;
+        a->fwd_s = fmin(a->fwd_s, fwd_s);
+        a->bwd_s = fmin(a->bwd_s, bwd_s);
+    }
+    if (a->cpu) be_close(x.sp.be);
+    free(x.block);
+    free(x.states);
+    free(x.lo);
+    free(x.hi);
+}
+
+static void run(struct layers *a)
+{
+    struct ranks g;
+    a->fwd_s = a->bwd_s = INFINITY;
+    ranks_open(&g, a->P, (4 + a->P) * a->H * a->D * a->D * 4,
+               &(struct comm_options){.latency_us = a->hop_us, .bytes_per_ms = a->bytes_per_ms});
+    pthread_barrier_init(&a->gate, NULL, (unsigned)a->P);
+    ranks_run(&g, body, a);
+    pthread_barrier_destroy(&a->gate);
+    ranks_close(&g);
+}
+
+/* ---- the schedule ---------------------------------------------------------------------------- */
+
+static void bench_one_layer(void)
+{
+    printf("\none layer, forward, %lld us of work a rank: ms against work + (P-1) hop, and against "
+           "P work + (P-1) hop\n",
+           (long long)work_us);
+    printf("%4s %12s %8s %10s %10s %10s\n", "P", "exchange", "hop us", "ms", "of path",
+           "of serial");
+    for (int P = 2; P <= MAX_P; P *= 2)
+        for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
+            for (int64_t hop_us = 50; hop_us <= 5000; hop_us *= 10) {
+                struct layers a = {.P = P, .n_layers = 1, .n_rounds = 9, .exchange = x, .T = 8};
+                a.H = 4, a.D = 16, a.hop_us = hop_us;
+                run(&a);
+                double hops = 1e-6 * (double)((P - 1) * hop_us), w = 1e-6 * (double)work_us;
+                double path = a.fwd_s / (w + hops), serial = a.fwd_s / (P * w + hops);
+                printf("%4d %12s %8lld %10.2f %10.2f %10.2f\n", P, exchange_names[x],
+                       (long long)hop_us, a.fwd_s * 1e3, path, serial);
+                printf("{\"bench\":\"lasp_path\",\"ranks\":%d,\"exchange\":\"%s\",\"hop_us\":%lld,"
+                       "\"work_us\":%lld,\"ms\":%.3f,\"of_path\":%.3f,\"of_serial\":%.3f}\n",
+                       P, exchange_names[x], (long long)hop_us, (long long)work_us, a.fwd_s * 1e3,
+                       path, serial);
+            }
+}
+
+/* Latency that was injected, (P-1) hops a layer and direction, and what of it was hidden: not seen
+ * in the time beyond that of the same layers without any. */
+static double hidden(const struct layers *a, double without_s)
+{
+    double injected = 2e-6 * (double)(a->n_layers * (a->P - 1) * a->hop_us);
+    return 1 - (a->fwd_s + a->bwd_s - without_s) / injected;
+}
+
+static void report_hidden(const char *device, const struct layers *a, double without_s)
+{
+    double share = hidden(a, without_s);
+    printf("%4d %12s %8lld %12.2f %12.2f %10.2f\n", a->P, exchange_names[a->exchange],
+           (long long)a->hop_us, without_s * 1e3, (a->fwd_s + a->bwd_s) * 1e3, share);
+    printf("{\"bench\":\"lasp_hidden\",\"device\":\"%s\",\"ranks\":%d,\"exchange\":\"%s\","
+           "\"layers\":%d,\"hop_us\":%lld,\"ms_without\":%.3f,\"ms\":%.3f,\"hidden\":%.3f}\n",
+           device, a->P, exchange_names[a->exchange], a->n_layers, (long long)a->hop_us,
+           without_s * 1e3, (a->fwd_s + a->bwd_s) * 1e3, share);
+}
+
+static void bench_hidden(const char *device, struct layers a, int max_P)
+{
+    printf("\n%s: %d layers forward and back: share of the injected (P-1) hops a layer that is "
+           "hidden\n",
+           device, a.n_layers);
+    printf("%4s %12s %8s %12s %12s %10s\n", "P", "exchange", "hop us", "ms without", "ms",
+           "hidden");
+    for (a.P = 2; a.P <= max_P; a.P *= 2)
+        for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++) {
+            a.exchange = (enum exchange_id)x;
+            a.hop_us = 0;
+            run(&a);
+            double without_s = a.fwd_s + a.bwd_s;
+            for (a.hop_us = 50; a.hop_us <= 5000; a.hop_us *= 10) {
+                run(&a);
+                report_hidden(device, &a, without_s);
+            }
+        }
+}
+
+/* A slow link: 4 heads of 64 are 64 KiB, 6.5 ms of 10 MB/s. A ring pays that at every hop; a scan's
+ * pieces overtake: (P-1 + K-1) / K of it. */
+static void bench_bandwidth(void)
+{
+    printf("\none layer, forward, a link of 10 MB/s, no latency: ms, and states in a row\n");
+    printf("%4s %12s %10s %10s\n", "P", "exchange", "ms", "states");
+    for (int P = 2; P <= MAX_P; P *= 2)
+        for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++) {
+            struct layers a = {.P = P, .n_layers = 1, .n_rounds = 9, .exchange = x, .T = 8};
+            a.H = 4, a.D = 64, a.bytes_per_ms = 10000;
+            run(&a);
+            double state_s = (double)(a.H * a.D * a.D * 4) / 10e6;
+            double n = (a.fwd_s - 1e-6 * (double)work_us) / state_s;
+            printf("%4d %12s %10.2f %10.2f\n", P, exchange_names[x], a.fwd_s * 1e3, n);
+            printf("{\"bench\":\"lasp_bandwidth\",\"ranks\":%d,\"exchange\":\"%s\",\"ms\":%.3f,"
+                   "\"states_in_a_row\":%.3f}\n",
+                   P, exchange_names[x], a.fwd_s * 1e3, n);
+        }
+}
+
+int main(void)
+{
+    work_us = 2000;
+    bench_one_layer();
+    bench_bandwidth();
+    bench_hidden("timed", (struct layers){.n_layers = 16, .n_rounds = 3, .T = 8, .H = 4, .D = 16},
+                 MAX_P);
+    bench_hidden(
+        "cpu",
+        (struct layers){.n_layers = 16, .n_rounds = 5, .T = 512, .H = 4, .D = 64, .cpu = true}, 2);
+    return 0;
+}

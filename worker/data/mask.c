@@ -1,0 +1,28 @@
+#include "worker/data/mask.h"
+
+#include <stdbool.h>
+#include "worker/model/model.h" /* philox4x32 */
+
+/* word < share of all words: exact for every share that is a multiple of 2^-32. */
+static bool below(uint32_t word, double share)
+{
+    return (double)word < share * 4294967296.0;
+}
+
+int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target)
+{
+    /* "mask" apart from what else is drawn with this seed. */
+    const uint32_t key[2] = {(uint32_t)r->seed,
+                             (uint32_t)((uint64_t)r->seed >> 32) ^ 0x6d61736bu ^ (uint32_t)r->set};
+    const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)((uint64_t)pos >> 32), (uint32_t)n,
+                                 (uint32_t)((uint64_t)n >> 32)};
+    uint32_t w[4];
+    *target = -1;
+    if (id >= r->special && id < r->special + r->n_special) return id;
+    philox4x32(key, counter, w);
+    if (!below(w[0], r->prob)) return id;
+    *target = id;
+    if (below(w[1], 0.8)) return r->hidden;
+    if (below(w[1], 0.9)) return (int32_t)((uint64_t)w[2] * (uint64_t)r->n_other >> 32);
+    return id;
+}

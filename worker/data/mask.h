@@ -1,0 +1,26 @@
+/* mask.h: which tokens a masked language model must tell (1810.04805, 3.1), and what it sees in
+ * their place: the mask in 80 of 100, another token in 10, the token itself in 10.
+ *
+ * All of it is a function of the seed, the set, the sample's number and the position in the sample:
+ * no rank, batch or pass enters but through the sample's number, so that the same tokens are hidden
+ * on any number of ranks, and others whenever a sample comes again. */
+#ifndef SEQD_DATA_MASK_H
+#define SEQD_DATA_MASK_H
+
+#include <stdint.h>
+
+struct mask_rule {
+    double prob; /* share of tokens that must be told; 0: no such objective */
+    int64_t seed;
+    int set;         /* enum data_set */
+    int32_t hidden;  /* the id that stands for a hidden token */
+    int32_t n_other; /* other tokens are drawn from [0, n_other) */
+    int32_t special; /* ids [special, special + n_special) are never hidden: ends, padding */
+    int32_t n_special;
+};
+
+/* What is seen in the place of `id` at position pos of sample n; *target: id where it must be told,
+ * else -1. */
+int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target);
+
+#endif

@@ -1,0 +1,131 @@
+/* bert.c: BERT (1810.04805), the model that RSA was published on: bidirectional attention, norms
+ * behind the residual, learnt positions, biases, and the head of a masked language model.
+ *
+ *   x = n(word[ids] + position[pos] + type[0])
+ *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
+ *   logits = Wword n(act(Wt x)) + b */
+#include <stddef.h>
+#include "worker/family/write.h"
+
+/* LayerNorm of x with the weights "NAME.weight" and "NAME.bias". */
+#define LAYER_NORM(p, m, x, name)                                                                  \
+    write_norm(p, x,                                                                               \
+               &(struct write_norm){name ".weight", name ".bias", NORM_LAYER, (m)->norm_eps, 0})
+
+static int embedded(struct program *p, const struct model_shape *m, int x, const char *name,
+                    int64_t rows, enum embed_index by)
+{
+    const int w = prog_tensor(p, name, rows, m->width, INIT_NORMAL);
+    return prog_op(
+        p, &(struct op){.kind = OP_EMBED_ADD, .in = {x}, .w = w, .n_w = 1, .u.embed = {1, by}},
+        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+}
+
+static void write_in(struct program *in, const struct model_shape *m)
+{
+    prog_init(in, "bert.embeddings.");
+    const int w = prog_tensor(in, "word_embeddings.weight", m->vocab, m->width, INIT_NORMAL);
+    int x = prog_op(in, &(struct op){.kind = OP_EMBED, .w = w, .n_w = 1, .u.embed.scale = 1},
+                    &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+    x = embedded(in, m, x, "position_embeddings.weight", m->max_pos, INDEX_POSITION);
+    if (m->type_vocab)
+        x = embedded(in, m, x, "token_type_embeddings.weight", m->type_vocab, INDEX_TYPE);
+    in->result = LAYER_NORM(in, m, x, "LayerNorm");
+}
+
+/* One matrix of `part` rows and its bias. */
+struct dense {
+    int w, bias;
+};
+static struct dense dense(struct program *p, const char *weight, const char *bias, int64_t rows,
+                          int64_t cols, enum init_id init)
+{
+    struct dense d = {.w = prog_tensor(p, weight, rows, cols, init)};
+    d.bias = prog_tensor(p, bias, rows, 0, INIT_ZERO);
+    return d;
+}
+
+static int attention(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width;
+    const int q_w = prog_tensor(p, "attention.self.query.weight", C, C, INIT_NORMAL);
+    const int kv_w = prog_tensor(p, "attention.self.key.weight", C, C, INIT_NORMAL);
+    prog_joined(p, "attention.self.value.weight", C, C, INIT_NORMAL);
+    const int q_b = prog_tensor(p, "attention.self.query.bias", C, 0, INIT_ZERO);
+    const int kv_b = prog_tensor(p, "attention.self.key.bias", C, 0, INIT_ZERO);
+    prog_joined(p, "attention.self.value.bias", C, 0, INIT_ZERO);
+    const struct dense o = dense(p, "attention.output.dense.weight", "attention.output.dense.bias",
+                                 C, C, INIT_RESIDUAL);
+    const int q = write_linear(
+        p, &(struct write_linear){x, PROG_NONE, q_w, 1, q_b, "q", KEEP_NONE_MODE});
+    const int kv = write_linear(
+        p, &(struct write_linear){x, PROG_NONE, kv_w, 2, kv_b, "kv", KEEP_NONE_MODE});
+    const int a = write_attention(p, m, q, kv, false);
+    const int sum = write_linear(
+        p, &(struct write_linear){a, x, o.w, 1, o.bias, "attn_sum", KEEP_NONE_MODE});
+    return LAYER_NORM(p, m, sum, "attention.output.LayerNorm");
+}
+
+static int mlp(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width, I = m->ffn_width;
+    const struct dense up = dense(p, "intermediate.dense.weight", "intermediate.dense.bias", I, C,
+                                  INIT_NORMAL);
+    const struct dense down = dense(p, "output.dense.weight", "output.dense.bias", C, I,
+                                    INIT_RESIDUAL);
+    const int h = write_linear(
+        p, &(struct write_linear){x, PROG_NONE, up.w, 1, up.bias, "mlp_up", KEEP_NONE_MODE});
+    const int a = write_act(p, (enum act_id)m->act, h, "mlp_act", KEEP_NEVER);
+    const int sum = write_linear(
+        p, &(struct write_linear){a, x, down.w, 1, down.bias, "mlp_sum", KEEP_NONE_MODE});
+    return LAYER_NORM(p, m, sum, "output.LayerNorm");
+}
+
+static void write_out(struct program *out, const struct model_shape *m)
+{
+    const int64_t C = m->width;
+    prog_init(out, "cls.predictions.");
+    int x = prog_input(out, C);
+    const struct dense t = dense(out, "transform.dense.weight", "transform.dense.bias", C, C,
+                                 INIT_NORMAL);
+    x = write_linear(out,
+                     &(struct write_linear){x, PROG_NONE, t.w, 1, t.bias, "head_up", KEEP_NEVER});
+    x = write_act(out, (enum act_id)m->act, x, "head_act", KEEP_NEVER);
+    x = LAYER_NORM(out, m, x, "transform.LayerNorm");
+    const int w = m->tied ? PROG_TIED
+                          : prog_tensor(out, "decoder.weight", m->vocab, C, INIT_NORMAL);
+    const int b = prog_tensor(out, "bias", m->vocab, 0, INIT_ZERO);
+    prog_op(out, &(struct op){.kind = OP_XENT, .in = {x}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
+            NULL);
+}
+
+static void write_bert(const struct model_shape *m, struct family *f)
+{
+    struct program *layer = &f->layer[0];
+    write_in(&f->in, m);
+    prog_init(layer, "bert.encoder.layer.%d.");
+    layer->result = mlp(layer, m, attention(layer, m, prog_input(layer, m->width)));
+    f->n_kinds = 1;
+    write_out(&f->out, m);
+}
+
+static int check_bert(struct model_shape *m, struct err *e)
+{
+    if (check_heads(m, e)) return -1;
+    if (!m->head_dim && m->width % m->n_heads == 0) m->head_dim = m->width / m->n_heads;
+    if (m->head_dim * m->n_heads != m->width)
+        return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
+                         "hidden_size %lld is not num_attention_heads %lld heads of one size",
+                         (long long)m->width, (long long)m->n_heads);
+    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's own */
+    if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",
+                         "hidden_act: this family takes gelu, gelu_tanh, relu, silu or tanh");
+    return 0;
+}
+
+const struct family_row family_bert = {.name = "bert",
+                                       .task = MODEL_MASKED_LM,
+                                       .softmax = true,
+                                       .check = check_bert,
+                                       .write = write_bert};

@@ -1,0 +1,71 @@
+/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention: queries and
+ * keys go through a feature map, nothing decays, a norm of each head's output.
+ *
+ *   per layer   x += Wo n(phi(Wq h) (sum phi(Wk h) Wv h) / sqrt(D)), h = n(x)
+ *               x += Wd (silu(Wg n(x)) * Wu n(x))
+ *
+ * normalise divides by the sum of the weights; per-head norms behind it leave little of that. */
+#include <math.h>
+#include <stddef.h>
+#include "worker/family/write.h"
+
+static int mixer(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width, K = m->n_heads * m->head_dim, V = m->n_heads * m->value_dim;
+    const int xn = write_norm(
+        p, x, &(struct write_norm){"attn_norm.weight", NULL, NORM_RMS, m->norm_eps, 0});
+    const int qk_w = prog_tensor(p, "attn.q_proj.weight", K, C, INIT_NORMAL);
+    prog_joined(p, "attn.k_proj.weight", K, C, INIT_NORMAL);
+    const int v_w = prog_tensor(p, "attn.v_proj.weight", V, C, INIT_NORMAL);
+    const int o_w = prog_tensor(p, "attn.o_proj.weight", C, V, INIT_RESIDUAL);
+    int qk = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, qk_w, 2, PROG_NONE, "qk_in", KEEP_NONE_MODE});
+    const int v = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, v_w, 1, PROG_NONE, "v", KEEP_NONE_MODE});
+    if (m->feature_map != ACT_IDENTITY)
+        qk = write_act(p, (enum act_id)m->feature_map, qk, "qk", KEEP_NEVER);
+    const struct write_mixer mix = {.q = prog_view(p, qk, 0, K),
+                                    .k = prog_view(p, qk, K, K),
+                                    .v = v,
+                                    .key_dim = m->head_dim,
+                                    .value_dim = m->value_dim,
+                                    .slopes = SLOPE_NONE,
+                                    .scale = 1 / sqrt((double)m->head_dim),
+                                    .normalise = m->normalise != 0};
+    const int o = write_norm(
+        p, write_linear_attention(p, m, &mix),
+        &(struct write_norm){"attn.norm.weight", NULL, NORM_RMS, m->norm_eps, m->n_heads});
+    return write_linear(
+        p, &(struct write_linear){o, x, o_w, 1, PROG_NONE, "mlp_input", KEEP_NONE_MODE});
+}
+
+static void write_linear_transformer(const struct model_shape *m, struct family *f)
+{
+    const struct write_mlp mlp = {.norm = {"mlp_norm.weight", NULL, NORM_RMS, m->norm_eps, 0},
+                                  .gate = "mlp.gate_proj.weight",
+                                  .up = "mlp.up_proj.weight",
+                                  .down = "mlp.down_proj.weight",
+                                  .act = ACT_SILU};
+    const struct write_norm last = {"model.norm.weight", NULL, NORM_RMS, m->norm_eps, 0};
+    struct program *p = &f->layer[0];
+    write_embedding(&f->in, m, "model.embeddings.weight", 1);
+    prog_init(p, "model.layers.%d.");
+    p->result = write_mlp(p, m, mixer(p, m, prog_input(p, m->width)), &mlp);
+    f->n_kinds = 1;
+    write_head(&f->out, m, &last, "lm_head.weight");
+}
+
+static int check_linear(struct model_shape *m, struct err *e)
+{
+    if (!m->value_dim) m->value_dim = m->head_dim;
+    if (m->feature_map != ACT_ELU1 && m->feature_map != ACT_RELU && m->feature_map != ACT_IDENTITY)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.feature_map",
+                         "feature_map: this family takes elu1, relu or identity");
+    return check_heads(m, e);
+}
+
+const struct family_row family_linear = {.name = "linear_attn",
+                                         .task = MODEL_CAUSAL_LM,
+                                         .linear = true,
+                                         .check = check_linear,
+                                         .write = write_linear_transformer};

@@ -1,0 +1,164 @@
+/* minimax.c: MiniMax-Text-01 (2501.08313): layers of softmax attention and layers of lightning
+ * attention, linear with a decay, in one model, each with a mixture of experts.
+ *
+ *   per layer   h = n(x);  h = alpha h + beta attention(h)
+ *               h = n(h);  x = alpha h + beta moe(h)
+ *
+ * The residual is what the norm made, not what went into it. Lightning attention: silu of the whole
+ * of q, k, v; no positions, no scale; one norm over all heads, eps 1e-6 whatever the model's is, and
+ * a sigmoid gate. Its file has q, k and v of a head next to each other. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "worker/family/write.h"
+
+enum { FULL, LIGHTNING };
+enum { LINEAR_ALPHA, LINEAR_BETA, FULL_ALPHA, FULL_BETA, MLP_ALPHA, MLP_BETA };
+
+static int mixed(struct program *p, const struct model_shape *m, int h, int y, int alpha,
+                 const char *name, enum keep_id keep)
+{
+    const struct op op = {.kind = OP_MIX,
+                          .in = {h, y},
+                          .u.mix = {(float)m->residual[alpha], (float)m->residual[alpha + 1]}};
+    return prog_op(p, &op, &(struct value){.name = name, .cols = m->width, .keep = keep});
+}
+
+static int full_attention(struct program *p, const struct model_shape *m, int h)
+{
+    const int64_t C = m->width, HD = m->n_heads * m->head_dim, KD = m->n_kv_heads * m->head_dim;
+    const int q_w = prog_tensor(p, "self_attn.q_proj.weight", HD, C, INIT_NORMAL);
+    const int kv_w = prog_tensor(p, "self_attn.k_proj.weight", KD, C, INIT_NORMAL);
+    prog_joined(p, "self_attn.v_proj.weight", KD, C, INIT_NORMAL);
+    const int o_w = prog_tensor(p, "self_attn.o_proj.weight", C, HD, INIT_RESIDUAL);
+    int q = write_linear(p,
+                         &(struct write_linear){h, PROG_NONE, q_w, 1, PROG_NONE, "q", KEEP_NEVER});
+    int kv = write_linear(
+        p, &(struct write_linear){h, PROG_NONE, kv_w, 2, PROG_NONE, "kv", KEEP_NEVER});
+    q = write_rope(p, m, q, m->n_heads, "q");
+    kv = write_rope(p, m, kv, m->n_kv_heads, "kv");
+    const int o = write_attention(p, m, q, kv, true);
+    const int y = write_linear(
+        p, &(struct write_linear){o, PROG_NONE, o_w, 1, PROG_NONE, "attn_proj", KEEP_NEVER});
+    return mixed(p, m, h, y, FULL_ALPHA, "mlp_input", KEEP_NONE_MODE);
+}
+
+static int lightning_weight(struct program *p, const struct model_shape *m)
+{
+    return prog_weight(p, &(struct weight){.name = "self_attn.qkv_proj.weight",
+                                           .rows = 3 * m->n_heads * m->head_dim,
+                                           .cols = m->width,
+                                           .init = INIT_NORMAL,
+                                           .head_major_parts = 3,
+                                           .head_major_dim = (int32_t)m->head_dim});
+}
+
+static int lightning_attention(struct program *p, const struct model_shape *m, int h)
+{
+    const int64_t C = m->width, A = m->n_heads * m->head_dim;
+    const int qkv_w = lightning_weight(p, m);
+    const int gate_w = prog_tensor(p, "self_attn.output_gate.weight", A, C, INIT_NORMAL);
+    const int o_w = prog_tensor(p, "self_attn.out_proj.weight", C, A, INIT_RESIDUAL);
+    const int in = write_linear(
+        p, &(struct write_linear){h, PROG_NONE, qkv_w, 1, PROG_NONE, "qkv_in", KEEP_NONE_MODE});
+    const int qkv = write_act(p, ACT_SILU, in, "qkv", KEEP_NEVER);
+    const struct write_mixer mix = {.q = prog_view(p, qkv, 0, A),
+                                    .k = prog_view(p, qkv, A, A),
+                                    .v = prog_view(p, qkv, 2 * A, A),
+                                    .key_dim = m->head_dim,
+                                    .value_dim = m->head_dim,
+                                    .slopes = SLOPE_MINIMAX,
+                                    .scale = 1};
+    const int o = write_norm(
+        p, write_linear_attention(p, m, &mix),
+        &(struct write_norm){.weight = "self_attn.norm.weight", .kind = NORM_RMS, .eps = 1e-6});
+    const int gate = write_linear(
+        p, &(struct write_linear){h, PROG_NONE, gate_w, 1, PROG_NONE, "gate", KEEP_NONE_MODE});
+    const int gated = write_glu(p, ACT_SIGMOID, gate, o, "gated");
+    const int y = write_linear(
+        p, &(struct write_linear){gated, PROG_NONE, o_w, 1, PROG_NONE, "attn_proj", KEEP_NEVER});
+    return mixed(p, m, h, y, LINEAR_ALPHA, "mlp_input", KEEP_NONE_MODE);
+}
+
+static int experts(struct program *p, const struct model_shape *m, int h)
+{
+    const int64_t C = m->width, I = m->ffn_width;
+    const int gate = prog_tensor(p, "block_sparse_moe.gate.weight", m->n_experts, C, INIT_NORMAL);
+    for (int64_t i = 0; i < m->n_experts; i++) {
+        char name[3][64];
+        for (int k = 0; k < 3; k++)
+            snprintf(name[k], sizeof name[k], "block_sparse_moe.experts.%d.w%d.weight", (int)i,
+                     (int[]){1, 3, 2}[k]);
+        prog_tensor(p, name[0], I, C, INIT_NORMAL);
+        prog_joined(p, name[1], I, C, INIT_NORMAL);
+        prog_tensor(p, name[2], C, I, INIT_RESIDUAL);
+    }
+    const struct op op = {.kind = OP_MOE,
+                          .in = {h},
+                          .w = gate,
+                          .n_w = (int)(1 + 3 * m->n_experts),
+                          .u.moe = {m->n_experts, m->experts_per_token, I}};
+    return prog_op(p, &op, &(struct value){.name = "moe_out", .cols = C, .keep = KEEP_NEVER});
+}
+
+static void write_minimax(const struct model_shape *m, struct family *f)
+{
+    const struct write_norm before = {"input_layernorm.weight", NULL, NORM_RMS, m->norm_eps, 0};
+    const struct write_norm between = {"post_attention_layernorm.weight", NULL, NORM_RMS,
+                                       m->norm_eps, 0};
+    const struct write_norm last = {"model.norm.weight", NULL, NORM_RMS, m->norm_eps, 0};
+    write_embedding(&f->in, m, "model.embed_tokens.weight", 1);
+    for (int kind = FULL; kind <= LIGHTNING; kind++) {
+        struct program *p = &f->layer[kind];
+        prog_init(p, "model.layers.%d.");
+        int h = write_norm(p, prog_input(p, m->width), &before);
+        h = kind == FULL ? full_attention(p, m, h) : lightning_attention(p, m, h);
+        h = write_norm(p, h, &between);
+        p->result = mixed(p, m, h, experts(p, m, h), MLP_ALPHA, "layer_output", KEEP_NEVER);
+    }
+    f->n_kinds = 2;
+    write_head(&f->out, m, &last, "lm_head.weight");
+}
+
+static int layer_kind(const struct model_shape *m, int64_t l)
+{
+    return shape_special(m, l) ? LIGHTNING : FULL;
+}
+
+/* Every layer's weights stand in one table. */
+#define MAX_EXPERTS ((PROG_WEIGHTS - 9) / 3)
+
+static int check_minimax(struct model_shape *m, struct err *e)
+{
+    if (m->n_experts < 1 || m->n_experts > MAX_EXPERTS)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
+                         "num_local_experts %lld: from 1 to %d are supported",
+                         (long long)m->n_experts, MAX_EXPERTS);
+    if (m->experts_per_token < 1 || m->experts_per_token > m->n_experts)
+        return err_field(
+            e, ERR_INVALID, "model.config.num_experts_per_tok",
+            "num_experts_per_tok %lld: it must lie between 1 and num_local_experts %lld",
+            (long long)m->experts_per_token, (long long)m->n_experts);
+    if (m->rotary_dim > m->head_dim || m->rotary_dim % 2)
+        return err_field(e, ERR_INVALID, "model.config.rotary_dim",
+                         "rotary_dim %lld: it must be even and at most head_dim %lld",
+                         (long long)m->rotary_dim, (long long)m->head_dim);
+    if (m->n_layers > 32 * SHAPE_MASKS)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.num_hidden_layers",
+                         "num_hidden_layers %d: at most %d of a hybrid", m->n_layers,
+                         32 * SHAPE_MASKS);
+    for (int l = 0; l < m->n_layers; l++)
+        if (shape_special(m, l)) return 0;
+    for (int l = 1; l < m->n_layers;
+         l += 2) /* nothing said: every second one, as the package has */
+        m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
+    return 0;
+}
+
+const struct family_row family_minimax = {.name = "minimax",
+                                          .task = MODEL_CAUSAL_LM,
+                                          .linear = true,
+                                          .softmax = true,
+                                          .check = check_minimax,
+                                          .write = write_minimax,
+                                          .layer_kind = layer_kind};

@@ -1,0 +1,71 @@
+/* retnet.c: RetNet (2307.08621) with the names of flash-linear-attention: rotary positions, a fixed
+ * decay of every head, 1 - 2^(-5 - h), and a norm of each head's output that a swish gate opens.
+ *
+ *   per layer   x += Wo (n(retention(rope(Wq h), rope(Wk h), Wv h)) * silu(Wg h)), h = n(x)
+ *               x += Wd (silu(Wg n(x)) * Wu n(x)) */
+#include <math.h>
+#include <stddef.h>
+#include "worker/family/write.h"
+
+static int mixer(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width, K = m->n_heads * m->head_dim, V = m->n_heads * m->value_dim;
+    const int xn = write_norm(
+        p, x, &(struct write_norm){"attn_norm.weight", NULL, NORM_RMS, m->norm_eps, 0});
+    const int qk_w = prog_tensor(p, "attn.q_proj.weight", K, C, INIT_NORMAL);
+    prog_joined(p, "attn.k_proj.weight", K, C, INIT_NORMAL);
+    const int vg_w = prog_tensor(p, "attn.v_proj.weight", V, C, INIT_NORMAL);
+    prog_joined(p, "attn.g_proj.weight", V, C, INIT_NORMAL);
+    const int o_w = prog_tensor(p, "attn.o_proj.weight", C, V, INIT_RESIDUAL);
+    const int qk_in = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, qk_w, 2, PROG_NONE, "qk_in", KEEP_NEVER});
+    const int qk = write_rope(p, m, qk_in, 2 * m->n_heads, "qk");
+    const int vg = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, vg_w, 2, PROG_NONE, "vg", KEEP_NONE_MODE});
+    const struct write_mixer mix = {.q = prog_view(p, qk, 0, K),
+                                    .k = prog_view(p, qk, K, K),
+                                    .v = prog_view(p, vg, 0, V),
+                                    .key_dim = m->head_dim,
+                                    .value_dim = m->value_dim,
+                                    .slopes = SLOPE_RETNET,
+                                    .scale = 1 / sqrt((double)m->head_dim)};
+    const int g = prog_view(p, vg, V, V);
+    const int o = write_norm(p, write_linear_attention(p, m, &mix),
+                             &(struct write_norm){"attn.g_norm_swish_gate.weight", NULL, NORM_RMS,
+                                                  m->norm_eps, m->n_heads});
+    const int gated = write_glu(p, ACT_SILU, g, o, "gated");
+    return write_linear(
+        p, &(struct write_linear){gated, x, o_w, 1, PROG_NONE, "mlp_input", KEEP_NONE_MODE});
+}
+
+static void write_retnet(const struct model_shape *m, struct family *f)
+{
+    const struct write_mlp mlp = {.norm = {"mlp_norm.weight", NULL, NORM_RMS, m->norm_eps, 0},
+                                  .gate = "mlp.gate_proj.weight",
+                                  .up = "mlp.up_proj.weight",
+                                  .down = "mlp.down_proj.weight",
+                                  .act = ACT_SILU};
+    const struct write_norm last = {"model.norm.weight", NULL, NORM_RMS, m->norm_eps, 0};
+    struct program *p = &f->layer[0];
+    write_embedding(&f->in, m, "model.embeddings.weight", 1);
+    prog_init(p, "model.layers.%d.");
+    p->result = write_mlp(p, m, mixer(p, m, prog_input(p, m->width)), &mlp);
+    f->n_kinds = 1;
+    write_head(&f->out, m, &last, "lm_head.weight");
+}
+
+static int check_retnet(struct model_shape *m, struct err *e)
+{
+    if (!m->value_dim) m->value_dim = 2 * m->head_dim;
+    if (m->value_dim > JOB_MAX_HEAD)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.value_dim",
+                         "value_dim %lld: at most %d is supported, so take more attention heads",
+                         (long long)m->value_dim, JOB_MAX_HEAD);
+    return check_heads(m, e);
+}
+
+const struct family_row family_retnet = {.name = "retnet",
+                                         .task = MODEL_CAUSAL_LM,
+                                         .linear = true,
+                                         .check = check_retnet,
+                                         .write = write_retnet};

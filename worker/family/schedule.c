@@ -1,0 +1,237 @@
+/* schedule.c: the steps of a section, forward and backward.
+ *
+ * Backward walks the operations in reverse. Before an operation's backward step stand the forward
+ * steps that bring back what it reads and what is gone, in the order of the program. What is brought
+ * back stays for later steps, but for KEEP_NEVER values that were only a means: those are made again
+ * right before a step that reads them. */
+#include <assert.h>
+#include <string.h>
+#include "worker/family/program.h"
+
+struct walk {
+    const struct program *p;
+    struct schedule *s;
+    bool there[PROG_VALUES]; /* values that hold what they should */
+    bool flows[PROG_VALUES]; /* a gradient flows back into it */
+    bool begun[PROG_VALUES]; /* its gradient, or this window of it, has been written */
+};
+
+static bool kept(const struct value *v, enum recompute_id mode)
+{
+    switch (v->keep) {
+    case KEEP_NEVER: return false;
+    case KEEP_NONE_MODE: return mode == RECOMPUTE_NONE;
+    case KEEP_RING: return mode == RECOMPUTE_NONE || mode == RECOMPUTE_SELECTIVE;
+    case KEEP_ALWAYS: break;
+    }
+    return true;
+}
+
+static bool is_loss(const struct program *p)
+{
+    return p->result == PROG_NONE;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static struct step forward_step(int op)
+{
+    return (struct step){.kind = STEP_FORWARD, .op = op, .alias = PROG_NONE};
+}
+
+static void make_forward(const struct program *p, struct schedule *s)
+{
+    s->n_forward = p->n_ops;
+    for (int i = 0; i < p->n_ops; i++) s->forward[i] = forward_step(i);
+}
+
+/* ---- which gradients there are --------------------------------------------------------------- */
+
+static bool learns(const struct program *p, int first, int n)
+{
+    if (n > 0 && first == PROG_TIED) return true;
+    for (int i = first; i < first + n; i++)
+        if (!p->weight[i].frozen) return true;
+    return false;
+}
+
+static bool op_flows(const struct walk *w, const struct op *op)
+{
+    bool any = learns(w->p, op->w, op->n_w) || learns(w->p, op->bias, op->n_bias);
+    for (int k = 0; k < OP_INS; k++) any |= op->in[k] != PROG_NONE && w->flows[op->in[k]];
+    return any;
+}
+
+/* Values stand in the order in which they are written, views behind what they are of. */
+static void find_flows(struct walk *w)
+{
+    for (int i = 0; i < w->p->n_values; i++) {
+        const struct value *v = &w->p->value[i];
+        const int op = prog_writer(w->p, i);
+        if (v->view_of != PROG_NONE)
+            w->flows[i] = w->flows[v->view_of] && !v->no_grad;
+        else
+            w->flows[i] = !v->no_grad && (op == PROG_NONE || op_flows(w, &w->p->op[op]));
+    }
+}
+
+/* The first value that is the same window: what a gradient's window goes by. */
+static int window(const struct program *p, int value)
+{
+    const struct value *v = &p->value[value];
+    for (int i = 0; v->view_of != PROG_NONE && i < value; i++)
+        if (p->value[i].view_of == v->view_of && p->value[i].view_col == v->view_col &&
+            p->value[i].cols == v->cols)
+            return i;
+    return value;
+}
+
+/* Columns of a value's gradient that have been written. */
+static int64_t written_cols(const struct walk *w, int value)
+{
+    int64_t n = 0;
+    if (w->begun[value]) return w->p->value[value].cols;
+    for (int i = 0; i < w->p->n_values; i++)
+        if (w->p->value[i].view_of == value && w->begun[i]) n += w->p->value[i].cols;
+    return n;
+}
+
+/* ---- taking over a gradient's buffer --------------------------------------------------------- */
+
+/* The input, if any, whose gradient equals the output's or may be computed over it. */
+static int heir(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_LINEAR: return op->in[1] == PROG_NONE ? PROG_NONE : 1;
+    case OP_MIX:
+        if (op->u.mix.alpha == 1) return 0;
+        return op->in[1] != PROG_NONE && op->u.mix.beta == 1 ? 1 : PROG_NONE;
+    case OP_GATE:
+    case OP_EMBED_ADD:
+    case OP_POSITION_2D:
+    case OP_POSITION_1D:
+    case OP_ROPE:
+    case OP_ACT: return 0;
+    default: return PROG_NONE;
+    }
+}
+
+static bool has_windows(const struct program *p, int value)
+{
+    if (p->value[value].view_of != PROG_NONE) return true;
+    for (int i = value + 1; i < p->n_values; i++)
+        if (p->value[i].view_of == value) return true;
+    return false;
+}
+
+static int alias_of(const struct walk *w, const struct op *op, const struct step *st)
+{
+    const struct program *p = w->p;
+    const int k = heir(op), out = op->out[0];
+    if (k == PROG_NONE || !st->wanted[k] || !st->first[k]) return PROG_NONE;
+    const int in = op->in[k];
+    for (int j = 0; j < OP_INS; j++)
+        if (j != k && op->in[j] == in) return PROG_NONE;
+    if (has_windows(p, in) || p->value[in].shared || p->value[out].shared) return PROG_NONE;
+    if (prog_grad_f32(p, in) != prog_grad_f32(p, out)) return PROG_NONE;
+    return k;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static void push(struct walk *w, struct step st)
+{
+    assert(w->s->n_backward < PROG_STEPS);
+    w->s->backward[w->s->n_backward++] = st;
+}
+
+static void bring_back(struct walk *w, int value)
+{
+    const int v = prog_base(w->p, value);
+    if (w->there[v]) return;
+    const int i = prog_writer(w->p, v);
+    assert(i != PROG_NONE);
+    const struct op *op = &w->p->op[i];
+    for (int k = 0; k < OP_INS; k++)
+        if (op->in[k] != PROG_NONE) bring_back(w, op->in[k]);
+    push(w, forward_step(i));
+    for (int k = 0; k < OP_OUTS; k++)
+        if (op->out[k] != PROG_NONE) w->there[op->out[k]] = true;
+}
+
+/* The values that the backward of op reads. */
+static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
+{
+    const unsigned bits = op_reads_back(op);
+    int n = 0;
+    for (int k = 0; k < OP_INS; k++)
+        if (bits >> k & 1 && op->in[k] != PROG_NONE) out[n++] = op->in[k];
+    for (int k = 0; k < OP_OUTS; k++)
+        if (bits >> (OP_INS + k) & 1 && op->out[k] != PROG_NONE) out[n++] = op->out[k];
+    return n;
+}
+
+/* Of what has been brought back for a step since `before`, only what it reads itself, and what comes
+ * with that, is good for later steps. */
+static void drop_means(struct walk *w, const bool *before, const int *read, int n)
+{
+    const struct program *p = w->p;
+    for (int v = 0; v < p->n_values; v++) {
+        if (before[v] || !w->there[v] || p->value[v].keep != KEEP_NEVER) continue;
+        bool wanted = false;
+        for (int i = 0; i < n; i++) wanted |= prog_writer(p, read[i]) == prog_writer(p, v);
+        w->there[v] = wanted;
+    }
+}
+
+static void backward_of(struct walk *w, int i)
+{
+    const struct program *p = w->p;
+    const struct op *op = &p->op[i];
+    struct step st = {.kind = STEP_BACKWARD, .op = i};
+    bool before[PROG_VALUES];
+    int read[OP_INS + OP_OUTS];
+    const int n = reads_of(op, read);
+    memcpy(before, w->there, sizeof before);
+    for (int k = 0; k < n; k++) bring_back(w, read[k]);
+    drop_means(w, before, read, n);
+    for (int k = 0; k < OP_INS; k++) {
+        if (op->in[k] == PROG_NONE || !w->flows[op->in[k]]) continue;
+        const int v = window(p, op->in[k]);
+        st.wanted[k] = true;
+        st.first[k] = !w->begun[v] && !p->value[prog_base(p, v)].shared;
+        w->begun[v] = true;
+    }
+    st.alias = alias_of(w, op, &st);
+    push(w, st);
+}
+
+static void make_backward(const struct program *p, enum recompute_id mode, struct schedule *s)
+{
+    struct walk w = {.p = p, .s = s};
+    find_flows(&w);
+    for (int v = 0; v < p->n_values; v++) {
+        const bool given = prog_writer(p, v) == PROG_NONE;
+        w.there[v] = given || p->value[v].shared || (!is_loss(p) && kept(&p->value[v], mode));
+        w.begun[v] = given && p->value[v].shared;
+    }
+    if (p->result != PROG_NONE) w.begun[p->result] = true;
+    for (int i = p->n_ops - 1; i >= 0; i--) {
+        const struct op *op = &p->op[i];
+        const int out = op->out[0];
+        if (!op_flows(&w, op) || (out != PROG_NONE && !w.flows[out])) continue;
+        if (out != PROG_NONE && !p->value[out].shared) {
+            const int64_t cols = written_cols(&w, out);
+            if (cols == 0) continue; /* nobody reads it */
+            assert(cols == p->value[out].cols);
+        }
+        backward_of(&w, i);
+    }
+}
+
+void schedule_make(const struct program *p, bool train, enum recompute_id mode, struct schedule *s)
+{
+    s->n_forward = s->n_backward = 0;
+    make_forward(p, s);
+    if (train) make_backward(p, mode, s);
+}

@@ -1,0 +1,108 @@
+/* tnl.c: TransNormerLLM (2307.14995) as released; where the paper and the released code differ, the
+ * code's form loads the weights.
+ *
+ *   x = embed[ids] sqrt(C)
+ *   per layer   x += Wo (u * s(linear attention(silu(q), silu(k), v))), q, k, v, u = Wqkvu s(x)
+ *               x += W3 (W1 s(x) * W2 s(x))
+ *   logits = Whead s(x)
+ *
+ * s is RMSNorm without a weight, eps 1e-6, over the whole width; no scale of q k; the gate u and the
+ * MLP's have no activation. Flagged layers (layer_mask; released: the first) have LRPE, which
+ * doubles the key size. */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "worker/family/write.h"
+
+#define SIMPLE_NORM(p, x) write_norm(p, x, &(struct write_norm){.kind = NORM_RMS, .eps = 1e-6})
+
+enum { PLAIN, WITH_LRPE };
+
+static int lrpe(struct program *p, const struct model_shape *m, int x, int theta, const char *name)
+{
+    return prog_op(
+        p, &(struct op){.kind = OP_LRPE, .in = {x}, .w = theta, .n_w = 1},
+        &(struct value){.name = name, .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
+}
+
+/* theta [H, D]; the file has [H, 1, D]. */
+static int theta_weight(struct program *p, const struct model_shape *m)
+{
+    struct weight w = {.name = "token_mixer.lrpe.theta",
+                       .rows = m->n_heads,
+                       .cols = m->head_dim,
+                       .init = INIT_LRPE,
+                       .n_dims = 3,
+                       .dims = {m->n_heads, 1, m->head_dim}};
+    return prog_weight(p, &w);
+}
+
+static int mixer(struct program *p, const struct model_shape *m, int x, int kind)
+{
+    const int64_t C = m->width, D = m->head_dim, E = m->n_heads * D;
+    const int xn = SIMPLE_NORM(p, x);
+    const int w = prog_tensor(p, "token_mixer.qkvu_proj.weight", 4 * E, C, INIT_NORMAL);
+    const int theta = kind == WITH_LRPE ? theta_weight(p, m) : PROG_NONE;
+    const int out = prog_tensor(p, "token_mixer.out_proj.weight", C, E, INIT_RESIDUAL);
+    const int all = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, w, 1, PROG_NONE, "qkvu", KEEP_NONE_MODE});
+    const int linear_qk = prog_view(p, all, 0, 2 * E);
+    const int v = prog_view(p, all, 2 * E, E), u = prog_view(p, all, 3 * E, E);
+    const int qk = write_act(p, ACT_SILU, linear_qk, "qk", KEEP_NEVER);
+    int q = prog_view(p, qk, 0, E), k = prog_view(p, qk, E, E);
+    if (kind == WITH_LRPE) {
+        q = lrpe(p, m, q, theta, "q_lrpe");
+        k = lrpe(p, m, k, theta, "k_lrpe");
+    }
+    const struct write_mixer mix = {.q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .key_dim = kind == WITH_LRPE ? 2 * D : D,
+                                    .value_dim = D,
+                                    .slopes = SLOPE_TNL,
+                                    .scale = 1};
+    const int o = SIMPLE_NORM(p, write_linear_attention(p, m, &mix));
+    const int gated = write_glu(p, ACT_IDENTITY, o, u, "gated");
+    return write_linear(
+        p, &(struct write_linear){gated, x, out, 1, PROG_NONE, "mlp_input", KEEP_NONE_MODE});
+}
+
+static void write_tnl(const struct model_shape *m, struct family *f)
+{
+    static const struct write_mlp mlp = {.norm = {.kind = NORM_RMS, .eps = 1e-6},
+                                         .gate = "channel_mixer.l1.weight",
+                                         .up = "channel_mixer.l2.weight",
+                                         .down = "channel_mixer.l3.weight",
+                                         .act = ACT_IDENTITY};
+    write_embedding(&f->in, m, "model.embed_tokens.weight",
+                    m->unscaled ? 1 : sqrt((double)m->width));
+    for (int kind = PLAIN; kind <= WITH_LRPE; kind++) {
+        struct program *p = &f->layer[kind];
+        prog_init(p, "model.layers.%d.");
+        p->result = write_mlp(p, m, mixer(p, m, prog_input(p, m->width), kind), &mlp);
+    }
+    f->n_kinds = 2;
+    write_head(&f->out, m, &mlp.norm, "lm_head.weight");
+}
+
+static int layer_kind(const struct model_shape *m, int64_t l)
+{
+    return shape_special(m, l) ? WITH_LRPE : PLAIN;
+}
+
+static int check_tnl(struct model_shape *m, struct err *e)
+{
+    for (int64_t l = 0; l < m->n_layers; l++)
+        if (shape_special(m, l) && 2 * m->head_dim > JOB_MAX_HEAD)
+            return err_field(e, ERR_UNSUPPORTED, "model.config.head_dim",
+                             "head_dim %lld: LRPE doubles it, and at most %d is supported",
+                             (long long)m->head_dim, JOB_MAX_HEAD);
+    return check_heads(m, e);
+}
+
+const struct family_row family_tnl = {.name = "transnormer",
+                                      .task = MODEL_CAUSAL_LM,
+                                      .linear = true,
+                                      .check = check_tnl,
+                                      .write = write_tnl,
+                                      .layer_kind = layer_kind};

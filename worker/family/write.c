@@ -1,0 +1,137 @@
+#include "worker/family/write.h"
+
+#include <math.h>
+#include <stddef.h>
+
+int write_norm(struct program *p, int x, const struct write_norm *n)
+{
+    const int64_t groups = n->groups ? n->groups : 1, width = p->value[x].cols / groups;
+    struct op op = {.kind = OP_NORM,
+                    .in = {x},
+                    .u.norm = {.kind = n->kind, .eps = (float)n->eps, .groups = groups}};
+    if (n->weight) {
+        op.w = prog_tensor(p, n->weight, width, 0, INIT_ONE);
+        op.n_w = 1;
+    }
+    if (n->bias) {
+        prog_tensor(p, n->bias, width, 0, INIT_ZERO);
+        op.n_w = 2;
+    }
+    return prog_op(p, &op,
+                   &(struct value){.name = "norm_out",
+                                   .rows = p->value[x].rows,
+                                   .cols = p->value[x].cols,
+                                   .keep = KEEP_NEVER});
+}
+
+int write_linear(struct program *p, const struct write_linear *l)
+{
+    struct op op = {.kind = OP_LINEAR, .in = {l->a, l->base}, .w = l->w, .n_w = l->n_w};
+    int64_t cols = 0;
+    for (int i = 0; i < l->n_w; i++) cols += p->weight[l->w + i].rows;
+    if (l->bias != PROG_NONE) {
+        op.bias = l->bias;
+        op.n_bias = l->n_w;
+    }
+    return prog_op(
+        p, &op,
+        &(struct value){
+            .name = l->name, .rows = p->value[l->a].rows, .cols = cols, .keep = l->keep});
+}
+
+int write_glu(struct program *p, enum act_id act, int a, int b, const char *name)
+{
+    return prog_op(p, &(struct op){.kind = OP_GLU, .in = {a, b}, .u.act.kind = act},
+                   &(struct value){.name = name, .cols = p->value[a].cols, .keep = KEEP_NEVER});
+}
+
+int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep)
+{
+    return prog_op(p, &(struct op){.kind = OP_ACT, .in = {a}, .u.act.kind = act},
+                   &(struct value){.name = name, .cols = p->value[a].cols, .keep = keep});
+}
+
+int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+               const char *name)
+{
+    return prog_op(
+        p, &(struct op){.kind = OP_ROPE, .in = {x}, .u.rope = {heads, m->head_dim, m->rotary_dim}},
+        &(struct value){.name = name, .cols = p->value[x].cols, .keep = KEEP_NONE_MODE});
+}
+
+int write_attention(struct program *p, const struct model_shape *m, int q, int kv, bool causal)
+{
+    const struct op op = {.kind = OP_ATTENTION,
+                          .in = {q, kv},
+                          .u.attn = {.n_heads = m->n_heads,
+                                     .n_kv_heads = m->n_kv_heads,
+                                     .head_dim = m->head_dim,
+                                     .scale = 1 / sqrtf((float)m->head_dim),
+                                     .causal = causal,
+                                     .window = m->window,
+                                     .dim = -1}};
+    return prog_op(
+        p, &op,
+        &(struct value){.name = "attn_out", .cols = m->n_heads * m->head_dim, .keep = KEEP_RING});
+}
+
+int write_linear_attention(struct program *p, const struct model_shape *m,
+                           const struct write_mixer *w)
+{
+    const struct op op = {.kind = OP_LINEAR_ATTENTION,
+                          .in = {w->q, w->k, w->v},
+                          .u.linear = {.n_heads = m->n_heads,
+                                       .key_dim = w->key_dim,
+                                       .value_dim = w->value_dim,
+                                       .slopes = w->slopes,
+                                       .scale = (float)w->scale,
+                                       .normalise = w->normalise}};
+    return prog_op(p, &op,
+                   &(struct value){
+                       .name = "linear_out", .cols = m->n_heads * w->value_dim, .keep = KEEP_RING});
+}
+
+int write_mlp(struct program *p, const struct model_shape *m, int x, const struct write_mlp *w)
+{
+    const int64_t C = m->width, I = m->ffn_width;
+    const int xn = write_norm(p, x, &w->norm);
+    const int gate_up = prog_tensor(p, w->gate, I, C, INIT_NORMAL);
+    prog_joined(p, w->up, I, C, INIT_NORMAL);
+    const int down = prog_tensor(p, w->down, C, I, INIT_RESIDUAL);
+    const int gu = write_linear(
+        p, &(struct write_linear){xn, PROG_NONE, gate_up, 2, PROG_NONE, "gate_up", KEEP_NONE_MODE});
+    const int gate = prog_view(p, gu, 0, I), up = prog_view(p, gu, I, I);
+    const int a = write_glu(p, w->act, gate, up, "mlp_act");
+    return write_linear(
+        p, &(struct write_linear){a, x, down, 1, PROG_NONE, "layer_output", KEEP_NEVER});
+}
+
+void write_embedding(struct program *in, const struct model_shape *m, const char *table,
+                     double scale)
+{
+    prog_init(in, "");
+    const int w = prog_tensor(in, table, m->vocab, m->width, INIT_NORMAL);
+    in->result = prog_op(
+        in, &(struct op){.kind = OP_EMBED, .w = w, .n_w = 1, .u.embed.scale = (float)scale},
+        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+}
+
+void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
+                const char *head)
+{
+    prog_init(out, "");
+    const int xn = write_norm(out, prog_input(out, m->width), n);
+    const int w = m->tied ? PROG_TIED : prog_tensor(out, head, m->vocab, m->width, INIT_NORMAL);
+    prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = w, .n_w = 1}, NULL);
+}
+
+int check_heads(struct model_shape *m, struct err *e)
+{
+    if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
+    if (m->n_kv_heads != m->n_heads)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.num_key_value_heads",
+                         "num_key_value_heads %lld: every head of this family has its own keys and "
+                         "values, make it num_attention_heads %lld",
+                         (long long)m->n_kv_heads, (long long)m->n_heads);
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* write.h: what the language models' programs are put together from. Inside worker/family. */
+#ifndef SEQD_FAMILY_WRITE_H
+#define SEQD_FAMILY_WRITE_H
+
+#include "worker/family/family.h"
+
+/* One tensor [rows, cols] or, with cols 0, [rows], as write_linear and write_norm take it. */
+struct write_norm {
+    const char *weight, *bias; /* NULL: none */
+    enum norm_id kind;
+    double eps;
+    int64_t groups; /* norms per row; 0: one */
+};
+/* NORM of x; the weights are as wide as a group. */
+int write_norm(struct program *p, int x, const struct write_norm *n);
+
+/* a W' [+ b] [+ base]: base PROG_NONE, bias PROG_NONE: without. w: the first of n_w joined weights,
+ * bias the first of as many. */
+struct write_linear {
+    int a, base, w, n_w, bias;
+    const char *name;
+    enum keep_id keep;
+};
+int write_linear(struct program *p, const struct write_linear *l);
+
+/* act(a) * b. */
+int write_glu(struct program *p, enum act_id act, int a, int b, const char *name);
+int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
+int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+               const char *name);
+/* Softmax attention of all query and key heads of m. window: 0: none. */
+int write_attention(struct program *p, const struct model_shape *m, int q, int kv, bool causal);
+
+struct write_mixer {
+    int q, k, v;
+    int64_t key_dim, value_dim;
+    enum slope_id slopes;
+    double scale;
+    bool normalise;
+};
+int write_linear_attention(struct program *p, const struct model_shape *m,
+                           const struct write_mixer *w);
+
+/* The gated MLP behind a norm of x, added to x: Wd (act(Wg n) * Wu n). Names of tensors. */
+struct write_mlp {
+    struct write_norm norm;
+    const char *gate, *up, *down;
+    enum act_id act;
+};
+int write_mlp(struct program *p, const struct model_shape *m, int x, const struct write_mlp *w);
+
+/* `in`: the embedding, a tensor of that name, times scale. */
+void write_embedding(struct program *in, const struct model_shape *m, const char *table,
+                     double scale);
+/* `out`: norm, head (tied, or a tensor of that name), loss. */
+void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
+                const char *head);
+
+/* fails: ERR_INVALID naming the key. */
+int check_heads(struct model_shape *m, struct err *e);
+
+#endif

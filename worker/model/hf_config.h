@@ -1,0 +1,129 @@
+/* hf_config.h: config.json, family by family. Inside worker/model.
+ *
+ * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
+ * that say several sizes at once or none of ours (special), and what must go together. A key that is
+ * in no table is skipped: files are full of keys that change nothing. A key that asks for another
+ * computation than ours is special and refused by name. */
+#ifndef SEQD_MODEL_HF_CONFIG_H
+#define SEQD_MODEL_HF_CONFIG_H
+
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+#include "worker/model/hf.h"
+
+#define HF_MAX_SEEN 64
+
+struct config {
+    struct jread j;
+    const char *path; /* for sentences */
+    struct model_shape *m;
+    const struct hf_family *family;
+    const char *seen[HF_MAX_SEEN]; /* keys and fields met so far */
+    int n_seen;
+    struct err *e;
+    /* What makes a size only together with another key: 0 unless the file says it. */
+    double theta;               /* in a rope object */
+    double expand_k, expand_v;  /* heads' widths in units of hidden_size */
+    double mlp_ratio;           /* the MLP's likewise */
+    double partial_rotary;      /* share of a head that RoPE turns */
+    int64_t mixer_width;        /* of all heads together */
+    int64_t n_flags;            /* length of the list by layer */
+    int type;                   /* which of family->types the file says; -1: the family's own */
+    int64_t window, full_first; /* a window, and how many layers come before it */
+    bool window_on;             /* use_sliding_window */
+    int64_t n_windowed;         /* layers to which layer_types gives a window */
+};
+
+/* One size of the family. */
+struct hf_field {
+    const char *name; /* the row of spec_fields behind "model.config."; this key is read too */
+    const char *key;  /* as the family's files call it; NULL: by the same name */
+    enum {
+        HF_NEEDED = 1,    /* the file must say it */
+        HF_UNWRITTEN = 2, /* a special key says it */
+        HF_FIXED = 4      /* the family has one value, and its files do not say it: not compared */
+    } flags;
+};
+
+struct hf_special {
+    const char *key;
+    /* The value is read from c->j. NULL: written only. */
+    int (*read)(struct config *c, const char *key);
+    /* NULL: read only. */
+    void (*write)(struct jwrite *w, const char *key, const struct model_shape *m);
+};
+
+struct hf_family {
+    const struct hf_field *fields;     /* ends with name NULL */
+    const struct hf_special *specials; /* ends with key NULL */
+    const char *const *types; /* words of model_type beside the family's own, NULL-terminated */
+    /* What the format means where a key is absent; 0 is set before. */
+    void (*defaults)(struct model_shape *m);
+    /* After the last key. NULL: nothing to do. */
+    int (*finish)(struct config *c);
+    /* model_type and architectures of a file with these sizes. */
+    const char *(*type)(const struct model_shape *m);
+    const char *(*architecture)(const struct model_shape *m);
+};
+
+/* By enum model_family; NULL: no such files are read. */
+extern const struct hf_family *const hf_families[FAMILY_N];
+extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax,
+    hf_stdit, hf_stdit3, hf_latte, hf_t2d;
+
+/* The sizes that nearly all files have, and keys that none of ours may. */
+/* clang-format off */
+#define HF_SIZES                                                                                   \
+    {"hidden_size", NULL, HF_NEEDED}, {"num_hidden_layers", NULL, HF_NEEDED},                      \
+    {"num_attention_heads", NULL, HF_NEEDED}, {"intermediate_size", NULL, HF_NEEDED},              \
+    {"vocab_size", NULL, HF_NEEDED}, {"max_position_embeddings", NULL, 0},                         \
+    {"tie_word_embeddings", NULL, 0}
+#define HF_NEVER                                                                                   \
+    {"quantization_config", hf_want_null, NULL}, {"text_config", hf_want_null, NULL}
+/* clang-format on */
+
+/* ---- for the tables ---------------------------------------------------------------------------- */
+
+/* config.json: KEY must be WANT; or KEY asks for what we do not compute. */
+int hf_invalid(struct config *c, const char *key, const char *want);
+int hf_refuse(struct config *c, const char *key, const char *why);
+bool hf_met(const struct config *c, const char *key); /* key or field name */
+
+/* The next value. null leaves *out as it is. */
+int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out);
+int hf_read_real(struct config *c, const char *key, double min, double max, double *out);
+int hf_read_bool(struct config *c, const char *key, bool *out);
+
+/* Readers of keys that change nothing as long as they say this. */
+int hf_want_false(struct config *c, const char *key);
+int hf_want_true(struct config *c, const char *key);
+int hf_want_null(struct config *c, const char *key);
+int hf_want_zero(struct config *c, const char *key);
+int hf_want_one(struct config *c, const char *key);
+int hf_want_silu(struct config *c, const char *key);
+int hf_want_word(struct config *c, const char *key, const char *word);
+/* rope_scaling of v4, rope_parameters of v5: rope_type "default"; takes theta and the share. */
+int hf_want_plain_rope(struct config *c, const char *key);
+/* An activation by any of the names in use, into shape.act. */
+int hf_read_act(struct config *c, const char *key);
+void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
+
+/* An array with an element for every layer: read is called for each (c->n_flags tells which); it
+ * returns 1 for what is no element, -1 with c->e for what is refused. */
+int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
+/* That there were as many as layers. */
+int hf_check_list(struct config *c, const char *key);
+
+/* Writers of what our files always say. */
+void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
+void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
+void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m);
+void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m);
+void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m);
+
+/* num_key_value_heads and head_dim where they are not said, and what they must satisfy. */
+int hf_finish_heads(struct config *c);
+/* max_position_embeddings 2048, norm_eps 1e-6, rope_theta 10000. */
+void hf_usual(struct model_shape *m);
+
+#endif

@@ -1,0 +1,204 @@
+/* Values of config.json that many families' tables use: what is read, what must not ask for more than
+ * we compute, and what our own files always say. */
+#include <stdio.h>
+#include <string.h>
+#include "worker/model/hf_config.h"
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+int hf_read_real(struct config *c, const char *key, double min, double max, double *out)
+{
+    char want[96];
+    double v;
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    snprintf(want, sizeof want, "a number from %.15g to %.15g", min, max);
+    if (t != J_NUMBER || jread_double(&c->j, &v) < 0 || !(v >= min && v <= max))
+        return hf_invalid(c, key, want);
+    *out = v;
+    return 0;
+}
+
+int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out)
+{
+    char want[96];
+    int64_t v;
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)min, (long long)max);
+    if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < min || v > max)
+        return hf_invalid(c, key, want);
+    *out = v;
+    return 0;
+}
+
+int hf_read_bool(struct config *c, const char *key, bool *out)
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_TRUE && t != J_FALSE) return hf_invalid(c, key, "true or false");
+    *out = t == J_TRUE;
+    return 0;
+}
+
+/* ---- keys that must not ask for more than we compute ----------------------------------------- */
+
+int hf_want_false(struct config *c, const char *key)
+{
+    bool v = false;
+    if (hf_read_bool(c, key, &v) < 0) return -1;
+    return v ? hf_refuse(c, key, "true is not supported") : 0;
+}
+
+int hf_want_true(struct config *c, const char *key)
+{
+    bool v = true;
+    if (hf_read_bool(c, key, &v) < 0) return -1;
+    return v ? 0 : hf_refuse(c, key, "false is not supported");
+}
+
+int hf_want_null(struct config *c, const char *key)
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    return t == J_ERROR ? hf_invalid(c, key, "null") : hf_refuse(c, key, "only null is supported");
+}
+
+static int want_number(struct config *c, const char *key, double only)
+{
+    double v = only;
+    if (hf_read_real(c, key, -1e300, 1e300, &v) < 0) return -1;
+    if (v == only) return 0;
+    return hf_refuse(c, key, only == 0 ? "only 0 is supported" : "only 1 is supported");
+}
+
+int hf_want_zero(struct config *c, const char *key)
+{
+    return want_number(c, key, 0);
+}
+
+int hf_want_one(struct config *c, const char *key)
+{
+    return want_number(c, key, 1);
+}
+
+static const struct {
+    const char *word;
+    enum act_id act;
+} act_names[] = {{"silu", ACT_SILU},          {"swish", ACT_SILU},
+                 {"gelu", ACT_GELU},          {"gelu_tanh", ACT_GELU_TANH},
+                 {"gelu_new", ACT_GELU_TANH}, {"gelu_pytorch_tanh", ACT_GELU_TANH},
+                 {"relu", ACT_RELU},          {"tanh", ACT_TANH}};
+
+int hf_read_act(struct config *c, const char *key)
+{
+    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    for (size_t i = 0; i < sizeof act_names / sizeof *act_names; i++) {
+        if (!jread_is(&c->j, act_names[i].word)) continue;
+        c->m->act = act_names[i].act;
+        return 0;
+    }
+    return hf_refuse(c, key, "only supported: gelu, gelu_new, relu, silu, tanh");
+}
+
+void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    static const char *const words[ACT_N] = {[ACT_SILU] = "silu",
+                                             [ACT_GELU] = "gelu",
+                                             [ACT_GELU_TANH] = "gelu_pytorch_tanh",
+                                             [ACT_RELU] = "relu",
+                                             [ACT_TANH] = "tanh"};
+    const char *word = m->act >= 0 && m->act < ACT_N ? words[m->act] : NULL;
+    jwrite_str(w, key, word ? word : "silu");
+}
+
+int hf_want_silu(struct config *c, const char *key)
+{
+    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    if (jread_is(&c->j, "silu") || jread_is(&c->j, "swish")) return 0;
+    return hf_refuse(c, key, "only \"silu\" is supported");
+}
+
+static int rope_key(struct config *c, const char *object)
+{
+    if (jread_is(&c->j, "rope_type") || jread_is(&c->j, "type")) {
+        if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "rope_type", "a string");
+        return jread_is(&c->j, "default")
+                   ? 0
+                   : hf_refuse(c, object, "only rope_type \"default\" is supported");
+    }
+    if (jread_is(&c->j, "rope_theta")) return hf_read_real(c, "rope_theta", 1, 1e12, &c->theta);
+    if (jread_is(&c->j, "partial_rotary_factor")) return hf_want_one(c, "partial_rotary_factor");
+    if (jread_next(&c->j) == J_OBJECT)
+        return hf_refuse(c, object, "parameters by layer type are not supported");
+    return jread_skip(&c->j) < 0 ? hf_invalid(c, object, "an object") : 0;
+}
+
+int hf_want_plain_rope(struct config *c, const char *key)
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_OBJECT) return hf_invalid(c, key, "an object or null");
+    while ((t = jread_next(&c->j)) == J_KEY)
+        if (rope_key(c, key) < 0) return -1;
+    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
+}
+
+/* ---- values that our files always have ----------------------------------------------------------- */
+
+void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_bool(w, key, false);
+}
+
+void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_bool(w, key, true);
+}
+
+void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_null(w, key);
+}
+
+void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_double(w, key, 0);
+}
+
+void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_str(w, key, "silu");
+}
+
+int hf_want_word(struct config *c, const char *key, const char *word)
+{
+    char why[64];
+    const enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    snprintf(why, sizeof why, "only \"%s\" is supported", word);
+    return jread_is(&c->j, word) ? 0 : hf_refuse(c, key, why);
+}
+
+/* ---- lists with an entry for every layer ----------------------------------------------------------- */
+
+int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok))
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_ARRAY) return hf_invalid(c, key, "an array with an element for every layer");
+    for (c->n_flags = 0; (t = jread_next(&c->j)) != J_ARRAY_END; c->n_flags++) {
+        const int rc = c->n_flags < HF_MAX_LAYERS ? read(c, t) : 1;
+        if (rc < 0) return -1;
+        if (rc > 0) return hf_invalid(c, key, "an array with an element for every layer");
+    }
+    return 0;
+}
+
+int hf_check_list(struct config *c, const char *key)
+{
+    if (!c->n_flags || c->n_flags == c->m->n_layers) return 0;
+    return err_set(c->e, ERR_INVALID, "%s: %s has %lld elements for %d layers", c->path, key,
+                   (long long)c->n_flags, c->m->n_layers);
+}
