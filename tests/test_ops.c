@@ -720,7 +720,6 @@ static void place(struct env *t)
     f->scratch = (char *)floats(f->scratch_size / 4);
     f->tree_stride = 4096;
     f->tree_room = floats(4 * f->tree_stride);
-    f->logits = floats(7 * 3);
     f->loss_chunk = 3;
     f->loss_scale = 0.25f;
     f->nll = calloc(T, 8);
@@ -735,10 +734,8 @@ static void drop(struct env *t)
         free(f->value[v].data);
         free(f->grad[v].data);
     }
-    void *rest[] = {t->w, f->weights, f->weights_grad, f->scratch, f->tree_room, f->logits, f->nll};
+    void *rest[] = {t->w, f->weights, f->weights_grad, f->scratch, f->tree_room, f->nll};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) free(rest[i]);
-    free(t->sp.buf.m);
-    free(t->sp.buf.delta);
     memset(t->v, 0, sizeof t->v);
     memset(f, 0, sizeof *f);
 }
@@ -750,8 +747,6 @@ static void open_frame(struct env *t, struct be *be, bool tree)
     t->shape = (struct model_shape){.in_channels = 2, .patch_t = 1, .patch_h = 2, .patch_w = 2};
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
-    t->sp.buf.m = floats(4 * T);
-    t->sp.buf.delta = floats(4 * T);
     t->dsp = (struct dsp){.be = be, .P = 1, .n = {3, 4}};
     t->f = (struct frame){.be = be,
                           .p = &t->p,
