@@ -175,6 +175,8 @@ static int finish(struct config *c)
 const struct hf_family *const hf_families[FAMILY_N] = {
     [FAMILY_LLAMA] = &hf_llama,   [FAMILY_BERT] = &hf_bert,     [FAMILY_TNL] = &hf_tnl,
     [FAMILY_LINEAR] = &hf_linear, [FAMILY_RETNET] = &hf_retnet, [FAMILY_MINIMAX] = &hf_minimax,
+    [FAMILY_STDIT] = &hf_stdit,   [FAMILY_STDIT3] = &hf_stdit3, [FAMILY_LATTE] = &hf_latte,
+    [FAMILY_T2D] = &hf_t2d,
 };
 
 static int find_family(struct config *c)
