@@ -108,7 +108,8 @@ static void place_rest(struct base *b, void *params)
     m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
     take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
+    const int64_t rotary = p->by_program ? p->item[PLAN_INV_FREQ].size / 4 : m->shape.head_dim;
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * rotary, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -181,7 +182,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 
 void model_set_rope(struct model *m, double theta)
 {
-    const int64_t D = m->shape.rotary_dim ? m->shape.rotary_dim : m->shape.head_dim;
+    const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
     for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
         m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }

@@ -94,11 +94,17 @@ static int check_strategy(const struct job_spec *s, const struct plan *p, struct
     return 0;
 }
 
+/* Plain Llama has code of its own (worker/model/layer.c). */
+static bool needs_program(const struct model_shape *m)
+{
+    return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
+}
+
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
-    p->by_program = s->model.shape.family != FAMILY_LLAMA;
+    p->by_program = needs_program(&s->model.shape);
     if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
