@@ -178,10 +178,10 @@ static void run_body(struct ranks *g, int rank, void *arg)
     int bad = 0;
     seat_open(s, r, g, rank);
     for (int64_t n = 0; n < r->g->n && !bad; n++) {
-        bad = one_sample(r, s, n, &nll, &e);
+        bad = one_sample(r, s, n, &nll, &e) ||
+              (g && comm_sum_f64(g->comm[rank], PURPOSE_LOSS, &nll, 1, s->m.bounce, &e));
         loss += nll;
     }
-    if (!bad && g) bad = comm_sum_f64(g->comm[rank], PURPOSE_LOSS, &loss, 1, s->m.bounce, &e);
     CHECK_MSG(!bad, "%s on %d: %s", r->g->name, s->plan.n_ranks, e.text);
     if (bad && g) ranks_fail(g, rank, &e);
     if (rank == 0) r->loss = loss / (double)r->g->n_targets;
@@ -244,6 +244,19 @@ static double norm_of(const float *x, int64_t n)
     return sqrt(s);
 }
 
+/* RetNet's head norm divides by the output, which at a document's first token is (q k) v: what flows
+ * to q and k of layer 0 is the rest of a difference that cancels. PyTorch's own fp32 run of the same
+ * model errs by 1.03e-4 there (and by less than 5e-6 elsewhere): twice that is allowed. */
+static double allowed(const struct golden *g, const char *name)
+{
+    static const char *const through[] = {"model.embeddings.weight", "model.layers.0.attn_norm.weight",
+                                          "model.layers.0.attn.q_proj.weight",
+                                          "model.layers.0.attn.k_proj.weight"};
+    for (size_t i = 0; i < sizeof through / sizeof *through; i++)
+        if (!strcmp(g->name, "retnet") && !strcmp(name, through[i])) return 2.06e-4;
+    return WANTED;
+}
+
 static void check_run(const struct run *r, const char *what)
 {
     const struct golden *g = r->g;
@@ -262,7 +275,7 @@ static void check_run(const struct run *r, const char *what)
             continue;
         }
         const double d = rel_l2(r->grad + p.offset, g->grad + p.offset, p.count);
-        CHECK_MSG(d <= WANTED, "%s, %s: gradient of %s off by %g", g->name, what, p.name, d);
+        CHECK_MSG(d <= allowed(g, p.name), "%s, %s: gradient of %s off by %g", g->name, what, p.name, d);
     }
 }
 
@@ -351,11 +364,48 @@ static void test_rank_bits(void)
     }
 }
 
+/* ---- two ways to run Llama ------------------------------------------------------------------- */
+
+/* Mistral's weights without its window: plain Llama, which has code of its own. */
+static void both_ways(const struct golden *g, int P, const struct job_spec *spec)
+{
+    struct run own = {.spec = *spec}, program = {.spec = *spec, .by_program = true};
+    char what[96];
+    snprintf(what, sizeof what, "%d ranks, recompute %d, precision %d, determinism %d, layout %d", P,
+             spec->memory.recompute, spec->precision.params, spec->determinism,
+             spec->parallel.layout);
+    run(&own, g, P);
+    run(&program, g, P);
+    check_same(&program, &own, what);
+    run_free(&own);
+    run_free(&program);
+}
+
+static void test_llama_both_ways(void)
+{
+    const int P[] = {1, 2, 4};
+    struct golden g;
+    golden_open(&g, "mistral");
+    g.m.window = 0;
+    for (int i = 0; i < 3; i++)
+        for (enum recompute_id mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                for (int ranks = 0; ranks < 2; ranks++) {
+                    struct job_spec s = {0};
+                    s.memory.recompute = mode;
+                    s.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+                    s.determinism = ranks ? DET_RANKS : DET_RUN;
+                    both_ways(&g, P[i], &s);
+                }
+    golden_close(&g);
+}
+
 int main(void)
 {
     RUN(test_one_rank);
     RUN(test_more_ranks);
     RUN(test_recompute);
     RUN(test_rank_bits);
+    RUN(test_llama_both_ways);
     return test_done("family");
 }

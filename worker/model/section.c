@@ -462,7 +462,8 @@ void section_place(struct model *m, char *arena, char *segment)
                               .shape = &m->shape,
                               .dtype = m->dtype,
                               .tree_room = m->tree,
-                              .tree_stride = m->tree_stride / 4,
+                              .tree_stride = m->tree_stride ? m->tree_stride / 4
+                                                            : m->plan->tree_size,
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,
