@@ -155,7 +155,7 @@ enum plan_id {
     PLAN_GROUP_ALT,  /* int32 [T_alt] */
     PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
     PLAN_TARGET,     /* [T, patch]: what MSE compares with */
-    PLAN_ROW_WEIGHT, /* [T]: of a row in MSE */
+    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_ID_N
 };
