@@ -31,13 +31,19 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
 }
 
+/* NULL, or a rate that keeps something. */
+static inline bool shape_drop(const struct attn_drop *d)
+{
+    return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);
+}
+
 static inline void shape_attn_fwd(const struct attn_fwd_args *a)
 {
     assert(a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim % 2 == 0);
     assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
-    assert(a->ml_ld >= a->q.rows && a->scale > 0);
+    assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop));
 }
 
 static inline void shape_attn_finish(const struct attn_finish_args *a)
@@ -61,6 +67,7 @@ static inline void shape_attn_bwd(const struct attn_bwd_args *a)
     assert(shape_f32(a->dq, a->q.rows, a->q.cols));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows && a->scale > 0);
+    assert(shape_drop(a->drop));
 }
 
 static inline void shape_rmsnorm_fwd(const struct rmsnorm_fwd_args *a)
@@ -277,6 +284,22 @@ static inline void shape_route(const struct route_args *a)
 {
     const struct tensor x = a->dweight ? a->dlogits : a->logits;
     assert(shape_f32(x, x.rows, x.cols) && a->k > 0 && a->k <= x.cols);
+}
+
+static inline void shape_softmax_fwd(const struct softmax_fwd_args *a)
+{
+    assert(shape_f32(a->x, a->x.rows, a->x.cols));
+}
+
+static inline void shape_softmax_bwd(const struct softmax_bwd_args *a)
+{
+    assert(shape_f32(a->p, a->p.rows, a->p.cols) && shape_f32(a->dp, a->p.rows, a->p.cols));
+}
+
+static inline void shape_dropout(const struct dropout_args *a)
+{
+    assert(shape_f32(a->x, a->x.rows, a->x.cols) && a->drop && shape_drop(a->drop));
+    assert(a->head >= 0 && a->head < 1 << 16 && a->col_pos >= 0);
 }
 
 /* ---- linear attention ---- */

@@ -10,6 +10,7 @@
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
 #include "tests/kern_cond.h"
+#include "tests/kern_drop.h"
 #include "tests/kern_elem.h"
 #include "tests/kern_linear.h"
 
@@ -511,6 +512,9 @@ static const struct {
     {"glu_fwd, _bwd", check_glu, 2, true},
     {"mix", check_mix, 1, true},
     {"bias_fwd, _bwd", check_bias, 2, true},
+    {"attention under dropout", check_attn_drop, 0, true},
+    {"dropout", check_dropout, 1, false},
+    {"softmax_fwd, _bwd", check_softmax, 2, false},
     {"modulate_fwd, _bwd, gate_fwd, _bwd", check_groups, 4, true},
     {"lrpe_fwd, _bwd", check_lrpe, 2, true},
     {"route", check_route, 1, false},

@@ -130,9 +130,17 @@ struct cond_case {
 /* groups: 0: none, 1: in runs, 2: row by row */
 static struct cond_case cond_new(int64_t T, int64_t C, int64_t G, int groups)
 {
-    struct cond_case c = {box_act(T, C, 1), box_act(G, C, 2), box_act(G, C, 0), box_act(T, C, 3),
-                          box_act(T, C, 0), box_act(T, C, 1), box_new(G, C, 2), box_new(G, C, 0)};
-    c.T = T, c.C = C, c.G = G;
+    struct cond_case c = {.x = box_act(T, C, 1),
+                          .scale = box_act(G, C, 2),
+                          .shift = box_act(G, C, 0),
+                          .y = box_act(T, C, 3),
+                          .dy = box_act(T, C, 0),
+                          .dx = box_act(T, C, 1),
+                          .dscale = box_new(G, C, 2),
+                          .dshift = box_new(G, C, 0),
+                          .T = T,
+                          .C = C,
+                          .G = G};
     box_random(c.x, 1, 1), box_random(c.scale, 2, 1), box_random(c.shift, 3, 1);
     box_random(c.dy, 4, 1), box_random(c.dx, 5, 1), box_random(c.dscale, 6, 1);
     box_random(c.dshift, 7, 1);

@@ -65,10 +65,16 @@ static void ref_norm_bwd(const struct norm_case *p, struct norm_data *d)
 static struct norm_data norm_data_new(const struct norm_case *p)
 {
     const int64_t n = p->C / p->groups, N = p->T * p->groups;
-    struct norm_data d = {box_act(p->T, p->C, 1), box_act(1, n, 0),       box_act(1, n, 2),
-                          box_act(p->T, p->C, 3), box_new(1, N, 0),       box_new(1, N, 1),
-                          box_act(p->T, p->C, 2), box_act(p->T, p->C, 0), box_new(1, n, 0),
-                          box_new(1, n, 4)};
+    struct norm_data d = {.x = box_act(p->T, p->C, 1),
+                          .g = box_act(1, n, 0),
+                          .b = box_act(1, n, 2),
+                          .y = box_act(p->T, p->C, 3),
+                          .mean = box_new(1, N, 0),
+                          .rstd = box_new(1, N, 1),
+                          .dy = box_act(p->T, p->C, 2),
+                          .dx = box_act(p->T, p->C, 0),
+                          .dg = box_new(1, n, 0),
+                          .db = box_new(1, n, 4)};
     box_random(d.x, 1, 2), box_random(d.dy, 4, 1), box_random(d.dx, 5, 1);
     box_random(d.dg, 6, 1), box_random(d.db, 7, 1);
     for (int64_t t = 0; t < p->T; t++)

@@ -1,4 +1,5 @@
 /* The model: gradients against finite differences, P ranks against 1, decoding against prefill. */
+#include "kernels/philox.h"
 #include "tests/engine.h"
 
 static struct job_spec spec;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/philox.h"
 #include "tests/test.h"
 #include "worker/model/model.h"
 #include "worker/train/requests.h"

@@ -1,7 +1,7 @@
 #include "worker/data/flow.h"
 
 #include <math.h>
-#include "worker/model/model.h" /* philox4x32 */
+#include "kernels/philox.h"
 
 #define PI 3.14159265358979323846
 

@@ -18,6 +18,13 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
     if (m->n_decoded >= m->plan->n_decode)
         return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
                        (long long)m->plan->n_decode);
+    if (m->plan->by_program) {
+        if (section_decode(m, token, pos, own, e)) return -1;
+        m->n_decoded++;
+        m->cache_used += own;
+        *logits = section_logits(m, 0, 1);
+        return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+    }
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
                                         .x = tensor_sub(model_rows(m, m->x, C), 0, 1, 0, C),

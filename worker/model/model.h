@@ -20,6 +20,7 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
+#include "worker/model/section.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
@@ -73,6 +74,7 @@ struct model {
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
+    struct section_state prog;      /* plan->by_program: what the family's program needs */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -92,6 +94,8 @@ float *model_gradient(const struct model *m, int64_t offset);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* Diffusion: for another grid of patches than the plan's. */
+int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
 /* For another base of the rotary embedding: it is part of no weight. */
 void model_set_rope(struct model *m, double theta);
 
@@ -147,11 +151,19 @@ void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* Philox4x32-10 (Salmon et al., SC 2011). */
-void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
-
 /* [T, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
+
+/* zero 3: a section's weights, what the head reads. By bucket: a bucket's gradient is about to be
+ * computed; is complete. Otherwise nothing. */
+int model_fetch(struct model *m, int bucket, struct err *e);
+int model_fetch_head(struct model *m, struct err *e);
+void model_clear(struct model *m, int bucket);
+int model_reduce(struct model *m, int bucket, bool last, struct err *e);
+/* Where the embedding's own gradient is summed. */
+float *model_embed_grad(struct model *m);
+/* This rank's sum of m->nll, in the fixed order. */
+double model_sum_nll(const struct model *m);
 
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);

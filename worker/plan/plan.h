@@ -141,21 +141,22 @@ enum plan_id {
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,   /* their gradients */
-    PLAN_STATE_SEND,/* segment: states of linear attention that leave: 2, or one for all_gather */
-    PLAN_STATE_RECV,/* segment: 2 that arrive */
-    PLAN_STATE_ALL, /* segment: all_gather: [sp * parts] of them */
+    PLAN_STATE_SEND, /* segment: 2 states of linear attention (struct linear_buffers) */
+    PLAN_STATE_RECV, /* segment: 2 */
+    PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
+    PLAN_STATE_M,    /* [parts] */
+    PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
+    PLAN_RING_ALL,   /* segment: form all_gather: [sp * T, 2*Hk*D] act (struct sp_buffers) */
+    PLAN_RING_FULL,  /* segment: [sp * T, 2*Hk*D] */
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
-    PLAN_POS_ALT,   /* int64 [T_alt]: as POS, LO and HI, of rows spread along the other dimension */
-    PLAN_LO_ALT,
-    PLAN_HI_ALT,
-    PLAN_GROUP,     /* int32 [T]: which conditioning vector a row has */
-    PLAN_GROUP_ALT, /* int32 [T_alt] */
-    PLAN_PATCHES,   /* [T, patch] fp32: what PATCH reads */
-    PLAN_NOISE,     /* [T, patch] fp32: what MSE compares with */
-    PLAN_ROW_WEIGHT,/* [T] fp32: of a row in MSE */
-    PLAN_CAPTION,   /* [text_len, caption_channels] fp32 */
-    PLAN_COND,      /* [2, 256] fp32: sinusoids */
+    PLAN_TYPES,      /* int32 [T]: token types */
+    PLAN_GROUP,      /* int32 [T]: which conditioning vector a row has */
+    PLAN_GROUP_ALT,  /* int32 [T_alt] */
+    PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
+    PLAN_TARGET,     /* [T, patch]: what MSE compares with */
+    PLAN_ROW_WEIGHT, /* [T]: of a row in MSE */
+    PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_ID_N
 };
 
@@ -209,10 +210,12 @@ struct plan {
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;    /* bytes of one residual stream, rounded; PLAN_X has n_streams */
-    int n_streams;          /* training: L + 1, of section border b; else 1 or 2, in turns: b % n */
-    int n_dx;               /* PLAN_DX has 1, or 2: border b's gradient is number b % n */
-    int64_t kept[FAMILY_KINDS + 1];  /* bytes of a record, rounded: by kind; the last: of `in` */
-    int64_t cache[FAMILY_KINDS];     /* likewise of a cache record */
+    /* PLAN_X has L + 1 streams in a training: number b behind section b (`in` is 0). Else one, or two
+     * in turns: a section whose placement is not in_place passes on to the other; PLAN_DX likewise,
+     * by grad_in_place. */
+    int n_streams, n_dx;
+    int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
+    int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
 };
 
 /* ---- a family's sections --------------------------------------------------------------------- */
@@ -228,10 +231,17 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
+/* Of one section of it: `in`, `out`, or a kind of layer. */
+void plan_section(const struct program *program, const struct plan *p, struct section *out);
 /* Bytes from the start of PLAN_KEPT to the record of a section: b as of buckets, 0 is `in`, 1 .. L
  * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
+/* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
+ * embedding. */
+bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
+/* Into how many pieces a scan cuts a state of Dk rows. */
+int plan_scan_pieces(int64_t Dk);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
  * the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
@@ -272,6 +282,10 @@ struct plan_eval {
 };
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
+
+/* The same for a sample of another grid (diffusion): patches of a frame, frames. */
+int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
+                 int64_t micro_batches, struct plan *out, struct err *e);
 
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);

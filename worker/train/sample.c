@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/core/utf8.h"
+#include "kernels/philox.h"
 #include "worker/model/model.h"
 #include "worker/model/tokenizer.h"
 
