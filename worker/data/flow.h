@@ -46,13 +46,14 @@ struct flow_rows {
 /* The grid of a sample: sides that are no multiple of the patch are padded. */
 void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3]);
 
-/* What a rank trains on: a patch row holds in_channels values for each of its places, channels
- * outermost as a convolution has them (patches), or innermost as the last layer has them (target).
+/* What a rank trains on, as struct batch_latents has it: a patch row holds in_channels values for
+ * each of its n places, channels outermost as a convolution has them (patches), or innermost as the
+ * last layer has them (target).
  *   patches   [share * frames, patch values] x_t; of frames given clean x_0; 0 in pads
- *   target    [share * frames, patch values] x_0 - noise; NaN where the sample has no value
- *   weight    [share * frames] 1, or 0: frames given clean, pads
+ *   target    [share * frames, n, in_channels] x_0 - noise; 0 where the sample has no value
+ *   weight    [share * frames, n] 1; 0: frames given clean, pads, places beyond the sample's edges
  *   group     [share * frames] 0, or 1: frames given clean
- * target, weight NULL: not wanted. fails: ERR_IO, ERR_CORRUPT naming the file. */
+ * fails: ERR_IO, ERR_CORRUPT naming the file. */
 struct flow_out {
     float *patches, *target, *weight;
     int32_t *group;

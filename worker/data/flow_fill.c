@@ -1,6 +1,5 @@
 /* flow_fill.c: the rows of one rank. A sample is read line by line: the part of a picture's row that
  * the rank's patches cover, of one channel and frame, at a time. */
-#include <math.h>
 #include <string.h>
 #include "worker/data/flow.h"
 
@@ -42,12 +41,8 @@ static void fill_frames(const struct fill *f)
     const int64_t space = r->grid[1] * r->grid[2];
     for (int64_t t = 0; t < r->grid[0]; t++) {
         const bool clean = flow_clean(f->draw, t);
-        for (int64_t i = 0; i < r->share; i++) {
-            const int64_t row = i * r->grid[0] + t;
-            const bool real = r->s0 + i < space;
-            if (f->out->group) f->out->group[row] = real && clean;
-            if (f->out->weight) f->out->weight[row] = real && !clean;
-        }
+        for (int64_t i = 0; i < r->share; i++)
+            f->out->group[i * r->grid[0] + t] = clean && r->s0 + i < space;
     }
 }
 
@@ -55,7 +50,8 @@ static void clear(const struct fill *f)
 {
     const int64_t n = f->rows->share * f->rows->grid[0] * f->values;
     memset(f->out->patches, 0, (size_t)n * sizeof(float));
-    for (int64_t i = 0; f->out->target && i < n; i++) f->out->target[i] = NAN;
+    memset(f->out->target, 0, (size_t)n * sizeof(float));
+    memset(f->out->weight, 0, (size_t)(n / f->x->C) * sizeof(float));
 }
 
 struct place {
@@ -77,7 +73,8 @@ static void put(const struct fill *f, const struct place *at, int64_t w, int64_t
         const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2] + (w + k) % p[2];
         f->out->patches[row * f->values + at->c * area + in] = (float)((1 - t) * z[k] +
                                                                        t * noise[k]);
-        if (f->out->target) f->out->target[row * f->values + in * C + at->c] = z[k] - noise[k];
+        f->out->target[row * f->values + in * C + at->c] = z[k] - noise[k];
+        f->out->weight[row * area + in] = !at->clean;
     }
 }
 
