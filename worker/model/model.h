@@ -69,6 +69,9 @@ struct model {
     float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
+    char *attn_kept; /* what attention keeps of a layer beside lse; NULL: nothing */
+    int64_t attn_kept_stride;
+    int64_t *all_lo, *all_hi; /* ulysses: [sp * T] lo and hi of the sequence's rows */
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */

@@ -10,9 +10,8 @@ int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
     struct shard sh;
     memset(out, 0, PURPOSE_N * sizeof *out);
-    if (shard_init(&sh, v->S, P, 0, p->layout, p->rank_bits, e)) return -1;
-    volume_add(&out[PURPOSE_RING_KV],
-               volume_ring_kv(P, sh.T, m->n_kv_heads, m->head_dim, p->precision), n * m->n_layers);
+    if (shard_init(&sh, v->S, P, rank % P, p->layout, p->rank_bits, e)) return -1;
+    plan_forward_comm(m, p, &sh, n, out);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), n);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), W > P);
     volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 1), 1);

@@ -61,6 +61,9 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     if (p->strategy == STRATEGY_LOCAL && sp > 1)
         return err_field(e, ERR_INVALID, "parallel.strategy",
                          "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", sp);
+    if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
+    if (p->strategy == STRATEGY_ULYSSES && p->layout == LAYOUT_AUTO) p->layout = LAYOUT_CONTIGUOUS;
+    if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
     if (p->layout == LAYOUT_AUTO)
         p->layout = sp > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
     return 0;
@@ -106,6 +109,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
+    ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
     memset(ref->comm, 0, sizeof ref->comm);
@@ -132,7 +136,9 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
     const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
-    const double attention = 2 * S * S * m->n_layers * HD;
+    /* Pairs that a row sees, twice: half of S x S, or the window's band. */
+    const double W = m->window && (double)m->window < S ? (double)m->window : S;
+    const double attention = 2 * (2 * S * W - W * W) * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
            p->dp;
 }
@@ -167,11 +173,24 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
+static const char *explain_form(const struct plan *p)
+{
+    if (p->strategy == STRATEGY_ULYSSES) return "turn them into all rows of some heads and back";
+    switch (p->form) {
+    case FORM_TWO_PASS: return "pass keys, then values round, and all-reduce their gradients";
+    case FORM_TWO_PASS_SCATTER: return "pass keys, then values round, and scatter their gradients";
+    case FORM_ALL_GATHER: return "get the keys and values that they see from their owners";
+    default: return "pass keys and values round";
+    }
+}
+
 static void explain(const struct job_spec *s, struct plan *p)
 {
     const char *layout = p->rank_bits ? "contiguous: determinism \"ranks\" needs it"
                          : p->layout == LAYOUT_ZIGZAG
                              ? "zigzag: every rank has the same causal work"
+                         : s->parallel.layout == LAYOUT_AUTO
+                             ? "contiguous: heads have no causal imbalance"
                              : "contiguous: asked for";
     char recompute[96] = "";
     if (has_backward(p->kind))
@@ -186,9 +205,9 @@ static void explain(const struct job_spec *s, struct plan *p)
         snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s", rings,
                  recompute, zero);
     else
-        snprintf(p->reason, sizeof p->reason,
-                 "rsa: %s%d ranks hold %lld rows each and pass keys and values round; %s%s%s",
-                 rings, p->sp, (long long)p->T, layout, recompute, zero);
+        snprintf(p->reason, sizeof p->reason, "%s: %s%d ranks hold %lld rows each and %s; %s%s%s",
+                 p->strategy == STRATEGY_ULYSSES ? "ulysses" : "rsa", rings, p->sp,
+                 (long long)p->T, explain_form(p), layout, recompute, zero);
 }
 
 static int64_t total(const struct plan *p)
