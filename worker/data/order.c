@@ -39,8 +39,7 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .causal = !row || row->task != MODEL_MASKED_LM,
                                   .window = s->model.shape.window,
                                   .reach = set == SET_TRAIN && (s->kind == JOB_TRAIN ||
-                                                                s->kind == JOB_VERIFY) &&
-                                           s->model.shape.family == FAMILY_LLAMA,
+                                                                s->kind == JOB_VERIFY),
                                   .mask = mask_rule(s, set)};
 }
 

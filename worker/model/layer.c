@@ -301,7 +301,12 @@ int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
     y.kv = tensor_sub(y.kv, used, 1, 0, KV);
     project_qkv(m, &y, &pos);
     mark_place(m, l);
-    const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
+    struct sp_run run[SP_RUNS];
+    struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
+    if (m->shape.window) {
+        a.n_runs = model_seen_rows(m, pos, cache.rows, run);
+        a.run = run;
+    }
     if (m->sp.ops->attn_decode(&m->sp, &a, e)) return -1;
     project_out(m, &y);
     mlp(m, &y);
