@@ -31,17 +31,8 @@ static const int64_t *first_keys(struct frame *f, const struct op *o)
     return lo;
 }
 
-/* What attention carries from block to block. */
-static void carry_room(struct frame *f, const struct op *o, int64_t rows)
-{
-    const int64_t H = o->u.attn.n_heads, HD = H * o->u.attn.head_dim;
-    f->sp->buf.o = f->dtype == DT_F32 ? NULL : scratch_take(f, 4 * rows * HD);
-    f->sp->buf.m = scratch_take(f, 4 * H * rows);
-}
-
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    carry_room(f, o, frame_in(f, o, 0).rows);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
@@ -69,7 +60,6 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dkv = dkv.to,
                                   .lo = first_keys(f, o),
                                   .hi = f->batch->hi};
-    f->sp->buf.delta = scratch_take(f, 4 * o->u.attn.n_heads * a.q.rows);
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
@@ -241,7 +231,6 @@ static int attention_backward(struct frame *f, const struct op *o, const struct 
 
 static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
-    carry_room(f, o, 1);
     const struct sp_decode_args a = {
         .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
     f->sp->shape = shape_of(o);
@@ -251,10 +240,16 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
+/* Text rows that are there: a short caption leaves the last ones unseen. */
+static int64_t text_rows(const struct frame *f)
+{
+    return f->batch->latents.n_text;
+}
+
 static int cross_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0);
-    struct whole w = whole_begin(f, o, q.rows, f->batch->latents.n_text, false);
+    struct whole w = whole_begin(f, o, q.rows, text_rows(f), false);
     (void)e;
     w.q = q;
     w.kv = frame_in(f, o, 1);
@@ -271,7 +266,7 @@ static int cross_backward(struct frame *f, const struct op *o, const struct step
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
-    const struct whole all = whole_begin(f, o, q.rows, f->batch->latents.n_text, true);
+    const struct whole all = whole_begin(f, o, q.rows, text_rows(f), true);
     (void)e;
     frame_zero(f, dq.to);
     frame_zero(f, dkv.to);

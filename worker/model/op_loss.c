@@ -141,10 +141,9 @@ struct places {
 
 static struct places places_of(const struct frame *f, struct tensor a)
 {
-    const struct model_shape *m = f->shape;
-    const struct places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels, m->out_channels};
-    assert(p.n * p.out == a.cols && a.ld == a.cols);
-    return p;
+    const int64_t in = f->shape->in_channels, out = f->shape->out_channels;
+    assert(a.cols % out == 0 && a.ld == a.cols);
+    return (struct places){a.cols / out, in, out};
 }
 
 /* What has a target of t: [T, n out_channels]. */
@@ -161,13 +160,12 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
     const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
     double *loss = scratch_take(f, a.rows * p.n * (int64_t)sizeof *loss);
     frame_move(f, x, predicted(&p, a), false);
-    f->be->ops->mse(f->be,
-                    &(struct mse_args){.x = x,
-                                       .y = tensor_f32((float *)b->target, x.rows, p.in, p.in),
-                                       .dx = dx,
-                                       .weight = b->weight,
-                                       .row_loss = loss,
-                                       .scale = f->loss_scale});
+    f->be->ops->mse(f->be, &(struct mse_args){.x = x,
+                                              .y = tensor_f32(b->target, x.rows, p.in, p.in),
+                                              .dx = dx,
+                                              .weight = b->weight,
+                                              .row_loss = loss,
+                                              .scale = f->loss_scale});
     for (int64_t i = 0; i < a.rows; i++) {
         f->nll[i] = 0;
         for (int64_t k = 0; k < p.n; k++) f->nll[i] += loss[i * p.n + k];

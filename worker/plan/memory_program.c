@@ -279,6 +279,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const struct model_shape *m = b->m;
     const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
     const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
@@ -291,7 +292,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
         {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T, !lm},
+        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},

@@ -237,6 +237,9 @@ void plan_section(const struct program *program, const struct plan *p, struct se
  * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
+/* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
+ * embedding. */
+bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
 /* Into how many pieces a scan cuts a state of Dk rows. */
 int plan_scan_pieces(int64_t Dk);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
@@ -279,6 +282,10 @@ struct plan_eval {
 };
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
+
+/* The same for a sample of another grid (diffusion): patches of a frame, frames. */
+int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
+                 int64_t micro_batches, struct plan *out, struct err *e);
 
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);

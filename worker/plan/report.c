@@ -10,7 +10,6 @@ static const char *const class_names[PLAN_CLASS_N] = {
     [PLAN_WORKSPACE] = "workspace", [PLAN_RING] = "ring",
     [PLAN_CACHE] = "cache",         [PLAN_DATA] = "data",
 };
-static const char *const strategy_words[STRATEGY_N] = {"auto", "local", "rsa"};
 static const char *const layout_words[LAYOUT_N] = {"auto", "contiguous", "zigzag"};
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 static const char *const precision_words[PRECISION_N] = {"fp32", "bf16"};
@@ -102,7 +101,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
         jwrite_bool(&w, "fused_update", p->fused);
     }
     jwrite_int(&w, "threads", p->n_threads);
-    jwrite_str(&w, "strategy", strategy_words[p->strategy]);
+    jwrite_str(&w, "strategy", spec_field("parallel.strategy")->words[p->strategy]);
     jwrite_str(&w, "layout", layout_words[p->layout]);
     jwrite_str(&w, "precision", precision_words[p->precision]);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)

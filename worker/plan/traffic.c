@@ -1,7 +1,9 @@
 /* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
 #include "worker/plan/plan.h"
 
+#include <assert.h>
 #include <string.h>
+#include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 
 int plan_sum_ranks(const struct plan *p)
@@ -77,17 +79,27 @@ static void count_gradients(const struct plan *p, int rank, struct comm_count *o
 /* zero 1 and 2: what was updated goes to everyone. zero 3: every bucket before its forward and its
  * backward; the head's are one visit, and so is the embedding, which needs no weights backwards,
  * unless it is the head as well. */
-static void count_weights(const struct plan *p, int rank, struct comm_count *out)
+static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
+                          struct comm_count *out)
 {
     const int64_t n = p->micro_batches;
     struct sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
     if (!p->zero) return;
     if (p->zero == 3) {
-        s.times[ZERO_EMBED] = n * (1 + p->shards.tied);
+        s.times[ZERO_EMBED] = n * (1 + p->shards.tied + plan_fetches_in(m, p));
         s.times[ZERO_HEAD] = n;
         s.times[ZERO_LAYER] = 2 * n;
     }
     count_sweep(p, rank, &s, out);
+}
+
+static void count_program(const struct model_shape *m, const struct plan *p, int rank,
+                          struct comm_count *out)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, p->S, p->micro_batches};
+    const int rc = traffic_program(m, p, rank, &t, out, NULL);
+    assert(rc == 0); /* the plan was placed for this S */
 }
 
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
@@ -95,9 +107,12 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 {
     const int W = plan_sum_ranks(p);
     memset(out, 0, PURPOSE_N * sizeof *out);
-    count_ring(m, p, out);
+    if (p->by_program)
+        count_program(m, p, rank, out);
+    else
+        count_ring(m, p, out);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
-    count_weights(p, rank, &out[PURPOSE_PARAM]);
+    count_weights(m, p, rank, &out[PURPOSE_PARAM]);
     if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
         volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
@@ -116,12 +131,10 @@ void plan_verify_comm(const struct model_shape *m, const struct plan *p, int ran
     struct plan pass = *p;
     pass.zero = 0;
     plan_comm(m, &pass, rank, out);
-    if (p->zero == 3) count_weights(p, rank, &out[PURPOSE_PARAM]);
+    if (p->zero == 3) count_weights(m, p, rank, &out[PURPOSE_PARAM]);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
 {
-    struct comm_count c = {0};
-    volume_add(&c, volume_decode(n_ranks, m->n_heads, m->head_dim), m->n_layers);
-    return c;
+    return traffic_decode(m, n_ranks);
 }
