@@ -674,8 +674,8 @@ static void fill_batch(struct env *t)
         t->hi[i] = i < 11 ? i + 1 : 0;
         t->pos[i] = i - t->lo[i];
         t->group[i] = i % 3 == 1;
+        for (int k = 0; k < 4; k++) t->weight[i * 4 + k] = i == 11 ? 0 : (float)((i + k) % 3);
     }
-    for (int64_t i = 0; i < T * 4; i++) t->weight[i] = i / 4 == 11 ? 0 : (float)(i % 3);
     for (int64_t i = 0; i < T * 8; i++) t->patches[i] = (float)uniform(t);
     for (int64_t i = 0; i < T * 8; i++) t->target[i] = (float)uniform(t);
     for (int64_t i = 0; i < TEXT * 8; i++) t->text[i] = (float)uniform(t);
@@ -765,7 +765,8 @@ static void open_frame(struct env *t, struct be *be, bool tree)
 {
     struct err e = {0};
     const int64_t len = tree ? LEN : T;
-    t->shape = (struct model_shape){.in_channels = 2, .out_channels = 3};
+    t->shape = (struct model_shape){.in_channels = 2, .out_channels = 3, .patch_t = 1,
+                                    .patch_h = 2, .patch_w = 2};
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
     t->sp.buf.m = floats(4 * T);

@@ -17,7 +17,7 @@
  * A value is written by one operation (single assignment) and read by any number of later ones. Rows
  * are this rank's; columns are features. A view is a window of columns of an earlier value and owns
  * no memory; its gradient is the same window of that value's gradient. A value is viewed in windows
- * that tile it, or read whole, not both.
+ * that tile it, or read whole, not both. No operation reads a value twice.
  *
  * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size, I
  * MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */

@@ -11,7 +11,7 @@
  * space, [n_0, N1]; of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
-    int64_t height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
+    double height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
     double t, fps;        /* TIMESTEP: t is 0 .. 1000 */
     int32_t label;        /* EMBED_ADD: the sample's class */
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */

@@ -149,8 +149,8 @@ struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 /* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
 struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
-extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate, op_select,
-    op_table_add, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
+extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
+    op_table_add, op_select, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
     op_linear_attention, op_switch, op_moe, op_patch, op_position_2d, op_position_1d, op_timestep,
     op_text, op_xent, op_mse;
 

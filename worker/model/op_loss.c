@@ -11,7 +11,6 @@
 struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, data NULL: none */
-    float *logits;         /* [loss_chunk, V] */
     struct tensor dx;      /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: of each span apart */
@@ -21,7 +20,6 @@ struct xent {
 static struct xent xent_of(struct frame *f, const struct op *o)
 {
     struct xent a = {.o = o, .x = frame_in(f, o, 0), .w = frame_weight(f, o->w, o->n_w)};
-    a.logits = scratch_take(f, 4 * f->loss_chunk * a.w.rows);
     if (o->bias == PROG_NONE) return a;
     a.b = frame_weight(f, o->bias, o->n_bias);
     if (a.b.dtype == DT_F32) return a;
@@ -33,7 +31,7 @@ static struct xent xent_of(struct frame *f, const struct op *o)
 
 static struct tensor logits_of(struct frame *f, const struct xent *a, struct tensor x)
 {
-    const struct tensor out = tensor_f32(a->logits, x.rows, a->w.rows, a->w.rows);
+    const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true});
     if (a->b.data) f->be->ops->bias_fwd(f->be, &(struct bias_fwd_args){.y = out, .b = a->b});
@@ -80,7 +78,7 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     for (int64_t r = s.value0; r < end; r += f->loss_chunk) {
         const int64_t n = r + f->loss_chunk < end ? f->loss_chunk : end - r;
         const struct tensor logits = logits_of(f, a, tensor_sub(a->x, r, n, 0, a->x.cols));
-        const struct tensor dlogits = tensor_of(f->dtype, a->logits, n, V, ld);
+        const struct tensor dlogits = tensor_of(f->dtype, f->logits, n, V, ld);
         f->be->ops->xent(f->be, &(struct xent_args){.logits = logits,
                                                     .dlogits = dlogits,
                                                     .targets = f->batch->targets + r,
@@ -141,9 +139,10 @@ struct places {
 
 static struct places places_of(const struct frame *f, struct tensor a)
 {
-    const int64_t in = f->shape->in_channels, out = f->shape->out_channels;
-    assert(a.cols % out == 0 && a.ld == a.cols);
-    return (struct places){a.cols / out, in, out};
+    const struct model_shape *m = f->shape;
+    const struct places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels, m->out_channels};
+    assert(p.n * p.out == a.cols && a.ld == a.cols);
+    return p;
 }
 
 /* What has a target of t: [T, n out_channels]. */
@@ -160,12 +159,13 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
     const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
     double *loss = scratch_take(f, a.rows * p.n * (int64_t)sizeof *loss);
     frame_move(f, x, predicted(&p, a), false);
-    f->be->ops->mse(f->be, &(struct mse_args){.x = x,
-                                              .y = tensor_f32(b->target, x.rows, p.in, p.in),
-                                              .dx = dx,
-                                              .weight = b->weight,
-                                              .row_loss = loss,
-                                              .scale = f->loss_scale});
+    f->be->ops->mse(f->be,
+                    &(struct mse_args){.x = x,
+                                       .y = tensor_f32((float *)b->target, x.rows, p.in, p.in),
+                                       .dx = dx,
+                                       .weight = b->weight,
+                                       .row_loss = loss,
+                                       .scale = f->loss_scale});
     for (int64_t i = 0; i < a.rows; i++) {
         f->nll[i] = 0;
         for (int64_t k = 0; k < p.n; k++) f->nll[i] += loss[i * p.n + k];

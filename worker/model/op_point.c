@@ -1,5 +1,5 @@
-/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's MODULATE,
- * GATE and TABLE. */
+/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's
+ * MODULATE, GATE, TABLE and SELECT. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -249,50 +249,6 @@ static int gate_backward(struct frame *f, const struct op *o, const struct step 
 
 const struct op_row op_gate = {gate_forward, gate_backward, NULL};
 
-/* ---- SELECT ---------------------------------------------------------------------------------- */
-
-/* How many rows from row i on take the same input. */
-static int64_t run_of(const int32_t *group, int64_t i, int64_t n)
-{
-    int64_t k = i + 1;
-    while (group && k < n && group[k] == group[i]) k++;
-    return group ? k - i : n - i;
-}
-
-static int select_forward(struct frame *f, const struct op *o, struct err *e)
-{
-    const struct tensor y = frame_out(f, o, 0);
-    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
-    (void)e;
-    for (int64_t i = 0, n; i < y.rows; i += n) {
-        const struct tensor from = frame_in(f, o, group && group[i]);
-        n = run_of(group, i, y.rows);
-        frame_move(f, tensor_sub(y, i, n, 0, y.cols), tensor_sub(from, i, n, 0, y.cols), false);
-    }
-    return 0;
-}
-
-static int select_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
-{
-    const struct tensor dy = f->grad[o->out[0]];
-    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
-    (void)e;
-    for (int64_t i = 0, n; i < dy.rows; i += n) {
-        n = run_of(group, i, dy.rows);
-        for (int k = 0; k < 2; k++) {
-            if (!frame_wants(f, o, k)) continue;
-            const struct tensor g = tensor_sub(f->grad[o->in[k]], i, n, 0, dy.cols);
-            if (k == (group && group[i]))
-                frame_move(f, g, tensor_sub(dy, i, n, 0, dy.cols), !s->first[k]);
-            else if (s->first[k])
-                frame_zero(f, g);
-        }
-    }
-    return 0;
-}
-
-const struct op_row op_select = {select_forward, select_backward, NULL};
-
 /* ---- TABLE ----------------------------------------------------------------------------------- */
 
 /* The table [n, C] as one row, which is added to every conditioning vector [n C]. */
@@ -303,35 +259,81 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
-/* The columns of the output that an input of fewer is repeated for. */
-static int64_t copies_of(const struct frame *f, const struct op *o)
+/* How many times a stands in a row of the table. */
+static int64_t repeats(const struct frame *f, const struct op *o)
 {
     return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;
 }
 
-static struct tensor copy_at(struct tensor t, int64_t k, int64_t cols)
+static struct tensor repeat(struct tensor t, int64_t k, int64_t n)
 {
-    return tensor_sub(t, 0, t.rows, k * cols, cols);
+    return tensor_sub(t, 0, t.rows, k * (t.cols / n), t.cols / n);
 }
 
 static int table_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct tensor y = frame_out(f, o, 0), a = frame_in(f, o, 0);
+    const struct tensor y = frame_out(f, o, 0);
+    const int64_t n = repeats(f, o);
     (void)e;
-    for (int64_t k = 0; k < copies_of(f, o); k++) frame_move(f, copy_at(y, k, a.cols), a, false);
+    for (int64_t k = 0; k < n; k++) frame_move(f, repeat(y, k, n), frame_in(f, o, 0), false);
     f->be->ops->bias_fwd(f->be, &(struct bias_fwd_args){.y = y, .b = table_row(f, o)});
     return 0;
 }
 
 static int table_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
+    const int64_t n = repeats(f, o);
     (void)e;
     frame_sum_rows(f, ROWS_COND, frame_weight_grad(f, o->w), frame_dy(f, o));
-    if (!frame_wants(f, o, 0)) return 0;
-    const struct tensor dy = f->grad[o->out[0]], g = f->grad[o->in[0]];
-    for (int64_t k = 0; k < copies_of(f, o); k++)
-        frame_move(f, g, copy_at(dy, k, g.cols), !s->first[0] || k);
+    for (int64_t k = 0; frame_wants(f, o, 0) && k < n; k++)
+        frame_move(f, f->grad[o->in[0]], repeat(f->grad[o->out[0]], k, n), k || !s->first[0]);
     return 0;
 }
 
 const struct op_row op_table_add = {table_forward, table_backward, NULL};
+
+/* ---- SELECT ---------------------------------------------------------------------------------- */
+
+/* Rows from i on that take the same input. */
+static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
+{
+    int64_t n = 1;
+    if (!group) return n_rows - i;
+    while (i + n < n_rows && group[i + n] == group[i]) n++;
+    return n;
+}
+
+static int select_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const struct tensor y = frame_out(f, o, 0);
+    (void)e;
+    for (int64_t i = 0, n; i < y.rows; i += n) {
+        n = run_of(group, i, y.rows);
+        const struct tensor x = frame_in(f, o, group && group[i]);
+        frame_move(f, tensor_sub(y, i, n, 0, y.cols), tensor_sub(x, i, n, 0, x.cols), false);
+    }
+    return 0;
+}
+
+static int select_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const struct tensor dy = f->grad[o->out[0]];
+    (void)e;
+    for (int64_t i = 0, n; i < dy.rows; i += n) {
+        n = run_of(group, i, dy.rows);
+        const int which = group && group[i];
+        for (int k = 0; k < 2; k++) {
+            if (!frame_wants(f, o, k)) continue;
+            const struct tensor to = tensor_sub(f->grad[o->in[k]], i, n, 0, dy.cols);
+            if (k == which)
+                frame_move(f, to, tensor_sub(dy, i, n, 0, dy.cols), !s->first[k]);
+            else if (s->first[k])
+                frame_zero(f, to);
+        }
+    }
+    return 0;
+}
+
+const struct op_row op_select = {select_forward, select_backward, NULL};

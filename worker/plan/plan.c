@@ -377,9 +377,11 @@ static int check_shape(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const struct family_row *row = family_row(m);
-    if (!row)
-        return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
-                         "no model of this family is known here");
+    struct model_shape whole = *m;
+    if (family_complete(&whole, e)) return -1;
+    if (memcmp(&whole, m, sizeof whole) != 0)
+        return err_field(e, ERR_INVALID, "model.config",
+                         "the model's sizes are not complete: see family_complete()");
     if (m->n_layers < 1 || m->n_layers > ZERO_LAYERS_MAX || m->width < 1 || m->n_heads < 1 ||
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))

@@ -66,7 +66,7 @@ static int open_shape(struct run *r, struct err *e)
     char dir[RANK_PATH_SIZE];
     struct job_spec *s = r->spec;
     const char *path = spec_text(s, s->model.path);
-    if (!*path || s->model.shape.width) return 0;
+    if (!*path || s->model.shape.width) return family_complete(&s->model.shape, e);
     if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
     if (hf_config_read(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return job_check(s, e);

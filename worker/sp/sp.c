@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "kernels/bf16.h"
+#include "worker/plan/attention.h"
 
 static const struct sp_ops *const rsa_forms[FORM_N] = {
     [FORM_BLOCKWISE] = &sp_rsa,
@@ -15,7 +16,26 @@ static const struct sp_ops *const rsa_forms[FORM_N] = {
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form)
 {
     if (id == STRATEGY_LOCAL) return &sp_local;
+    if (id == STRATEGY_ULYSSES) return &sp_ulysses;
     return id == STRATEGY_RSA && form >= 0 && form < FORM_N ? rsa_forms[form] : NULL;
+}
+
+void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment)
+{
+    void *at[ATTN_BUFFER_N];
+    for (int i = 0; i < ATTN_BUFFER_N; i++) {
+        char *base = need->at[i].in_segment ? segment : arena;
+        at[i] = need->at[i].size ? base + need->at[i].offset : NULL;
+    }
+    if (at[ATTN_KV0]) b->kv[0] = at[ATTN_KV0];
+    if (at[ATTN_KV1]) b->kv[1] = at[ATTN_KV1];
+    if (at[ATTN_HOME]) {
+        b->dkv[0] = at[ATTN_HOME];
+        b->dkv[1] = b->dkv[0] + need->at[ATTN_HOME].size / 8;
+    }
+    b->full = at[ATTN_FULL], b->tile = at[ATTN_TILE], b->all = at[ATTN_ALL];
+    b->out = at[ATTN_OUT], b->in = at[ATTN_IN], b->d_o = at[ATTN_DO];
+    b->carried = at[ATTN_SUM], b->rows = at[ATTN_ROWS];
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
