@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
 #include "worker/train/schedule.h"
@@ -90,6 +91,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         double nll;
         t->hold.fresh = i == 0;
         if (t->source.batch(t->source.arg, &m->sp.shard, own + i, &m->batch, e)) return -1;
+        plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
         if (model_grad(m, &m->batch, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
         sum->nll += nll;
@@ -111,7 +113,7 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     out->ledger_ok = 1;
     t->asked = t->ask;
     if (!m->world) return 0;
-    const struct comm_count *got = comm_ledger(m->world), *want = t->want;
+    const struct comm_count *got = comm_ledger(m->world), *want = t->now;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
         if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
@@ -143,7 +145,7 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
         out->comm_wait_us = comm_wait_us(m->world);
         memcpy(out->comm, comm_ledger(m->world), sizeof out->comm);
     }
-    memcpy(out->planned, t->want, sizeof out->planned);
+    memcpy(out->planned, t->now, sizeof out->planned);
     out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
 }
@@ -196,7 +198,11 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     }
     t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
     t->hold.skip = t->guard && guard_marked(t->guard, t->step);
+    memcpy(t->now, t->want, sizeof t->now);
+    t->model.sp.drop.rate = t->spec->train.attention_dropout;
+    philox_key(t->spec->seed, t->step, t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
+    t->model.sp.drop.rate = 0; /* evaluation drops nothing */
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;
     out->targets = sum.targets;
