@@ -203,6 +203,7 @@ struct job_spec {
         int32_t packing;        /* enum packing_id */
         int32_t overlong;       /* enum overlong_id: documents longer than seq_len */
         int32_t loss_on;        /* enum loss_on_id */
+        int64_t frames, height, width; /* latents: the largest sample's, before patches */
     } data;
 
     struct { /* held-out evaluation inside training */

@@ -167,6 +167,52 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
     free(lo), free(hi);
 }
 
+struct linear_bench {
+    struct linear_fwd_args fwd;
+    struct linear_bwd_args bwd;
+};
+
+static void run_linear_fwd(void *arg)
+{
+    be->ops->linear_fwd(be, &((struct linear_bench *)arg)->fwd);
+}
+
+static void run_linear_bwd(void *arg)
+{
+    be->ops->linear_bwd(be, &((struct linear_bench *)arg)->bwd);
+}
+
+/* Flops that blocks of 64 rows need: in a block every row with those up to it, 2 D for each of two
+ * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
+ * forward, five times backward. */
+static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
+{
+    if (!wanted("linear_fwd") && !wanted("linear_bwd")) return;
+    int64_t *lo = calloc((size_t)S, sizeof *lo), *hi = malloc((size_t)S * sizeof *hi);
+    double *slope = malloc((size_t)H * sizeof *slope);
+    for (int64_t i = 0; i < S; i++) hi[i] = i + 1;
+    for (int64_t h = 0; h < H; h++) slope[h] = exp2(-8.0 * (double)(h + 1) / (double)H);
+    struct box q = big_new_as(type, S, H * D), k = big_new_as(type, S, H * D);
+    struct box v = big_new_as(type, S, H * D), o = big_new_as(type, S, H * D);
+    struct box d_o = big_new_as(type, S, H * D), m = big_new(H * D, D), dm = big_new(H * D, D);
+    struct box dq = big_new(S, H * D), dk = big_new(S, H * D), dv = big_new(S, H * D);
+    box_random(q, 1, 1), box_random(k, 2, 1), box_random(v, 3, 1), box_random(d_o, 4, 1);
+    const struct linear_args in = {q.t, k.t, v.t, slope, lo, hi, 0, H, D, D, 1, NULL, false};
+    struct linear_bench x = {{in, o.t, m.t.data}, {in, d_o.t, dq.t, dk.t, dv.t, dm.t.data}};
+    char shape[64];
+    const double rows = (double)S * (double)H, d = (double)D, block = 2 * d * 32.5,
+                 state = 2 * d * d;
+    const double fwd = best_time(run_linear_fwd, &x), bwd = best_time(run_linear_bwd, &x);
+    snprintf(shape, sizeof shape, "S %lld H %lld D %lld", (long long)S, (long long)H, (long long)D);
+    report("linear_fwd", shape, type, rows * (2 * block + 2 * state), "GFLOP/s", peak[DT_F32], fwd);
+    report("linear_bwd", shape, type, rows * (5 * block + 5 * state), "GFLOP/s", peak[DT_F32], bwd);
+    report("linear_both", shape, type, rows * (7 * block + 7 * state), "GFLOP/s", peak[DT_F32],
+           fwd + bwd);
+    struct box *all[] = {&q, &k, &v, &o, &d_o, &m, &dm, &dq, &dk, &dv};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) big_free(all[i]);
+    free(lo), free(hi), free(slope);
+}
+
 /* Operations on rows move memory: their limit is a copy by as many threads. */
 struct rows_bench {
     struct rmsnorm_fwd_args norm_fwd;
@@ -319,6 +365,10 @@ static void bench_products(enum dtype type)
     bench_attn(type, 1024, 1024, 16, 16, 32, true);
     bench_attn(type, 1, 4096, 12, 4, 64, false);
     if (getenv("BENCH_LONG")) bench_attn(type, 16384, 16384, 12, 12, 64, true);
+    bench_linear(type, 8192, 12, 64); /* fp32 products whatever the dtype */
+    bench_linear(type, 8192, 6, 128);
+    bench_linear(type, 65536, 12, 64);
+    if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64);
 }
 
 static void bench_all(int n_threads)

@@ -12,6 +12,7 @@ logits float32 [n, S, V]; loss float64 [1]: mean over all targets of all n sampl
 float32: its gradient, of every tensor of model.safetensors. Weights are exact in bfloat16.
 
 usage: make_lm_golden.py [NAME ...]"""
+import copy
 import json
 import math
 import pathlib
@@ -263,16 +264,15 @@ class Package:
         return torch.cat(out)
 
     def save(self, path):
-        self.grads = {n: p.grad.clone() for n, p in self.model.named_parameters()}  # not rounded below
-        self.model.bfloat16().save_pretrained(path)
-        self.model.double()
+        copy.deepcopy(self.model).bfloat16().save_pretrained(path)  # not ours: gradients go along
         (path / "generation_config.json").unlink(missing_ok=True)
 
     def gradients(self, path):
         """Under the names of the file: the package itself translates."""
         with torch.no_grad():
+            grads = {n: p.grad for n, p in self.model.named_parameters()}
             for n, p in self.model.named_parameters():
-                p.copy_(self.grads[n])
+                p.copy_(grads[n])
         aside = path / "gradients"
         self.model.save_pretrained(aside)
         out = load_file(aside / "model.safetensors")
@@ -365,7 +365,7 @@ CASES = {
     "retnet": lambda: (Own(dict(
         architectures=["RetNetForCausalLM"], model_type="retnet", vocab_size=258, hidden_size=24,
         num_hidden_layers=2, num_heads=9, expand_k=4.5, expand_v=9.0, intermediate_size=32,
-        hidden_act="swish", use_output_gate=True, norm_eps=1e-2, tie_word_embeddings=False), retnet,
+        hidden_act="swish", use_output_gate=True, norm_eps=1e-6, tie_word_embeddings=False), retnet,
         fla_shapes), samples(5)),
     "retnet_wide": lambda: (Own(dict(
         model_type="retnet", vocab_size=258, hidden_size=36, num_hidden_layers=2, num_heads=2,

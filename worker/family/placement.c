@@ -244,6 +244,18 @@ static bool may_join(const struct placer *b, int x, int y, const struct step *ru
     return true;
 }
 
+/* The input's content is not wanted any more behind any run of the operation: also where nobody reads
+ * what has been written over it. */
+static bool ends_with(const struct placer *b, int in, int op)
+{
+    const struct node *a = &b->node[root(b, in)];
+    for (int t = 0; t + 1 < b->n_steps; t++) {
+        const struct step *st = step_at(b, t);
+        if (st->kind == STEP_FORWARD && st->op == op && lives(&a->life, t + 1)) return false;
+    }
+    return true;
+}
+
 static void join_forward(struct placer *b)
 {
     for (int i = 0; i < b->s->n_forward; i++) {
@@ -253,7 +265,7 @@ static void join_forward(struct placer *b)
             const int in = op->in[k];
             if (!(over_inputs(op) >> k & 1) || in == PROG_NONE) continue;
             if (b->p->value[in].view_of != PROG_NONE) continue;
-            if (!may_join(b, in, op->out[0], st)) continue;
+            if (!ends_with(b, in, st->op) || !may_join(b, in, op->out[0], st)) continue;
             join(b, in, op->out[0]);
             break;
         }

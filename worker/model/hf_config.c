@@ -165,7 +165,7 @@ static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c))) return -1;
     if (hf_finish_heads(c)) return -1;
-    return family_check(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
+    return family_complete(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
 }
 
 /* ---- which family -------------------------------------------------------------------------------- */

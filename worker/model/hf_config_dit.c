@@ -2,7 +2,7 @@
  * Transformer-2D likewise. */
 #include "worker/model/hf_config.h"
 
-/* ---- what all have ------------------------------------------------------------------------------ */
+/* ---- what all have --------------------------------------------------------------------------- */
 
 static int read_ratio(struct config *c, const char *key)
 {
@@ -46,12 +46,11 @@ static void write_patch(struct jwrite *w, const char *key, const struct model_sh
     jwrite_end(w);
 }
 
-/* Until the file's end out_channels is how many times in_channels. */
 static int read_sigma(struct config *c, const char *key)
 {
     bool sigma = true;
     if (hf_read_bool(c, key, &sigma) < 0) return -1;
-    c->m->out_channels = 1 + sigma;
+    c->sigma = 1 + sigma;
     return 0;
 }
 
@@ -63,7 +62,7 @@ static void write_sigma(struct jwrite *w, const char *key, const struct model_sh
 static int finish_dit(struct config *c)
 {
     struct model_shape *m = c->m;
-    m->out_channels *= m->in_channels;
+    if (!m->out_channels) m->out_channels = (c->sigma ? c->sigma : 2) * m->in_channels;
     if (c->mlp_ratio > 0) m->ffn_width = (int64_t)((double)m->width * c->mlp_ratio);
     return 0;
 }
@@ -72,7 +71,6 @@ static void dit_defaults(struct model_shape *m)
 {
     hf_usual(m);
     m->in_channels = 4;
-    m->out_channels = 2; /* times as many */
     m->patch_t = 1;
     m->patch_h = m->patch_w = 2;
 }
@@ -91,7 +89,7 @@ static void dit_defaults(struct model_shape *m)
 #define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}
 /* clang-format on */
 
-/* ---- STDiT3 --------------------------------------------------------------------------------------- */
+/* ---- STDiT3 ---------------------------------------------------------------------------------- */
 
 /* Pairs of a spatial and a temporal block, each a layer of ours. */
 static int read_pairs(struct config *c, const char *key)
@@ -143,7 +141,7 @@ const struct hf_family hf_stdit3 = {.fields = stdit3_fields,
                                     .type = stdit3_type,
                                     .architecture = stdit3_type};
 
-/* ---- STDiT ---------------------------------------------------------------------------------------- */
+/* ---- STDiT ----------------------------------------------------------------------------------- */
 
 static void stdit_defaults(struct model_shape *m)
 {
@@ -179,7 +177,7 @@ const struct hf_family hf_stdit = {.fields = stdit_fields,
                                    .type = stdit_type,
                                    .architecture = stdit_type};
 
-/* ---- Latte ---------------------------------------------------------------------------------------- */
+/* ---- Latte ----------------------------------------------------------------------------------- */
 
 /* The table has a row more: no class. */
 static int read_classes(struct config *c, const char *key)
@@ -219,7 +217,7 @@ const struct hf_family hf_latte = {.fields = latte_fields,
                                    .type = latte_type,
                                    .architecture = latte_type};
 
-/* ---- Transformer-2D ------------------------------------------------------------------------------- */
+/* ---- Transformer-2D -------------------------------------------------------------------------- */
 
 static const char *t2d_type(const struct model_shape *m)
 {

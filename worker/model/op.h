@@ -55,11 +55,15 @@ struct frame {
     struct sp_linear *linear;
     struct dsp *dsp;
     const double *inv_freq; /* [rotary_dim / 2] */
+    const double *slope;    /* [H] of this layer's linear attention */
     const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
     void *carry_out;        /* and behind it; NULL: unwanted */
+    const void *d_carry_out; /* backward: their gradients */
+    void *d_carry_in;
     bool again;             /* forward: recomputing, and what out[1] held has been kept */
 
     /* the loss */
+    float *logits; /* [loss_chunk, V] */
     int64_t loss_chunk;
     double *nll; /* [T] */
     float loss_scale;

@@ -31,23 +31,15 @@ static const int64_t *first_keys(struct frame *f, const struct op *o)
     return lo;
 }
 
-/* What attention carries from block to block. */
-static void carry_room(struct frame *f, const struct op *o, int64_t rows)
-{
-    const int64_t H = o->u.attn.n_heads, HD = H * o->u.attn.head_dim;
-    f->sp->buf.o = f->dtype == DT_F32 ? NULL : scratch_take(f, 4 * rows * HD);
-    f->sp->buf.m = scratch_take(f, 4 * H * rows);
-}
-
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    carry_room(f, o, frame_in(f, o, 0).rows);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
                                   .lse = frame_out(f, o, 1).data,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -68,8 +60,8 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dq = dq.to,
                                   .dkv = dkv.to,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
-    f->sp->buf.delta = scratch_take(f, 4 * o->u.attn.n_heads * a.q.rows);
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
@@ -241,7 +233,6 @@ static int attention_backward(struct frame *f, const struct op *o, const struct 
 
 static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
-    carry_room(f, o, 1);
     const struct sp_decode_args a = {
         .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
     f->sp->shape = shape_of(o);

@@ -1,5 +1,5 @@
-/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP and
- * TEXT. None has a gradient to hand on but where a value passes through. */
+/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP
+ * and TEXT. None has a gradient to hand on but where a value passes through. */
 #include "worker/model/op.h"
 
 #include <assert.h>

@@ -5,6 +5,7 @@
 #include "worker/model/op.h"
 
 #include <assert.h>
+#include "worker/plan/plan.h"
 
 struct linear {
     struct sp_linear_shape shape;
@@ -36,25 +37,16 @@ static void fill_column(struct frame *f, struct tensor wide, int64_t H, struct t
                                                     .src = column});
 }
 
-static const double *slopes_of(struct frame *f, const struct op *o)
-{
-    const int64_t H = o->u.linear.n_heads;
-    double *slope = scratch_take(f, 8 * H);
-    for (int64_t h = 0; h < H; h++)
-        slope[h] = slope_of((enum slope_id)o->u.linear.slopes, h, H, f->layer, f->shape->n_layers);
-    return slope;
-}
-
 static struct linear linear_of(struct frame *f, const struct op *o)
 {
-    const int64_t H = o->u.linear.n_heads, Dk = o->u.linear.key_dim, Dv = o->u.linear.value_dim;
-    struct linear a = {.shape = {H, Dk, Dv, o->u.linear.scale, slopes_of(f, o)},
+    const int64_t H = o->u.linear.n_heads, Dv = o->u.linear.value_dim;
+    struct linear a = {.shape = {H, o->u.linear.key_dim, Dv, o->u.linear.scale, f->slope},
                        .q = frame_in(f, o, 0),
                        .k = frame_in(f, o, 1),
                        .v = frame_in(f, o, 2),
                        .o = frame_out(f, o, 0),
                        .wide = o->u.linear.normalise};
-    f->linear->buf.m = scratch_take(f, 4 * f->parts * H * Dk * (Dv + a.wide));
+    f->linear->pieces = plan_scan_pieces(a.shape.key_dim);
     if (!a.wide) return a;
     const struct tensor narrow = a.v;
     const struct tensor ones = scratch_rows(f, DT_F32, narrow.rows, 1);
@@ -191,7 +183,9 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                  .dv = dv_wide,
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
-                                                 .hi = f->batch->hi},
+                                                 .hi = f->batch->hi,
+                                                 .d_carry_out = f->d_carry_out,
+                                                 .d_carry_in = f->d_carry_in},
                             e))
         return -1;
     if (a.wide) widen(f, dv_wide, dv.to, a.shape.n_heads, true);

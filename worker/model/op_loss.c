@@ -1,7 +1,7 @@
 /* op_loss.c: XENT and MSE, the last operation of a model.
  *
- * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a training
- * step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
+ * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a
+ * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -11,7 +11,6 @@
 struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, data NULL: none */
-    float *logits;         /* [loss_chunk, V] */
     struct tensor dx;      /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: of each span apart */
@@ -21,7 +20,6 @@ struct xent {
 static struct xent xent_of(struct frame *f, const struct op *o)
 {
     struct xent a = {.o = o, .x = frame_in(f, o, 0), .w = frame_weight(f, o->w, o->n_w)};
-    a.logits = scratch_take(f, 4 * f->loss_chunk * a.w.rows);
     if (o->bias == PROG_NONE) return a;
     a.b = frame_weight(f, o->bias, o->n_bias);
     if (a.b.dtype == DT_F32) return a;
@@ -33,7 +31,7 @@ static struct xent xent_of(struct frame *f, const struct op *o)
 
 static struct tensor logits_of(struct frame *f, const struct xent *a, struct tensor x)
 {
-    const struct tensor out = tensor_f32(a->logits, x.rows, a->w.rows, a->w.rows);
+    const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true});
     if (a->b.data) f->be->ops->bias_fwd(f->be, &(struct bias_fwd_args){.y = out, .b = a->b});
@@ -68,8 +66,8 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dlogits, .db = db});
 }
 
-/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their own
- * memory, in bf16 the first half of each row. */
+/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their
+ * own memory, in bf16 the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -80,7 +78,7 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     for (int64_t r = s.value0; r < end; r += f->loss_chunk) {
         const int64_t n = r + f->loss_chunk < end ? f->loss_chunk : end - r;
         const struct tensor logits = logits_of(f, a, tensor_sub(a->x, r, n, 0, a->x.cols));
-        const struct tensor dlogits = tensor_of(f->dtype, a->logits, n, V, ld);
+        const struct tensor dlogits = tensor_of(f->dtype, f->logits, n, V, ld);
         f->be->ops->xent(f->be, &(struct xent_args){.logits = logits,
                                                     .dlogits = dlogits,
                                                     .targets = f->batch->targets + r,

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "worker/model/model.h"
+#include "worker/plan/attention.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
 
@@ -24,12 +25,12 @@ static struct here section_at(struct model *m, int b)
 
 static char *stream(const struct model *m, int border)
 {
-    return m->prog.streams + border % m->plan->n_streams * m->plan->stream_size;
+    return m->prog.streams + m->prog.stream_of[border] * m->plan->stream_size;
 }
 
 static char *d_stream(const struct model *m, int border)
 {
-    return m->prog.d_streams + border % m->plan->n_dx * m->plan->stream_size;
+    return m->prog.d_streams + m->prog.d_stream_of[border] * m->plan->stream_size;
 }
 
 static char *address(const struct model *m, const struct here *h, const struct place *x, bool grad)
@@ -97,6 +98,7 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     f->batch = b;
     f->layer = h->b >= 1 && h->b <= m->shape.n_layers ? h->b - 1 : -1;
     f->again = false;
+    f->slope = m->prog.slopes + (f->layer < 0 ? 0 : f->layer) * m->shape.n_heads;
     for (int v = 0; v < h->p->n_values; v++) {
         f->value[v] = tensor_at(m, h, v, false);
         f->grad[v] = grads ? tensor_at(m, h, v, true) : (struct tensor){0};
@@ -123,10 +125,9 @@ static void set_rows(struct model *m, int64_t T)
 
 static void set_scratch(struct model *m, const struct here *h, const struct step *s, int64_t offset)
 {
-    int64_t size[PROG_SCRATCH];
     struct frame *f = &m->prog.frame;
     f->scratch = m->prog.work + offset;
-    f->scratch_size = op_scratch(h->p, s, &m->plan->extent, size);
+    f->scratch_size = op_scratch(h->p, s, &m->plan->extent);
     scratch_reset(f);
 }
 
@@ -147,12 +148,20 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     return row->decode(f, o, e);
 }
 
+/* A layer's part of what enters and leaves the sequence at its two ends. */
+static char *carried(const struct model *m, const char *states)
+{
+    if (!states || m->prog.frame.layer < 0) return NULL;
+    return (char *)states + m->prog.frame.layer * m->carry.stride;
+}
+
 /* Where a context's states are kept, a linear attention leaves its own behind the sequence: on the
  * last rank. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
-    f->carry_out = NULL;
+    f->carry_in = carried(m, m->carry.in);
+    f->carry_out = carried(m, m->carry.out);
     if (m->plan->kind == JOB_GENERATE && h->p->op[s->op].kind == OP_LINEAR_ATTENTION)
         f->carry_out = address(m, h, &h->s->at.state[s->op], false);
 }
@@ -184,7 +193,9 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
         const struct step *s = &list->backward[i];
         set_scratch(m, h, s, h->s->at.scratch_backward[i]);
         m->prog.frame.again = true;
-        m->prog.frame.carry_out = NULL;
+        m->prog.frame.carry_in = m->prog.frame.carry_out = NULL;
+        m->prog.frame.d_carry_out = carried(m, m->carry.d_out);
+        m->prog.frame.d_carry_in = carried(m, m->carry.d_in);
         if (run_op(m, h, s, e)) return -1;
     }
     return 0;
@@ -229,6 +240,7 @@ static void set_loss(struct model *m, float scale)
     f->loss_scale = scale;
     f->loss_chunk = m->plan->loss_chunk;
     f->nll = m->nll;
+    f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
 }
 
 /* The loss and the head. A tied embedding gets its first part here. */
@@ -346,6 +358,21 @@ static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
     return (it->in_segment ? segment : arena) + it->offset;
 }
 
+/* The decays of every layer's linear attention. */
+static void set_slopes(struct model *m)
+{
+    for (int l = 0; l < m->shape.n_layers && m->prog.slopes; l++) {
+        const struct program *p = section_at(m, l + 1).p;
+        for (int i = 0; i < p->n_ops; i++) {
+            const int64_t H = p->op[i].u.linear.n_heads;
+            if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
+            for (int64_t h = 0; h < H; h++)
+                m->prog.slopes[l * m->shape.n_heads + h] =
+                    slope_of((enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+        }
+    }
+}
+
 static void place_linear(struct model *m, char *arena, char *segment)
 {
     const struct plan *p = m->plan;
@@ -359,6 +386,9 @@ static void place_linear(struct model *m, char *arena, char *segment)
     l->buf.send[0] = item(m, PLAN_STATE_SEND, arena, segment);
     l->buf.recv[0] = item(m, PLAN_STATE_RECV, arena, segment);
     l->buf.all = item(m, PLAN_STATE_ALL, arena, segment);
+    l->buf.m = item(m, PLAN_STATE_M, arena, segment);
+    m->prog.slopes = (double *)item(m, PLAN_SLOPES, arena, segment);
+    set_slopes(m);
     if (send->stride) l->buf.send[1] = (char *)l->buf.send[0] + send->stride;
     if (recv->stride) l->buf.recv[1] = (char *)l->buf.recv[0] + recv->stride;
 }
@@ -386,18 +416,40 @@ static void place_ring(struct model *m, char *arena, char *segment)
     r->dkv[0] = (float *)item(m, PLAN_RING_DKV0, arena, segment);
     r->dkv[1] = (float *)item(m, PLAN_RING_DKV1, arena, segment);
     r->part = (float *)item(m, PLAN_RING_PART, arena, segment);
+    r->m = (float *)item(m, PLAN_RING_M, arena, segment);
+    r->delta = (float *)item(m, PLAN_RING_DELTA, arena, segment);
     m->bounce = r->bounce = item(m, PLAN_BOUNCE, arena, segment);
+    struct attention_need need;
+    plan_attention(m->plan, m->shape.n_heads, m->shape.n_kv_heads, m->shape.head_dim, &need);
+    if (m->plan->item[PLAN_ATTN_WORK].name || m->plan->item[PLAN_ATTN_SEGMENT].name)
+        sp_place(r, &need, item(m, PLAN_ATTN_WORK, arena, segment),
+                 item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
 static void place_latents(struct model *m, char *arena, char *segment)
 {
     struct batch *b = &m->batch;
+    b->types = (int32_t *)item(m, PLAN_TYPES, arena, segment);
     b->group[0] = (int32_t *)item(m, PLAN_GROUP, arena, segment);
     b->group[1] = (int32_t *)item(m, PLAN_GROUP_ALT, arena, segment);
     b->latents.patches = (float *)item(m, PLAN_PATCHES, arena, segment);
-    b->latents.target = (float *)item(m, PLAN_NOISE, arena, segment);
+    b->latents.target = (float *)item(m, PLAN_TARGET, arena, segment);
     b->latents.weight = (float *)item(m, PLAN_ROW_WEIGHT, arena, segment);
     b->latents.text = (float *)item(m, PLAN_CAPTION, arena, segment);
+}
+
+/* A section that does not work in place passes on to the other stream. */
+static void number_streams(struct model *m)
+{
+    struct section_state *s = &m->prog;
+    const int L = m->shape.n_layers;
+    const bool apart = m->plan->n_streams == L + 1 && m->plan->item[PLAN_DX].name;
+    for (int b = 1; b <= L; b++) {
+        const bool moves = !section_at(m, b).s->at.in_place;
+        s->stream_of[b] = apart ? b : s->stream_of[b - 1] ^ moves;
+    }
+    for (int b = L; b >= 1; b--)
+        s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
 }
 
 void section_place(struct model *m, char *arena, char *segment)
@@ -408,11 +460,14 @@ void section_place(struct model *m, char *arena, char *segment)
     for (int i = 0; i <= m->shape.n_layers; i++)
         s->weights[i + 1] = s->weights[i] + section_at(m, i).p->weights_size;
     assert(m->shape.n_layers + 2 <= SECTION_MAX);
+    number_streams(m);
     s->streams = item(m, PLAN_X, arena, segment);
     s->d_streams = item(m, PLAN_DX, arena, segment);
     s->work = item(m, PLAN_WORK, arena, segment);
     s->kept = item(m, PLAN_KEPT, arena, segment);
     s->caches = item(m, PLAN_CACHES, arena, segment);
+    s->carries = item(m, PLAN_CARRY, arena, segment);
+    s->carry_pass = item(m, PLAN_CARRY_PASS, arena, segment);
     s->shared = item(m, PLAN_SHARED, arena, segment);
     s->d_shared = item(m, PLAN_DSHARED, arena, segment);
     s->grid[0] = m->plan->grid[0];
@@ -425,7 +480,8 @@ void section_place(struct model *m, char *arena, char *segment)
                               .shape = &m->shape,
                               .dtype = m->dtype,
                               .tree_room = m->tree,
-                              .tree_stride = m->tree_stride / 4,
+                              .tree_stride = m->tree_stride ? m->tree_stride / 4
+                                                            : m->plan->tree_size,
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,

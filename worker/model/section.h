@@ -20,8 +20,12 @@ struct section_state {
     int64_t weights[SECTION_MAX];   /* where each section's begin in the flat layout */
     struct sp_linear linear;
     struct dsp dsp;
+    int stream_of[SECTION_MAX];     /* the residual stream's buffer at each border */
+    int d_stream_of[SECTION_MAX];
+    double *slopes;                 /* [L, H] */
     int64_t grid[2];                /* of the sequence at hand */
     bool own;                       /* decode: this rank keeps the new token's keys and values */
+    char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
 };
 

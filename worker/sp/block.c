@@ -69,7 +69,8 @@ bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
                               .key = {d->key[0], d->key[1]},
                               .layer = d->layer,
                               .sample = d->sample,
-                              .q_pos = sp->shard.pos[c]};
+                              .q_pos = sp->shard.pos[c],
+                              .head = d->head};
 #ifdef SEQD_MUTANTS
     if (sp->mutant == MUTANT_DROPOUT_LOCAL) out->q_pos = c * sp->shard.seg_len;
 #endif
