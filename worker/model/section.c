@@ -315,14 +315,28 @@ void section_loss(struct model *m, const struct batch *b)
     assert(!bad); /* a loss is local: nothing can go wrong */
 }
 
+/* After a backward the frame is another section's, and what the loss read has been overwritten: it
+ * is computed again from the stream behind the last layer, which stays. Local. */
+static void renew_out(struct model *m)
+{
+    const struct here h = section_at(m, m->shape.n_layers + 1);
+    struct err e = {0};
+    if (m->prog.frame.p == h.p) return;
+    open_frame(m, &h, m->prog.frame.batch, false);
+    const int bad = run_forward(m, &h, &e);
+    assert(!bad);
+}
+
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
 {
+    renew_out(m);
     const struct tensor t = frame_in(&m->prog.frame, loss_op(m), 0);
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 {
+    renew_out(m);
     open_loss(m);
     return loss_logits(&m->prog.frame, loss_op(m), row0, n);
 }
