@@ -154,20 +154,53 @@ static int check_family(struct job_spec *s, struct err *e)
     return f->masked ? check_masked_family(s, e) : 0;
 }
 
+/* ---- attention ----------------------------------------------------------------------------------- */
+
+/* What forms and strategies of softmax attention cannot do. */
+static int check_attention(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool ranks = s->determinism == DET_RANKS, llama = m->family == FAMILY_LLAMA;
+    const int form = s->parallel.form, sp = s->parallel.sp;
+    const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
+    const bool ulysses = s->parallel.strategy == STRATEGY_ULYSSES && sp > 1;
+    if (two_pass && s->precision.params != PRECISION_FP32)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.form",
+                         "parallel.form \"two_pass\" is the published reference and runs in fp32: "
+                         "set precision.params \"fp32\", or take \"blockwise\"");
+    if (two_pass && ranks)
+        return err_field(e, ERR_INVALID, "parallel.form",
+                         "parallel.form \"two_pass\" sums as blocks arrive: determinism \"ranks\" "
+                         "needs \"blockwise\" or \"all_gather\"");
+    if ((two_pass || ulysses) && !llama)
+        return not_yet(e, two_pass ? "parallel.form" : "parallel.strategy",
+                       "this way of attention with this family");
+    if (ulysses && s->parallel.layout == LAYOUT_ZIGZAG)
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
+                         "computes whole rows of its heads, and zigzag balances nothing");
+    if (ulysses && m->n_heads && sp > m->n_heads)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
+                         "%lld of them have work",
+                         (long long)m->n_heads, sp, (long long)m->n_heads);
+    if (ulysses && ranks && m->n_kv_heads && m->n_kv_heads % sp)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
+                         "divide the %lld KV heads: %d would divide a group",
+                         (long long)m->n_kv_heads, sp);
+    return 0;
+}
+
 int job_check_model(struct job_spec *s, struct err *e)
 {
     const bool known = s->model.has_config ||
                        s->model.shape.width > 0; /* else: not described yet */
     if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
-    if (s->model.shape.window > 0)
-        return not_yet(e, "model.config.sliding_window", "a sliding window");
     if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
-    if (s->parallel.strategy == STRATEGY_ULYSSES) return not_yet(e, "parallel.strategy", "ulysses");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return not_yet(e, "parallel.strategy", "tensor parallelism");
-    if (s->parallel.form == FORM_TWO_PASS || s->parallel.form == FORM_ALL_GATHER)
-        return not_yet(e, "parallel.form", "this form");
-    if (s->train.attention_dropout > 0) return not_yet(e, "train.attention_dropout", "dropout");
+    if (check_attention(s, e)) return -1;
     if (s->memory.time_chunk > 0) return not_yet(e, "memory.time_chunk", "LASP in time");
     if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
     if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)

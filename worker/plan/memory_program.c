@@ -3,6 +3,7 @@
 #include <string.h>
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
 
 static int64_t max64(int64_t a, int64_t b)
@@ -241,8 +242,11 @@ static void put_ring(struct placer *b, const struct needs *n)
     const struct plan *p = b->p;
     const int64_t kv = p->T * n->kv * p->extent.unit, dkv = p->T * n->kv * 4;
     const int64_t ml = n->heads * p->T * 4, P = p->sp;
-    const bool seq = n->kv > 0, back = trains(p), all = p->form == FORM_ALL_GATHER && P > 1;
-    const bool ring = seq && P > 1, decode = seq && p->kind == JOB_GENERATE;
+    const bool seq = n->kv > 0, back = trains(p), more = P > 1;
+    const bool decode = seq && p->kind == JOB_GENERATE;
+    struct attention_need need = {0};
+    if (seq) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, &need);
+    const bool ring = seq && more && (need.ring || p->strategy != STRATEGY_RSA);
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
     const int64_t part = decode ? volume_decode_size(p->sp, n->heads, n->head_dim) : 0;
     const struct placer_want list[] = {
@@ -250,9 +254,9 @@ static void put_ring(struct placer *b, const struct needs *n)
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
         {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
-        {PLAN_RING_ALL, "ring_all", PLAN_RING, placer_times(b, P, kv), seq && all, true},
-        {PLAN_RING_FULL, "ring_full", PLAN_RING, placer_times(b, P, dkv), seq && all && back, true},
-        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
+        {PLAN_ATTN_WORK, "attn_work", PLAN_WORKSPACE, need.arena_size, 1},
+        {PLAN_ATTN_SEGMENT, "attn_segment", PLAN_RING, need.segment_size, 1, true},
+        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, seq && more},
         {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, seq},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, seq && back},
@@ -266,13 +270,18 @@ static void put_exchange(struct placer *b, const struct needs *n)
     const int64_t state = 4 * n->state, parts = p->extent.parts, P = p->sp;
     const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
     const int64_t switched = rows * n->switched * p->extent.unit;
-    const bool gather = p->exchange == EXCHANGE_ALL_GATHER;
+    const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
+    const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
+    const int64_t carries = placer_times(b, carry, p->n_windows);
+    b->p->carry_size = walked ? carry : 0;
     const struct placer_want list[] = {
         {PLAN_STATE_SEND, "state_send", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
+        {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
+        {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},
         {PLAN_SWITCH_RECV, "switch_recv", PLAN_RING, switched, P > 1, true},
     };

@@ -33,7 +33,7 @@ static int64_t sequence_length(const struct job_spec *s)
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
-           s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
+           p->n_windows == 1 && s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
            s->guard.grad_norm_z == 0;
 }
 
@@ -78,7 +78,8 @@ static enum strategy_id default_strategy(const struct job_spec *s, int sp)
 static enum layout_id default_layout(const struct job_spec *s, const struct plan *p)
 {
     const struct family_row *row = family_row(&s->model.shape);
-    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear;
+    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear &&
+                        p->strategy != STRATEGY_ULYSSES;
     return p->sp > 1 && !p->rank_bits && causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
 }
 
@@ -100,11 +101,24 @@ static bool needs_program(const struct model_shape *m)
     return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
 }
 
+/* LASP in time: all that memory is planned for is one window. */
+static void cut_windows(const struct job_spec *s, struct plan *p)
+{
+    int64_t window;
+    p->n_windows = 1;
+    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
+        mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
+        return;
+    p->n_windows = (p->S + window - 1) / window;
+    p->S = window;
+}
+
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
     p->by_program = needs_program(&s->model.shape);
+    cut_windows(s, p);
     if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
@@ -124,11 +138,18 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     if (p->strategy == STRATEGY_AUTO) p->strategy = default_strategy(s, sp);
+    if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
+    if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
     if (p->layout == LAYOUT_AUTO) p->layout = default_layout(s, p);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
     if (check_strategy(s, p, e)) return -1;
     return 0;
+}
+
+int64_t plan_held(const struct plan *p, int64_t S)
+{
+    return p->n_windows > 1 ? p->S : S;
 }
 
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
@@ -166,11 +187,13 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     *ref = *p;
     ref->kind = JOB_VERIFY;
     ref->S = plan_verify_seq(spec, p);
-    ref->micro_batches = 1;
+    ref->micro_batches = ref->n_windows = 1;
+    ref->carry_size = 0;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
+    ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
     memset(ref->comm, 0, sizeof ref->comm);
@@ -193,7 +216,7 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     if (p->by_program)
-        return 2 * traffic_products(m, p) * (has_backward(p->kind) ? 3 : 1) *
+        return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
                (double)p->micro_batches * p->dp;
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
     const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;
@@ -201,7 +224,9 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
     const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
-    const double attention = 2 * S * S * m->n_layers * HD;
+    /* Pairs that a row sees, twice: half of S x S, or the window's band. */
+    const double W = m->window && (double)m->window < S ? (double)m->window : S;
+    const double attention = 2 * (2 * S * W - W * W) * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
            p->dp;
 }
@@ -269,6 +294,7 @@ static const char *explain_layout(const struct plan *p)
     if (p->rank_bits) return "contiguous: determinism \"ranks\" needs it";
     if (p->layout == LAYOUT_ZIGZAG) return "zigzag: every rank has the same causal work";
     if (p->strategy == STRATEGY_LASP) return "contiguous: states follow the sequence";
+    if (p->strategy == STRATEGY_ULYSSES) return "contiguous: a head's work is the same anywhere";
     return p->strategy == STRATEGY_DSP ? "contiguous" : "contiguous: asked for";
 }
 
@@ -280,6 +306,13 @@ static const char *explain_ring(const struct plan *p)
     switch (p->strategy) {
     case STRATEGY_LASP: return exchanges[p->exchange];
     case STRATEGY_DSP: return "change the dimension they are spread along";
+    case STRATEGY_ULYSSES: return "turn them into all rows of some heads and back";
+    default: break;
+    }
+    switch (p->form) {
+    case FORM_TWO_PASS: return "pass keys, then values round, and all-reduce their gradients";
+    case FORM_TWO_PASS_SCATTER: return "pass keys, then values round, and scatter their gradients";
+    case FORM_ALL_GATHER: return "get the keys and values that they see from their owners";
     default: return "pass keys and values round";
     }
 }

@@ -146,8 +146,11 @@ enum plan_id {
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
     PLAN_STATE_M,    /* [parts] */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
-    PLAN_RING_ALL,   /* segment: form all_gather: [sp * T, 2*Hk*D] act (struct sp_buffers) */
-    PLAN_RING_FULL,  /* segment: [sp * T, 2*Hk*D] */
+    PLAN_ATTN_KEPT,  /* what a form of attention keeps of a layer (worker/plan/attention.h) */
+    PLAN_ATTN_WORK,  /* and what it needs besides */
+    PLAN_ATTN_SEGMENT,
+    PLAN_LO_ALL,     /* int64 [sp * T]: ulysses: lo and hi of every global position */
+    PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
     PLAN_TYPES,      /* int32 [T]: token types */
@@ -157,6 +160,9 @@ enum plan_id {
     PLAN_TARGET,     /* [T, patch]: what MSE compares with */
     PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
+    PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
+                     * a gradient */
+    PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
     PLAN_ID_N
 };
 
@@ -179,6 +185,9 @@ struct plan {
                          * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
+    int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at
+                         * once */
+    int64_t carry_size; /* bytes of the states of all layers, when it is walked; 0: it is not */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
     int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
@@ -240,6 +249,8 @@ int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
 /* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
  * embedding. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
+/* Tokens that are worked on at once of sequences of S: S, or a window of it. */
+int64_t plan_held(const struct plan *p, int64_t S);
 /* Into how many pieces a scan cuts a state of Dk rows. */
 int plan_scan_pieces(int64_t Dk);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
@@ -283,6 +294,11 @@ struct plan_eval {
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
+/* What attention over the sequence needs beside the items that are always there; of a strategy that is
+ * none of attention's: nothing. */
+struct attention_need;
+void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
+                    struct attention_need *out);
 /* The same for a sample of another grid (diffusion): patches of a frame, frames. */
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
@@ -294,6 +310,12 @@ int plan_sum_ranks(const struct plan *p);
  * shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
+
+/* What is left of that where a sample's documents are known: `out`, of any number of sequences, with
+ * one of them taken as map says. sh: this rank's, at the length at hand. */
+struct reach_map;
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
