@@ -4,6 +4,7 @@
 
 #include "worker/model/hf.h"
 #include "worker/model/model.h"
+#include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 
 enum { MAX_P = 8 };
@@ -585,6 +586,31 @@ static void test_golden(void)
     }
 }
 
+/* What each rank sent is what the plan counts. Recomputing makes no switch twice but in mode full. */
+static void check_traffic(const struct run *r)
+{
+    const int64_t n[2] = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]}, row = r->g->m.width * 4;
+    const int64_t pairs = r->g->m.family == FAMILY_STDIT ? r->g->m.n_layers : r->g->m.n_layers / 2;
+    const struct traffic step = {.S = n[0] * n[1], .times = 1, .pass = TRAFFIC_BOTH};
+    struct seat *s = calloc(1, sizeof *s);
+    struct err e = {0};
+    make_spec(r, &s->spec);
+    CHECK_MSG(plan_make(&s->spec, 0, &s->plan, &e) == 0, "%s", e.text);
+    for (int rank = 0; rank < r->P; rank++) {
+        struct comm_count want[PURPOSE_N] = {0}, least = {0};
+        const struct comm_count *got = &r->out->count[rank];
+        CHECK_MSG(traffic_program(&r->g->m, &s->plan, rank, &step, want, &e) == 0, "%s", e.text);
+        CHECK_MSG(!memcmp(&want[PURPOSE_SWITCH], got, sizeof *got),
+                  "%s P %d recompute %d rank %d: %lld bytes, planned %lld", r->g->name, r->P,
+                  r->recompute, rank, (long long)got->bytes_sent,
+                  (long long)want[PURPOSE_SWITCH].bytes_sent);
+        volume_add(&least, volume_switch(r->P, rank, n, 0, row, r->rank_bits), 2 * pairs);
+        volume_add(&least, volume_switch(r->P, rank, n, 1, row, r->rank_bits), 2 * pairs);
+        if (r->recompute != RECOMPUTE_FULL) CHECK(got->bytes_sent == least.bytes_sent);
+    }
+    free(s);
+}
+
 static void check_planned(const struct golden *g, int P, enum recompute_id mode)
 {
     struct outcome o;
@@ -593,6 +619,7 @@ static void check_planned(const struct golden *g, int P, enum recompute_id mode)
     const struct verdict v = compare(g, &o);
     CHECK_MSG(holds(&v), "%s P %d recompute %d: prediction %.3g, loss %.3g, gradient of %s %.3g",
               g->name, P, mode, v.prediction, v.loss, v.tensor, v.worst);
+    check_traffic(&r);
     outcome_free(&o);
 }
 
@@ -627,24 +654,41 @@ static bool same_bits(const struct golden *g, const struct outcome *a, const str
     return same;
 }
 
+static void run_bits(const struct golden *g, int P, bool planned, struct outcome *o)
+{
+    struct run r = {.g = g,
+                    .P = P,
+                    .rank_bits = true,
+                    .planned = planned,
+                    .recompute = RECOMPUTE_SELECTIVE,
+                    .out = o};
+    run_all(&r);
+}
+
 /* determinism "ranks": 1, 2, 4 and 8 ranks give the same loss, prediction and gradients, bit by
  * bit: 5 frames in chunks of one, so that ranks have none; 15 places in chunks of two. */
+static void check_bits(const struct golden *g, bool planned)
+{
+    struct outcome one;
+    run_bits(g, 1, planned, &one);
+    const struct verdict v = compare(g, &one);
+    CHECK_MSG(holds(&v), "%s: gradient of %s %.3g", g->name, v.tensor, v.worst);
+    for (int P = 2; P <= 8; P *= 2) {
+        struct outcome o;
+        run_bits(g, P, planned, &o);
+        CHECK_MSG(same_bits(g, &one, &o), "%s P %d has other bits than one rank", g->name, P);
+        outcome_free(&o);
+    }
+    outcome_free(&one);
+}
+
 static void test_rank_bits(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
         struct golden g;
-        struct outcome one;
         golden_open(&g, names[i]);
-        run(&g, 1, true, 0, &one);
-        const struct verdict v = compare(&g, &one);
-        CHECK_MSG(holds(&v), "%s: gradient of %s %.3g", names[i], v.tensor, v.worst);
-        for (int P = 2; P <= 8; P *= 2) {
-            struct outcome o;
-            run(&g, P, true, 0, &o);
-            CHECK_MSG(same_bits(&g, &one, &o), "%s P %d has other bits than one rank", names[i], P);
-            outcome_free(&o);
-        }
-        outcome_free(&one);
+        check_bits(&g, false);
+        check_bits(&g, true);
         golden_close(&g);
     }
 }
