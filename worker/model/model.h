@@ -20,6 +20,7 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
+#include "worker/model/in_time.h"
 #include "worker/model/section.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
@@ -77,6 +78,8 @@ struct model {
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
+    struct carry carry;             /* LASP in time, contexts: what enters and leaves the sequence at
+                                     * hand; zeros: nothing */
     struct section_state prog;      /* plan->by_program: what the family's program needs */
 };
 

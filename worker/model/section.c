@@ -148,12 +148,20 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     return row->decode(f, o, e);
 }
 
+/* A layer's part of what enters and leaves the sequence at its two ends. */
+static char *carried(const struct model *m, const char *states)
+{
+    if (!states || m->prog.frame.layer < 0) return NULL;
+    return (char *)states + m->prog.frame.layer * m->carry.stride;
+}
+
 /* Where a context's states are kept, a linear attention leaves its own behind the sequence: on the
  * last rank. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
-    f->carry_out = NULL;
+    f->carry_in = carried(m, m->carry.in);
+    f->carry_out = carried(m, m->carry.out);
     if (m->plan->kind == JOB_GENERATE && h->p->op[s->op].kind == OP_LINEAR_ATTENTION)
         f->carry_out = address(m, h, &h->s->at.state[s->op], false);
 }
@@ -185,7 +193,9 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
         const struct step *s = &list->backward[i];
         set_scratch(m, h, s, h->s->at.scratch_backward[i]);
         m->prog.frame.again = true;
-        m->prog.frame.carry_out = NULL;
+        m->prog.frame.carry_in = m->prog.frame.carry_out = NULL;
+        m->prog.frame.d_carry_out = carried(m, m->carry.d_out);
+        m->prog.frame.d_carry_in = carried(m, m->carry.d_in);
         if (run_op(m, h, s, e)) return -1;
     }
     return 0;
@@ -456,6 +466,8 @@ void section_place(struct model *m, char *arena, char *segment)
     s->work = item(m, PLAN_WORK, arena, segment);
     s->kept = item(m, PLAN_KEPT, arena, segment);
     s->caches = item(m, PLAN_CACHES, arena, segment);
+    s->carries = item(m, PLAN_CARRY, arena, segment);
+    s->carry_pass = item(m, PLAN_CARRY_PASS, arena, segment);
     s->shared = item(m, PLAN_SHARED, arena, segment);
     s->d_shared = item(m, PLAN_DSHARED, arena, segment);
     s->grid[0] = m->plan->grid[0];
