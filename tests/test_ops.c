@@ -32,7 +32,7 @@ struct env {
     uint64_t rng;
     int32_t ids[T], targets[T], group[T];
     int64_t pos[T], lo[T], hi[T];
-    float patches[T * 16], target[T * 16], weight[T], text[TEXT * 16];
+    float patches[T * 16], target[T * 16], weight[T * 4], text[TEXT * 16];
 };
 
 struct op_case {
@@ -617,7 +617,7 @@ static void loop_mse(const struct env *t)
         double s = 0;
         for (int c = 0; c < 8; c++) {
             const double d = in(t, 0)[i * 12 + c / 2 * 3 + c % 2] - (double)t->target[i * 8 + c];
-            s += (double)t->weight[i] * d * d;
+            s += (double)t->weight[i * 4 + c / 2] * d * d;
         }
         ((double *)t->nll)[i] = s;
     }
@@ -674,7 +674,7 @@ static void fill_batch(struct env *t)
         t->hi[i] = i < 11 ? i + 1 : 0;
         t->pos[i] = i - t->lo[i];
         t->group[i] = i % 3 == 1;
-        t->weight[i] = i == 11 ? 0 : (float)(i % 3);
+        for (int k = 0; k < 4; k++) t->weight[i * 4 + k] = i == 11 ? 0 : (float)((i + k) % 3);
     }
     for (int64_t i = 0; i < T * 8; i++) t->patches[i] = (float)uniform(t);
     for (int64_t i = 0; i < T * 8; i++) t->target[i] = (float)uniform(t);
@@ -765,7 +765,8 @@ static void open_frame(struct env *t, struct be *be, bool tree)
 {
     struct err e = {0};
     const int64_t len = tree ? LEN : T;
-    t->shape = (struct model_shape){.in_channels = 2, .out_channels = 3};
+    t->shape = (struct model_shape){.in_channels = 2, .out_channels = 3, .patch_t = 1,
+                                    .patch_h = 2, .patch_w = 2};
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
     t->sp.buf.m = floats(4 * T);

@@ -358,7 +358,7 @@ def run(name):
     rand = lambda *shape: torch.randn(*shape, generator=g)
     w = {}
     for n, shape in k["shapes"](c).items():
-        x = rand(*shape) * (0.2 if len(shape) == 1 else 1.5 / math.sqrt(math.prod(shape[1:])))
+        x = rand(*shape) * (0.2 if len(shape) == 1 else 0.8 / math.sqrt(math.prod(shape[1:])))
         if n.endswith("_norm.weight"):
             x = 1 + x
         w[n] = x.to(torch.bfloat16).double().requires_grad_(n != "y_embedder.y_embedding")

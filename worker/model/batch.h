@@ -15,14 +15,14 @@ struct batch_latents {
     double height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
     double t, fps;        /* TIMESTEP: t is 0 .. 1000 */
     int32_t label;        /* EMBED_ADD: the sample's class */
-    float *patches; /* [ROWS_T rows, patch values]; pads 0 */
-    /* A row predicts n = patch_t patch_h patch_w places of in_channels values, which lie together. */
-    float *target; /* [ROWS_T rows, n, in_channels]; NULL: none */
-    float *weight; /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, places
-                          * beyond the sample's edges */
-    float *text;   /* [n_text, caption channels] */
-    int64_t n_text;      /* rows of the caption, also of one that was dropped */
-    bool dropped;        /* as many rows of the null caption (a weight) are read instead */
+    float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
+    /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
+    float *target;        /* [ROWS_T rows, n, in_channels]; NULL: none */
+    float *weight;        /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, places
+                           * beyond the sample's edges */
+    float *text;          /* [n_text, caption channels] */
+    int64_t n_text;       /* rows of the caption, also of one that was dropped */
+    bool dropped;         /* as many rows of the null caption (a weight) are read instead */
 };
 
 struct batch {

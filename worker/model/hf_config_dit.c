@@ -2,7 +2,7 @@
  * Transformer-2D likewise. */
 #include "worker/model/hf_config.h"
 
-/* ---- what all have ------------------------------------------------------------------------------ */
+/* ---- what all have --------------------------------------------------------------------------- */
 
 static int read_ratio(struct config *c, const char *key)
 {
@@ -91,7 +91,7 @@ static void dit_defaults(struct model_shape *m)
 #define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}
 /* clang-format on */
 
-/* ---- STDiT3 --------------------------------------------------------------------------------------- */
+/* ---- STDiT3 ---------------------------------------------------------------------------------- */
 
 /* Pairs of a spatial and a temporal block, each a layer of ours. */
 static int read_pairs(struct config *c, const char *key)
@@ -143,7 +143,7 @@ const struct hf_family hf_stdit3 = {.fields = stdit3_fields,
                                     .type = stdit3_type,
                                     .architecture = stdit3_type};
 
-/* ---- STDiT ---------------------------------------------------------------------------------------- */
+/* ---- STDiT ----------------------------------------------------------------------------------- */
 
 static void stdit_defaults(struct model_shape *m)
 {
@@ -179,7 +179,7 @@ const struct hf_family hf_stdit = {.fields = stdit_fields,
                                    .type = stdit_type,
                                    .architecture = stdit_type};
 
-/* ---- Latte ---------------------------------------------------------------------------------------- */
+/* ---- Latte ----------------------------------------------------------------------------------- */
 
 /* The table has a row more: no class. */
 static int read_classes(struct config *c, const char *key)
@@ -219,7 +219,7 @@ const struct hf_family hf_latte = {.fields = latte_fields,
                                    .type = latte_type,
                                    .architecture = latte_type};
 
-/* ---- Transformer-2D ------------------------------------------------------------------------------- */
+/* ---- Transformer-2D -------------------------------------------------------------------------- */
 
 static const char *t2d_type(const struct model_shape *m)
 {

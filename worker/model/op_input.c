@@ -1,5 +1,5 @@
-/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP and
- * TEXT. None has a gradient to hand on but where a value passes through. */
+/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP
+ * and TEXT. None has a gradient to hand on but where a value passes through. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@ static int patch_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
-    frame_move(f, y, tensor_f32(f->batch->latents.patches, y.rows, y.cols, y.cols), false);
+    frame_move(f, y, tensor_f32((float *)f->batch->latents.patches, y.rows, y.cols, y.cols), false);
     return 0;
 }
 
@@ -55,35 +55,29 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
     return 0;
 }
 
-/* What one step along a frame's width and height adds to a coordinate. */
-static void steps_of(const struct op *o, const struct batch_latents *b, double *dx, double *dy)
-{
-    const double H = (double)b->grid[1], W = (double)b->grid[2];
-    *dx = *dy = 1 / (double)o->u.position.scale;
-    if (!(o->u.position.base_size > 0)) return;
-    const double base = nearbyint(sqrt(H * W));
-    const double s = sqrt((double)b->height * (double)b->width) / (double)o->u.position.base_size;
-    *dx = base / W / s;
-    *dy = base / H / s;
-}
-
-/* The first half of the columns says where along the width, the second where along the height. */
+/* Open-Sora's PositionEmbedding2D: the first half of the columns says where along the width, the
+ * second along the height; sines before cosines in each. */
 static int position_2d_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
     const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
+    double scale = o->u.position.scale, sx = 1, sy = 1;
     const enum rows_id rows = frame_rows_of(f, o->out[0]);
     const int64_t n = y.cols / 4;
-    double dx, dy;
     (void)e;
-    steps_of(o, b, &dx, &dy);
+    if (o->u.position.base_size) {
+        const double base = round(sqrt((double)(b->grid[1] * b->grid[2])));
+        scale = sqrt(b->height * b->width) / (double)o->u.position.base_size;
+        sx = base / (double)b->grid[2];
+        sy = base / (double)b->grid[1];
+    }
     for (int64_t i = 0; i < y.rows; i++) {
         int64_t at[2];
         float *row = (float *)table.data + i * y.cols;
         frame_grid(f, rows, i, at);
-        sinusoid((double)(at[0] % b->grid[2]) * dx, n, false, row);
-        sinusoid((double)(at[0] / b->grid[2]) * dy, n, false, row + y.cols / 2);
+        sinusoid((double)(at[0] % b->grid[2]) / scale * sx, n, false, row);
+        sinusoid((double)(at[0] / b->grid[2]) / scale * sy, n, false, row + y.cols / 2);
     }
     add_table(f, o, table);
     return 0;
@@ -129,8 +123,6 @@ const struct op_row op_timestep = {timestep_forward, no_backward, NULL};
 
 /* ---- TEXT ------------------------------------------------------------------------------------ */
 
-/* Rows behind the caption are 0: seen by nobody. The null caption is part of the checkpoint and is
- * not trained. */
 static int text_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;

@@ -1,7 +1,7 @@
 /* op_loss.c: XENT and MSE, the last operation of a model.
  *
- * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a training
- * step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
+ * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a
+ * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -66,8 +66,8 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dlogits, .db = db});
 }
 
-/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their own
- * memory, in bf16 the first half of each row. */
+/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their
+ * own memory, in bf16 the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;

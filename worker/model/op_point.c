@@ -1,5 +1,5 @@
-/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's MODULATE,
- * GATE and TABLE. */
+/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's
+ * MODULATE, GATE, TABLE and SELECT. */
 #include "worker/model/op.h"
 
 #include <assert.h>
