@@ -44,7 +44,7 @@ static const char *const schedule_words[] = {"cosine", "linear", "constant", "ws
 static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
 static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", NULL};
-static const char *const pooling_words[] = {"last", "mean", NULL};
+static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
@@ -202,7 +202,7 @@ const struct field spec_fields[] = {
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
-    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, or mean over the document."),
+    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document."),
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
     TEXT("resources.device", resources.device, "cpu", ALL, "Device of every rank: cpu."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),

@@ -165,9 +165,7 @@ static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c))) return -1;
     if (hf_finish_heads(c)) return -1;
-    const struct family_row *row = family_row(c->m);
-    if (!row || !row->check || !row->check(c->m, c->e)) return 0;
-    return err_prefix(c->e, c->path);
+    return family_complete(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
 }
 
 /* ---- which family -------------------------------------------------------------------------------- */

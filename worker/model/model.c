@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "api/core/mem.h"
+#include "worker/plan/attention.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
@@ -87,6 +88,19 @@ static void place_ring(struct base *b)
     r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
     r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
+    r->bounce = m->bounce;
+}
+
+/* What the form of attention needs besides. */
+static void place_form(struct base *b)
+{
+    struct model *m = b->m;
+    const struct model_shape *s = &m->shape;
+    struct attention_need need;
+    plan_attention(m->plan, s->n_heads, s->n_kv_heads, s->head_dim, &need);
+    void *work = take(b, PLAN_ATTN_WORK, 1, need.arena_size, NULL);
+    sp_place(&m->sp.buf, &need, work, take(b, PLAN_ATTN_SEGMENT, 1, need.segment_size, NULL));
+    m->attn_kept = take(b, PLAN_ATTN_KEPT, s->n_layers, need.kept, &m->attn_kept_stride);
 }
 
 static void place_rest(struct base *b, void *params)
@@ -106,9 +120,12 @@ static void place_rest(struct base *b, void *params)
     m->batch.pos = take(b, PLAN_POS, 1, 8 * T, NULL);
     m->batch.lo = take(b, PLAN_LO, 1, 8 * T, NULL);
     m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
+    m->all_lo = take(b, PLAN_LO_ALL, 1, 8 * p->sp * T, NULL);
+    m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
     take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
+    const int64_t rotary = p->by_program ? p->item[PLAN_INV_FREQ].size / 4 : m->shape.head_dim;
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * rotary, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -174,6 +191,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     } else {
         place_activations(&b);
         place_ring(&b);
+        place_form(&b);
     }
     model_set_rope(m, s->rope_theta);
     return 0;
@@ -181,7 +199,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 
 void model_set_rope(struct model *m, double theta)
 {
-    const int64_t D = m->shape.rotary_dim ? m->shape.rotary_dim : m->shape.head_dim;
+    const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
     for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
         m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
@@ -296,11 +314,35 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
+/* A sliding window cuts what a row's document leaves: the last so many keys up to itself. */
+static void cut_window(const struct model *m, const struct batch *b)
+{
+    const int64_t window = m->shape.window;
+    for (int64_t i = 0; window && i < m->sp.shard.T; i++)
+        if (b->lo[i] < b->hi[i] - window) b->lo[i] = b->hi[i] - window;
+}
+
+/* Ulysses: every rank computes with rows of all, and must know what they see. */
+static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
+{
+    const int64_t T = m->sp.shard.T;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!m->all_lo || !m->comm) return 0;
+    for (int w = 0; w <= m->plan->sp; w++) cut[w] = w * T;
+    return comm_all_gather(m->comm, PURPOSE_HEADS, b->lo, m->all_lo, cut, 8, m->bounce, e) ||
+                   comm_all_gather(m->comm, PURPOSE_HEADS, b->hi, m->all_hi, cut, 8, m->bounce, e)
+               ? -1
+               : 0;
+}
+
 /* in, layers; what the head reads is there. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     const int64_t C = m->shape.width;
+    m->sp.drop.sample = (uint32_t)b->sample;
     if (m->plan->by_program) return section_forward(m, b, to_loss, e);
+    cut_window(m, b);
+    if (gather_ranges(m, b, e)) return -1;
     if (model_fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),

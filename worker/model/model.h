@@ -70,6 +70,9 @@ struct model {
     float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
+    char *attn_kept; /* what attention keeps of a layer beside lse; NULL: nothing */
+    int64_t attn_kept_stride;
+    int64_t *all_lo, *all_hi; /* ulysses: [sp * T] lo and hi of the sequence's rows */
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
@@ -170,6 +173,9 @@ double model_sum_nll(const struct model *m);
 
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);
+/* Which of the cache's first `rows` rows the token at pos sees through the window. Returns how many
+ * runs. */
+int model_seen_rows(const struct model *m, int64_t pos, int64_t rows, struct sp_run run[SP_RUNS]);
 /* One token at `pos` through layer l; own: its key and value are kept in this rank's cache. */
 int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e);
 /* Head and loss over chunks of plan->loss_chunk rows; with backward, m->dx and the head's

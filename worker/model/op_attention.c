@@ -38,7 +38,8 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .o = frame_out(f, o, 0),
                                   .lse = frame_out(f, o, 1).data,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -59,7 +60,8 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dq = dq.to,
                                   .dkv = dkv.to,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "worker/model/model.h"
+#include "worker/plan/attention.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
 
@@ -418,6 +419,11 @@ static void place_ring(struct model *m, char *arena, char *segment)
     r->m = (float *)item(m, PLAN_RING_M, arena, segment);
     r->delta = (float *)item(m, PLAN_RING_DELTA, arena, segment);
     m->bounce = r->bounce = item(m, PLAN_BOUNCE, arena, segment);
+    struct attention_need need;
+    plan_attention(m->plan, m->shape.n_heads, m->shape.n_kv_heads, m->shape.head_dim, &need);
+    if (m->plan->item[PLAN_ATTN_WORK].name || m->plan->item[PLAN_ATTN_SEGMENT].name)
+        sp_place(r, &need, item(m, PLAN_ATTN_WORK, arena, segment),
+                 item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
 static void place_latents(struct model *m, char *arena, char *segment)
@@ -474,7 +480,8 @@ void section_place(struct model *m, char *arena, char *segment)
                               .shape = &m->shape,
                               .dtype = m->dtype,
                               .tree_room = m->tree,
-                              .tree_stride = m->tree_stride / 4,
+                              .tree_stride = m->tree_stride ? m->tree_stride / 4
+                                                            : m->plan->tree_size,
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,

@@ -1,6 +1,7 @@
 #include "worker/plan/attention.h"
 
 #include "api/core/mem.h"
+#include "worker/plan/plan.h"
 
 struct head_share head_share(int64_t H, int64_t Hk, int P, int w)
 {
@@ -78,4 +79,25 @@ void attention_need(const struct attention_shape *s, struct attention_need *out)
     } else {
         out->ring = s->strategy == STRATEGY_RSA && s->P > 1;
     }
+}
+
+void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
+                    struct attention_need *out)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    struct shard sh;
+    *out = (struct attention_need){0};
+    if (shard_init(&sh, p->S, p->sp, 0, p->layout, p->rank_bits, NULL)) return;
+    const struct attention_shape s = {.strategy = p->strategy,
+                                      .form = p->form,
+                                      .unit = precision_size(p->precision),
+                                      .rank_bits = p->rank_bits,
+                                      .back = back,
+                                      .P = p->sp,
+                                      .T = sh.T,
+                                      .seg_len = sh.seg_len,
+                                      .H = H,
+                                      .Hk = Hk,
+                                      .D = D};
+    attention_need(&s, out);
 }

@@ -84,6 +84,7 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
     const struct comm_count *c = &p->comm[purpose];
     const int peers = within_ring(purpose) ? p->sp : p->n_ranks;
     const double rate = peers > m->ranks_per_node ? m->network : m->link;
+    if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
@@ -95,7 +96,9 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
                       struct estimate *out)
 {
     const struct work w = work_of(m, spec, p);
-    const bool chain = spec->parallel.exchange != EXCHANGE_ALL_GATHER;
+    const int asked = spec->parallel.exchange, planned = p->exchange;
+    const int exchange = planned != EXCHANGE_AUTO ? planned : asked;
+    const bool chain = exchange != EXCHANGE_ALL_GATHER;
     double ring = 0, other = 0;
     for (int i = 0; i < PURPOSE_N; i++) {
         const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
 
 #define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: at most so much of logits */
@@ -183,14 +184,24 @@ static void put_ring(struct placer *b)
     const int64_t kv = acts(b, p->T, KV), dkv = floats(b, p->T, KV);
     const int64_t ml = floats(b, m->n_heads, p->T);
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
-    const bool ring = p->sp > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
+    const bool more = p->sp > 1, back = trains(p), decode = p->kind == JOB_GENERATE;
+    const bool kept = back && p->recompute != RECOMPUTE_FULL;
+    const int64_t whole = p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * p->T : 0;
+    struct attention_need need;
+    plan_attention(p, m->n_heads, m->n_kv_heads, m->head_dim, &need);
+    const bool ring = need.ring;
     const int64_t part = volume_decode_size(p->sp, m->n_heads, m->head_dim);
     const struct placer_want all[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
         {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
-        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
+        {PLAN_ATTN_KEPT, "attn_kept", PLAN_ACTIVATIONS, need.kept, kept ? m->n_layers : 1},
+        {PLAN_ATTN_WORK, "attn_work", PLAN_WORKSPACE, need.arena_size, 1},
+        {PLAN_ATTN_SEGMENT, "attn_segment", PLAN_RING, need.segment_size, 1, true},
+        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1},
+        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1},
+        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, more},
         {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, 1},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, back},

@@ -1,7 +1,9 @@
 /* memory_program.c: buffers of a family's sections, from its programs. */
 #include <assert.h>
+#include <string.h>
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
 
 static int64_t max64(int64_t a, int64_t b)
@@ -78,16 +80,18 @@ int plan_scan_pieces(int64_t Dk)
 
 /* ---- what all sections together ask for ------------------------------------------------------ */
 
-/* Calls for every section, kinds of layer once each. */
+/* Calls for every section, kinds of layer that there are once each. */
 struct visit {
     void (*call)(void *arg, const struct program *p);
     void *arg;
 };
 
-static void visit_sections(const struct family *f, const struct visit *v)
+static void visit_sections(const struct family *f, const struct model_shape *m,
+                           const struct visit *v)
 {
     v->call(v->arg, &f->in);
-    for (int k = 0; k < f->n_kinds; k++) v->call(v->arg, &f->layer[k]);
+    for (int k = 0; k < f->n_kinds; k++)
+        if (layers_of(m, k, m->n_layers)) v->call(v->arg, &f->layer[k]);
     v->call(v->arg, &f->out);
 }
 
@@ -152,7 +156,7 @@ int64_t memory_largest_gradient(const struct model_shape *m)
     struct family f;
     struct needs n = {0};
     family_write(m, &f);
-    visit_sections(&f, &(struct visit){need_section, &n});
+    visit_sections(&f, m, &(struct visit){need_section, &n});
     return mem_round(n.gradient, 16);
 }
 
@@ -194,8 +198,11 @@ static void put_sections(struct placer *b, const struct sections *s)
     int64_t work = max64(s->in.at.work_size, s->out.at.work_size), kept = 0, cache = 0;
     const int64_t width = in->value[in->result].cols;
     bool in_place = true, grad_in_place = true;
+    memset(p->kept, 0, sizeof p->kept);
+    memset(p->cache, 0, sizeof p->cache);
     for (int k = 0; k < s->family.n_kinds; k++) {
         const struct placement *at = &s->layer[k].at;
+        if (!layers_of(b->m, k, b->m->n_layers)) continue;
         work = max64(work, at->work_size);
         in_place &= at->in_place;
         grad_in_place &= at->grad_in_place;
@@ -235,8 +242,11 @@ static void put_ring(struct placer *b, const struct needs *n)
     const struct plan *p = b->p;
     const int64_t kv = p->T * n->kv * p->extent.unit, dkv = p->T * n->kv * 4;
     const int64_t ml = n->heads * p->T * 4, P = p->sp;
-    const bool seq = n->kv > 0, back = trains(p), all = p->form == FORM_ALL_GATHER && P > 1;
-    const bool ring = seq && P > 1, decode = seq && p->kind == JOB_GENERATE;
+    const bool seq = n->kv > 0, back = trains(p), more = P > 1;
+    const bool decode = seq && p->kind == JOB_GENERATE;
+    struct attention_need need = {0};
+    if (seq) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, &need);
+    const bool ring = seq && more && (need.ring || p->strategy != STRATEGY_RSA);
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
     const int64_t part = decode ? volume_decode_size(p->sp, n->heads, n->head_dim) : 0;
     const struct placer_want list[] = {
@@ -244,9 +254,9 @@ static void put_ring(struct placer *b, const struct needs *n)
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
         {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
         {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
-        {PLAN_RING_ALL, "ring_all", PLAN_RING, placer_times(b, P, kv), seq && all, true},
-        {PLAN_RING_FULL, "ring_full", PLAN_RING, placer_times(b, P, dkv), seq && all && back, true},
-        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, ring},
+        {PLAN_ATTN_WORK, "attn_work", PLAN_WORKSPACE, need.arena_size, 1},
+        {PLAN_ATTN_SEGMENT, "attn_segment", PLAN_RING, need.segment_size, 1, true},
+        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, seq && more},
         {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, seq},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, seq && back},
@@ -284,6 +294,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const struct model_shape *m = b->m;
     const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
     const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
@@ -296,7 +307,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
         {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T, !lm},
+        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
@@ -311,7 +322,7 @@ void memory_program(struct placer *b, bool reference)
     struct sections s;
     struct needs n = {0};
     family_write(b->m, &s.family);
-    visit_sections(&s.family, &(struct visit){need_section, &n});
+    visit_sections(&s.family, b->m, &(struct visit){need_section, &n});
     b->p->extent = extent_of(b);
     /* So that a section's own arithmetic stays in 63 bits. */
     if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18) {

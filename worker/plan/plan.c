@@ -78,7 +78,8 @@ static enum strategy_id default_strategy(const struct job_spec *s, int sp)
 static enum layout_id default_layout(const struct job_spec *s, const struct plan *p)
 {
     const struct family_row *row = family_row(&s->model.shape);
-    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear;
+    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear &&
+                        p->strategy != STRATEGY_ULYSSES;
     return p->sp > 1 && !p->rank_bits && causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
 }
 
@@ -94,11 +95,34 @@ static int check_strategy(const struct job_spec *s, const struct plan *p, struct
     return 0;
 }
 
+/* Plain Llama has code of its own (worker/model/layer.c). */
+static bool needs_program(const struct model_shape *m)
+{
+    return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
+}
+
+int64_t plan_held(const struct plan *p, int64_t S)
+{
+    return p->n_windows > 1 ? p->S : S;
+}
+
+/* LASP in time: all that memory is planned for is one window. */
+static void cut_windows(const struct job_spec *s, struct plan *p)
+{
+    int64_t window;
+    p->n_windows = 1;
+    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
+        mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
+        return;
+    p->n_windows = (p->S + window - 1) / window;
+    p->S = window;
+}
+
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
-    p->by_program = s->model.shape.family != FAMILY_LLAMA;
+    p->by_program = needs_program(&s->model.shape);
     cut_windows(s, p);
     if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
@@ -119,28 +143,13 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     if (p->strategy == STRATEGY_AUTO) p->strategy = default_strategy(s, sp);
+    if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
+    if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
     if (p->layout == LAYOUT_AUTO) p->layout = default_layout(s, p);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
     if (check_strategy(s, p, e)) return -1;
     return 0;
-}
-
-int64_t plan_held(const struct plan *p, int64_t S)
-{
-    return p->n_windows > 1 ? p->S : S;
-}
-
-/* LASP in time: all that memory is planned for is one window. */
-static void cut_windows(const struct job_spec *s, struct plan *p)
-{
-    int64_t window;
-    p->n_windows = 1;
-    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
-        mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
-        return;
-    p->n_windows = (p->S + window - 1) / window;
-    p->S = window;
 }
 
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
@@ -184,6 +193,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
+    ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
     memset(ref->comm, 0, sizeof ref->comm);
@@ -214,7 +224,9 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
     const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
-    const double attention = 2 * S * S * m->n_layers * HD;
+    /* Pairs that a row sees, twice: half of S x S, or the window's band. */
+    const double W = m->window && (double)m->window < S ? (double)m->window : S;
+    const double attention = 2 * (2 * S * W - W * W) * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
            p->dp;
 }
@@ -282,6 +294,7 @@ static const char *explain_layout(const struct plan *p)
     if (p->rank_bits) return "contiguous: determinism \"ranks\" needs it";
     if (p->layout == LAYOUT_ZIGZAG) return "zigzag: every rank has the same causal work";
     if (p->strategy == STRATEGY_LASP) return "contiguous: states follow the sequence";
+    if (p->strategy == STRATEGY_ULYSSES) return "contiguous: a head's work is the same anywhere";
     return p->strategy == STRATEGY_DSP ? "contiguous" : "contiguous: asked for";
 }
 
@@ -293,6 +306,13 @@ static const char *explain_ring(const struct plan *p)
     switch (p->strategy) {
     case STRATEGY_LASP: return exchanges[p->exchange];
     case STRATEGY_DSP: return "change the dimension they are spread along";
+    case STRATEGY_ULYSSES: return "turn them into all rows of some heads and back";
+    default: break;
+    }
+    switch (p->form) {
+    case FORM_TWO_PASS: return "pass keys, then values round, and all-reduce their gradients";
+    case FORM_TWO_PASS_SCATTER: return "pass keys, then values round, and scatter their gradients";
+    case FORM_ALL_GATHER: return "get the keys and values that they see from their owners";
     default: return "pass keys and values round";
     }
 }

@@ -146,8 +146,11 @@ enum plan_id {
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
     PLAN_STATE_M,    /* [parts] */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
-    PLAN_RING_ALL,   /* segment: form all_gather: [sp * T, 2*Hk*D] act (struct sp_buffers) */
-    PLAN_RING_FULL,  /* segment: [sp * T, 2*Hk*D] */
+    PLAN_ATTN_KEPT,  /* what a form of attention keeps of a layer (worker/plan/attention.h) */
+    PLAN_ATTN_WORK,  /* and what it needs besides */
+    PLAN_ATTN_SEGMENT,
+    PLAN_LO_ALL,     /* int64 [sp * T]: ulysses: lo and hi of every global position */
+    PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
     PLAN_TYPES,      /* int32 [T]: token types */
@@ -155,7 +158,7 @@ enum plan_id {
     PLAN_GROUP_ALT,  /* int32 [T_alt] */
     PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
     PLAN_TARGET,     /* [T, patch]: what MSE compares with */
-    PLAN_ROW_WEIGHT, /* [T]: of a row in MSE */
+    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                      * a gradient */
@@ -291,6 +294,11 @@ struct plan_eval {
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
+/* What attention over the sequence needs beside the items that are always there; of a strategy that is
+ * none of attention's: nothing. */
+struct attention_need;
+void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
+                    struct attention_need *out);
 /* The same for a sample of another grid (diffusion): patches of a frame, frames. */
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
@@ -302,6 +310,12 @@ int plan_sum_ranks(const struct plan *p);
  * shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
+
+/* What is left of that where a sample's documents are known: `out`, of any number of sequences, with
+ * one of them taken as map says. sh: this rank's, at the length at hand. */
+struct reach_map;
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);

@@ -2,6 +2,7 @@
 #include "worker/plan/plan.h"
 
 #include <assert.h>
+#include <assert.h>
 #include <string.h>
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
@@ -9,20 +10,6 @@
 int plan_sum_ranks(const struct plan *p)
 {
     return p->kind == JOB_TRAIN ? p->n_ranks : p->sp;
-}
-
-static void count_ring(const struct model_shape *m, const struct plan *p, struct comm_count *out)
-{
-    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const int64_t n_layers = m->n_layers * p->micro_batches;
-    const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
-    volume_add(&out[PURPOSE_RING_KV],
-               volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
-               n_layers * n_kv);
-    if (back)
-        volume_add(&out[PURPOSE_RING_DKV],
-                   volume_ring_dkv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->rank_bits),
-                   n_layers);
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
@@ -123,15 +110,25 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 {
     const int W = plan_sum_ranks(p);
     memset(out, 0, PURPOSE_N * sizeof *out);
-    if (p->by_program)
-        count_program(m, p, rank, out);
-    else
-        count_ring(m, p, out);
+    count_program(m, p, rank, out);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
     count_weights(m, p, rank, &out[PURPOSE_PARAM]);
     if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
         volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+}
+
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N])
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, sh->S, -1};
+    struct err e;
+    if (!map->n) return;
+    for (; t.times <= 1; t.times += 2, t.map = map) {
+        const int bad = traffic_program(m, p, sh->r, &t, out, &e);
+        assert(!bad); /* sh was cut so */
+    }
 }
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)

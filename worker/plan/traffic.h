@@ -9,6 +9,7 @@ struct traffic {
     enum traffic_pass pass;
     int64_t S;     /* tokens; of a plan with a grid: its own */
     int64_t times; /* passes */
+    const struct reach_map *map; /* whom everybody sees in them; NULL: the most that can be */
 };
 /* Adds what rank `rank` moves. fails: ERR_INVALID when S cannot be cut. */
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,

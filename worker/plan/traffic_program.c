@@ -7,6 +7,7 @@
 struct counting {
     const struct plan *p;
     struct shard sh; /* of the rank in its ring */
+    const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
 };
@@ -16,23 +17,47 @@ static void add(const struct counting *c, enum purpose purpose, struct comm_coun
     volume_add(&c->out[purpose], v, c->times);
 }
 
-/* Keys and values of one pass over a sequence, and their gradients. A sample whose documents leave
- * some ranks unseen moves less (volume_ring_kv_met): this is the most. */
+/* Keys and values of one pass over a sequence, and their gradients. Under "ranks" the backward of the
+ * all-gather form is the ring's. */
+static void count_kv(const struct counting *c, int64_t Hk, int64_t D, bool back)
+{
+    const enum precision_id b = c->p->precision;
+    const bool all = c->p->form == FORM_ALL_GATHER;
+    add(c, PURPOSE_RING_KV,
+        all && !(back && c->sh.rank_bits) ? volume_gather_kv(&c->sh, c->map, Hk, D, b)
+                                          : volume_ring_kv_met(&c->sh, c->map, Hk, D, b));
+    if (back)
+        add(c, PURPOSE_RING_DKV,
+            all ? volume_gather_dkv(&c->sh, c->map, Hk, D)
+                : volume_ring_dkv_met(&c->sh, c->map, Hk, D));
+}
+
 static void count_attention(const struct counting *c, const struct op *op, bool back)
 {
     const struct plan *p = c->p;
-    const int64_t Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
+    const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
+    const struct volume_heads h = {c->sh.T, H, Hk, D, p->precision};
     if (op->u.attn.dim >= 0 || p->sp == 1) return;
-    if (p->form == FORM_TWO_PASS) {
-        add(c, PURPOSE_RING_KV, volume_two_pass_kv(p->sp, p->T, Hk, D, p->precision));
-        if (back) add(c, PURPOSE_RING_DKV, volume_two_pass_dkv(p->sp, p->T, Hk, D, false));
-    } else if (p->form == FORM_ALL_GATHER) {
-        add(c, PURPOSE_RING_KV, volume_gather_kv(&c->sh, NULL, Hk, D, p->precision));
-        if (back) add(c, PURPOSE_RING_DKV, volume_gather_dkv(&c->sh, NULL, Hk, D));
+    if (p->strategy == STRATEGY_ULYSSES) {
+        add(c, PURPOSE_HEADS, volume_ulysses(p->sp, c->sh.r, &h, back));
+    } else if (p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER) {
+        const bool all_reduce = p->form == FORM_TWO_PASS;
+        add(c, PURPOSE_RING_KV, volume_two_pass_kv(p->sp, c->sh.T, Hk, D, p->precision));
+        if (back)
+            add(c, PURPOSE_RING_DKV, volume_two_pass_dkv(p->sp, c->sh.T, Hk, D, all_reduce));
     } else {
-        add(c, PURPOSE_RING_KV, volume_ring_kv(p->sp, p->T, Hk, D, p->precision));
-        if (back) add(c, PURPOSE_RING_DKV, volume_ring_dkv(p->sp, p->T, Hk, D, p->rank_bits));
+        count_kv(c, Hk, D, back);
     }
+}
+
+/* Ulysses, once for a sequence: which keys each row sees. */
+static void count_ranges(const struct counting *c)
+{
+    const struct shard *sh = &c->sh;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (c->p->strategy != STRATEGY_ULYSSES || sh->P == 1) return;
+    for (int w = 0; w <= sh->P; w++) cut[w] = w * sh->T;
+    volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->P, sh->r, cut, 8), 2 * c->times);
 }
 
 static void count_states(const struct counting *c, const struct op *op, bool back)
@@ -89,10 +114,11 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
 {
     struct family f;
     struct plan at = *p;
-    struct counting c = {.p = &at, .out = out, .times = t->times};
+    struct counting c = {.p = &at, .out = out, .times = t->times, .map = t->map};
     if (shard_of_rank(p, t->S, rank, &c.sh, e)) return -1;
     at.T = c.sh.T;
     family_write(m, &f);
+    count_ranges(&c);
     count_section(&c, &f.in, t->pass);
     count_section(&c, &f.out, t->pass);
     for (int k = 0; k < f.n_kinds; k++) {
@@ -161,7 +187,11 @@ static double op_products(const struct plan *p, const struct program *prog, cons
     case OP_ATTENTION: {
         const double HD = (double)(op->u.attn.n_heads * op->u.attn.head_dim);
         if (op->u.attn.dim >= 0) return 2 * S * (double)p->grid[op->u.attn.dim] * HD;
-        return (op->u.attn.causal ? 1 : 2) * S * S * HD;
+        /* Twice the pairs that are seen: a causal row sees half, with a window a band. */
+        const double W = op->u.attn.window > 0 && (double)op->u.attn.window < S
+                             ? (double)op->u.attn.window
+                             : S;
+        return (op->u.attn.causal ? 2 * S * W - W * W : 2 * S * S) * HD;
     }
     case OP_CROSS:
         return 2 * S * (double)p->extent.rows[ROWS_TEXT] *
