@@ -67,6 +67,10 @@ static void count_states(const struct counting *c, const struct op *op, bool bac
     if (c->p->sp == 1) return;
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
+    if (c->p->kind != JOB_GENERATE) return;
+    /* The state behind a prompt: on the last rank, then on all, for the tokens that follow. */
+    add(c, PURPOSE_STATE, volume_state_edge(c->p->exchange, &c->sh, H, Dk, Dv, false));
+    add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
 static void count_switch(const struct counting *c, const struct program *prog, const struct op *op,
