@@ -263,6 +263,11 @@ static void test_hybrid(void)
     CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 0, "%lld",
               (long long)sent(p, 0, PURPOSE_STATE));
     CHECK(sent(p, 0, PURPOSE_RING_KV) == 2 * 3 * kv);
+    /* Behind a prompt the last rank tells its states to the three others. */
+    small_spec(FAMILY_MINIMAX, JOB_GENERATE, 4);
+    spec.model.shape.layer_mask[0] = 5;
+    p = make();
+    CHECK(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 2 * 3 * SIGMA);
     small_spec(FAMILY_MINIMAX, JOB_GENERATE, 1);
     spec.model.shape.layer_mask[0] = 5;
     p = make();
