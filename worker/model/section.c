@@ -44,7 +44,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     case PLACE_RESULT: return (grad ? d_stream : stream)(m, h->b) + x->offset;
     case PLACE_SHARED:
         return (grad ? m->prog.d_shared : m->prog.shared) +
-               plan_shared(in, m->plan, (int)x->offset, grad);
+               plan_shared(in, m->plan, x->shared, grad) + x->offset;
     case PLACE_CACHE: return m->prog.caches + plan_cache(&m->shape, m->plan, h->b) + x->offset;
     }
     return NULL;
