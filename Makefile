@@ -78,6 +78,7 @@ endif
 TEST_SRC   := $(call src,tests)
 BENCH_SRC  := $(call src,tests/bench)
 FUZZ_SRC   := $(call src,tests/fuzz)
+PAPER_SRC  := $(call src,tests/paper)
 
 PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
@@ -183,8 +184,12 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+$(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare: | $(B)/seqrank
+# What describe prints is what the agent reads.
+$(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run every test that needs no GPU
@@ -223,6 +228,11 @@ bench: deps
 
 bench-build: $(BENCHES)
 
+## paper: the published claims against the planner and counted runs: build/paper/REPORT.md, with plots
+paper: deps
+	$(Q)deploy/deps --plots || true
+	$(Q)$(MAKE) $(B)/paper && tests/paper/run.sh $(B)/paper build/paper
+
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
 fuzz: $(B)/gen/api/cluster.pb-c.h
 	$(Q)tests/fuzz/run.sh
@@ -249,7 +259,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all check check-asan check-tsan mutants tests check-layers check-headers demo bench bench-build fuzz \
+.PHONY: all check check-asan check-tsan mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

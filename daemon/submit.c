@@ -10,6 +10,7 @@
 #include "api/core/sha256.h"
 #include "daemon/json.h"
 #include "daemon/routes.h"
+#include "worker/family/family.h"
 #include "worker/plan/choice.h"
 
 #define PLAN_JSON_SIZE 65536
@@ -204,7 +205,7 @@ static void make_plan(struct posting *p)
     struct choice *c = calloc(1, sizeof *c);
     if (!plan || !c) abort();
     find_machine(p, &m);
-    int bad = choose(p, &m, c, &e);
+    int bad = family_complete(&p->spec.model.shape, &e) || choose(p, &m, c, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
     if (!bad || e.code == ERR_DOES_NOT_FIT) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;

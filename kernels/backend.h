@@ -104,6 +104,7 @@ struct attn_drop {
     uint32_t key[2];
     uint32_t layer, sample;
     int64_t q_pos; /* global index of query row 0; row i has q_pos + i */
+    uint32_t head; /* number of the call's first head (dropout: added to its `head`) */
 };
 
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).

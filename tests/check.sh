@@ -37,6 +37,8 @@ one check-headers make -s check-headers
 one fuzzers-link tests/fuzz/link.sh
 note "unit tests"
 count tests/run.sh release
+note "the papers: every count against its formula"
+one paper tests/paper/check.sh
 if ! skip asan; then
     note "unit tests under ASan and UBSan"
     if make -s -j"$jobs" MODE=asan all tests; then

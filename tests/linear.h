@@ -356,6 +356,7 @@ static inline void lin_buffers(struct sp_linear *sp, const struct lin_problem *p
         sp->buf.send[i] = at + i * size;
         sp->buf.recv[i] = at + (2 + i) * size;
     }
+    if (sp->ops == linear_find(EXCHANGE_ALL_GATHER, 2)) sp->buf.send[1] = sp->buf.recv[1] = NULL;
     sp->buf.all = at + 4 * size;
     sp->buf.m = lin_poison(sp->shard.n_sums * lin_state_count(p), sp->state_dtype);
 }

@@ -19,6 +19,7 @@
 #include "tests/ranks.h"
 #include "tests/standin.h"
 #include "worker/comm/ledger.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
 
@@ -236,7 +237,8 @@ struct local { /* one rank's tensors, in one guarded allocation */
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
-    float *kept, *full, *tile, *all, *home; /* what the form needs, else NULL */
+    void *kept, *arena;       /* what the form needs, or NULL */
+    int64_t *all_lo, *all_hi; /* of every global position, ranks' padding included */
     float *block;
 };
 
@@ -260,27 +262,34 @@ static inline bool is_all_gather(const struct variant *v)
     return v->strategy == STRATEGY_RSA && v->form == FORM_ALL_GATHER;
 }
 
-/* NaN, in an allocation of its own so that ASan sees its ends. */
-static inline float *poisoned(int64_t n)
+static inline struct attention_need need_of(const struct problem *p, const struct variant *v)
 {
-    float *p = mem(n, 4);
-    memset(p, 0xff, (size_t)n * 4);
-    return p;
+    const int64_t T = rows_of(p, v);
+    struct attention_need need;
+    struct attention_shape s = {.strategy = v->strategy,
+                                .form = v->form,
+                                .unit = v->act == DT_BF16 ? 2 : 4,
+                                .rank_bits = v->rank_bits,
+                                .back = true,
+                                .P = v->P,
+                                .T = T,
+                                .seg_len = v->rank_bits                 ? T / (8 / v->P)
+                                           : v->layout == LAYOUT_ZIGZAG ? T / 2
+                                                                        : T,
+                                .H = p->H,
+                                .Hk = p->Hk,
+                                .D = p->D};
+    attention_need(&s, &need);
+    return need;
 }
 
-static inline void local_place_form(struct local *l, const struct problem *p,
-                                    const struct variant *v, int64_t T)
+/* NaN, in an allocation of its own so that ASan sees its ends. */
+static inline void *poisoned(int64_t size)
 {
-    const int64_t kv = T * 2 * p->Hk * p->D;
-    l->kept = l->full = l->tile = l->all = l->home = NULL;
-    if (is_all_gather(v)) {
-        l->all = poisoned(v->P * kv);
-        l->home = poisoned(2 * kv);
-    }
-    if (!is_two_pass(v)) return;
-    l->kept = poisoned(p->H * T * v->P * T);
-    l->full = poisoned(v->P * kv);
-    l->tile = poisoned(T * T);
+    if (!size) return NULL;
+    void *p = mem(size, 1);
+    memset(p, 0xff, (size_t)size);
+    return p;
 }
 
 static inline void local_place(struct local *l, const struct problem *p, const struct variant *v,
@@ -312,7 +321,11 @@ static inline void local_place(struct local *l, const struct problem *p, const s
     }
     l->lo = mem(T, 8);
     l->hi = mem(T, 8);
-    local_place_form(l, p, v, T);
+    l->all_lo = mem(v->P * T, 8);
+    l->all_hi = mem(v->P * T, 8);
+    const struct attention_need need = need_of(p, v);
+    l->kept = poisoned(need.kept);
+    l->arena = poisoned(need.arena_size);
 }
 
 static inline float element(struct tensor t, int64_t i, int64_t c)
@@ -330,6 +343,25 @@ static inline void set_element(struct tensor t, int64_t i, int64_t c, float x)
         ((uint16_t *)t.data)[at] = bf16_round(x);
 }
 
+static inline struct reach_document document_at(void *arg, int64_t pos)
+{
+    const struct problem *p = arg;
+    struct reach_document d = {pos, pos + 1};
+    while (d.start > 0 && doc_of(p, d.start - 1) == doc_of(p, pos)) d.start--;
+    while (d.end < p->S && doc_of(p, d.end) == doc_of(p, pos)) d.end++;
+    return d;
+}
+
+/* The keys that a query at `at` sees; empty on padding. */
+static inline struct reach_document visible_of(const struct problem *p, int64_t at)
+{
+    if (at >= p->S) return (struct reach_document){at, at};
+    struct reach_document d = document_at((void *)p, at);
+    if (p->causal) d.end = at + 1;
+    if (p->window && d.start < at - p->window + 1) d.start = at - p->window + 1;
+    return d;
+}
+
 /* Real rows from the problem; padding rows hold large numbers that must leave no trace. */
 static inline void local_load(struct local *l, const struct problem *p, const struct variant *v,
                               int r, int64_t T)
@@ -341,12 +373,12 @@ static inline void local_load(struct local *l, const struct problem *p, const st
         for (int k = 0; k < 3; k++)
             for (int64_t c = 0; c < to[k].cols; c++)
                 set_element(to[k], i, c, at < p->S ? from[k][at * to[k].cols + c] : 1e6f);
-        l->lo[i] = l->hi[i] = at;
-        if (at >= p->S) continue;
-        while (l->lo[i] > 0 && doc_of(p, l->lo[i] - 1) == doc_of(p, at)) l->lo[i]--;
-        while (l->hi[i] < p->S && doc_of(p, l->hi[i]) == doc_of(p, at)) l->hi[i]++;
-        if (p->causal) l->hi[i] = at + 1;
-        if (p->window && l->lo[i] < at - p->window + 1) l->lo[i] = at - p->window + 1;
+        l->lo[i] = visible_of(p, at).start;
+        l->hi[i] = visible_of(p, at).end;
+    }
+    for (int64_t at = 0; at < v->P * T; at++) {
+        l->all_lo[at] = visible_of(p, at).start;
+        l->all_hi[at] = visible_of(p, at).end;
     }
 }
 
@@ -398,13 +430,12 @@ static inline int64_t ring_size(const struct problem *p, int64_t T)
     return 4 * T * 2 * p->Hk * p->D * 4;
 }
 
-/* What lies in the comm segment: two_pass has kv[2], each half as wide, and collectives' buffer;
- * all_gather kv[0] and the gradients of all ranks. */
+/* What lies in the comm segment: the ring's buffers, the form's, collectives'. */
 static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
 {
-    const int64_t T = rows_of(p, v);
-    if (is_all_gather(v) && !v->rank_bits) return (1 + v->P) * T * 2 * p->Hk * p->D * 4;
-    return is_two_pass(v) ? 2 * T * p->Hk * p->D * 4 + volume_bounce_size(v->P) : ring_size(p, T);
+    const struct attention_need need = need_of(p, v);
+    const int64_t ring = need.ring || v->P == 1 ? ring_size(p, rows_of(p, v)) : 0;
+    return ring + need.segment_size + (is_two_pass(v) ? volume_bounce_size(v->P) : 0);
 }
 
 static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, int rank,
@@ -416,46 +447,27 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         .be = device(rank, x->v->n_threads),
         .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
         .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
-        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum,
-                .m = l->m,
-                .delta = l->delta,
-                .full = l->full,
-                .tile = l->tile},
+        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
         .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
         .mutant = x->v->mutant,
     };
     if (shard_init(&sp->shard, p->S, x->v->P, rank, x->v->layout, x->v->rank_bits, e)) return false;
+    const struct attention_need need = need_of(p, x->v);
     float *seg = comm_segment(comm);
     int64_t n = sp->shard.T * 2 * p->Hk * p->D;
     if (sp->shard.T != rows_of(p, x->v)) abort();
     memset(seg, 0xff, (size_t)segment_size_of(p, x->v));
-    sp->buf.kv[0] = seg;
-    if (is_two_pass(x->v)) {
-        sp->buf.kv[1] = seg + n / 2;
-        sp->buf.bounce = seg + n;
-        return true;
+    if (need.ring || x->v->P == 1) {
+        sp->buf.kv[0] = seg;
+        sp->buf.kv[1] = seg + n;
+        sp->buf.dkv[0] = seg + 2 * n;
+        sp->buf.dkv[1] = seg + 3 * n;
+        seg += 4 * n;
     }
-    sp->buf.all = l->all;
-    if (is_all_gather(x->v) && !x->v->rank_bits) {
-        sp->buf.full = seg + n;
-        sp->buf.dkv[0] = l->home;
-        sp->buf.dkv[1] = l->home + n;
-        return true;
-    }
-    sp->buf.kv[1] = seg + n;
-    sp->buf.dkv[0] = seg + 2 * n;
-    sp->buf.dkv[1] = seg + 3 * n;
+    sp_place(&sp->buf, &need, l->arena, seg);
+    if (is_two_pass(x->v)) sp->buf.bounce = (char *)seg + need.segment_size;
     return true;
-}
-
-static inline struct reach_document document_at(void *arg, int64_t pos)
-{
-    const struct problem *p = arg;
-    struct reach_document d = {pos, pos + 1};
-    while (d.start > 0 && doc_of(p, d.start - 1) == doc_of(p, pos)) d.start--;
-    while (d.end < p->S && doc_of(p, d.end) == doc_of(p, pos)) d.end++;
-    return d;
 }
 
 static inline void map_of(struct reach_map *map, const struct problem *p, const struct shard *sh)
@@ -508,24 +520,26 @@ static inline void body(struct ranks *g, int rank, void *arg)
     struct reach_map known, *map = x->v->maps ? &known : NULL;
     if (!sp_of(&sp, x, g->comm[rank], rank, &l, &e)) goto out;
     if (map) map_of(&known, x->p, &sp.shard);
-    if (sp.ops->attn_fwd(&sp, &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept, map},
+    if (sp.ops->attn_fwd(&sp,
+                         &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept, map,
+                                               l.all_lo, l.all_hi},
                          &e))
         goto out;
-    struct sp_bwd_args b = {l.q, l.kv, l.o, l.d_o, l.lse, l.dq, l.dkv, l.lo, l.hi, l.kept, map};
+    struct sp_bwd_args b = {l.q,  l.kv, l.o,    l.d_o, l.lse,    l.dq,    l.dkv,
+                            l.lo, l.hi, l.kept, map,   l.all_lo, l.all_hi};
     if (sp.ops->attn_bwd(&sp, &b, &e)) goto out;
     store(x->out->o, x, rank, l.o, &x->n_bad[rank]);
     store(x->out->dq, x, rank, l.dq, &x->n_bad[rank]);
     store(x->out->dkv, x, rank, l.dkv, &x->n_bad[rank]);
     x->n_bad[rank] += guards_broken(&l, x, T);
-    for (int64_t i = 0; i < T; i++)
+    for (int64_t i = 0; i < T && x->v->strategy != STRATEGY_ULYSSES; i++)
         for (int64_t h = 0; h < x->p->H; h++)
             x->n_bad[rank] += (l.lse[h * T + i] == -INFINITY) != (l.lo[i] >= l.hi[i]);
 out:
     free(l.kept);
-    free(l.full);
-    free(l.tile);
-    free(l.all);
-    free(l.home);
+    free(l.arena);
+    free(l.all_lo);
+    free(l.all_hi);
     free(l.block);
     free(l.lo);
     free(l.hi);
@@ -555,6 +569,14 @@ static inline void count_run(const struct problem *p, const struct variant *v, i
     const enum precision_id b = v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32;
     const int64_t T = rows_of(p, v);
     struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
+    if (v->strategy == STRATEGY_ULYSSES) {
+        for (int back = 0; back < 2; back++)
+            volume_add(
+                &want[PURPOSE_HEADS],
+                volume_ulysses(v->P, rank, &(struct volume_heads){T, p->H, p->Hk, p->D, b}, back),
+                1);
+        return;
+    }
     if (is_two_pass(v)) {
         volume_add(kv, volume_two_pass_kv(v->P, T, p->Hk, p->D, b), 2);
         volume_add(dkv, volume_two_pass_dkv(v->P, T, p->Hk, p->D, v->form == FORM_TWO_PASS), 1);

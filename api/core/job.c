@@ -259,8 +259,17 @@ static int check_generate(struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* Latents say how large they are in their own way: at most a token each. */
+static void count_latents(struct job_spec *s)
+{
+    const double n = (double)s->data.frames * (double)s->data.height * (double)s->data.width;
+    if (!s->data.seq_len && n > 0)
+        s->data.seq_len = n < (double)JOB_MAX_SEQ ? (int64_t)n : JOB_MAX_SEQ;
+}
+
 static int check_data(struct job_spec *s, struct err *e)
 {
+    count_latents(s);
     if (s->kind == JOB_GENERATE) return check_generate(s, e);
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",

@@ -158,7 +158,7 @@ enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE
 enum decay_shape_id { DECAY_LINEAR, DECAY_ONE_MINUS_SQRT, DECAY_COSINE, DECAY_EXPONENTIAL, DECAY_SHAPE_N };
 enum nonfinite_id { NONFINITE_ROLLBACK, NONFINITE_SKIP, NONFINITE_FAIL, NONFINITE_N };
 enum transport_id { TRANSPORT_AUTO, TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_N };
-enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_N };
+enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_CLS, POOLING_N };
 enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
@@ -203,6 +203,7 @@ struct job_spec {
         int32_t packing;        /* enum packing_id */
         int32_t overlong;       /* enum overlong_id: documents longer than seq_len */
         int32_t loss_on;        /* enum loss_on_id */
+        int64_t frames, height, width; /* latents: the largest sample's, before patches */
     } data;
 
     struct { /* held-out evaluation inside training */
@@ -401,8 +402,18 @@ int job_check(struct job_spec *s, struct err *e);
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Its part about families, strategies and objectives (job_model.c). */
-int job_check_model(const struct job_spec *s, struct err *e);
+/* Its part about families, strategies and objectives (job_model.c): also sets what is "auto" and
+ * depends on the family. */
+int job_check_model(struct job_spec *s, struct err *e);
+
+/* What the rules need to know of a family; its programs say the same (worker/family). */
+struct family_traits {
+    bool linear, softmax; /* attentions its layers have */
+    bool masked;          /* a masked language model: reads both ways */
+    bool diffusion;
+    bool runs;
+};
+const struct family_traits *family_traits(int32_t family);
 
 /* ---- states --------------------------------------------------------------------------------- */
 

@@ -1,30 +1,255 @@
 /* job_model.c: rules about families, strategies and objectives: which go together. */
 #include "api/core/job.h"
 
+#include <assert.h>
+#include <stdio.h>
+
+/* By enum model_family. runs: jobs of it can be run. */
+static const struct family_traits families[FAMILY_N] = {
+    [FAMILY_LLAMA] = {.softmax = true, .runs = true},
+    [FAMILY_BERT] = {.softmax = true, .masked = true},
+    [FAMILY_TNL] = {.linear = true},
+    [FAMILY_LINEAR] = {.linear = true},
+    [FAMILY_RETNET] = {.linear = true},
+    [FAMILY_MINIMAX] = {.linear = true, .softmax = true},
+    [FAMILY_STDIT] = {.softmax = true, .diffusion = true},
+    [FAMILY_STDIT3] = {.softmax = true, .diffusion = true},
+    [FAMILY_LATTE] = {.softmax = true, .diffusion = true},
+    [FAMILY_T2D] = {.softmax = true, .diffusion = true},
+};
+
+const struct family_traits *family_traits(int32_t family)
+{
+    assert(family >= 0 && family < FAMILY_N);
+    return &families[family];
+}
+
 static int not_yet(struct err *e, const char *field, const char *what)
 {
     return err_field(e, ERR_UNSUPPORTED, field, "%s: %s cannot be run yet", field, what);
 }
 
-int job_check_model(const struct job_spec *s, struct err *e)
+/* ---- strategies ------------------------------------------------------------------------------ */
+
+/* The one that splits this family's sequences. */
+static enum strategy_id strategy_of(const struct family_traits *f)
 {
-    if (s->model.shape.family != FAMILY_LLAMA)
-        return not_yet(e, "model.config.model_type", "this family");
-    if (s->model.shape.window > 0)
-        return not_yet(e, "model.config.sliding_window", "a sliding window");
-    if (s->parallel.strategy == STRATEGY_LASP || s->parallel.strategy == STRATEGY_DSP)
-        return not_yet(e, "parallel.strategy", "lasp and dsp");
-    if (s->parallel.strategy == STRATEGY_ULYSSES)
-        return not_yet(e, "parallel.strategy", "ulysses");
+    return f->diffusion ? STRATEGY_DSP : f->linear ? STRATEGY_LASP : STRATEGY_RSA;
+}
+
+static bool strategy_fits(const struct family_traits *f, int strategy)
+{
+    switch (strategy) {
+    case STRATEGY_LASP: return f->linear;
+    case STRATEGY_DSP: return f->diffusion;
+    case STRATEGY_RSA:
+    case STRATEGY_ULYSSES:
+    case STRATEGY_TP:
+    case STRATEGY_TP_SP: return f->softmax && !f->linear && !f->diffusion;
+    default: return true;
+    }
+}
+
+/* Before strategies and layouts that are "auto" become what the decoder takes. */
+static int check_strategy(struct job_spec *s, struct err *e)
+{
+    static const char *const words[] = {
+        [STRATEGY_LASP] = "lasp", [STRATEGY_DSP] = "dsp",         [STRATEGY_RSA] = "rsa",
+        [STRATEGY_TP] = "tp",     [STRATEGY_ULYSSES] = "ulysses", [STRATEGY_TP_SP] = "tp_sp"};
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    if (s->parallel.strategy == STRATEGY_AUTO && s->parallel.sp > 1)
+        s->parallel.strategy = strategy_of(f);
+    if (!strategy_fits(f, s->parallel.strategy))
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.strategy",
+            "parallel.strategy \"%s\" does not split the attention of this family: use "
+            "\"%s\"",
+            words[s->parallel.strategy], words[strategy_of(f)]);
+    if (s->parallel.layout == LAYOUT_AUTO && (f->linear || f->masked || f->diffusion))
+        s->parallel.layout = LAYOUT_CONTIGUOUS;
+    if (s->parallel.layout == LAYOUT_ZIGZAG && (f->linear || f->diffusion))
+        return err_field(e, ERR_UNSUPPORTED, "parallel.layout",
+                         "parallel.layout \"zigzag\": %s, use \"contiguous\"",
+                         f->linear ? "states pass from one rank's tokens to those that follow"
+                                   : "dsp shards whole dimensions");
+    return 0;
+}
+
+/* ---- objectives -------------------------------------------------------------------------------- */
+
+static int check_objective(struct job_spec *s, struct err *e)
+{
+    static const char *const words[] = {[OBJECTIVE_CAUSAL_LM] = "causal_lm",
+                                        [OBJECTIVE_MASKED_LM] = "masked_lm",
+                                        [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow"};
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const enum objective_id own = f->diffusion ? OBJECTIVE_RECTIFIED_FLOW
+                                  : f->masked  ? OBJECTIVE_MASKED_LM
+                                               : OBJECTIVE_CAUSAL_LM;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY) return 0;
+    if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = own;
+    if (s->objective.type == (int32_t)own) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "objective.type",
+                     "objective.type \"%s\": this family is trained on \"%s\"",
+                     words[s->objective.type], words[own]);
+}
+
+static int check_mask(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY) return 0;
+    if (s->objective.mask_prob <= 0)
+        return err_field(e, ERR_INVALID, "objective.mask_prob",
+                         "objective.mask_prob 0 hides no token: there would be nothing to learn");
+    if (s->objective.mask_token < m->vocab) return 0;
+    return err_field(e, ERR_INVALID, "model.config.vocab_size",
+                     "vocab_size %lld has no id for what hides a token, objective.mask_token %lld: "
+                     "make it at least %lld",
+                     (long long)m->vocab, (long long)s->objective.mask_token,
+                     (long long)s->objective.mask_token + 1);
+}
+
+/* Positions are rows of a table: no sequence may be longer. */
+static int check_positions(struct job_spec *s, struct err *e)
+{
+    struct model_shape *m = &s->model.shape;
+    int64_t longest = s->data.seq_len;
+    for (int i = 0; i < s->n_stages; i++)
+        if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
+    if (s->model.has_config && m->max_pos == (int64_t)1 << 20) /* not said */
+        m->max_pos = longest;
+    if (longest <= m->max_pos) return 0;
+    return err_field(e, ERR_INVALID, "data.seq_len",
+                     "data.seq_len %lld: the model has a table of %lld positions, "
+                     "max_position_embeddings",
+                     (long long)longest, (long long)m->max_pos);
+}
+
+static int check_masked_family(struct job_spec *s, struct err *e)
+{
+    if (s->kind == JOB_GENERATE || s->kind == JOB_SCORE)
+        return err_field(e, ERR_UNSUPPORTED, "kind",
+                         "a %s job needs a model that tells the next token: this family reads both "
+                         "ways, it can train, verify and embed",
+                         kind_name(s->kind));
+    return check_mask(s, e) || check_positions(s, e) ? -1 : 0;
+}
+
+static int check_family(struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const struct family_traits *f = family_traits(m->family);
+    if (!f->runs) return not_yet(e, "model.config.model_type", "this family");
+    if (m->window > 0 && m->family != FAMILY_LLAMA)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.sliding_window",
+                         "sliding_window: this family has none");
+    if (s->kind == JOB_EMBED && s->embed.pooling == POOLING_CLS && !f->masked)
+        return err_field(
+            e, ERR_UNSUPPORTED, "embed.pooling",
+            "embed.pooling \"cls\": the first token has seen itself alone, use last or "
+            "mean");
+    if (s->train.attention_dropout > 0 && f->linear)
+        return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
+                         "train.attention_dropout: linear attention has no weights to drop");
+    return f->masked ? check_masked_family(s, e) : 0;
+}
+
+static int check_ulysses(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool ranks = s->determinism == DET_RANKS;
+    const int sp = s->parallel.sp;
+    if (m->family != FAMILY_LLAMA)
+        return not_yet(e, "parallel.strategy", "\"ulysses\" with this family");
+    if (s->parallel.layout == LAYOUT_ZIGZAG)
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
+                         "computes whole rows of its heads, and zigzag balances nothing");
+    if (m->n_heads && sp > m->n_heads)
+        return err_field(
+            e, ERR_INVALID, "parallel.sp",
+            "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
+            "%lld of them have work",
+            (long long)m->n_heads, sp, (long long)m->n_heads);
+    if (ranks && m->n_kv_heads && m->n_kv_heads % sp)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
+                         "divide the %lld KV heads: %d would divide a group",
+                         (long long)m->n_kv_heads, sp);
+    return 0;
+}
+
+/* What forms and strategies of softmax attention cannot do. */
+static int check_attention(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const struct family_traits *f = family_traits(m->family);
+    const bool ranks = s->determinism == DET_RANKS, llama = m->family == FAMILY_LLAMA;
+    const int form = s->parallel.form;
+    const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
+    if (m->window > 0 && !llama)
+        return not_yet(e, "model.config.sliding_window", "a sliding window of this family");
+    if (s->train.attention_dropout > 0 && (!f->softmax || f->diffusion))
+        return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
+                         "train.attention_dropout drops weights of softmax attention over a "
+                         "sequence: this family has none");
+    if (two_pass && s->precision.params != PRECISION_FP32)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.form",
+                         "parallel.form \"two_pass\" is the published reference and runs in fp32: "
+                         "set precision.params \"fp32\", or take \"blockwise\"");
+    if (two_pass && ranks)
+        return err_field(e, ERR_INVALID, "parallel.form",
+                         "parallel.form \"two_pass\" sums as blocks arrive: determinism \"ranks\" "
+                         "needs \"blockwise\" or \"all_gather\"");
+    if (two_pass && !llama) return not_yet(e, "parallel.form", "this form with this family");
+    return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
+}
+
+/* ---- LASP in time ------------------------------------------------------------------------------ */
+
+/* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
+static int check_in_time(const struct job_spec *s, struct err *e)
+{
+    static const char field[] = "memory.time_chunk";
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    if (s->kind != JOB_TRAIN)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: only a training is walked in windows: set it to 0");
+    if (known && (!f->linear || f->softmax))
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: a window knows of those before it what the states of "
+                         "linear attention say, and this family has layers of softmax attention");
+    if (s->determinism == DET_RANKS)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, which "
+                         "determinism \"ranks\" does not order: want \"run\"");
+    if (s->parallel.zero >= 2)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, so that every rank "
+                         "holds them: want parallel.zero 0 or 1, not %d",
+                         s->parallel.zero);
+    if (s->n_stages || s->eval.n_data || s->verify.first_step)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: %s would need whole sequences at once: leave it out",
+                         s->n_stages      ? "stages"
+                         : s->eval.n_data ? "eval"
+                                          : "verify.first_step");
+    return 0;
+}
+
+int job_check_model(struct job_spec *s, struct err *e)
+{
+    const bool known = s->model.has_config ||
+                       s->model.shape.width > 0; /* else: not described yet */
+    if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
+    if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return not_yet(e, "parallel.strategy", "tensor parallelism");
-    if (s->parallel.form == FORM_TWO_PASS || s->parallel.form == FORM_ALL_GATHER)
-        return not_yet(e, "parallel.form", "this form");
-    if (s->train.attention_dropout > 0)
-        return not_yet(e, "train.attention_dropout", "dropout");
-    if (s->memory.time_chunk > 0) return not_yet(e, "memory.time_chunk", "LASP in time");
+    if (check_attention(s, e)) return -1;
+    if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
     if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
-    if (s->objective.type == OBJECTIVE_MASKED_LM || s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
+    if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");
     for (int i = 0; i < s->data.n_train; i++)
         if (s->data.train[i].format == DATA_LATENTS)

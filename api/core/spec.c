@@ -44,7 +44,7 @@ static const char *const schedule_words[] = {"cosine", "linear", "constant", "ws
 static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
 static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", NULL};
-static const char *const pooling_words[] = {"last", "mean", NULL};
+static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
@@ -110,6 +110,9 @@ const struct field spec_fields[] = {
     REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
+    INT("data.frames", data.frames, 1, 65536, 0, ALL, "latents: frames of the largest sample."),
+    INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),
+    INT("data.width", data.width, 1, 65536, 0, ALL, "latents: columns of the largest sample, in latents."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "concat, best_fit or none: how documents fill sequences."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
@@ -199,7 +202,7 @@ const struct field spec_fields[] = {
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
-    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, or mean over the document."),
+    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document."),
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
     TEXT("resources.device", resources.device, "cpu", ALL, "Device of every rank: cpu."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),

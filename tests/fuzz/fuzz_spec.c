@@ -1,4 +1,4 @@
-/* sources: daemon/json.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/err.c api/core/jwrite.c -ljansson
+/* sources: daemon/json.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/err.c api/core/jwrite.c -ljansson api/core/job_model.c worker/plan/hardware.c
  * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>
@@ -6,9 +6,22 @@
 #include <string.h>
 #include "daemon/json.h"
 
+/* The body of a plan may also say "hardware": refused with a sentence, or what its check accepts. */
+static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)
+{
+    struct hardware h;
+    struct err e = {0};
+    if (json_plan_read((const char *)data, size, s, &h, &e)) {
+        if (!*e.text) abort();
+    } else if (h.given && (hardware_check(&h, &e) || h.devices < 1 || h.devices % h.nodes)) {
+        abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct job_spec a, b;
+    plan_body(data, size, &b);
     static char out[JSON_SPEC_SIZE], again[JSON_SPEC_SIZE];
     struct err e;
     if (json_spec_read((const char *)data, size, JSON_FOR_PEOPLE, &a, &e) || job_check(&a, &e)) {

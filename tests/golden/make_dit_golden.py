@@ -341,9 +341,9 @@ CASES = {
     "latte": case(latte, latte_shapes, 4, (9, 4, 6), depth=4, label=2, num_classes=3,
                   model_type="Latte", **LATTE),
     "t2d": case(t2d, t2d_shapes, 5, (4, 5, 5), n_text=3, mask=[1, 0, 1, 1], depth=2,
-                model_type="t2d", qk_norm=True),
+                model_type="transformer_2d", qk_norm=True),
     # frames in patches of two, the last one alone
-    "t2d_plain": case(t2d, t2d_shapes, 6, (3, 4, 3), depth=2, model_type="t2d", qk_norm=False,
+    "t2d_plain": case(t2d, t2d_shapes, 6, (3, 4, 3), depth=2, model_type="transformer_2d", qk_norm=False,
                       patch_size=[2, 2, 2], hidden_size=24, num_heads=3, mlp_ratio=4.0, **LATTE),
 }
 
@@ -358,7 +358,7 @@ def run(name):
     rand = lambda *shape: torch.randn(*shape, generator=g)
     w = {}
     for n, shape in k["shapes"](c).items():
-        x = rand(*shape) * (0.2 if len(shape) == 1 else 1.5 / math.sqrt(math.prod(shape[1:])))
+        x = rand(*shape) * (0.2 if len(shape) == 1 else 0.8 / math.sqrt(math.prod(shape[1:])))
         if n.endswith("_norm.weight"):
             x = 1 + x
         w[n] = x.to(torch.bfloat16).double().requires_grad_(n != "y_embedder.y_embedding")

@@ -1,7 +1,7 @@
 #include "worker/data/mask.h"
 
 #include <stdbool.h>
-#include "worker/model/model.h" /* philox4x32 */
+#include "kernels/philox.h"
 
 /* word < share of all words: exact for every share that is a multiple of 2^-32. */
 static bool below(uint32_t word, double share)

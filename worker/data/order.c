@@ -37,6 +37,9 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .document_mask = s->data.document_mask,
                                   .reset_positions = s->data.reset_positions,
                                   .causal = !row || row->task != MODEL_MASKED_LM,
+                                  .window = s->model.shape.window,
+                                  .reach = set == SET_TRAIN && (s->kind == JOB_TRAIN ||
+                                                                s->kind == JOB_VERIFY),
                                   .mask = mask_rule(s, set)};
 }
 

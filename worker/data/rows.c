@@ -142,6 +142,35 @@ static void mutate(int mutant, const struct shard *sh, struct batch *b)
 }
 #endif
 
+struct places { /* of a sample's documents */
+    struct segment g;
+    bool mask;
+};
+
+static struct reach_document document_at(void *arg, int64_t pos)
+{
+    const struct places *p = arg;
+    struct fragment f;
+    if (!p->mask) return (struct reach_document){0, p->g.s->n_tokens};
+    data_fragment(p->g.o, p->g.s, fragment_at(&p->g, pos), &f);
+    return (struct reach_document){f.pos, f.pos + f.length};
+}
+
+/* Whom everybody sees, where something can be left out. */
+static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
+                      struct batch *b)
+{
+    const struct order_options *x = &o->options;
+    struct places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
+    b->reach.n = 0;
+    if (!x->reach || sh->P == 1 || (!x->document_mask && !x->window)) return;
+    reach_make(&b->reach, sh, &(struct reach_documents){.at = document_at,
+                                                        .arg = &p,
+                                                        .n_tokens = s->n_tokens,
+                                                        .causal = x->causal,
+                                                        .window = x->window});
+}
+
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e)
 {
@@ -153,6 +182,8 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
         if (fill_segment(&g, e) < 0) return -1;
     }
     b->n_tokens = s.n_tokens;
+    b->sample = n;
+    set_reach(o, &s, sh, b);
     b->n_targets = data_targets(o, n, e);
     if (b->n_targets < 0) return -1;
 #ifdef SEQD_MUTANTS

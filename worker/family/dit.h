@@ -2,9 +2,10 @@
  * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
  * stdit3, latte and t2d put them together.
  *
- * Rows of the residual stream are spread along space (ROWS_T, [space, time]); what looks along space
- * stands between two switches (ROWS_ALT, [time, space]): with one attention along each dimension no
- * labelling moves fewer bytes, since everything else lets rows lie as they are (dsp_label). */
+ * Rows of the residual stream are spread along space (ROWS_T, [space, time]); what looks along
+ * space stands between two switches (ROWS_ALT, [time, space]): with one attention along each
+ * dimension no labelling moves fewer bytes, since everything else lets rows lie as they are
+ * (dsp_label). */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
@@ -16,7 +17,8 @@ struct dit {
     const struct model_shape *m;
 };
 
-/* Rules that all have in common; sets what config.json leaves out. fails: ERR_INVALID naming the key. */
+/* Rules that all have in common; sets what config.json leaves out. fails: ERR_INVALID naming the
+ * key. */
 int dit_check(struct model_shape *m, struct err *e);
 /* Of families that read a caption. */
 int dit_check_caption(struct model_shape *m, struct err *e);
@@ -26,8 +28,8 @@ int dit_check_caption(struct model_shape *m, struct err *e);
 int dit_patches(struct dit d);             /* patches through x_embedder.proj [T, C] */
 int dit_position_2d(struct dit d, int x);  /* plain, or STDiT3's where base_size is set */
 int dit_position_1d(struct dit d, int x);
-/* MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named "time"; added
- * to base, unless that is PROG_NONE. shared: later sections may read it. */
+/* MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named "time";
+ * added to base, unless that is PROG_NONE. shared: later sections may read it. */
 int dit_timestep(struct dit d, bool fps, int base, bool shared);
 void dit_caption(struct dit d);            /* shares "caption" [ROWS_TEXT, C] */
 /* t_block.1 of SiLU(t): shares "time_block" [ROWS_COND, 6 C]. */
@@ -64,8 +66,8 @@ void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
-/* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows of
- * frames given clean, upstream modulates what it has modulated before; so do we. */
+/* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows
+ * of frames given clean, upstream modulates what it has modulated before; so do we. */
 int dit_final_table(struct dit d, const struct program *in, int x);
 void dit_loss(struct dit d, int x); /* final_layer.linear, then the squared error */
 

@@ -17,6 +17,15 @@ const struct family_row *family_row(const struct model_shape *m)
     return m->family >= 0 && m->family < FAMILY_N ? rows[m->family] : NULL;
 }
 
+int family_complete(struct model_shape *m, struct err *e)
+{
+    const struct family_row *row = family_row(m);
+    if (!row)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
+                         "no model of this family is known here");
+    return row->check ? row->check(m, e) : 0;
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);

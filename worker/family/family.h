@@ -28,7 +28,10 @@ struct family_row {
 
 /* NULL: nobody has written that family down. */
 const struct family_row *family_row(const struct model_shape *m);
-/* The family as this shape has it. m has passed check. */
+/* Runs the family's check: whoever has read a shape completes it before anything is made of it. A
+ * completed shape stays as it is. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+int family_complete(struct model_shape *m, struct err *e);
+/* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
 /* The program of layer l. */

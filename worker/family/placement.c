@@ -13,9 +13,11 @@ enum {
     ALIGN = 64, /* bytes: MEM_ALIGN of api/core/mem.h */
     STEPS = PROG_OPS + PROG_STEPS,
     WORDS = (STEPS + 63) / 64,
-    GRAD = PROG_VALUES,              /* node of a value's gradient: GRAD + value */
-    NODES = 2 * PROG_VALUES + STEPS, /* values, gradients, scratch of each step */
-    SCRATCH = 2 * PROG_VALUES
+    /* Nodes: values, their gradients, the scratch of each step, logits. */
+    GRAD = PROG_VALUES,
+    SCRATCH = 2 * PROG_VALUES,
+    LOGITS = SCRATCH + STEPS,
+    NODES = LOGITS + 1
 };
 
 struct life {
@@ -185,7 +187,6 @@ static void live_backward(struct placer *b, const struct step *st, int t)
 static void find_lives(struct placer *b)
 {
     const int nf = b->s->n_forward;
-    int64_t part[PROG_SCRATCH];
     b->n_steps = nf + b->s->n_backward;
     for (int t = 0; t < b->n_steps; t++) {
         const struct step *st = t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
@@ -193,8 +194,11 @@ static void find_lives(struct placer *b)
             live_forward(b, &b->p->op[st->op], t);
         else
             live_backward(b, st, t);
-        b->node[SCRATCH + t].size = op_scratch(b->p, st, b->x, part);
+        b->node[SCRATCH + t].size = op_scratch(b->p, st, b->x);
         life_add(&b->node[SCRATCH + t].life, t, t);
+        if (b->p->op[st->op].kind != OP_XENT) continue;
+        b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
+        life_add(&b->node[LOGITS].life, t, t);
     }
     /* A training keeps every residual stream; otherwise the result is there to the end. */
     const int out = b->p->result;
@@ -240,6 +244,18 @@ static bool may_join(const struct placer *b, int x, int y, const struct step *ru
     return true;
 }
 
+/* The input's content is not wanted any more behind any run of the operation: also where nobody reads
+ * what has been written over it. */
+static bool ends_with(const struct placer *b, int in, int op)
+{
+    const struct node *a = &b->node[root(b, in)];
+    for (int t = 0; t + 1 < b->n_steps; t++) {
+        const struct step *st = step_at(b, t);
+        if (st->kind == STEP_FORWARD && st->op == op && lives(&a->life, t + 1)) return false;
+    }
+    return true;
+}
+
 static void join_forward(struct placer *b)
 {
     for (int i = 0; i < b->s->n_forward; i++) {
@@ -249,7 +265,7 @@ static void join_forward(struct placer *b)
             const int in = op->in[k];
             if (!(over_inputs(op) >> k & 1) || in == PROG_NONE) continue;
             if (b->p->value[in].view_of != PROG_NONE) continue;
-            if (!may_join(b, in, op->out[0], st)) continue;
+            if (!ends_with(b, in, st->op) || !may_join(b, in, op->out[0], st)) continue;
             join(b, in, op->out[0]);
             break;
         }
@@ -409,6 +425,8 @@ static void write_places(const struct placer *b, struct placement *out)
         out->value[v] = window_of(p, v, out->value[of], value);
         out->grad[v] = window_of(p, v, out->grad[of], grad);
     }
+    if (b->node[LOGITS].size)
+        out->logits = (struct place){PLACE_WORK, 0, b->node[LOGITS].offset, b->node[LOGITS].size};
     for (int t = 0; t < b->n_steps; t++) {
         const int nf = b->s->n_forward;
         int64_t *at = t < nf ? &out->scratch_forward[t] : &out->scratch_backward[t - nf];

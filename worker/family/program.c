@@ -297,6 +297,7 @@ int prog_op(struct program *p, const struct op *op, const struct value *out)
     for (int i = 0; i < OP_INS; i++) {
         if (i >= n->n) to->in[i] = PROG_NONE;
         assert(to->in[i] < p->n_values && to->in[i] >= (i < n->n - n->optional ? 0 : PROG_NONE));
+        for (int k = 0; k < i; k++) assert(to->in[i] == PROG_NONE || to->in[i] != to->in[k]);
     }
     if (!to->n_w) to->w = PROG_NONE;
     if (!to->n_bias) to->bias = PROG_NONE;

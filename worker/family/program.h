@@ -17,7 +17,7 @@
  * A value is written by one operation (single assignment) and read by any number of later ones. Rows
  * are this rank's; columns are features. A view is a window of columns of an earlier value and owns
  * no memory; its gradient is the same window of that value's gradient. A value is viewed in windows
- * that tile it, or read whole, not both.
+ * that tile it, or read whole, not both. No operation reads a value twice.
  *
  * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size, I
  * MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */
@@ -124,7 +124,9 @@ enum op_kind {
     OP_GLU,         /* out = act(a) * b; in: a, b */
     OP_MIX,         /* out = alpha a + beta b */
     OP_ROPE,      /* out = a with its first n_heads * D columns turned; in place where it may be */
-    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta */
+    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has
+                   * one or more sets of H heads (queries, keys): a weight is read by one operation of
+                   * a section, since sums over rows are trees */
     OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
     OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
     OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q
@@ -318,6 +320,7 @@ struct extent {
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
+    int64_t grid[2];    /* DSP: indices of space and of time */
     int sp;             /* ranks of the sequence group */
     enum strategy_id strategy;
     enum form_id form;
@@ -344,9 +347,9 @@ struct place {
  * which nobody reads after it). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
-    /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists;
-     * its parts by op_scratch, one after another, each rounded up to 64 bytes. */
+    /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists. */
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
+    struct place logits; /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     /* generate: the state behind the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
     struct place state[PROG_OPS];
@@ -359,27 +362,9 @@ struct placement {
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);
 
-/* Bytes that a step needs beside values and gradients, in parts (0: not needed now). T rows; `act`:
- * of the model's precision, else fp32. Where a gradient is not what the operation can write (not
- * fp32, a view, not first) it is made in scratch and added.
- *   LINEAR     back     0 the output's gradient rounded to act, where it is fp32
- *   NORM, ACT, GLU, LRPE, MODULATE, GATE, MIX
- *              back     0 likewise; 1 + k the gradient of input k in act, where it is fp32
- *   ATTENTION, CROSS    0 [T, H*D] what is carried from block to block, unless o is fp32; 1 [H, T]
- *                         running maximum
- *              back     0 dq, 1 dkv where they cannot be written in place, 2 [H, T] delta
- *   LINEAR_ATTENTION    0 summaries [parts, H, Dk, Dv + n]; normalise: 1 v with a column of ones
- *                         [T, H*(Dv+1)] act, 2 o likewise
- *              back     as above, then 3 d_o likewise, 4 dq, 5 dk, 6 dv (normalise: [T, H*(Dv+1)])
- *                       where they cannot be written in place
- *   MOE                 0 logits [T, E]; 1 int32 [T*k] rows by expert; act: 2 [T, C] rows of an
- *                       expert, 3 [T, 2I], 4 [T, I], 5 [T, C]
- *              back     likewise, then gradients, act: 6 of 5, 7 of 4, 8 of 3, 9 of 2; fp32:
- *                       10 [T, k] of weights; 11 [T, E] of logits
- *   XENT                0 logits [loss_chunk, V], their gradient in the same memory
- * Returns the bytes of all parts, each rounded up to 64. */
-#define PROG_SCRATCH 12
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x,
-                   int64_t size[PROG_SCRATCH]);
+/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on the
+ * batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes behind a window's are
+ * what it carries from block to block (sp_buffers.o). */
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
 
 #endif

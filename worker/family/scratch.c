@@ -1,5 +1,5 @@
-/* scratch.c: what a step needs beside values and gradients. */
-#include <assert.h>
+/* scratch.c: what a step needs beside values and gradients: what worker/model/op_*.c takes, piece by
+ * piece, in the same order. */
 #include <string.h>
 #include "worker/family/program.h"
 
@@ -10,13 +10,22 @@ struct asking {
     const struct step *s;
     const struct op *op;
     const struct extent *x;
-    int64_t *size;
+    int64_t total;
 };
 
-/* Bytes of an element that is fp32 whatever the precision; float64 where all is. */
-static int64_t wide(const struct extent *x)
+static void take(struct asking *a, int64_t size)
 {
-    return x->unit == 8 ? 8 : 4;
+    a->total += (size + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void take_act(struct asking *a, int64_t elements)
+{
+    take(a, elements * a->x->unit);
+}
+
+static bool backward(const struct asking *a)
+{
+    return a->s->kind == STEP_BACKWARD;
 }
 
 static int64_t rows_of(const struct asking *a, int value)
@@ -29,120 +38,215 @@ static int64_t elements(const struct asking *a, int value)
     return rows_of(a, value) * a->p->value[value].cols;
 }
 
-/* Rows of a gradient that is kept chunk by chunk. */
+/* A gradient that is kept chunk by chunk has as many rows for each. */
 static int64_t grad_elements(const struct asking *a, int value)
 {
     const enum rows_id rows = a->p->value[value].rows;
     return elements(a, value) * (rows == ROWS_TEXT || rows == ROWS_COND ? a->x->parts : 1);
 }
 
-/* A gradient of the model's precision is not what a product of fp32 sums can be written to. */
 static bool narrow(const struct asking *a)
 {
     return a->x->unit < 4;
 }
 
-static int64_t rounded_output(const struct asking *a)
+/* The output's gradient rounded to the model's precision, where it is fp32. */
+static void take_dy(struct asking *a)
 {
     const int out = a->op->out[0];
-    if (out == PROG_NONE || !narrow(a) || !prog_grad_f32(a->p, out)) return 0;
-    return grad_elements(a, out) * a->x->unit;
+    if (backward(a) && narrow(a) && prog_grad_f32(a->p, out)) take_act(a, grad_elements(a, out));
 }
 
-static void ask_elementwise(const struct asking *a)
+/* The gradient of input k in the model's precision, where it is fp32. */
+static void take_dx(struct asking *a, int k)
 {
-    if (a->s->kind == STEP_FORWARD) return;
-    a->size[0] = rounded_output(a);
-    for (int k = 0; k < OP_INS; k++)
-        if (a->s->wanted[k] && narrow(a) && prog_grad_f32(a->p, a->op->in[k]))
-            a->size[1 + k] = grad_elements(a, a->op->in[k]) * a->x->unit;
+    const int in = a->op->in[k];
+    if (in == PROG_NONE || !a->s->wanted[k]) return;
+    if (narrow(a) && prog_grad_f32(a->p, in)) take_act(a, grad_elements(a, in));
 }
 
-/* An attention writes whole fp32 gradients: where input k's is something else, room for one of
- * `cols` columns. */
-static int64_t own_grad(const struct asking *a, int k, int64_t cols)
+/* The gradient of input k in fp32 by itself, where what is wanted is not that or holds something. */
+static void take_new(struct asking *a, int k)
 {
-    const int v = a->op->in[k];
-    const bool fp32 = !narrow(a) || prog_grad_f32(a->p, v);
-    const bool whole = a->p->value[v].view_of == PROG_NONE && cols == a->p->value[v].cols;
-    if (!a->s->wanted[k] || (fp32 && whole && a->s->first[k])) return 0;
-    return rows_of(a, v) * cols * wide(a->x);
+    const int in = a->op->in[k];
+    const bool fp32 = !narrow(a) || prog_grad_f32(a->p, in);
+    if (a->s->wanted[k] && !(fp32 && a->s->first[k])) take(a, 4 * grad_elements(a, in));
 }
 
-static void ask_attention(const struct asking *a)
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* Over the sequence: the first key of each row where there is a window. */
+static void ask_sequence(struct asking *a)
 {
-    const int q = a->op->in[0], kv = a->op->in[1];
-    const int64_t sums = rows_of(a, q) * a->op->u.attn.n_heads * wide(a->x);
-    if (a->s->kind == STEP_FORWARD) {
-        a->size[0] = narrow(a) ? elements(a, q) * wide(a->x) : 0;
-        a->size[1] = sums;
+    const int64_t T = rows_of(a, a->op->in[0]);
+    if (a->op->u.attn.window > 0) take(a, 8 * T);
+    if (!backward(a)) {
+        if (narrow(a)) take(a, 4 * elements(a, a->op->in[0]));
         return;
     }
-    a->size[0] = own_grad(a, 0, a->p->value[q].cols);
-    a->size[1] = own_grad(a, 1, a->p->value[kv].cols);
-    a->size[2] = sums;
+    take_new(a, 0);
+    take_new(a, 1);
+    take_dy(a);
 }
 
-static void ask_linear_attention(const struct asking *a)
+/* Of rows that see the same keys, `rows` at a time. */
+static void ask_whole(struct asking *a, int64_t rows)
 {
-    const int q = a->op->in[0];
-    const int64_t H = a->op->u.linear.n_heads, n = a->op->u.linear.normalise;
-    const int64_t Dk = a->op->u.linear.key_dim, Dv = a->op->u.linear.value_dim + n;
-    const int64_t more = n ? rows_of(a, q) * H * Dv * a->x->unit : 0;
-    a->size[0] = a->x->parts * H * Dk * Dv * wide(a->x);
-    a->size[1] = a->size[2] = more;
-    if (a->s->kind == STEP_FORWARD) return;
-    a->size[3] = more;
-    a->size[4] = own_grad(a, 0, H * Dk);
-    a->size[5] = own_grad(a, 1, H * Dk);
-    a->size[6] = own_grad(a, 2, H * Dv);
+    const int64_t H = a->op->u.attn.n_heads;
+    take(a, 8 * rows);
+    take(a, 8 * rows);
+    take(a, 4 * H * rows);
+    if (!backward(a)) {
+        if (narrow(a)) take(a, 4 * rows * H * a->op->u.attn.head_dim);
+        return;
+    }
+    take_dy(a);
+    take_new(a, 0);
+    take_new(a, 1);
 }
 
-static void ask_experts(const struct asking *a)
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+/* Outputs divided by their summed weights: v and o have a column more. */
+static void ask_normalised(struct asking *a)
+{
+    const int64_t T = rows_of(a, a->op->in[0]), H = a->op->u.linear.n_heads;
+    const int64_t D = a->op->u.linear.value_dim, wide = T * H * (D + 1);
+    take(a, 4 * T);
+    take_act(a, wide);
+    take_act(a, wide);
+    take(a, 4 * T * H * D);
+    for (int i = 0; i < 3; i++) take(a, 4 * H * T); /* sums, and what divides by them */
+    if (!backward(a)) return;
+    take_act(a, wide);
+    take(a, 4 * H * T);
+    for (int64_t h = 0; h < 2 * H; h++) take(a, 4 * T);
+    take(a, 4 * wide);
+}
+
+static void ask_linear_attention(struct asking *a)
+{
+    if (a->op->u.linear.normalise) ask_normalised(a);
+    if (!backward(a)) return;
+    take_dy(a);
+    for (int k = 0; k < OP_INS; k++) take_new(a, k);
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+static void ask_experts(struct asking *a)
 {
     const int in = a->op->in[0];
-    const int64_t T = rows_of(a, in), C = a->p->value[in].cols, unit = a->x->unit;
-    const int64_t E = a->op->u.moe.n_experts, k = a->op->u.moe.top_k, I = a->op->u.moe.width;
-    const int64_t rows[4] = {T * C * unit, T * 2 * I * unit, T * I * unit, T * C * unit};
-    a->size[0] = T * E * wide(a->x);
-    a->size[1] = T * k * 4;
-    memcpy(a->size + 2, rows, sizeof rows);
-    if (a->s->kind == STEP_FORWARD) return;
-    for (int i = 0; i < 4; i++) a->size[6 + i] = rows[3 - i];
-    a->size[10] = T * k * wide(a->x);
-    a->size[11] = T * E * wide(a->x);
+    const int64_t T = rows_of(a, in), C = a->p->value[in].cols, I = a->op->u.moe.width;
+    const int64_t E = a->op->u.moe.n_experts, k = a->op->u.moe.top_k;
+    take(a, 4 * T * k);
+    take(a, 4 * T * k);
+    take(a, 4 * (E + 1));
+    take_act(a, T * k * C); /* slots */
+    take(a, 4 * T * E);     /* logits */
+    take_act(a, T * C);     /* an expert's */
+    for (int i = 0; i < 3; i++) take_act(a, T * I);
+    take(a, 4 * C);
+    take_act(a, T * C);
+    if (!backward(a)) {
+        take_act(a, T * C);
+        return;
+    }
+    take_dy(a);
+    take_dx(a, 0);
+    take_act(a, T * k * C);
+    take_act(a, T * I);
+    take(a, 4 * T * k);
+    take(a, 4 * T * C);
+    take(a, 4 * T * C);
+    take(a, 4 * T * E);
+    if (narrow(a)) take_act(a, T * E);
 }
 
-/* The vocabulary: rows of the head, or what the plan says of a tied one. */
-static void ask_logits(const struct asking *a)
+/* ---- others ---------------------------------------------------------------------------------- */
+
+static void ask_elementwise(struct asking *a)
 {
-    a->size[0] = a->x->loss_chunk * a->x->vocab * wide(a->x);
+    if (!backward(a)) return;
+    take_dy(a);
+    for (int k = 0; k < OP_INS; k++) take_dx(a, k);
 }
 
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x,
-                   int64_t size[PROG_SCRATCH])
+/* adaLN: one chunk's gradients of n vectors before they are added to the others'. */
+static void ask_conditioned(struct asking *a, int x, int n)
 {
-    const struct asking a = {p, s, &p->op[s->op], x, size};
-    int64_t total = 0;
-    memset(size, 0, PROG_SCRATCH * sizeof *size);
+    if (!backward(a)) return;
+    take_dy(a);
+    take_dx(a, x);
+    for (int i = 0; i < n; i++) take(a, 4 * a->x->rows[ROWS_COND] * a->p->value[a->op->in[x]].cols);
+}
+
+static void ask_embed_add(struct asking *a)
+{
+    const int64_t rows = rows_of(a, a->op->out[0]), T = a->x->rows[ROWS_T];
+    take(a, 4 * (rows > T ? rows : T));
+    if (backward(a))
+        take_dy(a);
+    else
+        take_act(a, elements(a, a->op->out[0]));
+}
+
+static void ask_table_of_sines(struct asking *a)
+{
+    if (!backward(a)) take(a, 4 * elements(a, a->op->out[0]));
+}
+
+static void ask_xent(struct asking *a)
+{
+    if (!a->op->n_bias) return;
+    if (narrow(a)) take(a, 4 * a->x->vocab);
+    if (backward(a)) take(a, 4 * a->x->parts * a->x->vocab);
+}
+
+static void ask_switch(struct asking *a)
+{
+    const int in = a->op->in[0];
+    if (!backward(a) || !a->s->wanted[0] || a->s->first[0]) return;
+    take(a, grad_elements(a, in) * (prog_grad_f32(a->p, in) ? 4 : a->x->unit));
+}
+
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x)
+{
+    struct asking a = {p, s, &p->op[s->op], x, 0};
     switch (a.op->kind) {
+    case OP_EMBED:
     case OP_LINEAR:
-        if (s->kind == STEP_BACKWARD) size[0] = rounded_output(&a);
-        break;
+    case OP_TABLE: take_dy(&a); break;
+    case OP_EMBED_ADD: ask_embed_add(&a); break;
+    case OP_POSITION_2D:
+    case OP_POSITION_1D:
+    case OP_TIMESTEP: ask_table_of_sines(&a); break;
     case OP_NORM:
     case OP_ACT:
     case OP_GLU:
-    case OP_LRPE:
-    case OP_MODULATE:
-    case OP_GATE:
-    case OP_MIX: ask_elementwise(&a); break;
+    case OP_SELECT:
+    case OP_LRPE: ask_elementwise(&a); break;
+    case OP_ROPE:
+        if (a.op->u.rope.frames) take(&a, 8 * rows_of(&a, a.op->in[0]));
+        break;
     case OP_ATTENTION:
-    case OP_CROSS: ask_attention(&a); break;
+        if (a.op->u.attn.dim < 0)
+            ask_sequence(&a);
+        else
+            ask_whole(&a, x->grid[a.op->u.attn.dim]);
+        break;
+    case OP_CROSS: ask_whole(&a, rows_of(&a, a.op->in[0])); break;
     case OP_LINEAR_ATTENTION: ask_linear_attention(&a); break;
+    case OP_MODULATE: ask_conditioned(&a, 0, 2); break;
+    case OP_GATE: ask_conditioned(&a, 1, 1); break;
+    case OP_SWITCH: ask_switch(&a); break;
     case OP_MOE: ask_experts(&a); break;
-    case OP_XENT: ask_logits(&a); break;
+    case OP_XENT: ask_xent(&a); break;
+    case OP_MSE:
+        for (int i = 0; i <= backward(&a); i++) take(&a, 4 * elements(&a, a.op->in[0]));
+        take(&a, 8 * elements(&a, a.op->in[0])); /* a loss for each place */
+        break;
     default: break;
     }
-    for (int i = 0; i < PROG_SCRATCH; i++) total += (size[i] + ALIGN - 1) / ALIGN * ALIGN;
-    return total;
+    return a.total;
 }

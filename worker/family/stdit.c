@@ -1,8 +1,8 @@
 /* stdit.c: STDiT, Open-Sora 1.0: a block looks along space, then along time.
  *
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space
- *               x += g_a attn_temp(x [+ e(frame)])          along time; positions in block 0 alone; no
- *                                                           norm, the gate of t in every frame
+ *               x += g_a attn_temp(x [+ e(frame)])          along time; positions in block 0
+ *                                                           alone; no norm, everywhere t's gate
  *               x += cross(x, y)
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *

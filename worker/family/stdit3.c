@@ -1,13 +1,14 @@
 /* stdit3.c: STDiT3, Open-Sora 1.2: pairs of a spatial and a temporal block.
  *
- *   x = patches + positions; t = time MLP(t) + fps MLP(fps); six = t_block(t); y = caption MLP(text)
+ *   x = patches + positions; t = time MLP(t) + fps MLP(fps); six = t_block(t);
+ *   y = caption MLP(text)
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space, or along time with RoPE
  *               x += cross(x, y)                            no norm, no gate
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)       shift, scale, gate: table + six
  *   velocity = linear(modulated LN(x))
  *
- * The residual stays spread along space: temporal attention is local, two switches of C columns stand
- * around the spatial attention, projections included. */
+ * The residual stays spread along space: temporal attention is local, two switches of C columns
+ * stand around the spatial attention, projections included. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)

@@ -6,20 +6,23 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "worker/plan/reach.h"
 
 /* Diffusion: a sample of latents [N0 space, N1 time] in patches. Rows of ROWS_T are spread along
  * space, [n_0, N1]; of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
-    double position_scale; /* POSITION_2D: coordinates are divided by it ... */
-    double base_size;     /* ... and scaled so that the grid's sides are this; 0: they are not */
-    double t, fps;        /* TIMESTEP */
-    const float *patches; /* [ROWS_T rows, patch values]; pads 0 */
-    const float *target;  /* [ROWS_T rows, predicted values]; NULL: none */
-    const float *weight;  /* [ROWS_T rows]: of the row in the loss; pads 0 */
-    const float *text;    /* [n_text, caption channels] */
-    int64_t n_text;       /* rows of the caption; 0 where it was dropped */
-    bool dropped;         /* the null caption (a weight) is read instead */
+    double height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
+    double t, fps;        /* TIMESTEP: t is 0 .. 1000 */
+    int32_t label;        /* EMBED_ADD: the sample's class */
+    float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
+    /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
+    float *target;        /* [ROWS_T rows, n, in_channels]; NULL: none */
+    float *weight;        /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, places
+                           * beyond the sample's edges */
+    float *text;          /* [n_text, caption channels] */
+    int64_t n_text;       /* rows of the caption, also of one that was dropped */
+    bool dropped;         /* as many rows of the null caption (a weight) are read instead */
 };
 
 struct batch {
@@ -28,10 +31,12 @@ struct batch {
     int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
     int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
     int32_t *types;   /* BERT: token type; NULL: all 0 */
+    struct reach_map reach;   /* whom everybody sees; n 0: not known */
+    int64_t sample;           /* global number: dropout's masks are keyed by it */
     int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
     /* adaLN: which of the conditioning vectors a row takes, for ROWS_T and for ROWS_ALT: 0 (the
      * sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
-    const int32_t *group[2];
+    int32_t *group[2];
     struct batch_latents latents;
 };
 

@@ -25,6 +25,7 @@ static struct tensor final_norm(struct model *m, int64_t row0, int64_t n)
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n)
 {
     assert(row0 >= 0 && row0 + n <= m->sp.shard.T);
+    if (m->plan->by_program) return section_normed(m, row0, n);
     return final_norm(m, row0, n);
 }
 
@@ -40,6 +41,7 @@ static struct tensor logits_of(struct model *m, struct tensor xn)
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
 {
     assert(n <= m->plan->loss_chunk && row0 >= 0 && row0 + n <= m->sp.shard.T);
+    if (m->plan->by_program) return section_logits(m, row0, n);
     return logits_of(m, final_norm(m, row0, n));
 }
 
@@ -110,6 +112,11 @@ static double sum_nll(const struct model *m, int first, int n)
     return s;
 }
 
+double model_sum_nll(const struct model *m)
+{
+    return sum_nll(m, 0, m->sp.shard.n_sums);
+}
+
 double head_loss(struct model *m, const struct batch *b, float scale, bool backward)
 {
     struct head h = {b, scale, backward};
@@ -120,10 +127,12 @@ double head_loss(struct model *m, const struct batch *b, float scale, bool backw
     } else {
         head_leaf(m, &h, 0, m->sp.shard.T, NULL, false);
     }
-    return sum_nll(m, 0, m->sp.shard.n_sums);
+    return model_sum_nll(m);
 }
 
 double model_nll(struct model *m, const struct batch *b)
 {
-    return head_loss(m, b, 0, false);
+    if (!m->plan->by_program) return head_loss(m, b, 0, false);
+    section_loss(m, b);
+    return model_sum_nll(m);
 }

@@ -5,164 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/file.h"
-#include "api/core/jread.h"
-#include "worker/model/safetensors.h"
-#include "worker/model/tokenizer.h"
-
-enum { MAX_SHARDS = 1024 };
-
-/* Where the directory says each tensor is: weight_map, or the one file's own list. */
-struct entry {
-    char name[ST_NAME_SIZE];
-    int shard;
-};
-
-struct weights {
-    struct st_file *file[MAX_SHARDS]; /* owned */
-    char shard_name[MAX_SHARDS][96];
-    int n_shards;
-    struct entry *entry; /* owned; ascending by name once opened */
-    int n, room;
-};
-
-/* ---- finding the files ---------------------------------------------------------------------- */
-
-static struct entry *add_entry(struct weights *w, const char *path, struct err *e)
-{
-    if (w->n == w->room) {
-        int room = w->room ? 2 * w->room : 64;
-        struct entry *more = room > 2 * ST_TENSORS ? NULL
-                                                   : realloc(w->entry, (size_t)room * sizeof *more);
-        if (!more) {
-            err_set(e, ERR_TOO_LARGE, "%s names too many tensors", path);
-            return NULL;
-        }
-        w->entry = more;
-        w->room = room;
-    }
-    return &w->entry[w->n++];
-}
-
-static int open_single(struct weights *w, const char *path, struct err *e)
-{
-    if (!(w->file[0] = st_open(path, e))) return -1;
-    w->n_shards = 1;
-    for (int i = 0; i < st_count(w->file[0]); i++) {
-        struct entry *x = add_entry(w, path, e);
-        if (!x) return -1;
-        snprintf(x->name, sizeof x->name, "%s", st_at(w->file[0], i)->name);
-        x->shard = 0;
-    }
-    return 0;
-}
-
-/* The number of the shard whose file name was just read. */
-static int shard_index(struct weights *w, struct jread *j, const char *path, struct err *e)
-{
-    char name[96];
-    if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/'))
-        return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
-    for (int i = w->n_shards - 1; i >= 0; i--) /* neighbours share a shard */
-        if (!strcmp(w->shard_name[i], name)) return i;
-    if (w->n_shards == MAX_SHARDS)
-        return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, MAX_SHARDS);
-    snprintf(w->shard_name[w->n_shards], sizeof name, "%s", name);
-    return w->n_shards++;
-}
-
-static int parse_weight_map(struct weights *w, struct jread *j, const char *path, struct err *e)
-{
-    enum jtok t;
-    if (jread_next(j) != J_OBJECT)
-        return err_set(e, ERR_CORRUPT, "%s: weight_map is no object", path);
-    while ((t = jread_next(j)) == J_KEY) {
-        struct entry *x = add_entry(w, path, e);
-        if (!x) return -1;
-        if (jread_copy(j, x->name, sizeof x->name) < 0)
-            return err_set(e, ERR_TOO_LARGE, "%s: a tensor's name is too long", path);
-        if (jread_next(j) != J_STRING)
-            return err_set(e, ERR_CORRUPT, "%s: the file of %s is not a string", path, x->name);
-        if ((x->shard = shard_index(w, j, path, e)) < 0) return -1;
-    }
-    return t == J_OBJECT_END ? 0 : err_set(e, ERR_CORRUPT, "%s: %s", path, j->err.text);
-}
-
-static int parse_index(struct weights *w, const char *text, size_t size, const char *path,
-                       struct err *e)
-{
-    struct jread j;
-    enum jtok t;
-    bool found = false;
-    jread_init(&j, text, size);
-    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_CORRUPT, "%s is not a JSON object", path);
-    while ((t = jread_next(&j)) == J_KEY) {
-        if (jread_is(&j, "weight_map")) {
-            if (found) return err_set(e, ERR_CORRUPT, "%s: weight_map occurs twice", path);
-            found = true;
-            if (parse_weight_map(w, &j, path, e) < 0) return -1;
-        } else if (jread_skip(&j) < 0) {
-            break;
-        }
-    }
-    if (j.err.code || t != J_OBJECT_END || jread_next(&j) != J_END)
-        return err_set(e, ERR_CORRUPT, "%s: %s", path, j.err.text);
-    return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
-}
-
-static int open_sharded(struct weights *w, const char *dir, const char *index, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    size_t size;
-    char *text = file_read(index, 64 << 20, &size, e);
-    if (!text) return -1;
-    int rc = parse_index(w, text, size, index, e);
-    free(text);
-    for (int i = 0; rc == 0 && i < w->n_shards; i++) {
-        rc = file_join(path, e, "%s/%s", dir, w->shard_name[i]);
-        if (rc == 0 && !(w->file[i] = st_open(path, e))) rc = -1;
-    }
-    return rc;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
-}
-
-static void weights_fini(struct weights *w)
-{
-    for (int i = 0; i < w->n_shards; i++) st_close(w->file[i]);
-    free(w->entry);
-    free(w);
-}
-
-/* transformers' own order: one file if it is there, else the index. */
-static struct weights *weights_open(const char *dir, struct err *e)
-{
-    char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
-    int rc = -1;
-    struct weights *w = calloc(1, sizeof *w);
-    if (!w) {
-        err_set(e, ERR_IO, "out of memory");
-        return NULL;
-    }
-    if (file_join(path, e, "%s/model.safetensors", dir) == 0 &&
-        file_join(index, e, "%s/model.safetensors.index.json", dir) == 0) {
-        if (file_exists(path))
-            rc = open_single(w, path, e);
-        else if (file_exists(index))
-            rc = open_sharded(w, dir, index, e);
-        else
-            err_set(e, ERR_NOT_FOUND, "%s has no model.safetensors and no index of shards", dir);
-    }
-    if (rc < 0) {
-        weights_fini(w);
-        return NULL;
-    }
-    if (w->n) qsort(w->entry, (size_t)w->n, sizeof *w->entry, by_name);
-    return w;
-}
+#include "worker/model/hf_weights.h"
 
 /* ---- comparing with the shape ---------------------------------------------------------------- */
 
@@ -188,69 +31,74 @@ static void complain(struct complaint *c, const char *fmt, ...)
     c->n++;
 }
 
-/* The tensor of that name: by the directory's own map, then in its shard. */
-static const struct st_tensor *lookup(const struct weights *w, const char *name, struct st_file **f)
+/* The file's dimensions of a tensor. Returns how many. */
+static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
 {
-    int lo = 0, hi = w->n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2, c = strcmp(w->entry[mid].name, name);
-        if (c == 0) {
-            *f = w->file[w->entry[mid].shard];
-            return st_find(*f, name);
-        }
-        if (c < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
+    if (!p->n_dims) {
+        dims[0] = p->rows;
+        dims[1] = p->cols;
+        return p->cols ? 2 : 1;
     }
-    return NULL;
-}
-
-static void shape_text(const struct st_tensor *t, char out[64])
-{
-    size_t n = 0;
-    out[0] = 0;
-    for (int i = 0; i < t->n_dims && n < 40; i++)
-        n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    memcpy(dims, p->dims, sizeof p->dims);
+    return p->n_dims;
 }
 
 static bool same_shape(const struct st_tensor *t, const struct param *p)
 {
-    if (t->dims[0] != p->rows) return false;
-    return p->cols ? t->n_dims == 2 && t->dims[1] == p->cols : t->n_dims == 1;
+    int64_t dims[ST_DIMS];
+    const int n = dims_of(p, dims);
+    return t->n_dims == n && !memcmp(t->dims, dims, (size_t)n * sizeof *dims);
 }
 
-static void compare_params(const struct weights *w, const struct model_shape *m,
-                           struct complaint *c)
+static void dims_text(const int64_t *dims, int n_dims, char out[64])
 {
-    struct param p;
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < n_dims && n < 40; i++)
+        n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
+}
+
+static int compare_params(const struct hf_weights *w, struct complaint *c, struct err *e)
+{
+    int n;
     struct st_file *f;
-    for (int i = 0; i < param_tensors(m); i++) {
-        char have[64];
-        param_get(m, i, &p);
-        const struct st_tensor *t = lookup(w, p.name, &f);
+    struct param *params = hf_list(w->m, &n, e);
+    for (int i = 0; params && i < n; i++) {
+        const struct st_tensor *t = hf_lookup(w, params[i].name, &f);
+        char have[64], want[64];
+        int64_t dims[ST_DIMS];
+        if (t && same_shape(t, &params[i])) continue;
         if (!t) {
-            complain(c, "%s is missing", p.name);
-        } else if (!same_shape(t, &p)) {
-            shape_text(t, have);
-            if (p.cols)
-                complain(c, "%s is [%s], want [%lld,%lld]", p.name, have, (long long)p.rows,
-                         (long long)p.cols);
-            else
-                complain(c, "%s is [%s], want [%lld]", p.name, have, (long long)p.rows);
+            complain(c, "%s is missing", params[i].name);
+            continue;
         }
+        dims_text(t->dims, t->n_dims, have);
+        dims_text(dims, dims_of(&params[i], dims), want);
+        complain(c, "%s is [%s], want [%s]", params[i].name, have, want);
     }
+    free(params);
+    return params ? 0 : -1;
 }
 
-static bool ends_with(const char *s, const char *end)
+static const char *head_name(const struct model_shape *m)
 {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
+    return m->family == FAMILY_BERT ? "cls.predictions.decoder.weight" : "lm_head.weight";
 }
 
-static bool tied_head(const struct model_shape *m, const char *name)
+/* What files have beside the weights: a tied head, tables that are computed, BERT's other heads. */
+static bool skipped(const struct model_shape *m, const char *name)
 {
-    return m->tied && !strcmp(name, "lm_head.weight");
+    static const char *const minimax[] = {".slope_rate", ".query_decay", ".key_decay",
+                                          ".diagonal_decay"};
+    static const char *const bert[] = {"bert.pooler.", "cls.seq_relationship.",
+                                       "bert.embeddings.position_ids",
+                                       "cls.predictions.decoder.bias"};
+    bool skip = hf_ends_with(name, ".rotary_emb.inv_freq") ||
+                (m->tied && !strcmp(name, head_name(m)));
+    for (int i = 0; m->family == FAMILY_MINIMAX && i < 4; i++)
+        skip |= hf_ends_with(name, minimax[i]);
+    for (int i = 0; m->family == FAMILY_BERT && i < 4; i++) skip |= hf_starts_with(name, bert[i]);
+    return skip;
 }
 
 static int by_param_name(const void *a, const void *b)
@@ -258,7 +106,7 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
+struct param *hf_list(const struct model_shape *m, int *n, struct err *e)
 {
     *n = param_tensors(m);
     struct param *p = *n > HF_MAX_PARAMS ? NULL : malloc((size_t)*n * sizeof *p);
@@ -267,11 +115,17 @@ struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
         return NULL;
     }
     param_list(m, p, *n);
-    qsort(p, (size_t)*n, sizeof *p, by_param_name);
     return p;
 }
 
-static int compare_unexpected(const struct weights *w, const struct model_shape *m,
+struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
+{
+    struct param *p = hf_list(m, n, e);
+    if (p) qsort(p, (size_t)*n, sizeof *p, by_param_name);
+    return p;
+}
+
+static int compare_unexpected(const struct hf_weights *w, const struct model_shape *m,
                               struct complaint *c, struct err *e)
 {
     int n;
@@ -280,25 +134,24 @@ static int compare_unexpected(const struct weights *w, const struct model_shape 
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;
         struct param key;
-        if (i && !strcmp(name, w->entry[i - 1].name)) complain(c, "%s is named twice", name);
+        if (i && !strcmp(name, w->entry[i - 1].name))
+            complain(c, "%s is named twice", w->entry[i].stored);
         size_t len = strlen(name);
         if (len < sizeof key.name) {
             memcpy(key.name, name, len + 1);
             if (bsearch(&key, params, (size_t)n, sizeof *params, by_param_name)) continue;
         }
-        if (!tied_head(m, name) && !ends_with(name, ".rotary_emb.inv_freq"))
-            complain(c, "%s is unexpected", name);
+        if (!skipped(m, name)) complain(c, "%s is unexpected", w->entry[i].stored);
     }
     free(params);
     return 0;
 }
 
-static int compare(const struct weights *w, const char *dir, const struct model_shape *m,
+static int compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                    struct err *e)
 {
     struct complaint c = {0};
-    compare_params(w, m, &c);
-    if (compare_unexpected(w, m, &c, e) < 0) return -1;
+    if (compare_params(w, &c, e) < 0 || compare_unexpected(w, m, &c, e) < 0) return -1;
     if (!c.n) return 0;
     if (c.n <= 6)
         return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s", dir, c.text);
@@ -308,70 +161,106 @@ static int compare(const struct weights *w, const char *dir, const struct model_
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+int64_t hf_run_size(const struct param *p)
+{
+    return p->head_major_parts ? p->head_major_dim * (p->count / p->rows) : p->count;
+}
+
+/* ours: [parts][heads] runs, the file's: [heads][parts]. */
+int64_t hf_run_in_file(const struct param *p, int64_t i)
+{
+    if (!p->head_major_parts) return i;
+    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
+    return i % heads * p->head_major_parts + i / heads;
+}
+
+int64_t hf_run_here(const struct param *p, int64_t i)
+{
+    if (!p->head_major_parts) return i;
+    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
+    return i % p->head_major_parts * heads + i / p->head_major_parts;
+}
+
 static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtype dtype, void *out,
                    struct err *e)
 {
     return dtype == DT_BF16 ? st_read_bf16(f, t, out, e) : st_read_f32(f, t, out, e);
 }
 
-static int tied_differs(const struct st_file *f, struct err *e)
+/* Into our order of rows. */
+static int read_param(const struct st_file *f, const struct st_tensor *t, const struct param *p,
+                      enum dtype dtype, char *out, struct err *e)
+{
+    if (!p->head_major_parts) return read_as(f, t, dtype, out, e);
+    const int64_t size = hf_run_size(p) * dtype_size(dtype);
+    char *file = malloc((size_t)(p->count * dtype_size(dtype)));
+    int rc = file ? read_as(f, t, dtype, file, e)
+                  : err_set(e, ERR_IO, "out of memory for %s", p->name);
+    for (int64_t i = 0; rc == 0 && i * hf_run_size(p) < p->count; i++)
+        memcpy(out + i * size, file + hf_run_in_file(p, i) * size, (size_t)size);
+    free(file);
+    return rc;
+}
+
+static int tied_differs(const struct st_file *f, const char *head, struct err *e)
 {
     return err_set(e, ERR_INVALID,
-                   "%s: lm_head.weight differs from the embedding, but config.json "
+                   "%s: %s differs from the embedding, but config.json "
                    "has tie_word_embeddings",
-                   st_path(f));
+                   st_path(f), head);
 }
 
 /* A tied model may carry its head all the same; it must be the embedding. */
-static int check_tied_head(const struct weights *w, const struct model_shape *m, enum dtype dtype,
-                           const char *params, struct err *e)
+static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
+                           enum dtype dtype, const char *params, struct err *e)
 {
     struct st_file *f;
     struct param p;
-    const struct st_tensor *t = m->tied ? lookup(w, "lm_head.weight", &f) : NULL;
+    const struct st_tensor *t = m->tied ? hf_lookup(w, head_name(m), &f) : NULL;
     if (!t) return 0;
     param_get(m, 0, &p);
     const int64_t unit = dtype_size(dtype);
     void *head = same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
-        rc = tied_differs(f, e);
+        rc = tied_differs(f, head_name(m), e);
     free(head);
     return rc;
 }
 
-static int read_params(const struct weights *w, const struct model_shape *m, enum dtype dtype,
+static int read_params(const struct hf_weights *w, const struct model_shape *m, enum dtype dtype,
                        char *params, struct err *e)
 {
     const int64_t unit = dtype_size(dtype);
     int64_t at = 0;
-    struct param p;
-    for (int i = 0; i < param_tensors(m); i++) {
+    int n, rc = 0;
+    struct param *list = hf_list(m, &n, e);
+    if (!list) return -1;
+    for (int i = 0; rc == 0 && i < n; i++) { /* ascending offsets */
+        const struct param *p = &list[i];
         struct st_file *f;
-        param_get(m, i, &p); /* ascending offsets */
-        memset(params + at * unit, 0, (size_t)((p.offset - at) * unit));
-        const struct st_tensor *t = lookup(w, p.name, &f);
-        if (read_as(f, t, dtype, params + p.offset * unit, e) < 0) return -1;
-        at = p.offset + p.count;
+        memset(params + at * unit, 0, (size_t)((p->offset - at) * unit));
+        const struct st_tensor *t = hf_lookup(w, p->name, &f);
+        rc = read_param(f, t, p, dtype, params + p->offset * unit, e);
+        at = p->offset + p->count;
     }
+    free(list);
     memset(params + at * unit, 0, (size_t)((param_count(m) - at) * unit));
-    return check_tied_head(w, m, dtype, params, e);
+    return rc ? rc : check_tied_head(w, m, dtype, params, e);
 }
 
 /* Every tensor is there under its prefixed name, in its shape. */
-static int compare_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
-                        struct err *e)
+static int compare_flat(const struct st_file *f, const struct param *list, int n,
+                        const char *prefix, struct err *e)
 {
     struct complaint c = {0};
-    struct param p;
-    for (int i = 0; i < param_tensors(m); i++) {
+    for (int i = 0; i < n; i++) {
         char name[ST_NAME_SIZE];
-        param_get(m, i, &p);
-        snprintf(name, sizeof name, "%s%s", prefix, p.name);
+        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
         const struct st_tensor *t = st_find(f, name);
         if (!t)
             complain(&c, "%s is missing", name);
-        else if (!same_shape(t, &p))
+        else if (!same_shape(t, &list[i]))
             complain(&c, "%s has another shape", name);
     }
     return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
@@ -380,30 +269,38 @@ static int compare_flat(const struct st_file *f, const struct model_shape *m, co
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e)
 {
-    struct param p;
     int64_t at = 0;
-    if (compare_flat(f, m, prefix, e) < 0) return -1;
-    for (int i = 0; i < param_tensors(m); i++) {
+    int n;
+    struct param *list = hf_list(m, &n, e);
+    if (!list) return -1;
+    int rc = compare_flat(f, list, n, prefix, e);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        const struct param *p = &list[i];
         char name[ST_NAME_SIZE];
-        param_get(m, i, &p);
-        snprintf(name, sizeof name, "%s%s", prefix, p.name);
-        memset(flat + at, 0, (size_t)(p.offset - at) * sizeof *flat);
-        at = p.offset + p.count;
-        if (st_read_f32(f, st_find(f, name), flat + p.offset, e) < 0) return -1;
+        snprintf(name, sizeof name, "%s%s", prefix, p->name);
+        memset(flat + at, 0, (size_t)(p->offset - at) * sizeof *flat);
+        at = p->offset + p->count;
+        rc = read_param(f, st_find(f, name), p, DT_F32, (char *)(flat + p->offset), e);
     }
-    memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
-    return 0;
+    free(list);
+    if (rc == 0) memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
+    return rc;
 }
 
 /* ---- reading piece by piece ------------------------------------------------------------------- */
 
-static int read_pieces(const struct st_file *f, const struct st_tensor *t, int64_t offset,
+/* The tensor's elements in our order of rows. */
+static int read_pieces(const struct st_file *f, const struct st_tensor *t, const struct param *p,
                        const struct hf_sink *to, float *piece, struct err *e)
 {
-    for (int64_t at = 0; at < t->count; at += ST_CHUNK) {
-        const int64_t n = t->count - at < ST_CHUNK ? t->count - at : ST_CHUNK;
-        if (st_read_part(f, t, at, n, piece, e) < 0) return -1;
-        if (to->take(to->arg, offset + at, n, piece, e)) return -1;
+    const int64_t size = hf_run_size(p);
+    for (int64_t run = 0; run * size < p->count; run++) {
+        const int64_t from = hf_run_in_file(p, run) * size;
+        for (int64_t at = 0; at < size; at += ST_CHUNK) {
+            const int64_t n = size - at < ST_CHUNK ? size - at : ST_CHUNK;
+            if (st_read_part(f, t, from + at, n, piece, e) < 0) return -1;
+            if (to->take(to->arg, p->offset + run * size + at, n, piece, e)) return -1;
+        }
     }
     return 0;
 }
@@ -419,22 +316,23 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     const struct tied_check *c = arg;
     if (st_read_part(c->f, c->t, offset, n, c->piece, e) < 0) return -1;
     if (!memcmp(c->piece, x, (size_t)n * sizeof *x)) return 0;
-    return tied_differs(c->f, e);
+    return tied_differs(c->f, c->t->name, e);
 }
 
 /* A tied model may carry its head all the same; it must be the embedding. pieces: two. */
-static int check_tied_pieces(const struct weights *w, const struct model_shape *m, float *pieces,
+static int check_tied_pieces(const struct hf_weights *w, const struct model_shape *m, float *pieces,
                              struct err *e)
 {
     struct st_file *head_file, *f;
     struct param p;
-    const struct st_tensor *head = m->tied ? lookup(w, "lm_head.weight", &head_file) : NULL;
+    const struct st_tensor *head = m->tied ? hf_lookup(w, head_name(m), &head_file) : NULL;
     if (!head) return 0;
     param_get(m, 0, &p);
-    if (!same_shape(head, &p)) return tied_differs(head_file, e);
+    if (!same_shape(head, &p)) return tied_differs(head_file, head->name, e);
     struct tied_check c = {head_file, head, pieces + ST_CHUNK};
-    const struct st_tensor *embed = lookup(w, p.name, &f);
-    return read_pieces(f, embed, 0, &(struct hf_sink){take_equal, &c}, pieces, e);
+    const struct st_tensor *embed = hf_lookup(w, p.name, &f);
+    p.offset = 0;
+    return read_pieces(f, embed, &p, &(struct hf_sink){take_equal, &c}, pieces, e);
 }
 
 static float *new_pieces(int n, struct err *e)
@@ -447,48 +345,48 @@ static float *new_pieces(int n, struct err *e)
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e)
 {
-    struct weights *w = weights_open(dir, e);
+    int n;
+    struct param *list = hf_list(m, &n, e);
+    struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
     float *pieces = w ? new_pieces(2, e) : NULL;
     int rc = pieces ? compare(w, dir, m, e) : -1;
     if (rc == 0) rc = check_tied_pieces(w, m, pieces, e);
-    for (int i = 0; rc == 0 && i < param_tensors(m); i++) {
+    for (int i = 0; rc == 0 && i < n; i++) {
         struct st_file *f;
-        struct param p;
-        param_get(m, i, &p);
-        const struct st_tensor *t = lookup(w, p.name, &f);
-        rc = read_pieces(f, t, p.offset, to, pieces, e);
+        const struct st_tensor *t = hf_lookup(w, list[i].name, &f);
+        rc = read_pieces(f, t, &list[i], to, pieces, e);
     }
     free(pieces);
-    weights_fini(w);
+    free(list);
+    if (w) hf_weights_close(w);
     return rc;
 }
 
 int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
                    const struct hf_sink *to, struct err *e)
 {
-    float *piece = NULL;
-    if (compare_flat(f, m, prefix, e) < 0) return -1;
-    piece = new_pieces(1, e);
-    int rc = piece ? 0 : -1;
-    for (int i = 0; rc == 0 && i < param_tensors(m); i++) {
+    int n;
+    struct param *list = hf_list(m, &n, e);
+    float *piece = list ? new_pieces(1, e) : NULL;
+    int rc = piece ? compare_flat(f, list, n, prefix, e) : -1;
+    for (int i = 0; rc == 0 && i < n; i++) {
         char name[ST_NAME_SIZE];
-        struct param p;
-        param_get(m, i, &p);
-        snprintf(name, sizeof name, "%s%s", prefix, p.name);
-        rc = read_pieces(f, st_find(f, name), p.offset, to, piece, e);
+        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
+        rc = read_pieces(f, st_find(f, name), &list[i], to, piece, e);
     }
     free(piece);
+    free(list);
     return rc;
 }
 
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e)
 {
-    struct weights *w = weights_open(dir, e);
+    struct hf_weights *w = hf_weights_open(dir, m, e);
     if (!w) return -1;
     int rc = compare(w, dir, m, e);
     if (rc == 0) rc = read_params(w, m, dtype, params, e);
-    weights_fini(w);
+    hf_weights_close(w);
     return rc;
 }
 
@@ -496,10 +394,10 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
 {
     struct model_shape m;
     if (hf_config_read(dir, &m, e) < 0) return -1;
-    struct weights *w = weights_open(dir, e);
+    struct hf_weights *w = hf_weights_open(dir, &m, e);
     if (!w) return -1;
     int rc = compare(w, dir, &m, e);
-    weights_fini(w);
+    hf_weights_close(w);
     if (rc < 0) return -1;
     int64_t n = hf_shape_json(&m, out, size);
     return n < 0 ? err_set(e, ERR_TOO_LARGE, "the description does not fit") : n;

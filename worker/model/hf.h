@@ -1,15 +1,16 @@
 /* hf.h: model directories as the Python package transformers reads and writes them.
  *
- *   config.json            <-> struct model_shape; v4 and v5 spellings; what we would compute
- *                              differently (biases, scaled RoPE, sliding windows, another
- *                              activation or family) is refused, naming the key
+ *   config.json            <-> struct model_shape; v4 and v5 spellings, each family's own; what we
+ *                              would compute differently (scaled RoPE, another activation or
+ *                              family) is refused, naming the key (hf_config.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
  *
  * Flat parameters are one array of fp32 or bf16 with param_count(shape) elements laid out by
  * param_list (worker/plan/plan.h); the gaps that align tensors are never read from or written to
  * files.
- * Tied: the embedding is stored once; a file that has lm_head.weight as well must agree with it. */
+ * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old names
+ * of BERT's tensors are read (no "bert." before them; gamma, beta), its pooler is skipped. */
 #ifndef SEQD_MODEL_HF_H
 #define SEQD_MODEL_HF_H
 
@@ -27,11 +28,10 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
                     struct err *e);
 /* DIR/config.json. */
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
-/* A config.json for LlamaForCausalLM with weights of that dtype, written aside and renamed. */
+/* A config.json of the family's own kind with weights of that dtype, written aside and renamed. */
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e);
 
-/* The shape as one line of JSON with the keys of config.json, which are those of model.config in a
- * job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
+/* The family's sizes as one line of JSON with the keys of model.config in a job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
  * hf_config_parse reads it back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
@@ -99,7 +99,17 @@ struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
 
-/* Inside worker/model: all tensors sorted by name; the caller frees. */
+/* ---- inside worker/model ----------------------------------------------------------------------- */
+
+/* All tensors, in the order of the flat layout or sorted by name; the caller frees. */
+struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
+
+/* A file may keep a tensor's rows in another order (struct weight.head_major_parts). Either order is
+ * a row of runs of this many elements, one run where the orders are the same ... */
+int64_t hf_run_size(const struct param *p);
+/* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
+int64_t hf_run_in_file(const struct param *p, int64_t i);
+int64_t hf_run_here(const struct param *p, int64_t i);
 
 #endif

@@ -165,9 +165,7 @@ static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c))) return -1;
     if (hf_finish_heads(c)) return -1;
-    const struct family_row *row = family_row(c->m);
-    if (!row || !row->check || !row->check(c->m, c->e)) return 0;
-    return err_prefix(c->e, c->path);
+    return family_complete(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
 }
 
 /* ---- which family -------------------------------------------------------------------------------- */
@@ -175,6 +173,8 @@ static int finish(struct config *c)
 const struct hf_family *const hf_families[FAMILY_N] = {
     [FAMILY_LLAMA] = &hf_llama,   [FAMILY_BERT] = &hf_bert,     [FAMILY_TNL] = &hf_tnl,
     [FAMILY_LINEAR] = &hf_linear, [FAMILY_RETNET] = &hf_retnet, [FAMILY_MINIMAX] = &hf_minimax,
+    [FAMILY_STDIT] = &hf_stdit,   [FAMILY_STDIT3] = &hf_stdit3, [FAMILY_LATTE] = &hf_latte,
+    [FAMILY_T2D] = &hf_t2d,
 };
 
 static int find_family(struct config *c)

@@ -28,6 +28,7 @@ struct config {
     double partial_rotary;      /* share of a head that RoPE turns */
     int64_t mixer_width;        /* of all heads together */
     int64_t n_flags;            /* length of the list by layer */
+    int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
     int type;                   /* which of family->types the file says; -1: the family's own */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
@@ -68,7 +69,8 @@ struct hf_family {
 
 /* By enum model_family; NULL: no such files are read. */
 extern const struct hf_family *const hf_families[FAMILY_N];
-extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax;
+extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax,
+    hf_stdit, hf_stdit3, hf_latte, hf_t2d;
 
 /* The sizes that nearly all files have, and keys that none of ours may. */
 /* clang-format off */

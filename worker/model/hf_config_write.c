@@ -1,5 +1,6 @@
 /* Writing config.json, and a shape as one line of JSON; comparing shapes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
 #include "worker/model/hf_config.h"
@@ -59,13 +60,13 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
 {
     const struct hf_family *family = family_of(m);
     struct jwrite w;
-    struct param p;
     int64_t n_params = 0;
+    int n;
     if (!family) return -1;
-    for (int i = 0; i < param_tensors(m); i++) {
-        param_get(m, i, &p);
-        n_params += p.count;
-    }
+    struct param *list = hf_list(m, &n, NULL);
+    if (!list) return -1;
+    for (int i = 0; i < n; i++) n_params += list[i].count;
+    free(list);
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     const struct field *type = spec_field(PREFIX "model_type");

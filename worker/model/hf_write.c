@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/file.h"
 #include "api/core/sha256.h"
 #include "kernels/bf16.h"
@@ -24,33 +25,57 @@ static const void *element(const struct hf_flat *f, int64_t i)
 struct named { /* one tensor of one flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
-    int64_t offset;
+    const struct param *param;
 };
 
-static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
+/* Elements [offset, offset + n) of the flat layout, in the array's dtype. */
+static int read_here(const struct named *t, int64_t offset, int64_t n, void *out, struct err *e)
 {
-    const struct named *t = arg;
-    if (t->flat->dtype == DT_F32) return t->flat->read(t->flat->arg, t->offset + at, n, out, e);
+    const struct hf_flat *f = t->flat;
+    if (f->data) {
+        memcpy(out, element(f, offset), (size_t)(n * dtype_size(f->dtype)));
+        return 0;
+    }
+    if (f->dtype == DT_F32) return f->read(f->arg, offset, n, out, e);
     float *x = malloc((size_t)n * sizeof *x);
-    int rc = x ? t->flat->read(t->flat->arg, t->offset + at, n, x, e)
+    int rc = x ? f->read(f->arg, offset, n, x, e)
                : err_set(e, ERR_IO, "out of memory for a piece of %s", t->text);
     for (int64_t i = 0; rc == 0 && i < n; i++) ((uint16_t *)out)[i] = bf16_round(x[i]);
     free(x);
     return rc;
 }
 
+/* Elements [at, at + n) of the tensor as the file has it. */
+static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
+{
+    const struct named *t = arg;
+    const int64_t size = hf_run_size(t->param), unit = dtype_size(t->flat->dtype);
+    for (int64_t done = 0; done < n;) {
+        const int64_t run = (at + done) / size, in_run = (at + done) % size;
+        const int64_t k = n - done < size - in_run ? n - done : size - in_run;
+        const int64_t here = t->param->offset + hf_run_here(t->param, run) * size + in_run;
+        if (read_here(t, here, k, (char *)out + done * unit, e) < 0) return -1;
+        done += k;
+    }
+    return 0;
+}
+
 static struct st_out item_of(struct named *t, const struct param *p)
 {
     const struct hf_flat *f = t->flat;
-    t->offset = p->offset;
+    struct st_out item = {.name = t->text,
+                          .dtype = f->dtype == DT_BF16 ? ST_BF16 : ST_F32,
+                          .n_dims = p->n_dims ? p->n_dims
+                                    : p->cols ? 2
+                                              : 1,
+                          .dims = {p->rows, p->cols},
+                          .read = read_named,
+                          .arg = t};
+    t->param = p;
     snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name);
-    return (struct st_out){.name = t->text,
-                           .dtype = f->dtype == DT_BF16 ? ST_BF16 : ST_F32,
-                           .n_dims = p->cols ? 2 : 1,
-                           .dims = {p->rows, p->cols},
-                           .data = f->data ? element(f, p->offset) : NULL,
-                           .read = read_named,
-                           .arg = t};
+    if (p->n_dims) memcpy(item.dims, p->dims, sizeof p->dims);
+    if (!p->head_major_parts && f->data) item.data = element(f, p->offset);
+    return item;
 }
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
@@ -115,8 +140,12 @@ int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void 
     struct param *p = hf_sorted(m, &n, e);
     if (!p) return -1;
     sha256_init(&sha);
-    for (int i = 0; i < n; i++)
-        sha256_add(&sha, element(&all, p[i].offset), (size_t)(p[i].count * dtype_size(dtype)));
+    for (int i = 0; i < n; i++) {
+        const int64_t size = hf_run_size(&p[i]);
+        for (int64_t run = 0; run * size < p[i].count; run++) /* as the file has them */
+            sha256_add(&sha, element(&all, p[i].offset + hf_run_here(&p[i], run) * size),
+                       (size_t)(size * dtype_size(dtype)));
+    }
     sha256_hex(&sha, out);
     free(p);
     return 0;

@@ -142,14 +142,27 @@ static void mark_place(struct model *m, int l)
     if (m->comm) comm_where(m->comm)->layer = l;
 }
 
+static void *kept_of(struct model *m, int l)
+{
+    return m->attn_kept ? m->attn_kept + l * m->attn_kept_stride : NULL;
+}
+
 static int attend(struct model *m, const struct layer *y, const struct batch *b, struct err *e)
 {
     mark_place(m, y->l);
-    return m->sp.ops->attn_fwd(
-        &m->sp,
-        &(struct sp_fwd_args){
-            .q = y->q, .kv = y->kv, .o = y->o, .lse = y->lse, .lo = b->lo, .hi = b->hi},
-        e);
+    m->sp.drop.layer = (uint32_t)y->l;
+    return m->sp.ops->attn_fwd(&m->sp,
+                               &(struct sp_fwd_args){.q = y->q,
+                                                     .kv = y->kv,
+                                                     .o = y->o,
+                                                     .lse = y->lse,
+                                                     .lo = b->lo,
+                                                     .hi = b->hi,
+                                                     .kept = kept_of(m, y->l),
+                                                     .reach = &b->reach,
+                                                     .all_lo = m->all_lo,
+                                                     .all_hi = m->all_hi},
+                               e);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -241,10 +254,15 @@ static int attention_backward(struct model *m, const struct layer *y, const stru
                                   .dq = dq,
                                   .dkv = dkv,
                                   .lo = b->lo,
-                                  .hi = b->hi};
+                                  .hi = b->hi,
+                                  .kept = kept_of(m, y->l),
+                                  .reach = &b->reach,
+                                  .all_lo = m->all_lo,
+                                  .all_hi = m->all_hi};
     tree_gemm(m, y->grad + m->map.o, dx, y->o);
     linear_back(m, dx, y->wo, a.d_o, false);
     mark_place(m, y->l);
+    m->sp.drop.layer = (uint32_t)y->l;
     if (m->sp.ops->attn_bwd(&m->sp, &a, e)) return -1;
     rope(m, dq, m->shape.n_heads, b->pos, true);
     rope(m, tensor_sub(dkv, 0, T, 0, y->KD), m->shape.n_kv_heads, b->pos, true);
@@ -283,7 +301,12 @@ int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e)
     y.kv = tensor_sub(y.kv, used, 1, 0, KV);
     project_qkv(m, &y, &pos);
     mark_place(m, l);
-    const struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
+    struct sp_run run[SP_RUNS];
+    struct sp_decode_args a = {.q = y.q, .kv = cache, .o = y.o};
+    if (m->shape.window) {
+        a.n_runs = model_seen_rows(m, pos, cache.rows, run);
+        a.run = run;
+    }
     if (m->sp.ops->attn_decode(&m->sp, &a, e)) return -1;
     project_out(m, &y);
     mlp(m, &y);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "api/core/mem.h"
+#include "worker/plan/attention.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
@@ -87,6 +88,19 @@ static void place_ring(struct base *b)
     r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
     r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
     m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
+    r->bounce = m->bounce;
+}
+
+/* What the form of attention needs besides. */
+static void place_form(struct base *b)
+{
+    struct model *m = b->m;
+    const struct model_shape *s = &m->shape;
+    struct attention_need need;
+    plan_attention(m->plan, s->n_heads, s->n_kv_heads, s->head_dim, &need);
+    void *work = take(b, PLAN_ATTN_WORK, 1, need.arena_size, NULL);
+    sp_place(&m->sp.buf, &need, work, take(b, PLAN_ATTN_SEGMENT, 1, need.segment_size, NULL));
+    m->attn_kept = take(b, PLAN_ATTN_KEPT, s->n_layers, need.kept, &m->attn_kept_stride);
 }
 
 static void place_rest(struct base *b, void *params)
@@ -106,9 +120,12 @@ static void place_rest(struct base *b, void *params)
     m->batch.pos = take(b, PLAN_POS, 1, 8 * T, NULL);
     m->batch.lo = take(b, PLAN_LO, 1, 8 * T, NULL);
     m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
+    m->all_lo = take(b, PLAN_LO_ALL, 1, 8 * p->sp * T, NULL);
+    m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
     take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
+    const int64_t rotary = p->by_program ? p->item[PLAN_INV_FREQ].size / 4 : m->shape.head_dim;
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * rotary, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -139,6 +156,13 @@ static int open_ring(struct model *m, const struct model_options *o, struct err 
     return 0;
 }
 
+/* Who computes softmax attention over the sequence: under lasp that of a hybrid's layers. */
+static const struct sp_ops *attention_row(const struct plan *p)
+{
+    if (p->strategy != STRATEGY_LASP) return sp_find(p->strategy, p->form);
+    return p->sp > 1 ? sp_find(STRATEGY_RSA, FORM_BLOCKWISE) : sp_find(STRATEGY_LOCAL, p->form);
+}
+
 int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
@@ -146,9 +170,13 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
-    param_map(s, &m->map);
-    m->sp.ops = sp_find(o->plan->strategy, o->plan->form);
-    if (!m->sp.ops) return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
+    if (s->family == FAMILY_LLAMA)
+        param_map(s, &m->map);
+    else
+        m->map.end = o->plan->n_params;
+    m->sp.ops = attention_row(o->plan);
+    if (!m->sp.ops && !o->plan->grid[0])
+        return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
     m->sp.comm = m->comm;
     m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
@@ -157,17 +185,23 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->sp.mutant = o->mutant;
     if (model_set_seq(m, o->plan->S, e)) return -1;
     struct base b = {m, o->arena, o->segment};
-    place_activations(&b);
-    place_ring(&b);
     place_rest(&b, o->params);
+    if (o->plan->by_program) {
+        section_place(m, o->arena, o->segment);
+    } else {
+        place_activations(&b);
+        place_ring(&b);
+        place_form(&b);
+    }
     model_set_rope(m, s->rope_theta);
     return 0;
 }
 
 void model_set_rope(struct model *m, double theta)
 {
-    const int64_t D = m->shape.head_dim;
-    for (int64_t j = 0; j < D / 2; j++) m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
+    const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
+    for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
+        m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)
@@ -177,7 +211,25 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
                        (long long)S, (long long)p->S);
     m->cache_used = m->n_decoded = 0;
-    return shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e);
+    if (p->grid[0]) return model_set_grid(m, p->grid[0], S / p->grid[0], e);
+    if (shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e)) return -1;
+    section_resize(m);
+    return 0;
+}
+
+int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
+{
+    const struct plan *p = m->plan;
+    if (dsp_rows((int64_t[]){space, time}, p->sp, p->rank_bits, 0) > p->extent.rows[ROWS_T] ||
+        dsp_rows((int64_t[]){space, time}, p->sp, p->rank_bits, 1) > p->extent.rows[ROWS_ALT])
+        return err_set(e, ERR_TOO_LARGE, "%lld frames of %lld patches; planned for %lld of %lld",
+                       (long long)time, (long long)space, (long long)p->grid[1],
+                       (long long)p->grid[0]);
+    if (shard_init_units(&m->sp.shard, space, time, p->sp, m->rank, p->rank_bits, e)) return -1;
+    m->prog.grid[0] = space;
+    m->prog.grid[1] = time;
+    section_resize(m);
+    return 0;
 }
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
@@ -204,27 +256,27 @@ float *model_gradient(const struct model *m, int64_t offset)
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-static int fetch(struct model *m, int bucket, struct err *e)
+int model_fetch(struct model *m, int bucket, struct err *e)
 {
     return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
 }
 
 /* What the head reads: behind the last layer, and until it is done with. */
-static int fetch_head(struct model *m, struct err *e)
+int model_fetch_head(struct model *m, struct err *e)
 {
-    if (m->shape.tied && fetch(m, 0, e)) return -1;
-    return fetch(m, m->shape.n_layers + 1, e);
+    if (m->shape.tied && model_fetch(m, 0, e)) return -1;
+    return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
 /* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
-static void clear(struct model *m, int bucket)
+void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
     if (!m->plan->by_bucket) return;
     m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
 }
 
-static int reduce(struct model *m, int bucket, bool last, struct err *e)
+int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 {
     return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
 }
@@ -236,12 +288,14 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
 
 struct tensor model_hidden(struct model *m)
 {
+    if (m->plan->by_program) return section_hidden(m);
     return model_rows(m, (char *)m->x + m->shape.n_layers * m->x_stride, m->shape.width);
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
-static int64_t valid_rows(const struct shard *sh)
+int64_t model_prompt_rows(const struct model *m)
 {
+    const struct shard *sh = &m->sp.shard;
     int64_t n = 0;
     for (int i = 0; i < sh->n_segs; i++) {
         const int64_t left = sh->S - sh->pos[i];
@@ -252,30 +306,66 @@ static int64_t valid_rows(const struct shard *sh)
 
 void model_rewind(struct model *m)
 {
-    m->cache_used = valid_rows(&m->sp.shard);
+    m->cache_used = model_prompt_rows(m);
     m->n_decoded = 0;
 }
 
-int model_forward(struct model *m, const struct batch *b, struct err *e)
+static int sync(struct model *m, struct err *e)
+{
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+/* A sliding window cuts what a row's document leaves: the last so many keys up to itself. */
+static void cut_window(const struct model *m, const struct batch *b)
+{
+    const int64_t window = m->shape.window;
+    for (int64_t i = 0; window && i < m->sp.shard.T; i++)
+        if (b->lo[i] < b->hi[i] - window) b->lo[i] = b->hi[i] - window;
+}
+
+/* Ulysses: every rank computes with rows of all, and must know what they see. */
+static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
+{
+    const int64_t T = m->sp.shard.T;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!m->all_lo || !m->comm) return 0;
+    for (int w = 0; w <= m->plan->sp; w++) cut[w] = w * T;
+    return comm_all_gather(m->comm, PURPOSE_HEADS, b->lo, m->all_lo, cut, 8, m->bounce, e) ||
+                   comm_all_gather(m->comm, PURPOSE_HEADS, b->hi, m->all_hi, cut, 8, m->bounce, e)
+               ? -1
+               : 0;
+}
+
+/* in, layers; what the head reads is there. */
+static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     const int64_t C = m->shape.width;
-    if (fetch(m, 0, e)) return -1;
+    m->sp.drop.sample = (uint32_t)b->sample;
+    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
+    cut_window(m, b);
+    if (gather_ranges(m, b, e)) return -1;
+    if (model_fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
                                         .x = model_rows(m, m->x, C),
                                         .ids = b->ids});
     for (int l = 0; l < m->shape.n_layers; l++)
-        if (fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
-    if (fetch_head(m, e)) return -1;
+        if (model_fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
+    return model_fetch_head(m, e);
+}
+
+int model_forward(struct model *m, const struct batch *b, struct err *e)
+{
+    if (forward(m, b, true, e)) return -1;
     model_rewind(m);
-    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+    return sync(m, e);
 }
 
 int model_lend(struct model *m, struct err *e)
 {
     for (int b = 0; b <= m->shape.n_layers; b++)
-        if (fetch(m, b, e)) return -1;
-    return fetch_head(m, e);
+        if (model_fetch(m, b, e)) return -1;
+    return model_fetch_head(m, e);
 }
 
 struct embed_leaf {
@@ -295,7 +385,7 @@ static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, floa
 
 /* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
-static float *embed_grad(struct model *m)
+float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
     return apart ? m->grad + m->map.end : model_gradient(m, m->map.embed);
@@ -305,29 +395,38 @@ static int head_backward(struct model *m, const struct batch *b, float scale, do
                          struct err *e)
 {
     const int last = m->shape.n_layers + 1;
-    clear(m, last);
-    if (m->shape.tied) clear(m, 0);
+    model_clear(m, last);
+    if (m->shape.tied) model_clear(m, 0);
     *nll_sum = head_loss(m, b, scale, true);
-    if (reduce(m, last, true, e)) return -1;
-    return m->shape.tied ? reduce(m, 0, false, e) : 0;
+    if (model_reduce(m, last, true, e)) return -1;
+    return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
+}
+
+static int backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
+                    struct err *e)
+{
+    if (head_backward(m, b, scale, nll_sum, e)) return -1;
+    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
+        model_clear(m, l + 1);
+        if (model_fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
+        if (model_reduce(m, l + 1, true, e)) return -1;
+    }
+    struct embed_leaf a = {b->ids};
+    model_clear(m, 0);
+    tree_sum(m, model_embed_grad(m), m->shape.vocab * m->shape.width,
+             &(struct tree_leaf){embed_leaf, &a});
+    return model_reduce(m, 0, true, e);
 }
 
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
-    if (model_forward(m, b, e)) return -1;
-    if (head_backward(m, b, scale, nll_sum, e)) return -1;
-    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
-        clear(m, l + 1);
-        if (fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
-        if (reduce(m, l + 1, true, e)) return -1;
-    }
-    struct embed_leaf a = {b->ids};
-    clear(m, 0);
-    tree_sum(m, embed_grad(m), m->shape.vocab * m->shape.width,
-             &(struct tree_leaf){embed_leaf, &a});
-    if (reduce(m, 0, true, e)) return -1;
-    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+    if (forward(m, b, false, e)) return -1;
+    model_rewind(m);
+    if (!m->plan->by_program) return backward(m, b, scale, nll_sum, e) ? -1 : sync(m, e);
+    if (section_backward(m, b, scale, e)) return -1;
+    *nll_sum = model_sum_nll(m);
+    return sync(m, e);
 }
 
 int model_reduce_grad(struct model *m, struct err *e)
@@ -338,7 +437,7 @@ int model_reduce_grad(struct model *m, struct err *e)
         return -1;
     if (p->rank_bits && m->shape.tied)
         m->be->ops->add(m->be, &(struct add_args){.y = m->grad + m->map.embed,
-                                                  .x = embed_grad(m),
+                                                  .x = model_embed_grad(m),
                                                   .n = m->shape.vocab * m->shape.width});
     return 0;
 }

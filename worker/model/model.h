@@ -20,6 +20,8 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
+#include "worker/model/in_time.h"
+#include "worker/model/section.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
@@ -68,11 +70,17 @@ struct model {
     float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
+    char *attn_kept; /* what attention keeps of a layer beside lse; NULL: nothing */
+    int64_t attn_kept_stride;
+    int64_t *all_lo, *all_hi; /* ulysses: [sp * T] lo and hi of the sequence's rows */
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
+    struct carry carry;             /* LASP in time, contexts: what enters and leaves the sequence at
+                                     * hand; zeros: nothing */
+    struct section_state prog;      /* plan->by_program: what the family's program needs */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -92,6 +100,8 @@ float *model_gradient(const struct model *m, int64_t offset);
 
 /* For sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* Diffusion: for another grid of patches than the plan's. */
+int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
 /* For another base of the rotary embedding: it is part of no weight. */
 void model_set_rope(struct model *m, double theta);
 
@@ -150,8 +160,24 @@ void model_rewind(struct model *m);
 /* [T, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
+/* zero 3: a section's weights, what the head reads. By bucket: a bucket's gradient is about to be
+ * computed; is complete. Otherwise nothing. */
+int model_fetch(struct model *m, int bucket, struct err *e);
+int model_fetch_head(struct model *m, struct err *e);
+void model_clear(struct model *m, int bucket);
+int model_reduce(struct model *m, int bucket, bool last, struct err *e);
+/* Where the embedding's own gradient is summed. */
+float *model_embed_grad(struct model *m);
+/* Rows of the sequence that this rank has, without padding. */
+int64_t model_prompt_rows(const struct model *m);
+/* This rank's sum of m->nll, in the fixed order. */
+double model_sum_nll(const struct model *m);
+
 int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
 int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);
+/* Which of the cache's first `rows` rows the token at pos sees through the window. Returns how many
+ * runs. */
+int model_seen_rows(const struct model *m, int64_t pos, int64_t rows, struct sp_run run[SP_RUNS]);
 /* One token at `pos` through layer l; own: its key and value are kept in this rank's cache. */
 int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e);
 /* Head and loss over chunks of plan->loss_chunk rows; with backward, m->dx and the head's

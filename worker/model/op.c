@@ -23,6 +23,7 @@ const struct op_row *const op_table[OP_KIND_N] = {
     [OP_LINEAR_ATTENTION] = &op_linear_attention,
     [OP_MODULATE] = &op_modulate,
     [OP_GATE] = &op_gate,
+    [OP_SELECT] = &op_select,
     [OP_TABLE] = &op_table_add,
     [OP_SWITCH] = &op_switch,
     [OP_MOE] = &op_moe,

@@ -58,6 +58,8 @@ struct frame {
     const double *slope;    /* [H] of this layer's linear attention */
     const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
     void *carry_out;        /* and behind it; NULL: unwanted */
+    const void *d_carry_out; /* backward: their gradients */
+    void *d_carry_in;
     bool again;             /* forward: recomputing, and what out[1] held has been kept */
 
     /* the loss */
@@ -150,7 +152,7 @@ struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
 extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
-    op_table_add, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
+    op_table_add, op_select, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
     op_linear_attention, op_switch, op_moe, op_patch, op_position_2d, op_position_1d, op_timestep,
     op_text, op_xent, op_mse;
 

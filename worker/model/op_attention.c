@@ -38,9 +38,11 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .o = frame_out(f, o, 0),
                                   .lse = frame_out(f, o, 1).data,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
+    if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
@@ -58,7 +60,8 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dq = dq.to,
                                   .dkv = dkv.to,
                                   .lo = first_keys(f, o),
-                                  .hi = f->batch->hi};
+                                  .hi = f->batch->hi,
+                                  .reach = &f->batch->reach};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
@@ -239,17 +242,10 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
-/* Text rows that are there: a short caption leaves the last ones unseen. */
-static int64_t text_rows(const struct frame *f)
-{
-    const struct batch_latents *b = &f->batch->latents;
-    return b->dropped ? f->rows[ROWS_TEXT].n : b->n_text;
-}
-
 static int cross_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0);
-    struct whole w = whole_begin(f, o, q.rows, text_rows(f), false);
+    struct whole w = whole_begin(f, o, q.rows, f->batch->latents.n_text, false);
     (void)e;
     w.q = q;
     w.kv = frame_in(f, o, 1);
@@ -266,7 +262,7 @@ static int cross_backward(struct frame *f, const struct op *o, const struct step
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
-    const struct whole all = whole_begin(f, o, q.rows, text_rows(f), true);
+    const struct whole all = whole_begin(f, o, q.rows, f->batch->latents.n_text, true);
     (void)e;
     frame_zero(f, dq.to);
     frame_zero(f, dkv.to);

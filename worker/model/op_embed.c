@@ -13,24 +13,24 @@ static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bo
 {
     const struct embed_back *a = arg;
     if (fresh) f->be->ops->fill(f->be, dst, a->rows * a->cols, 0);
-    f->be->ops->embed_bwd(f->be, &(struct embed_bwd_args){
-                                     .dtable = tensor_f32(dst, a->rows, a->cols, a->cols),
-                                     .dx = span_grad(a->dy, s),
-                                     .ids = a->ids + s.value0});
+    f->be->ops->embed_bwd(
+        f->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, a->rows, a->cols, a->cols),
+                                        .dx = span_grad(a->dy, s),
+                                        .ids = a->ids + s.value0});
 }
 
 static void embed_back(struct frame *f, const struct op *o, struct tensor dy, const int32_t *ids,
                        float *dst)
 {
+    const enum rows_id rows = frame_rows_of(f, o->out[0]);
     const struct tensor w = frame_weight(f, o->w, 1);
     struct embed_back a = {dy, ids, w.rows, w.cols};
-    frame_sum(f, ROWS_T, dst, w.rows * w.cols, &(struct sum_leaf){embed_leaf, &a});
+    frame_sum(f, rows, dst, w.rows * w.cols, &(struct sum_leaf){embed_leaf, &a});
 }
 
 static void scale_by(struct frame *f, struct tensor t, float scale)
 {
-    if (scale != 1)
-        f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
+    if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
 static int embed_forward(struct frame *f, const struct op *o, struct err *e)
@@ -38,8 +38,8 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
     f->be->ops->embed_fwd(
-        f->be, &(struct embed_fwd_args){
-                   .table = frame_weight(f, o->w, 1), .x = y, .ids = f->batch->ids});
+        f->be,
+        &(struct embed_fwd_args){.table = frame_weight(f, o->w, 1), .x = y, .ids = f->batch->ids});
     scale_by(f, y, o->u.embed.scale);
     return 0;
 }
@@ -51,8 +51,7 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
     (void)e;
     (void)s;
     scale_by(f, dy, o->u.embed.scale);
-    embed_back(f, o, dy, f->batch->ids,
-               f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
+    embed_back(f, o, dy, f->batch->ids, f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
     return 0;
 }
 
@@ -61,11 +60,14 @@ const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 /* Row numbers in the table; positions beyond it cannot be: the plan refuses such lengths. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
-    const int64_t n = f->rows[ROWS_T].n, last = frame_weight(f, o->w, 1).rows - 1;
+    const int64_t n = f->rows[frame_rows_of(f, o->in[0])].n;
+    const int64_t last = frame_weight(f, o->w, 1).rows - 1;
     if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types;
     int32_t *ids = scratch_take(f, 4 * n);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = o->u.embed.index == INDEX_POSITION ? f->batch->pos[i] : 0;
+        const int64_t at = o->u.embed.index == INDEX_POSITION ? f->batch->pos[i]
+                           : o->u.embed.index == INDEX_LABEL  ? f->batch->latents.label
+                                                              : 0;
         assert(at >= 0 && at <= last);
         ids[i] = (int32_t)at;
     }
@@ -78,8 +80,8 @@ static int embed_add_forward(struct frame *f, const struct op *o, struct err *e)
     const int32_t *ids = index_of(f, o);
     const struct tensor row = scratch_rows(f, f->dtype, y.rows, y.cols);
     (void)e;
-    f->be->ops->embed_fwd(f->be, &(struct embed_fwd_args){
-                                     .table = frame_weight(f, o->w, 1), .x = row, .ids = ids});
+    f->be->ops->embed_fwd(
+        f->be, &(struct embed_fwd_args){.table = frame_weight(f, o->w, 1), .x = row, .ids = ids});
     f->be->ops->mix(f->be, &(struct mix_args){.a = a, .b = row, .y = y, .alpha = 1, .beta = 1});
     return 0;
 }
@@ -89,8 +91,7 @@ static int embed_add_backward(struct frame *f, const struct op *o, const struct 
 {
     (void)e;
     embed_back(f, o, frame_dy(f, o), index_of(f, o), frame_weight_grad(f, o->w));
-    if (frame_wants(f, o, 0))
-        frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
+    if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP and
- * TEXT. None has a gradient to hand on but where a value passes through. */
+/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP
+ * and TEXT. None has a gradient to hand on but where a value passes through. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -42,18 +42,16 @@ static void sinusoid(double x, int64_t n, bool cos_first, float *out)
 /* A table with a row of fp32 for each row of the value; host memory, then added at once. */
 static void add_table(struct frame *f, const struct op *o, struct tensor table)
 {
-    f->be->ops->mix(f->be, &(struct mix_args){.a = frame_in(f, o, 0),
-                                              .b = table,
-                                              .y = frame_out(f, o, 0),
-                                              .alpha = 1,
-                                              .beta = 1});
+    f->be->ops->mix(
+        f->be,
+        &(struct mix_args){
+            .a = frame_in(f, o, 0), .b = table, .y = frame_out(f, o, 0), .alpha = 1, .beta = 1});
 }
 
 static int pass_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     (void)e;
-    if (frame_wants(f, o, 0))
-        frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
+    if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }
 
@@ -64,12 +62,16 @@ static int position_2d_forward(struct frame *f, const struct op *o, struct err *
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
     const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
-    const double scale = b->position_scale > 0 ? b->position_scale : 1;
-    const double sy = b->base_size > 0 ? b->base_size / (double)b->grid[1] : 1;
-    const double sx = b->base_size > 0 ? b->base_size / (double)b->grid[2] : 1;
+    double scale = o->u.position.scale, sx = 1, sy = 1;
     const enum rows_id rows = frame_rows_of(f, o->out[0]);
     const int64_t n = y.cols / 4;
     (void)e;
+    if (o->u.position.base_size) {
+        const double base = round(sqrt((double)(b->grid[1] * b->grid[2])));
+        scale = sqrt(b->height * b->width) / (double)o->u.position.base_size;
+        sx = base / (double)b->grid[2];
+        sy = base / (double)b->grid[1];
+    }
     for (int64_t i = 0; i < y.rows; i++) {
         int64_t at[2];
         float *row = (float *)table.data + i * y.cols;
@@ -92,7 +94,8 @@ static int position_1d_forward(struct frame *f, const struct op *o, struct err *
     for (int64_t i = 0; i < y.rows; i++) {
         int64_t at[2];
         frame_grid(f, rows, i, at);
-        sinusoid((double)at[1], y.cols / 2, false, (float *)table.data + i * y.cols);
+        sinusoid((double)at[1] / o->u.position.scale, y.cols / 2, false,
+                 (float *)table.data + i * y.cols);
     }
     add_table(f, o, table);
     return 0;
@@ -108,8 +111,10 @@ static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
     (void)e;
     for (int64_t i = 0; i < y.rows; i++)
-        sinusoid(o->u.time.fps ? b->fps : i ? 0 : b->t, y.cols / 2, true,
-                 (float *)table.data + i * y.cols);
+        sinusoid(o->u.time.fps ? b->fps
+                 : i           ? 0
+                               : b->t,
+                 y.cols / 2, true, (float *)table.data + i * y.cols);
     frame_move(f, y, table, false);
     return 0;
 }
@@ -123,39 +128,13 @@ static int text_forward(struct frame *f, const struct op *o, struct err *e)
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
-    if (b->dropped) {
-        frame_move(f, y, frame_weight(f, o->w, 1), false);
-        return 0;
-    }
     assert(b->n_text <= y.rows);
     frame_zero(f, y); /* rows behind the caption: seen by nobody */
-    frame_move(f, tensor_sub(y, 0, b->n_text, 0, y.cols),
-               tensor_f32((float *)b->text, b->n_text, y.cols, y.cols), false);
+    const struct tensor text = b->dropped
+                                   ? tensor_sub(frame_weight(f, o->w, 1), 0, b->n_text, 0, y.cols)
+                                   : tensor_f32((float *)b->text, b->n_text, y.cols, y.cols);
+    frame_move(f, tensor_sub(y, 0, b->n_text, 0, y.cols), text, false);
     return 0;
 }
 
-/* The null caption is a weight, and learns where it was read. */
-struct text_back {
-    struct tensor dy;
-    int part;
-};
-
-static void text_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
-{
-    const struct text_back *a = arg;
-    const struct tensor to = tensor_f32(dst, s.n, a->dy.cols, a->dy.cols);
-    frame_move(f, to, span_grad(a->dy, s), !fresh);
-}
-
-static int text_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
-{
-    struct text_back a = {.dy = f->grad[o->out[0]]};
-    (void)s;
-    (void)e;
-    if (!a.dy.data || !f->batch->latents.dropped) return 0;
-    frame_sum(f, ROWS_TEXT, frame_weight_grad(f, o->w), f->rows[ROWS_TEXT].n * a.dy.cols,
-              &(struct sum_leaf){text_leaf, &a});
-    return 0;
-}
-
-const struct op_row op_text = {text_forward, text_backward, NULL};
+const struct op_row op_text = {text_forward, no_backward, NULL};

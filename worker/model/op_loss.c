@@ -1,7 +1,7 @@
 /* op_loss.c: XENT and MSE, the last operation of a model.
  *
- * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a training
- * step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
+ * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a
+ * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -66,8 +66,8 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dlogits, .db = db});
 }
 
-/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their own
- * memory, in bf16 the first half of each row. */
+/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their
+ * own memory, in bf16 the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -130,23 +130,46 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
 
 /* ---- MSE ------------------------------------------------------------------------------------- */
 
-/* The mean over what is predicted: weight[i] counts rows (0: none, a clean frame), loss_scale is one
- * over the values of all rows that count, on all ranks. Only the target's columns of a are compared:
- * a model that also predicts a variance has more. */
+/* A row predicts n places of out_channels values, the first in_channels of which have a target. All
+ * places of all rows are one tensor [T n, in_channels]; weight says which count, loss_scale is one
+ * over the values of all that do, on all ranks. */
+struct places {
+    int64_t n, in, out;
+};
+
+static struct places places_of(const struct frame *f, struct tensor a)
+{
+    const struct model_shape *m = f->shape;
+    const struct places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels, m->out_channels};
+    assert(p.n * p.out == a.cols && a.ld == a.cols);
+    return p;
+}
+
+/* What has a target of t: [T, n out_channels]. */
+static struct tensor predicted(const struct places *p, struct tensor t)
+{
+    return tensor_of(t.dtype, t.data, t.rows * p->n, p->in, p->out);
+}
+
 static void mse(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor a = frame_in(f, o, 0);
-    const int64_t cols = f->shape->in_channels * f->shape->patch_t * f->shape->patch_h *
-                         f->shape->patch_w;
-    const struct tensor x = scratch_rows(f, DT_F32, a.rows, cols);
-    frame_move(f, x, tensor_sub(a, 0, a.rows, 0, cols), false);
-    f->be->ops->mse(f->be, &(struct mse_args){.x = x,
-                                              .y = tensor_f32((float *)b->target, a.rows, cols, cols),
-                                              .dx = dx,
-                                              .weight = b->weight,
-                                              .row_loss = f->nll,
-                                              .scale = f->loss_scale});
+    const struct places p = places_of(f, a);
+    const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
+    double *loss = scratch_take(f, a.rows * p.n * (int64_t)sizeof *loss);
+    frame_move(f, x, predicted(&p, a), false);
+    f->be->ops->mse(f->be,
+                    &(struct mse_args){.x = x,
+                                       .y = tensor_f32((float *)b->target, x.rows, p.in, p.in),
+                                       .dx = dx,
+                                       .weight = b->weight,
+                                       .row_loss = loss,
+                                       .scale = f->loss_scale});
+    for (int64_t i = 0; i < a.rows; i++) {
+        f->nll[i] = 0;
+        for (int64_t k = 0; k < p.n; k++) f->nll[i] += loss[i * p.n + k];
+    }
 }
 
 static int mse_forward(struct frame *f, const struct op *o, struct err *e)
@@ -158,14 +181,13 @@ static int mse_forward(struct frame *f, const struct op *o, struct err *e)
 
 static int mse_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
-    const struct tensor g = f->grad[o->in[0]], a = frame_in(f, o, 0);
-    const int64_t cols = f->shape->in_channels * f->shape->patch_t * f->shape->patch_h *
-                         f->shape->patch_w;
-    const struct tensor dx = scratch_rows(f, DT_F32, a.rows, cols);
+    const struct tensor g = f->grad[o->in[0]];
+    const struct places p = places_of(f, g);
+    const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.in);
     (void)e;
     mse(f, o, dx);
-    if (s->first[0] && cols < g.cols) frame_zero(f, g);
-    frame_move(f, tensor_sub(g, 0, g.rows, 0, cols), dx, !s->first[0]);
+    if (s->first[0] && p.in < p.out) frame_zero(f, g);
+    frame_move(f, predicted(&p, g), dx, !s->first[0]);
     return 0;
 }
 

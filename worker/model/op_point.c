@@ -1,5 +1,5 @@
-/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's MODULATE,
- * GATE and TABLE. */
+/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's
+ * MODULATE, GATE, TABLE and SELECT. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -9,9 +9,9 @@
 static int act_forward(struct frame *f, const struct op *o, struct err *e)
 {
     (void)e;
-    f->be->ops->act_fwd(
-        f->be, &(struct act_fwd_args){
-                   .fn = o->u.act.kind, .x = frame_in(f, o, 0), .y = frame_out(f, o, 0)});
+    f->be->ops->act_fwd(f->be, &(struct act_fwd_args){.fn = o->u.act.kind,
+                                                      .x = frame_in(f, o, 0),
+                                                      .y = frame_out(f, o, 0)});
     return 0;
 }
 
@@ -54,8 +54,8 @@ static int glu_forward(struct frame *f, const struct op *o, struct err *e)
             f->be, &(struct swiglu_fwd_args){
                        .gu = tensor_of(a.dtype, a.data, a.rows, 2 * a.cols, a.ld), .a = y});
     else
-        f->be->ops->glu_fwd(
-            f->be, &(struct glu_fwd_args){.fn = o->u.act.kind, .a = a, .b = b, .y = y});
+        f->be->ops->glu_fwd(f->be,
+                            &(struct glu_fwd_args){.fn = o->u.act.kind, .a = a, .b = b, .y = y});
     return 0;
 }
 
@@ -87,15 +87,15 @@ static int glu_backward(struct frame *f, const struct op *o, const struct step *
     for (int i = 0; i < frame_blocks(f, rows); i++) {
         const struct span b = frame_block(f, rows, i);
         f->be->ops->glu_bwd(
-            f->be, &(struct glu_bwd_args){
-                       .fn = o->u.act.kind,
-                       .a = span_value(frame_in(f, o, 0), b),
-                       .b = span_value(frame_in(f, o, 1), b),
-                       .dy = span_grad(dy, b),
-                       .da = d[0].to.data ? span_grad(d[0].to, b) : (struct tensor){0},
-                       .db = d[1].to.data ? span_grad(d[1].to, b) : (struct tensor){0},
-                       .accumulate_a = d[0].accumulate,
-                       .accumulate_b = d[1].accumulate});
+            f->be,
+            &(struct glu_bwd_args){.fn = o->u.act.kind,
+                                   .a = span_value(frame_in(f, o, 0), b),
+                                   .b = span_value(frame_in(f, o, 1), b),
+                                   .dy = span_grad(dy, b),
+                                   .da = d[0].to.data ? span_grad(d[0].to, b) : (struct tensor){0},
+                                   .db = d[1].to.data ? span_grad(d[1].to, b) : (struct tensor){0},
+                                   .accumulate_a = d[0].accumulate,
+                                   .accumulate_b = d[1].accumulate});
     }
     for (int i = 0; i < 2; i++) back_end(f, &d[i]);
     return 0;
@@ -109,12 +109,11 @@ static int mix_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor none = {0};
     (void)e;
-    f->be->ops->mix(f->be,
-                    &(struct mix_args){.a = frame_in(f, o, 0),
-                                       .b = o->in[1] == PROG_NONE ? none : frame_in(f, o, 1),
-                                       .y = frame_out(f, o, 0),
-                                       .alpha = o->u.mix.alpha,
-                                       .beta = o->u.mix.beta});
+    f->be->ops->mix(f->be, &(struct mix_args){.a = frame_in(f, o, 0),
+                                              .b = o->in[1] == PROG_NONE ? none : frame_in(f, o, 1),
+                                              .y = frame_out(f, o, 0),
+                                              .alpha = o->u.mix.alpha,
+                                              .beta = o->u.mix.beta});
     return 0;
 }
 
@@ -124,11 +123,9 @@ static void mix_part(struct frame *f, const struct op *o, const struct step *s, 
     if (!frame_wants(f, o, i)) return;
     const struct tensor g = f->grad[o->in[i]], dy = f->grad[o->out[0]], none = {0};
     if (g.data == dy.data && factor == 1) return;
-    f->be->ops->mix(f->be, &(struct mix_args){.a = dy,
-                                              .b = s->first[i] ? none : g,
-                                              .y = g,
-                                              .alpha = factor,
-                                              .beta = 1});
+    f->be->ops->mix(f->be,
+                    &(struct mix_args){
+                        .a = dy, .b = s->first[i] ? none : g, .y = g, .alpha = factor, .beta = 1});
 }
 
 static int mix_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
@@ -147,8 +144,9 @@ const struct op_row op_mix = {mix_forward, mix_backward, NULL};
 /* ---- MODULATE, GATE -------------------------------------------------------------------------- */
 
 /* Which conditioning vector a row takes; NULL: the first. */
-static const int32_t *groups_of(const struct frame *f, enum rows_id rows)
+static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
+    if (o->kind != OP_SELECT && o->u.cond.first) return NULL;
     return f->batch ? f->batch->group[rows == ROWS_ALT] : NULL;
 }
 
@@ -160,7 +158,7 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
                                            .shift = frame_in(f, o, 1),
                                            .scale = frame_in(f, o, 2),
                                            .y = frame_out(f, o, 0),
-                                           .group = groups_of(f, frame_rows_of(f, o->in[0]))});
+                                           .group = groups_of(f, o, frame_rows_of(f, o->in[0]))});
     return 0;
 }
 
@@ -187,7 +185,7 @@ static int modulate_backward(struct frame *f, const struct op *o, const struct s
     const struct tensor x = frame_in(f, o, 0), dy = frame_dy(f, o), scale = frame_in(f, o, 2);
     const struct tensor dshift = part_begin(f, scale), dscale = part_begin(f, scale);
     const struct back dx = back_begin(f, o, s, 0);
-    const int32_t *group = groups_of(f, rows);
+    const int32_t *group = groups_of(f, o, rows);
     (void)e;
     for (int i = 0; i < f->parts; i++) {
         const struct span r = frame_span(f, rows, i);
@@ -214,12 +212,12 @@ const struct op_row op_modulate = {modulate_forward, modulate_backward, NULL};
 static int gate_forward(struct frame *f, const struct op *o, struct err *e)
 {
     (void)e;
-    f->be->ops->gate_fwd(f->be,
-                         &(struct gate_fwd_args){.base = frame_in(f, o, 0),
-                                                 .x = frame_in(f, o, 1),
-                                                 .gate = frame_in(f, o, 2),
-                                                 .y = frame_out(f, o, 0),
-                                                 .group = groups_of(f, frame_rows_of(f, o->in[1]))});
+    f->be->ops->gate_fwd(
+        f->be, &(struct gate_fwd_args){.base = frame_in(f, o, 0),
+                                       .x = frame_in(f, o, 1),
+                                       .gate = frame_in(f, o, 2),
+                                       .y = frame_out(f, o, 0),
+                                       .group = groups_of(f, o, frame_rows_of(f, o->in[1]))});
     return 0;
 }
 
@@ -229,23 +227,23 @@ static int gate_backward(struct frame *f, const struct op *o, const struct step 
     const struct tensor x = frame_in(f, o, 1), gate = frame_in(f, o, 2), dy = frame_dy(f, o);
     const struct tensor dgate = part_begin(f, gate);
     const struct back dx = back_begin(f, o, s, 1);
-    const int32_t *group = groups_of(f, rows);
+    const int32_t *group = groups_of(f, o, rows);
     (void)e;
     for (int i = 0; i < f->parts; i++) {
         const struct span r = frame_span(f, rows, i);
         frame_zero(f, dgate);
-        f->be->ops->gate_bwd(f->be, &(struct gate_bwd_args){.x = span_value(x, r),
-                                                            .dy = span_grad(dy, r),
-                                                            .gate = gate,
-                                                            .dx = span_grad(dx.to, r),
-                                                            .dgate = dgate,
-                                                            .group = group ? group + r.value0 : NULL,
-                                                            .accumulate = dx.accumulate});
+        f->be->ops->gate_bwd(f->be,
+                             &(struct gate_bwd_args){.x = span_value(x, r),
+                                                     .dy = span_grad(dy, r),
+                                                     .gate = gate,
+                                                     .dx = span_grad(dx.to, r),
+                                                     .dgate = dgate,
+                                                     .group = group ? group + r.value0 : NULL,
+                                                     .accumulate = dx.accumulate});
         part_end(f, o, s, 2, i, dgate);
     }
     back_end(f, &dx);
-    if (frame_wants(f, o, 0))
-        frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
+    if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }
 
@@ -261,22 +259,81 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
+/* How many times a stands in a row of the table. */
+static int64_t repeats(const struct frame *f, const struct op *o)
+{
+    return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;
+}
+
+static struct tensor repeat(struct tensor t, int64_t k, int64_t n)
+{
+    return tensor_sub(t, 0, t.rows, k * (t.cols / n), t.cols / n);
+}
+
 static int table_forward(struct frame *f, const struct op *o, struct err *e)
 {
+    const struct tensor y = frame_out(f, o, 0);
+    const int64_t n = repeats(f, o);
     (void)e;
-    frame_move(f, frame_out(f, o, 0), frame_in(f, o, 0), false);
-    f->be->ops->bias_fwd(
-        f->be, &(struct bias_fwd_args){.y = frame_out(f, o, 0), .b = table_row(f, o)});
+    for (int64_t k = 0; k < n; k++) frame_move(f, repeat(y, k, n), frame_in(f, o, 0), false);
+    f->be->ops->bias_fwd(f->be, &(struct bias_fwd_args){.y = y, .b = table_row(f, o)});
     return 0;
 }
 
 static int table_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
+    const int64_t n = repeats(f, o);
     (void)e;
     frame_sum_rows(f, ROWS_COND, frame_weight_grad(f, o->w), frame_dy(f, o));
-    if (frame_wants(f, o, 0))
-        frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
+    for (int64_t k = 0; frame_wants(f, o, 0) && k < n; k++)
+        frame_move(f, f->grad[o->in[0]], repeat(f->grad[o->out[0]], k, n), k || !s->first[0]);
     return 0;
 }
 
 const struct op_row op_table_add = {table_forward, table_backward, NULL};
+
+/* ---- SELECT ---------------------------------------------------------------------------------- */
+
+/* Rows from i on that take the same input. */
+static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
+{
+    int64_t n = 1;
+    if (!group) return n_rows - i;
+    while (i + n < n_rows && group[i + n] == group[i]) n++;
+    return n;
+}
+
+static int select_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const struct tensor y = frame_out(f, o, 0);
+    (void)e;
+    for (int64_t i = 0, n; i < y.rows; i += n) {
+        n = run_of(group, i, y.rows);
+        const struct tensor x = frame_in(f, o, group && group[i]);
+        frame_move(f, tensor_sub(y, i, n, 0, y.cols), tensor_sub(x, i, n, 0, x.cols), false);
+    }
+    return 0;
+}
+
+static int select_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const struct tensor dy = f->grad[o->out[0]];
+    (void)e;
+    for (int64_t i = 0, n; i < dy.rows; i += n) {
+        n = run_of(group, i, dy.rows);
+        const int which = group && group[i];
+        for (int k = 0; k < 2; k++) {
+            if (!frame_wants(f, o, k)) continue;
+            const struct tensor to = tensor_sub(f->grad[o->in[k]], i, n, 0, dy.cols);
+            if (k == which)
+                frame_move(f, to, tensor_sub(dy, i, n, 0, dy.cols), !s->first[k]);
+            else if (s->first[k])
+                frame_zero(f, to);
+        }
+    }
+    return 0;
+}
+
+const struct op_row op_select = {select_forward, select_backward, NULL};

@@ -1,6 +1,7 @@
 /* eval.c: the communication of an evaluation inside a training. */
 #include <string.h>
 #include "worker/plan/plan.h"
+#include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
@@ -8,11 +9,9 @@ int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
 {
     const int P = p->sp, W = p->n_ranks, ring = rank / P;
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
-    struct shard sh;
+    const struct traffic forward = {TRAFFIC_FORWARD, v->S, n};
     memset(out, 0, PURPOSE_N * sizeof *out);
-    if (shard_init(&sh, v->S, P, 0, p->layout, p->rank_bits, e)) return -1;
-    volume_add(&out[PURPOSE_RING_KV],
-               volume_ring_kv(P, sh.T, m->n_kv_heads, m->head_dim, p->precision), n * m->n_layers);
+    if (traffic_program(m, p, rank, &forward, out, e)) return -1;
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), n);
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), W > P);
     volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 1), 1);

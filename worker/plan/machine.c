@@ -1,54 +1,8 @@
 #include "worker/plan/machine.h"
 
 #include <math.h>
-#include <stddef.h>
 
 #define GIB 1073741824.0
-
-/* ---- what is given --------------------------------------------------------------------------- */
-
-#define ROW(name, kind, least, most, def, text)                                                    \
-    {                                                                                              \
-        .path = #name, .type = kind, .offset = offsetof(struct hardware, name), .min = least,      \
-        .max = most, .fallback = def, .help = text, .kinds = ~0u                                   \
-    }
-const struct field hardware_fields[] = {
-    ROW(devices, FIELD_INT32, 1, JOB_MAX_RANKS, 0, "Devices in all: a rank each."),
-    ROW(nodes, FIELD_INT32, 1, JOB_MAX_RANKS, 1, "Machines that share the devices evenly."),
-    ROW(memory_gib, FIELD_DOUBLE, 1.0 / 1024, 1 << 20, 0, "Memory of a device, GiB."),
-    ROW(tflops, FIELD_DOUBLE, 1e-6, 1e6, 0, "TFLOP/s that a device sustains; without, no times."),
-    ROW(link_gbs, FIELD_DOUBLE, 1e-6, 1e6, 0, "GB/s that a device sends within its node."),
-    ROW(link_us, FIELD_DOUBLE, 0, 1e6, 10, "Microseconds until a small message has come."),
-    ROW(network_gbs, FIELD_DOUBLE, 0, 1e6, 0, "GB/s of a device between nodes; default link_gbs."),
-    {.path = NULL},
-};
-
-void hardware_defaults(struct hardware *h)
-{
-    *h = (struct hardware){.nodes = 1, .link_us = 10};
-}
-
-static int missing(struct err *e, const char *field, const char *what)
-{
-    return err_field(e, ERR_INVALID, field, "%s is missing: %s", field, what);
-}
-
-int hardware_check(const struct hardware *h, struct err *e)
-{
-    if (!h->devices) return missing(e, "hardware.devices", "how many devices there are in all");
-    if (!(h->memory_gib > 0))
-        return missing(e, "hardware.memory_gib", "the memory of a device, in GiB");
-    if (h->devices % h->nodes)
-        return err_field(e, ERR_INVALID, "hardware.nodes",
-                         "hardware.nodes %d does not divide hardware.devices %d: every node has "
-                         "as many devices",
-                         h->nodes, h->devices);
-    if (h->tflops > 0 && h->devices > 1 && !(h->link_gbs > 0))
-        return missing(e, "hardware.link_gbs",
-                       "without it no time can be estimated; leave hardware.tflops out to plan "
-                       "memory and bytes alone");
-    return 0;
-}
 
 void machine_of_hardware(const struct hardware *h, struct machine *out)
 {
@@ -125,28 +79,41 @@ static bool within_ring(int purpose)
     return purpose != PURPOSE_GRAD && purpose != PURPOSE_PARAM && purpose != PURPOSE_CONTROL;
 }
 
-static double purpose_s(const struct machine *m, const struct plan *p, int purpose, bool chained)
+/* By how much longer than one rank's messages the exchange of states takes: one rank after another
+ * round the ring; a scan's pieces follow each other down that chain; of all at once, not at all. */
+static double chain(const struct job_spec *s, const struct plan *p)
+{
+    const int asked = s->parallel.exchange, planned = p->exchange;
+    const double pieces = plan_scan_pieces(s->model.shape.head_dim);
+    switch (planned != EXCHANGE_AUTO ? planned : asked) {
+    case EXCHANGE_ALL_GATHER: return 1;
+    case EXCHANGE_SCAN: return (pieces + p->sp - 2) / pieces;
+    default: return p->sp - 1;
+    }
+}
+
+static double purpose_s(const struct machine *m, const struct plan *p, int purpose)
 {
     const struct comm_count *c = &p->comm[purpose];
     const int peers = within_ring(purpose) ? p->sp : p->n_ranks;
     const double rate = peers > m->ranks_per_node ? m->network : m->link;
+    if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
                                                                     : c->bytes_received);
-    return (n * m->hop + bytes / rate) * (chained ? p->sp - 1 : 1);
+    return n * m->hop + bytes / rate;
 }
 
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
                       struct estimate *out)
 {
     const struct work w = work_of(m, spec, p);
-    const bool chain = spec->parallel.exchange != EXCHANGE_ALL_GATHER;
     double ring = 0, other = 0;
     for (int i = 0; i < PURPOSE_N; i++) {
         const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;
         const bool is_state = i == PURPOSE_STATE || i == PURPOSE_DSTATE;
-        *(is_ring ? &ring : &other) += purpose_s(m, p, i, is_state && chain);
+        *(is_ring ? &ring : &other) += purpose_s(m, p, i) * (is_state ? chain(spec, p) : 1);
     }
     *out = (struct estimate){.compute_s = w.products_s + w.attention_s, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s);

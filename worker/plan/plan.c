@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/mem.h"
 #include "worker/plan/memory.h"
+#include "worker/plan/traffic.h"
 
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 
@@ -32,14 +33,93 @@ static int64_t sequence_length(const struct job_spec *s)
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
-           s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
+           p->n_windows == 1 && s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
            s->guard.grad_norm_z == 0;
+}
+
+/* Patches of the largest sample of a diffusion model: of a frame, then frames. */
+static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const int64_t size[3] = {s->data.frames, s->data.height, s->data.width};
+    const int64_t patch[3] = {m->patch_t, m->patch_h, m->patch_w};
+    int64_t n[3];
+    if (family_row(m)->task != MODEL_DIFFUSION) return 0;
+    for (int i = 0; i < 3; i++) {
+        if (size[i] < 1 || patch[i] < 1)
+            return err_field(e, ERR_INVALID,
+                             i == 0   ? "data.frames"
+                             : i == 1 ? "data.height"
+                                      : "data.width",
+                             "a diffusion model's plan needs data.frames, data.height and "
+                             "data.width: the sizes of its largest latents");
+        n[i] = (size[i] + patch[i] - 1) / patch[i];
+    }
+    p->grid[0] = n[1] * n[2];
+    p->grid[1] = n[0];
+    if (mem_mul(p->grid[0], p->grid[1], &p->S) || p->S > JOB_MAX_SEQ)
+        return err_field(e, ERR_TOO_LARGE, "data.frames",
+                         "%lld x %lld patches: at most %lld of a sample", (long long)p->grid[0],
+                         (long long)p->grid[1], (long long)JOB_MAX_SEQ);
+    return 0;
+}
+
+/* What "auto" is without a machine to weigh: worker/plan/choice.c does that. */
+static enum strategy_id default_strategy(const struct job_spec *s, int sp)
+{
+    const struct family_row *row = family_row(&s->model.shape);
+    if (sp == 1) return STRATEGY_LOCAL;
+    if (row->task == MODEL_DIFFUSION) return STRATEGY_DSP;
+    return row->linear ? STRATEGY_LASP : STRATEGY_RSA;
+}
+
+/* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
+ * order of the sequence. */
+static enum layout_id default_layout(const struct job_spec *s, const struct plan *p)
+{
+    const struct family_row *row = family_row(&s->model.shape);
+    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear &&
+                        p->strategy != STRATEGY_ULYSSES;
+    return p->sp > 1 && !p->rank_bits && causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+}
+
+static int check_strategy(const struct job_spec *s, const struct plan *p, struct err *e)
+{
+    const struct family_row *row = family_row(&s->model.shape);
+    if (p->strategy == STRATEGY_LOCAL && p->sp > 1)
+        return err_field(e, ERR_INVALID, "parallel.strategy",
+                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", p->sp);
+    if (p->layout == LAYOUT_ZIGZAG && (row->linear || row->task != MODEL_CAUSAL_LM))
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "zigzag is for causal softmax attention: want \"contiguous\"");
+    return 0;
+}
+
+/* Plain Llama has code of its own (worker/model/layer.c). */
+static bool needs_program(const struct model_shape *m)
+{
+    return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
+}
+
+/* LASP in time: all that memory is planned for is one window. */
+static void cut_windows(const struct job_spec *s, struct plan *p)
+{
+    int64_t window;
+    p->n_windows = 1;
+    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
+        mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
+        return;
+    p->n_windows = (p->S + window - 1) / window;
+    p->S = window;
 }
 
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
+    p->by_program = needs_program(&s->model.shape);
+    cut_windows(s, p);
+    if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
@@ -57,13 +137,19 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     if (p->form == FORM_AUTO) p->form = FORM_BLOCKWISE;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
-    if (p->strategy == STRATEGY_AUTO) p->strategy = sp > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
-    if (p->strategy == STRATEGY_LOCAL && sp > 1)
-        return err_field(e, ERR_INVALID, "parallel.strategy",
-                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", sp);
-    if (p->layout == LAYOUT_AUTO)
-        p->layout = sp > 1 && !p->rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+    if (p->strategy == STRATEGY_AUTO) p->strategy = default_strategy(s, sp);
+    if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
+    if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
+    if (p->layout == LAYOUT_AUTO) p->layout = default_layout(s, p);
+    p->exchange = (enum exchange_id)s->parallel.exchange;
+    if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
+    if (check_strategy(s, p, e)) return -1;
     return 0;
+}
+
+int64_t plan_held(const struct plan *p, int64_t S)
+{
+    return p->n_windows > 1 ? p->S : S;
 }
 
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
@@ -101,11 +187,13 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     *ref = *p;
     ref->kind = JOB_VERIFY;
     ref->S = plan_verify_seq(spec, p);
-    ref->micro_batches = 1;
+    ref->micro_batches = ref->n_windows = 1;
+    ref->carry_size = 0;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
+    ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
     ref->reference_offset = ref->reference_size = 0;
     memset(ref->comm, 0, sizeof ref->comm);
@@ -117,7 +205,8 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 /* In doubles, so that plan_comm can count in int64_t: an upper bound of each of its sums. */
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
-    const double hop = 8.0 * (double)p->T * (double)(m->n_kv_heads * m->head_dim);
+    const int64_t kv = m->n_kv_heads * m->head_dim;
+    const double hop = 8.0 * (double)p->T * (double)(kv > m->width ? kv : m->width);
     const double samples = (double)p->micro_batches;
     return p->sp * hop * 3 * m->n_layers * samples > 4e18 ||
            64 * (double)p->n_grad * samples > 4e18;
@@ -126,13 +215,18 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 /* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
+    if (p->by_program)
+        return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
+               (double)p->micro_batches * p->dp;
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
     const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;
     const double layer = C * (2 * HD + 2 * KD + 3 * (double)m->ffn_width);
     const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
     const double head = headless ? 0 : (double)m->vocab * C;
     const double linear = 2 * S * (m->n_layers * layer + head);
-    const double attention = 2 * S * S * m->n_layers * HD;
+    /* Pairs that a row sees, twice: half of S x S, or the window's band. */
+    const double W = m->window && (double)m->window < S ? (double)m->window : S;
+    const double attention = 2 * (2 * S * W - W * W) * m->n_layers * HD;
     return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
            p->dp;
 }
@@ -149,6 +243,32 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
     if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
 }
 
+int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
+                 int64_t micro_batches, struct plan *out, struct err *e)
+{
+    struct shard sh;
+    int64_t S;
+    if (grid[0] < 1 || grid[1] < 1 || mem_mul(grid[0], grid[1], &S) ||
+        shard_init_units(&sh, grid[0], grid[1], p->sp, 0, p->rank_bits, e))
+        return err_field(e, ERR_INVALID, "data", "a sample of %lld x %lld patches",
+                         (long long)grid[0], (long long)grid[1]);
+    const int64_t alt = shard_share(grid[1], p->sp, p->rank_bits) * grid[0];
+    if (sh.T > p->T || alt > p->extent.rows[ROWS_ALT])
+        return err_field(e, ERR_TOO_LARGE, "data.frames",
+                         "a sample of %lld x %lld patches in a plan for %lld x %lld",
+                         (long long)grid[0], (long long)grid[1], (long long)p->grid[0],
+                         (long long)p->grid[1]);
+    *out = *p;
+    out->grid[0] = grid[0];
+    out->grid[1] = grid[1];
+    out->S = S;
+    out->T = sh.T;
+    out->micro_batches = micro_batches;
+    plan_comm(&spec->model.shape, out, 0, out->comm);
+    out->flops = count_flops(&spec->model.shape, out);
+    return 0;
+}
+
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e)
 {
@@ -157,6 +277,8 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "sequences of %lld tokens in a plan for %lld", (long long)S,
                          (long long)p->S);
+    if (p->grid[0]) /* a sample has its own: plan_at_grid() */
+        return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     *out = *p;
     out->S = S;
@@ -167,12 +289,36 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
+static const char *explain_layout(const struct plan *p)
+{
+    if (p->rank_bits) return "contiguous: determinism \"ranks\" needs it";
+    if (p->layout == LAYOUT_ZIGZAG) return "zigzag: every rank has the same causal work";
+    if (p->strategy == STRATEGY_LASP) return "contiguous: states follow the sequence";
+    if (p->strategy == STRATEGY_ULYSSES) return "contiguous: a head's work is the same anywhere";
+    return p->strategy == STRATEGY_DSP ? "contiguous" : "contiguous: asked for";
+}
+
+/* What the ranks do with a sequence. */
+static const char *explain_ring(const struct plan *p)
+{
+    static const char *const exchanges[EXCHANGE_N] = {"", "from rank to rank", "to all ranks",
+                                                      "from rank to rank in pieces"};
+    switch (p->strategy) {
+    case STRATEGY_LASP: return exchanges[p->exchange];
+    case STRATEGY_DSP: return "change the dimension they are spread along";
+    case STRATEGY_ULYSSES: return "turn them into all rows of some heads and back";
+    default: break;
+    }
+    switch (p->form) {
+    case FORM_TWO_PASS: return "pass keys, then values round, and all-reduce their gradients";
+    case FORM_TWO_PASS_SCATTER: return "pass keys, then values round, and scatter their gradients";
+    case FORM_ALL_GATHER: return "get the keys and values that they see from their owners";
+    default: return "pass keys and values round";
+    }
+}
+
 static void explain(const struct job_spec *s, struct plan *p)
 {
-    const char *layout = p->rank_bits ? "contiguous: determinism \"ranks\" needs it"
-                         : p->layout == LAYOUT_ZIGZAG
-                             ? "zigzag: every rank has the same causal work"
-                             : "contiguous: asked for";
     char recompute[96] = "";
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
@@ -186,9 +332,10 @@ static void explain(const struct job_spec *s, struct plan *p)
         snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s", rings,
                  recompute, zero);
     else
-        snprintf(p->reason, sizeof p->reason,
-                 "rsa: %s%d ranks hold %lld rows each and pass keys and values round; %s%s%s",
-                 rings, p->sp, (long long)p->T, layout, recompute, zero);
+        snprintf(p->reason, sizeof p->reason, "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s",
+                 spec_field("parallel.strategy")->words[p->strategy], rings, p->sp, (long long)p->T,
+                 p->strategy == STRATEGY_LASP ? "pass states " : "", explain_ring(p),
+                 explain_layout(p), recompute, zero);
 }
 
 static int64_t total(const struct plan *p)
@@ -197,10 +344,12 @@ static int64_t total(const struct plan *p)
 }
 
 /* Bytes with n_ranks ranks and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
+static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
+                       enum recompute_id recompute)
 {
     struct plan p;
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
+    p.by_program = now->by_program;
     p.recompute = recompute;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
@@ -210,6 +359,7 @@ static int64_t size_zero(const struct job_spec *s, const struct plan *now, int s
 {
     struct plan p;
     if (plan_choose(s, now->sp, &p, NULL)) return -1;
+    p.by_program = now->by_program;
     p.recompute = now->recompute;
     p.zero = stage;
     p.by_bucket = p.fused || stage >= 2;
@@ -223,7 +373,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p->sp, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, p, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
@@ -236,7 +386,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
         break;
     }
     for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
-        const int64_t need = size_if(s, ranks, p->recompute);
+        const int64_t need = size_if(s, p, ranks, p->recompute);
         if (need < 0) break;
         if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
@@ -265,8 +415,15 @@ static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t 
 static int check_shape(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
-    if (m->n_layers < 1 || m->width < 1 || m->n_heads < 1 || m->n_kv_heads < 1 || m->head_dim < 2 ||
-        m->ffn_width < 1 || m->vocab < 1)
+    const struct family_row *row = family_row(m);
+    struct model_shape whole = *m;
+    if (family_complete(&whole, e)) return -1;
+    if (memcmp(&whole, m, sizeof whole) != 0)
+        return err_field(e, ERR_INVALID, "model.config",
+                         "the model's sizes are not complete: see family_complete()");
+    if (m->n_layers < 1 || m->n_layers > ZERO_LAYERS_MAX || m->width < 1 || m->n_heads < 1 ||
+        m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
+        (m->vocab < 1 && row->task != MODEL_DIFFUSION))
         return err_field(e, ERR_INVALID, "model.config", "the model's sizes are not known");
     if (m->head_dim % 2)
         return err_field(e, ERR_INVALID, "model.config.head_dim", "%lld is odd: RoPE turns pairs",
@@ -280,20 +437,24 @@ static int check_shape(const struct job_spec *s, struct err *e)
                          (long long)m->n_heads);
     /* In doubles first, so that everything after it can count in int64_t. */
     const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
-    const double layer = width * (4 * heads + 3 * (double)m->ffn_width + 2);
+    const double experts = m->n_experts > 1 ? (double)m->n_experts : 1;
+    const double values = m->value_dim ? (double)m->n_heads * (double)m->value_dim : heads;
+    const double layer = width * (4 * heads + 4 * values + 3 * (double)m->ffn_width * experts + 2);
     if (2 * (double)m->vocab * width + m->n_layers * layer > 1e15)
         return err_field(e, ERR_DOES_NOT_FIT, "model.config",
                          "the model has over 10^15 parameters");
     return 0;
 }
 
-int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
+static int make(const struct job_spec *spec, int64_t memory_limit, bool by_program, struct plan *p,
+                struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
     const int sp = spec->parallel.sp > 0        ? spec->parallel.sp
                    : spec->resources.ranks > dp ? spec->resources.ranks / dp
                                                 : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
+    p->by_program |= by_program;
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
@@ -309,4 +470,15 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
     explain(spec, p);
     if (memory_limit > 0 && total(p) > memory_limit) return does_not_fit(spec, p, memory_limit, e);
     return 0;
+}
+
+int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
+{
+    return make(spec, memory_limit, false, p, e);
+}
+
+int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
+                      struct err *e)
+{
+    return make(spec, memory_limit, true, p, e);
 }

@@ -141,21 +141,28 @@ enum plan_id {
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,   /* their gradients */
-    PLAN_STATE_SEND,/* segment: states of linear attention that leave: 2, or one for all_gather */
-    PLAN_STATE_RECV,/* segment: 2 that arrive */
-    PLAN_STATE_ALL, /* segment: all_gather: [sp * parts] of them */
+    PLAN_STATE_SEND, /* segment: 2 states of linear attention (struct linear_buffers) */
+    PLAN_STATE_RECV, /* segment: 2 */
+    PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
+    PLAN_STATE_M,    /* [parts] */
+    PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
+    PLAN_ATTN_KEPT,  /* what a form of attention keeps of a layer (worker/plan/attention.h) */
+    PLAN_ATTN_WORK,  /* and what it needs besides */
+    PLAN_ATTN_SEGMENT,
+    PLAN_LO_ALL,     /* int64 [sp * T]: ulysses: lo and hi of every global position */
+    PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
-    PLAN_POS_ALT,   /* int64 [T_alt]: as POS, LO and HI, of rows spread along the other dimension */
-    PLAN_LO_ALT,
-    PLAN_HI_ALT,
-    PLAN_GROUP,     /* int32 [T]: which conditioning vector a row has */
-    PLAN_GROUP_ALT, /* int32 [T_alt] */
-    PLAN_PATCHES,   /* [T, patch] fp32: what PATCH reads */
-    PLAN_NOISE,     /* [T, patch] fp32: what MSE compares with */
-    PLAN_ROW_WEIGHT,/* [T] fp32: of a row in MSE */
-    PLAN_CAPTION,   /* [text_len, caption_channels] fp32 */
-    PLAN_COND,      /* [2, 256] fp32: sinusoids */
+    PLAN_TYPES,      /* int32 [T]: token types */
+    PLAN_GROUP,      /* int32 [T]: which conditioning vector a row has */
+    PLAN_GROUP_ALT,  /* int32 [T_alt] */
+    PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
+    PLAN_TARGET,     /* [T, patch]: what MSE compares with */
+    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
+    PLAN_CAPTION,    /* [text_len, caption_channels] */
+    PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
+                     * a gradient */
+    PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
     PLAN_ID_N
 };
 
@@ -178,6 +185,9 @@ struct plan {
                          * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
+    int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at
+                         * once */
+    int64_t carry_size; /* bytes of the states of all layers, when it is walked; 0: it is not */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
     int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
@@ -209,10 +219,12 @@ struct plan {
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;    /* bytes of one residual stream, rounded; PLAN_X has n_streams */
-    int n_streams;          /* training: L + 1, of section border b; else 1 or 2, in turns: b % n */
-    int n_dx;               /* PLAN_DX has 1, or 2: border b's gradient is number b % n */
-    int64_t kept[FAMILY_KINDS + 1];  /* bytes of a record, rounded: by kind; the last: of `in` */
-    int64_t cache[FAMILY_KINDS];     /* likewise of a cache record */
+    /* PLAN_X has L + 1 streams in a training: number b behind section b (`in` is 0). Else one, or two
+     * in turns: a section whose placement is not in_place passes on to the other; PLAN_DX likewise,
+     * by grad_in_place. */
+    int n_streams, n_dx;
+    int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
+    int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
 };
 
 /* ---- a family's sections --------------------------------------------------------------------- */
@@ -228,10 +240,19 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
+/* Of one section of it: `in`, `out`, or a kind of layer. */
+void plan_section(const struct program *program, const struct plan *p, struct section *out);
 /* Bytes from the start of PLAN_KEPT to the record of a section: b as of buckets, 0 is `in`, 1 .. L
  * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
+/* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
+ * embedding. */
+bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
+/* Tokens that are worked on at once of sequences of S: S, or a window of it. */
+int64_t plan_held(const struct plan *p, int64_t S);
+/* Into how many pieces a scan cuts a state of Dk rows. */
+int plan_scan_pieces(int64_t Dk);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
  * the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
@@ -273,6 +294,15 @@ struct plan_eval {
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
+/* What attention over the sequence needs beside the items that are always there; of a strategy that is
+ * none of attention's: nothing. */
+struct attention_need;
+void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
+                    struct attention_need *out);
+/* The same for a sample of another grid (diffusion): patches of a frame, frames. */
+int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
+                 int64_t micro_batches, struct plan *out, struct err *e);
+
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);
 
@@ -280,6 +310,12 @@ int plan_sum_ranks(const struct plan *p);
  * shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
+
+/* What is left of that where a sample's documents are known: `out`, of any number of sequences, with
+ * one of them taken as map says. sh: this rank's, at the length at hand. */
+struct reach_map;
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);

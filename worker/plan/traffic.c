@@ -1,26 +1,15 @@
 /* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
 #include "worker/plan/plan.h"
 
+#include <assert.h>
+#include <assert.h>
 #include <string.h>
+#include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 
 int plan_sum_ranks(const struct plan *p)
 {
     return p->kind == JOB_TRAIN ? p->n_ranks : p->sp;
-}
-
-static void count_ring(const struct model_shape *m, const struct plan *p, struct comm_count *out)
-{
-    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const int64_t n_layers = m->n_layers * p->micro_batches;
-    const int n_kv = !back ? 1 : p->recompute == RECOMPUTE_FULL ? 3 : 2;
-    volume_add(&out[PURPOSE_RING_KV],
-               volume_ring_kv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->precision),
-               n_layers * n_kv);
-    if (back)
-        volume_add(&out[PURPOSE_RING_DKV],
-                   volume_ring_dkv(p->sp, p->T, m->n_kv_heads, m->head_dim, p->rank_bits),
-                   n_layers);
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
@@ -77,17 +66,43 @@ static void count_gradients(const struct plan *p, int rank, struct comm_count *o
 /* zero 1 and 2: what was updated goes to everyone. zero 3: every bucket before its forward and its
  * backward; the head's are one visit, and so is the embedding, which needs no weights backwards,
  * unless it is the head as well. */
-static void count_weights(const struct plan *p, int rank, struct comm_count *out)
+static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
+                          struct comm_count *out)
 {
     const int64_t n = p->micro_batches;
     struct sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
     if (!p->zero) return;
     if (p->zero == 3) {
-        s.times[ZERO_EMBED] = n * (1 + p->shards.tied);
+        s.times[ZERO_EMBED] = n * (1 + p->shards.tied + plan_fetches_in(m, p));
         s.times[ZERO_HEAD] = n;
         s.times[ZERO_LAYER] = 2 * n;
     }
     count_sweep(p, rank, &s, out);
+}
+
+/* LASP in time: what leaves a window on the last rank goes to the first, its gradient back. */
+static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
+{
+    const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};
+    const int64_t n = p->micro_batches * (p->n_windows - 1);
+    if (p->sp == 1) return;
+    if (r == 0) volume_add(&out[PURPOSE_STATE], received, n);
+    if (r == 0) volume_add(&out[PURPOSE_DSTATE], sent, n);
+    if (r == p->sp - 1) volume_add(&out[PURPOSE_STATE], sent, n);
+    if (r == p->sp - 1) volume_add(&out[PURPOSE_DSTATE], received, n);
+}
+
+static void count_program(const struct model_shape *m, const struct plan *p, int rank,
+                          struct comm_count *out)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const int64_t n = p->micro_batches;
+    const struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, p->S, n * p->n_windows};
+    const struct traffic ahead = {TRAFFIC_FORWARD, p->S, n * (p->n_windows - 1)};
+    int rc = traffic_program(m, p, rank, &t, out, NULL);
+    if (p->n_windows > 1) rc |= traffic_program(m, p, rank, &ahead, out, NULL);
+    assert(rc == 0); /* the plan was placed for this S */
+    if (p->n_windows > 1) count_borders(p, rank % p->sp, out);
 }
 
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
@@ -95,12 +110,25 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 {
     const int W = plan_sum_ranks(p);
     memset(out, 0, PURPOSE_N * sizeof *out);
-    count_ring(m, p, out);
+    count_program(m, p, rank, out);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
-    count_weights(p, rank, &out[PURPOSE_PARAM]);
+    count_weights(m, p, rank, &out[PURPOSE_PARAM]);
     if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
         volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+}
+
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N])
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, sh->S, -1};
+    struct err e;
+    if (!map->n) return;
+    for (; t.times <= 1; t.times += 2, t.map = map) {
+        const int bad = traffic_program(m, p, sh->r, &t, out, &e);
+        assert(!bad); /* sh was cut so */
+    }
 }
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
@@ -116,12 +144,10 @@ void plan_verify_comm(const struct model_shape *m, const struct plan *p, int ran
     struct plan pass = *p;
     pass.zero = 0;
     plan_comm(m, &pass, rank, out);
-    if (p->zero == 3) count_weights(p, rank, &out[PURPOSE_PARAM]);
+    if (p->zero == 3) count_weights(m, p, rank, &out[PURPOSE_PARAM]);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
 {
-    struct comm_count c = {0};
-    volume_add(&c, volume_decode(n_ranks, m->n_heads, m->head_dim), m->n_layers);
-    return c;
+    return traffic_decode(m, n_ranks);
 }

@@ -13,6 +13,9 @@
  *                           first one that does ("ranks": from its owner); what nobody meets, stays
  *   all_gather KV           to each other rank the rows that it sees, without documents all T: P-1
  *                           messages for each segment; their gradients, fp32, back in as many
+ *   ulysses, forward        q, k, v of w's heads to each rank w, o of the own heads to each: where
+ *                           heads divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
+ *   ulysses, backward       dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
  *                           backward a second
  *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
@@ -47,6 +50,12 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
+/* Ulysses, one forward or one backward of rank r: by heads as worker/plan/attention.h shares them. */
+struct volume_heads {
+    int64_t T, H, Hk, D;
+    enum precision_id precision;
+};
+struct comm_count volume_ulysses(int P, int r, const struct volume_heads *h, bool back);
 /* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
  * the two above are the most that these can be. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
@@ -98,7 +107,7 @@ enum volume_way {
     VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
     VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */
     VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
-    VOLUME_MEGATRON_SP   /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
+    VOLUME_MEGATRON_SP /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
 };
 int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size);
 

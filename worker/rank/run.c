@@ -9,6 +9,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"
+#include "worker/family/family.h"
 #include "worker/model/hf.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
@@ -66,7 +67,7 @@ static int open_shape(struct run *r, struct err *e)
     char dir[RANK_PATH_SIZE];
     struct job_spec *s = r->spec;
     const char *path = spec_text(s, s->model.path);
-    if (!*path || s->model.shape.width) return 0;
+    if (!*path || s->model.shape.width) return family_complete(&s->model.shape, e);
     if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
     if (hf_config_read(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return job_check(s, e);
@@ -90,6 +91,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
 
 static int open_plan(struct run *r, struct err *e)
 {
+    if (family_complete(&r->spec->model.shape, e)) return -1;
     if (plan_make(r->spec, r->args->memory_limit, &r->plan, e)) return -1;
     if (r->plan.n_ranks != r->args->n_ranks)
         return err_field(e, ERR_INVALID, "resources.ranks",

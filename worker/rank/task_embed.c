@@ -13,7 +13,8 @@ static int send_embed(struct run *r, const struct embed *s, int64_t high, struct
     jwrite_int(&w, "documents", s->n_documents);
     jwrite_int(&w, "tokens", s->n_tokens);
     jwrite_int(&w, "dimensions", s->width);
-    jwrite_str(&w, "pooling", r->spec->embed.pooling == POOLING_MEAN ? "mean" : "last");
+    static const char *const pooling[POOLING_N] = {"last", "mean", "cls"};
+    jwrite_str(&w, "pooling", pooling[r->spec->embed.pooling]);
     jwrite_bool(&w, "normalized", r->spec->embed.normalize);
     run_write_account(&w, r, s->ledger_equal, high);
     jwrite_end(&w);

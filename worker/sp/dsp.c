@@ -71,19 +71,6 @@ static int64_t gathered_at(const struct change *c, int w, int64_t n)
     return at + n > N ? N - n : at;
 }
 
-static void permute(struct be *be, const struct permute_args *a)
-{
-    if (be->ops->permute) {
-        be->ops->permute(be, a);
-        return;
-    }
-    for (int64_t i = 0; i < a->n[1]; i++)
-        for (int64_t j = 0; j < a->n[2]; j++)
-            be->ops->copy(be, (char *)a->dst + i * a->dst_stride[1] + j * a->dst_stride[2],
-                          (const char *)a->src + i * a->src_stride[1] + j * a->src_stride[2],
-                          a->size);
-}
-
 /* Block [n, m] out of src [., N_to] for the rank whose part of `to` begins at j0. */
 static void pack(const struct change *c, void *out, const char *src, struct block b, int64_t j0)
 {
@@ -95,7 +82,7 @@ static void pack(const struct change *c, void *out, const char *src, struct bloc
                                    .dst_stride = {0, b.m * s, s},
                                    .src_stride = {0, c->d->n[c->to] * s, s},
                                    .size = s};
-    if (b.n > 0 && b.m > 0) permute(be, &a);
+    if (b.n > 0 && b.m > 0) be->ops->permute(be, &a);
 }
 
 /* Block [n, m], rows `stride` apart in n, turned into dst [., N_from] from column i0 on. */
@@ -110,7 +97,7 @@ static void unpack(const struct change *c, char *dst, const void *in, struct blo
                                    .dst_stride = {0, c->d->n[c->from] * s, s},
                                    .src_stride = {0, s, stride},
                                    .size = s};
-    if (b.n > 0 && b.m > 0) permute(be, &a);
+    if (b.n > 0 && b.m > 0) be->ops->permute(be, &a);
 }
 
 static int post(struct change *c, int to, const void *send, int64_t send_size, int from, void *recv,

@@ -24,9 +24,9 @@
 #include "worker/sp/sp.h"
 
 /* Workspace: one set serves all layers. States of H*Dk*Dv elements:
- *   send[2]   in the comm segment. ring, scan: what goes out, in turns; all_gather: zeros, and a
- *             state at the sequence's edge
- *   recv[2]   in the comm segment: what comes in, and the same in the order of the kernels
+ *   send[2]   in the comm segment. ring, scan: what goes out, in turns; all_gather: one alone, for
+ *             zeros and for a state at the sequence's edge
+ *   recv[2]   what comes in, and for a scan the same in the order of the kernels
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
  *   m         arena: [n_chunks] the own summaries
  * P = 1 needs m alone. */

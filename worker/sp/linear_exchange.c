@@ -136,26 +136,22 @@ static bool edge_apart(const struct linear_pass *p)
     return p->edges && edge_rank(p) != p->sp->shard.P - 1;
 }
 
-/* Not in the summaries' channel: backward it sets out before them and is awaited first, too, but
- * posted later. */
+/* Not in the summaries' channel: backward it sets out before them and is received behind them. */
 static int edge_send(struct linear_pass *p, int to, struct err *e)
 {
-    return linear_send(p, &p->sp->sent[1], to, chain_channel(p), p->sp->buf.send[1], p->size, e);
+    return linear_send(p, &p->sp->sent[0], to, chain_channel(p), p->sp->buf.send[0], p->size, e);
 }
 
 static int edge_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
     const int r = sp->shard.r, last = sp->shard.P - 1, w = edge_rank(p);
-    if (linear_sends_wait(sp, &sp->sent[1], e)) return -1;
     if (!p->back)
         return r == last ? linear_receive(p, w, chain_channel(p), p->edge_out, p->size, e) : 0;
-    if (r == w) {
-        p->entry[0] = sp->buf.recv[1];
-        return linear_receive(p, last, chain_channel(p), p->entry[0], p->size, e);
-    }
+    if (r == w) return linear_receive(p, last, chain_channel(p), p->entry[0], p->size, e);
     if (r != last) return 0;
-    sp->be->ops->copy(sp->be, sp->buf.send[1], p->edge_in, p->size);
+    if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
+    sp->be->ops->copy(sp->be, sp->buf.send[0], p->edge_in, p->size);
     return edge_send(p, w, e);
 }
 
@@ -269,7 +265,7 @@ static void *gather_out(const struct linear_pass *p)
     const int r = p->sp->shard.r;
     if (p->back) return r == 0 ? p->edge_out : NULL;
     if (!p->edges || r != edge_rank(p)) return NULL;
-    return edge_apart(p) ? p->sp->buf.send[1] : p->edge_out;
+    return edge_apart(p) ? p->sp->buf.send[0] : p->edge_out;
 }
 
 static int gather_fold(struct linear_pass *p, struct err *e)

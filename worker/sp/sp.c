@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "kernels/bf16.h"
+#include "worker/plan/attention.h"
 
 static const struct sp_ops *const rsa_forms[FORM_N] = {
     [FORM_BLOCKWISE] = &sp_rsa,
@@ -15,7 +16,26 @@ static const struct sp_ops *const rsa_forms[FORM_N] = {
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form)
 {
     if (id == STRATEGY_LOCAL) return &sp_local;
+    if (id == STRATEGY_ULYSSES) return &sp_ulysses;
     return id == STRATEGY_RSA && form >= 0 && form < FORM_N ? rsa_forms[form] : NULL;
+}
+
+void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment)
+{
+    void *at[ATTN_BUFFER_N];
+    for (int i = 0; i < ATTN_BUFFER_N; i++) {
+        char *base = need->at[i].in_segment ? segment : arena;
+        at[i] = need->at[i].size ? base + need->at[i].offset : NULL;
+    }
+    if (at[ATTN_KV0]) b->kv[0] = at[ATTN_KV0];
+    if (at[ATTN_KV1]) b->kv[1] = at[ATTN_KV1];
+    if (at[ATTN_HOME]) {
+        b->dkv[0] = at[ATTN_HOME];
+        b->dkv[1] = b->dkv[0] + need->at[ATTN_HOME].size / 8;
+    }
+    b->full = at[ATTN_FULL], b->tile = at[ATTN_TILE], b->all = at[ATTN_ALL];
+    b->out = at[ATTN_OUT], b->in = at[ATTN_IN], b->d_o = at[ATTN_DO];
+    b->carried = at[ATTN_SUM], b->rows = at[ATTN_ROWS];
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -36,34 +56,49 @@ static struct partial partial_of(const struct sp *sp, int rank)
     return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
-/* This rank's keys all lie before the new token: it sees every one of its n_rows. */
+static void decode_run(struct sp *sp, const struct sp_decode_args *a, struct sp_run run,
+                       struct partial own)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    const int64_t lo = 0, hi = run.n, width = s->n_heads * s->head_dim;
+    if (!run.n) return;
+    sp->be->ops->attn_fwd(
+        sp->be, &(struct attn_fwd_args){.q = a->q,
+                                        .kv = tensor_sub(a->kv, run.row, run.n, 0, a->kv.cols),
+                                        .o = tensor_f32(own.o, 1, width, width),
+                                        .m = own.lse,
+                                        .l = sp->buf.m, /* [H, T] and idle here */
+                                        .ml_ld = 1,
+                                        .lo = &lo,
+                                        .hi = &hi,
+                                        .kv_pos = 0,
+                                        .n_heads = s->n_heads,
+                                        .n_kv_heads = s->n_kv_heads,
+                                        .head_dim = s->head_dim,
+                                        .scale = s->scale});
+}
+
+/* This rank's keys all lie before the new token: it sees every one of its n_rows, or of its runs. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
-    float *l = sp->buf.m; /* [H, T] and idle here */
+    const int64_t width = s->n_heads * s->head_dim;
+    const struct sp_run all = {0, a->kv.rows};
+    int64_t n = 0;
     sp->be->ops->fill(sp->be, own.o, width, 0);
     sp->be->ops->fill(sp->be, own.lse, s->n_heads, -INFINITY);
-    sp->be->ops->fill(sp->be, l, s->n_heads, 0);
-    if (!a->kv.rows) return;
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
-                                                          .kv = a->kv,
-                                                          .o = tensor_f32(own.o, 1, width, width),
-                                                          .m = own.lse,
-                                                          .l = l,
-                                                          .ml_ld = 1,
-                                                          .lo = &lo,
-                                                          .hi = &hi,
-                                                          .kv_pos = 0,
-                                                          .n_heads = s->n_heads,
-                                                          .n_kv_heads = s->n_kv_heads,
-                                                          .head_dim = s->head_dim,
-                                                          .scale = s->scale});
+    sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
+    for (int i = 0; i < (a->run ? a->n_runs : 1); i++) {
+        const struct sp_run run = a->run ? a->run[i] : all;
+        decode_run(sp, a, run, own);
+        n += run.n;
+    }
+    if (!n) return;
     sp->be->ops->attn_finish(sp->be,
                              &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
                                                         .out = tensor_f32(own.o, 1, width, width),
                                                         .m = own.lse,
-                                                        .l = l,
+                                                        .l = sp->buf.m,
                                                         .ml_ld = 1,
                                                         .n_heads = s->n_heads,
                                                         .head_dim = s->head_dim});

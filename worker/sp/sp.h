@@ -5,7 +5,8 @@
  *   rsa     Ring Self-Attention (2105.13120) in its blockwise form (2310.01889): KV blocks travel
  *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
  *           in form "two_pass" as it was published: whole rows of scores, keys and values in rings
- *           of their own (two_pass.c)
+ *           of their own (two_pass.c); in form "all_gather" without a ring (all_gather.c)
+ *   ulysses an all-to-all from tokens to heads, and back (ulysses.c)
  * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
  * changes of the sharded dimension are in dsp.h.
  *
@@ -32,6 +33,7 @@ struct sp_drop {
     double rate; /* 0: none */
     uint32_t key[2];
     uint32_t layer, sample; /* the model sets them before a call */
+    uint32_t head;          /* number of the call's first head */
 };
 
 /* Ring workspace: offsets are the plan's. One set serves all layers.
@@ -44,22 +46,16 @@ struct sp_drop {
  *   part      [P, H*(D+1)] in the comm segment (anywhere when P = 1): the partial (o, lse) of
  *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
  * kv and dkv are not used when P = 1.
- * two_pass (sp_kept_size() bytes of each layer hold its probabilities):
- *   kv[2]     [T, Hk*D] each is enough: keys and values travel one after the other
- *   full      [P*T, 2*Hk*D] fp32: dK and dV of all ranks, rank by rank; all_gather: in the comm
- *             segment; NULL when only inferring
- *   tile      [T, segment] fp32: scores of one head and block
- *   bounce    in the comm segment: that of collectives
- * all_gather: kv[0], dkv[] (anywhere), full, under "ranks" all that the ring has, and
- *   all       [P*T, 2*Hk*D] of kv's dtype: keys and values of all ranks, rank by rank */
+ * The other forms and strategies: sp_place(), as worker/plan/attention.h has them. */
 struct sp_buffers {
     float *o;
     void *kv[2];
     float *dkv[2];
     float *m, *delta;
     float *part;
-    float *full, *tile;
-    void *bounce, *all;
+    void *bounce; /* in the comm segment: that of collectives; two_pass */
+    void *all, *out, *in, *d_o;
+    float *full, *tile, *carried, *rows;
 };
 
 struct sp {
@@ -113,6 +109,7 @@ struct sp_fwd_args {
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
     const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
+    const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of every global position */
 };
 
 struct sp_bwd_args {
@@ -123,13 +120,21 @@ struct sp_bwd_args {
     const int64_t *lo, *hi;
     void *kept; /* as forward left it; used up */
     const struct reach_map *reach;
+    const int64_t *all_lo, *all_hi;
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
  * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out; all act */
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out; all act
+ * With a sliding window the token sees some of the rows: runs of them, each computed by itself. */
+#define SP_RUNS (SHARD_SEGS + 1)
+struct sp_run {
+    int64_t row, n;
+};
 struct sp_decode_args {
     struct tensor q, kv, o;
+    const struct sp_run *run; /* ascending; NULL: all rows */
+    int n_runs;
 };
 
 struct sp_ops {
@@ -141,8 +146,14 @@ struct sp_ops {
 
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form); /* NULL: no such row */
 
+/* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes at
+ * arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
+struct attention_need;
+void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
+
 /* The rows, and the decoding that they share (sp.c). */
-extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
+extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather,
+    sp_ulysses;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 
 #endif

@@ -80,7 +80,8 @@ int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, doubl
     memset(out, 0, (size_t)C * sizeof *out);
     int rc = infer_forward(in, tokens, n, e);
     if (!rc) {
-        add_own(m, mean ? 0 : n - 1, n, buf, out);
+        const bool cls = spec->embed.pooling == POOLING_CLS;
+        add_own(m, mean || cls ? 0 : n - 1, cls ? 1 : n, buf, out);
         rc = sum_ranks(m, out, e);
     }
     free(buf);

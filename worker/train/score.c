@@ -176,6 +176,7 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
         const struct comm_count *got = comm_ledger(m->comm), *want = m->plan->comm;
         if (comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
         bool equal = ledger_equal(&got[PURPOSE_RING_KV], &want[PURPOSE_RING_KV]) &&
+                     ledger_equal(&got[PURPOSE_HEADS], &want[PURPOSE_HEADS]) &&
                      ledger_equal(&got[PURPOSE_LOSS], &want[PURPOSE_LOSS]);
         out->ledger_equal = out->ledger_equal && equal;
     }

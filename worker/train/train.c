@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
 #include "worker/train/schedule.h"
+#include "worker/train/walk.h"
 #include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
@@ -72,6 +74,16 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
+/* Of one sample, added to what is there. */
+static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
+{
+    struct model *m = &t->model;
+    if (t->plan->n_windows > 1) return walk_sample(t, sample, scale, nll, e);
+    if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
+    plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
+    return model_grad(m, &m->batch, scale, nll, e);
+}
+
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
@@ -89,8 +101,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     for (int64_t i = 0; i < n; i++) {
         double nll;
         t->hold.fresh = i == 0;
-        if (t->source.batch(t->source.arg, &m->sp.shard, own + i, &m->batch, e)) return -1;
-        if (model_grad(m, &m->batch, scale, &nll, e)) return -1;
+        if (gradient(t, own + i, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
         sum->nll += nll;
         sum->tokens += m->batch.n_tokens;
@@ -111,7 +122,7 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     out->ledger_ok = 1;
     t->asked = t->ask;
     if (!m->world) return 0;
-    const struct comm_count *got = comm_ledger(m->world), *want = t->want;
+    const struct comm_count *got = comm_ledger(m->world), *want = t->now;
     bool mine = t->others_ok;
     for (int i = 0; i < PURPOSE_N; i++)
         if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
@@ -143,7 +154,7 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
         out->comm_wait_us = comm_wait_us(m->world);
         memcpy(out->comm, comm_ledger(m->world), sizeof out->comm);
     }
-    memcpy(out->planned, t->want, sizeof out->planned);
+    memcpy(out->planned, t->now, sizeof out->planned);
     out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
 }
@@ -196,7 +207,11 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     }
     t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
     t->hold.skip = t->guard && guard_marked(t->guard, t->step);
+    memcpy(t->now, t->want, sizeof t->now);
+    t->model.sp.drop.rate = t->spec->train.attention_dropout;
+    philox_key(t->spec->seed, t->step, t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
+    t->model.sp.drop.rate = 0; /* evaluation drops nothing */
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;
     out->targets = sum.targets;

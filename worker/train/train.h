@@ -56,6 +56,7 @@ struct train {
     enum guard_verdict verdict;       /* of the last step */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
+    struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
     bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` says so */
     bool others_ok;  /* did every rank's counts hold in the steps before */
 };

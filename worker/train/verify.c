@@ -26,10 +26,12 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
                      struct err *e)
 {
     struct model *m = a->model;
-    const struct comm_count *want = a->want ? a->want : m->plan->comm;
+    struct comm_count want[PURPOSE_N];
     const int n_copies = copies(m);
     double nll;
     if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
+    memcpy(want, a->want ? a->want : m->plan->comm, sizeof want);
+    plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, want);
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
     int64_t n = v->targets_p > 0 ? v->targets_p : 1;
@@ -41,7 +43,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
     const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD, PURPOSE_PARAM,
-                                 PURPOSE_LOSS};
+                                 PURPOSE_LOSS, PURPOSE_HEADS};
     for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
         if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
     return 0;

@@ -1,0 +1,350 @@
+/* test_families.c: model directories of the language-model families: what config.json means, which
+ * tensors there must be, and that what is saved is what was loaded. The directories are
+ * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package transformers. */
+#include "tests/datadir.h"
+
+#include "api/core/sha256.h"
+#include "worker/agent/describe.h"
+#include "worker/family/family.h"
+#include "worker/model/hf.h"
+#include "worker/model/safetensors.h"
+
+static const char *const names[] = {"bert",        "bert_wide", "linear",       "linear_relu",
+                                    "minimax",     "mistral",   "minimax_wide", "retnet",
+                                    "retnet_wide", "tnl",       "tnl_wide",     "stdit",
+                                    "stdit3",      "stdit3_image", "latte",     "t2d",
+                                    "t2d_plain"};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+static const char *golden(const char *name, const char *file)
+{
+    static char path[4][FILE_PATH_SIZE];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(path[k], sizeof path[k], "tests/golden/%s%s%s", name, *file ? "/" : "", file);
+    return path[k];
+}
+
+static bool load_shape(const char *name, struct model_shape *m)
+{
+    e = (struct err){0};
+    const int rc = hf_config_read(golden(name, ""), m, &e);
+    CHECK_MSG(rc == 0, "%s: %s (run from the repository's root)", name, e.text);
+    return rc == 0;
+}
+
+static void test_shapes(void)
+{
+    static struct model_shape m;
+    if (!load_shape("tnl", &m)) return;
+    CHECK(m.family == FAMILY_TNL && m.width == 20 && m.n_heads == 9 && m.head_dim == 24);
+    CHECK(m.ffn_width == 28 && m.n_layers == 2 && m.n_kv_heads == 9 && !m.unscaled && !m.tied);
+    CHECK(shape_special(&m, 0) && !shape_special(&m, 1));
+    if (!load_shape("tnl_wide", &m)) return;
+    CHECK(m.unscaled && m.head_dim == 72 && !m.layer_mask[0]);
+    if (!load_shape("linear", &m)) return;
+    CHECK(m.family == FAMILY_LINEAR && m.head_dim == 12 && m.value_dim == 24 && m.normalise);
+    CHECK(m.feature_map == ACT_ELU1 && m.norm_eps == 0.05);
+    if (!load_shape("retnet_wide", &m)) return;
+    CHECK(m.family == FAMILY_RETNET && m.head_dim == 36 && m.value_dim == 72 && m.tied);
+    if (!load_shape("bert", &m)) return;
+    CHECK(m.family == FAMILY_BERT && m.act == ACT_GELU && m.norm_eps == 1e-12 && m.tied);
+    CHECK(m.max_pos == 48 && m.type_vocab == 2 && m.head_dim == 6);
+    if (!load_shape("mistral", &m)) return;
+    CHECK(m.family == FAMILY_LLAMA && m.window == 6 && m.n_kv_heads == 3 && m.head_dim == 24);
+    if (!load_shape("minimax", &m)) return;
+    CHECK(m.family == FAMILY_MINIMAX && m.layer_mask[0] == 5 && m.n_experts == 4);
+    CHECK(m.residual[0] == 1.5 && m.residual[5] == 0.5 && m.rope_theta == 1e6 && !m.rotary_dim);
+    if (!load_shape("minimax_wide", &m)) return;
+    CHECK(m.rotary_dim == 36 && m.layer_mask[0] == 6 && m.tied && m.residual[3] == 1);
+}
+
+/* What describe prints is read back by ourselves and by the agent. */
+static void test_describe(void)
+{
+    static struct model_shape m, back;
+    static char text[8192];
+    for (int i = 0; i < N_NAMES; i++) {
+        if (!load_shape(names[i], &m)) continue;
+        const int64_t n = hf_describe(golden(names[i], ""), text, sizeof text, &e);
+        CHECK_MSG(n > 0, "%s: %s", names[i], e.text);
+        if (n <= 0) continue;
+        CHECK_MSG(hf_config_parse(text, (size_t)n, "said", &back, &e) == 0, "%s", e.text);
+        CHECK_MSG(!hf_shape_diff(&m, &back), "%s: %s", names[i], hf_shape_diff(&m, &back));
+        CHECK_MSG(describe_parse(text, (size_t)n, &back, &e) == 0, "%s", e.text);
+        CHECK_MSG(!hf_shape_diff(&m, &back), "%s: %s", names[i], hf_shape_diff(&m, &back));
+        CHECK(hf_shape_json(&m, text, 30) == -1);
+    }
+}
+
+/* ---- loading and saving ------------------------------------------------------------------------ */
+
+/* Tensor by tensor, by the file's own names and order of elements. */
+static void check_tensors(const char *name, const struct model_shape *m, const float *params)
+{
+    struct st_file *f = st_open(golden(name, "model.safetensors"), &e);
+    CHECK_MSG(f, "%s", e.text);
+    for (int i = 0; f && i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        const struct st_tensor *t = st_find(f, p.name);
+        float *want = malloc((size_t)p.count * sizeof *want);
+        CHECK_MSG(t && t->count == p.count && st_read_f32(f, t, want, &e) == 0, "%s", p.name);
+        int64_t bad = 0;
+        /* Head-major files: row (head, part, d) there is row (part, head, d) here. */
+        const int64_t parts = p.head_major_parts ? p.head_major_parts : 1;
+        const int64_t D = p.head_major_parts ? p.head_major_dim : p.rows, C = p.count / p.rows;
+        for (int64_t r = 0; t && r < p.rows; r++) {
+            const int64_t head = r / D / parts, part = r / D % parts, d = r % D;
+            const int64_t here = (part * (p.rows / D / parts) + head) * D + d;
+            bad += memcmp(want + r * C, params + p.offset + here * C, (size_t)C * 4) != 0;
+        }
+        CHECK_MSG(!bad, "%s %s: %lld rows differ", name, p.name, (long long)bad);
+        free(want);
+    }
+    st_close(f);
+}
+
+struct sink {
+    float *out;
+    int64_t next;
+    int bad;
+};
+static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
+{
+    struct sink *s = arg;
+    s->bad += offset < s->next;
+    s->next = offset + n;
+    memcpy(s->out + offset, x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+/* Reads the weights of a saved directory piece by piece out of memory that holds them. */
+static int give(void *arg, int64_t offset, int64_t n, float *out, struct err *err)
+{
+    memcpy(out, (const float *)arg + offset, (size_t)n * sizeof *out);
+    return 0;
+}
+
+static bool same_tensor(const struct st_file *a, const struct st_tensor *t, const struct st_file *b)
+{
+    const struct st_tensor *u = st_find(b, t->name);
+    return u && u->dtype == t->dtype && u->n_dims == t->n_dims &&
+           !memcmp(u->dims, t->dims, (size_t)t->n_dims * sizeof *t->dims) &&
+           !memcmp(st_data(a, t), st_data(b, u), (size_t)t->size);
+}
+
+/* Saved again in the precision it has, a directory's tensors are the same bytes under the same names
+ * and dimensions; no other is there. */
+static void check_saved(const char *name, const struct model_shape *m, const void *params)
+{
+    char a[SHA256_HEX], b[SHA256_HEX];
+    static struct model_shape back;
+    CHECK_MSG(hf_save(in_dir("saved"), m, DT_BF16, params, &e) == 0, "%s", e.text);
+    struct st_file *old = st_open(golden(name, "model.safetensors"), &e);
+    struct st_file *new = st_open(in_dir("saved/model.safetensors"), &e);
+    CHECK(old && new &&st_count(new) == param_tensors(m));
+    for (int i = 0; old && new &&i < st_count(new); i++)
+        CHECK_MSG(same_tensor(new, st_at(new, i), old), "%s: %s", name, st_at(new, i)->name);
+    st_close(old);
+    st_close(new);
+    CHECK(hf_weights_digest(m, DT_BF16, params, a, &e) == 0);
+    CHECK(hf_file_digest(in_dir("saved/model.safetensors"), b, &e) == 0);
+    CHECK_STR(a, b);
+    CHECK_MSG(hf_config_read(in_dir("saved"), &back, &e) == 0, "%s: %s", name, e.text);
+    CHECK_MSG(!hf_shape_diff(m, &back), "%s: %s", name, hf_shape_diff(m, &back));
+    file_remove(in_dir("saved"), NULL);
+}
+
+static void check_directory(const char *name)
+{
+    static struct model_shape m;
+    if (!load_shape(name, &m)) return;
+    const int64_t n = param_count(&m);
+    float *whole = malloc((size_t)n * 4), *pieces = calloc((size_t)n, 4), *flat = malloc(n * 4);
+    uint16_t *half = malloc((size_t)n * 2);
+    struct sink s = {.out = pieces};
+    CHECK_MSG(hf_load(golden(name, ""), &m, DT_F32, whole, &e) == 0, "%s", e.text);
+    check_tensors(name, &m, whole);
+    CHECK_MSG(hf_load_pieces(golden(name, ""), &m, &(struct hf_sink){take, &s}, &e) == 0, "%s",
+              e.text);
+    CHECK_MSG(!s.bad && !memcmp(whole, pieces, (size_t)n * 4), "%s", name);
+    CHECK(hf_load(golden(name, ""), &m, DT_BF16, half, &e) == 0);
+    check_saved(name, &m, half);
+    /* arrays in the same layout: moments, gradients */
+    const struct hf_flat flats[] = {{.prefix = "m:", .dtype = DT_F32, .read = give, .arg = whole},
+                                    {.prefix = "v:", .dtype = DT_F32, .data = whole}};
+    CHECK(hf_write_flats(in_dir("flat.safetensors"), &m, flats, 2, &e) == 0);
+    struct st_file *f = st_open(in_dir("flat.safetensors"), &e);
+    for (int i = 0; f && i < 2; i++) {
+        CHECK(hf_read_flat(f, &m, flats[i].prefix, flat, &e) == 0);
+        CHECK_MSG(!memcmp(whole, flat, (size_t)n * 4), "%s %s", name, flats[i].prefix);
+        memset(pieces, 0, (size_t)n * 4);
+        s = (struct sink){.out = pieces};
+        CHECK(hf_read_pieces(f, &m, flats[i].prefix, &(struct hf_sink){take, &s}, &e) == 0);
+        CHECK(!s.bad && !memcmp(whole, pieces, (size_t)n * 4));
+    }
+    st_close(f);
+    free(whole), free(pieces), free(flat), free(half);
+}
+
+static void test_directories(void)
+{
+    for (int i = 0; i < N_NAMES; i++) check_directory(names[i]);
+}
+
+/* BERT as its first files were: no "bert." in front, gamma and beta, a pooler beside it. */
+static void test_old_bert(void)
+{
+    static struct model_shape m;
+    static struct st_out items[128];
+    static char text[128][ST_NAME_SIZE];
+    static float pooler[4];
+    int n = 0;
+    if (!load_shape("bert", &m)) return;
+    struct st_file *f = st_open(golden("bert", "model.safetensors"), &e);
+    for (int i = 0; i < st_count(f); i++, n++) {
+        const struct st_tensor *t = st_at(f, i);
+        const char *end = strstr(t->name, "LayerNorm.");
+        snprintf(text[n], ST_NAME_SIZE, "%s", t->name + (strncmp(t->name, "bert.", 5) ? 0 : 5));
+        if (end) {
+            char *at = strstr(text[n], "LayerNorm.") + 10;
+            snprintf(at, 8, "%s", strcmp(end + 10, "weight") ? "beta" : "gamma");
+        }
+        items[n] = (struct st_out){
+            .name = text[n], .dtype = t->dtype, .n_dims = t->n_dims, .data = st_data(f, t)};
+        memcpy(items[n].dims, t->dims, sizeof t->dims);
+    }
+    items[n++] = (struct st_out){"pooler.dense.bias", ST_F32, 1, {4}, pooler, NULL, NULL};
+    CHECK(file_make_dir(in_dir("old"), &e) == 0);
+    CHECK(st_write(in_dir("old/model.safetensors"), items, n, &e) == 0);
+    const int64_t size = param_count(&m) * 4;
+    float *a = malloc((size_t)size), *b = malloc((size_t)size);
+    CHECK_MSG(hf_load(in_dir("old"), &m, DT_F32, a, &e) == 0, "%s", e.text);
+    CHECK(hf_load(golden("bert", ""), &m, DT_F32, b, &e) == 0 && !memcmp(a, b, (size_t)size));
+    st_close(f);
+    free(a), free(b);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------ */
+
+#define CORE                                                                                       \
+    "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
+    "\"num_attention_heads\":4"
+#define FLA "\"vocab_size\":300,\"hidden_size\":48,\"num_hidden_layers\":2,\"num_heads\":4"
+#define TNL                                                                                        \
+    "\"model_type\":\"transnormer\",\"vocab_size\":300,\"decoder_embed_dim\":48,"                  \
+    "\"decoder_layers\":2,\"decoder_attention_heads\":4,\"glu_dim\":64"
+#define BERT    "\"model_type\":\"bert\"," CORE
+#define RETNET  "\"model_type\":\"retnet\"," FLA
+#define LINEAR  "\"model_type\":\"linear_attn\"," FLA
+#define MINIMAX "\"model_type\":\"minimax\",\"num_key_value_heads\":2," CORE
+
+static void test_refusals(void)
+{
+    static const struct {
+        const char *text;
+        enum err_code code; /* ERR_NONE: it is read */
+        const char *names;
+    } v[] = {
+        {TNL ",\"hidden_dim\":64", ERR_NONE, ""},
+        {TNL, ERR_NONE, ""},
+        {TNL ",\"hidden_dim\":50", ERR_INVALID, "hidden_dim"},
+        {TNL ",\"bias\":true", ERR_UNSUPPORTED, "bias"},
+        {TNL ",\"norm_type\":\"layernorm\"", ERR_UNSUPPORTED, "norm_type"},
+        {TNL ",\"linear_act_fun\":\"elu\"", ERR_UNSUPPORTED, "linear_act_fun"},
+        {TNL ",\"linear_use_lrpe_list\":[1]", ERR_INVALID, "linear_use_lrpe_list"},
+        {TNL ",\"linear_use_lrpe_list\":[1,2]", ERR_INVALID, "linear_use_lrpe_list"},
+        {TNL ",\"linear_use_lrpe_list\":[1,\"a\"]", ERR_INVALID, "linear_use_lrpe_list"},
+        {TNL ",\"linear_use_lrpe_list\":7", ERR_INVALID, "linear_use_lrpe_list"},
+        {TNL ",\"hidden_dim\":640,\"linear_use_lrpe_list\":[1,0]", ERR_UNSUPPORTED, "head_dim"},
+        {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"}, /* the same thing twice */
+        {BERT, ERR_NONE, ""},
+        {BERT ",\"hidden_act\":\"gelu_new\",\"position_embedding_type\":\"absolute\"", ERR_NONE,
+         ""},
+        {BERT ",\"hidden_act\":\"mish\"", ERR_UNSUPPORTED, "hidden_act"},
+        {BERT ",\"position_embedding_type\":\"relative_key\"", ERR_UNSUPPORTED,
+         "position_embedding_type"},
+        {BERT ",\"is_decoder\":true", ERR_UNSUPPORTED, "is_decoder"},
+        {BERT ",\"quantization_config\":{}", ERR_UNSUPPORTED, "quantization_config"},
+        {RETNET, ERR_NONE, ""},
+        {RETNET ",\"expand_v\":0.3", ERR_INVALID, "expand_v"},
+        {RETNET ",\"expand_v\":1e9", ERR_INVALID, "expand_v"},
+        {RETNET ",\"expand_v\":40", ERR_INVALID, "head_dim"},
+        {RETNET ",\"num_kv_heads\":2", ERR_UNSUPPORTED, "num_key_value_heads"},
+        {RETNET ",\"feature_map\":\"relu\"", ERR_UNSUPPORTED, "feature_map"},
+        {RETNET ",\"use_short_conv\":true", ERR_UNSUPPORTED, "use_short_conv"},
+        {RETNET ",\"use_output_gate\":false", ERR_UNSUPPORTED, "use_output_gate"},
+        {RETNET ",\"attn\":{\"layers\":[1]}", ERR_UNSUPPORTED, "attn"},
+        {LINEAR ",\"feature_map\":\"relu\"", ERR_NONE, ""},
+        {LINEAR, ERR_UNSUPPORTED, "feature_map"},
+        {LINEAR ",\"feature_map\":\"hedgehog\"", ERR_UNSUPPORTED, "feature_map"},
+        {LINEAR ",\"feature_map\":\"elu\",\"norm_q\":true", ERR_UNSUPPORTED, "norm_q"},
+        {MINIMAX, ERR_NONE, ""},
+        {MINIMAX ",\"attn_type_list\":[0,1]", ERR_NONE, ""},
+        {MINIMAX ",\"layer_types\":[\"linear_attention\",\"full_attention\"]", ERR_NONE, ""},
+        {MINIMAX ",\"layer_types\":[\"full_attention\",\"full_attention\"]", ERR_UNSUPPORTED,
+         "layer_types"},
+        {MINIMAX ",\"layer_types\":[\"linear_attention\"]", ERR_INVALID, "layer_types"},
+        {MINIMAX ",\"layer_types\":[\"linear_attention\",5]", ERR_INVALID, "layer_types"},
+        {MINIMAX ",\"layer_types\":[\"linear_attention\",\"x\"]", ERR_UNSUPPORTED, "layer_types"},
+        {MINIMAX ",\"attn_type_list\":[0,2]", ERR_INVALID, "attn_type_list"},
+        {MINIMAX ",\"layernorm_mlp_alpha\":-1", ERR_INVALID, "layernorm_mlp_alpha"},
+        {MINIMAX ",\"postnorm\":false", ERR_UNSUPPORTED, "postnorm"},
+        {MINIMAX ",\"shared_intermediate_size\":64", ERR_UNSUPPORTED, "shared_intermediate_size"},
+        {MINIMAX ",\"num_local_experts\":64", ERR_UNSUPPORTED, "num_local_experts"},
+        {MINIMAX ",\"num_local_experts\":0", ERR_UNSUPPORTED, "num_local_experts"},
+        {MINIMAX ",\"num_experts_per_tok\":9", ERR_INVALID, "num_experts_per_tok"},
+        {MINIMAX ",\"rotary_dim\":14", ERR_INVALID, "rotary_dim"},
+        {MINIMAX ",\"sliding_window\":9", ERR_UNSUPPORTED, "sliding_window"},
+        {"\"model_type\":\"mistral\"," CORE ",\"sliding_window\":null", ERR_NONE, ""},
+        {"\"model_type\":\"qwen3\"," CORE ",\"use_sliding_window\":false", ERR_NONE, ""},
+        {"\"model_type\":\"qwen3\"," CORE ",\"use_sliding_window\":true,\"sliding_window\":8,"
+         "\"max_window_layers\":1",
+         ERR_UNSUPPORTED, "max_window_layers"},
+        {"\"model_type\":\"mistral\"," CORE ",\"sliding_window\":8,\"layer_types\":"
+         "[\"full_attention\",\"sliding_attention\"]",
+         ERR_UNSUPPORTED, "layer_types"},
+        {"\"model_type\":\"qwen2\"," CORE, ERR_UNSUPPORTED, "model_type"},
+    };
+    static struct model_shape m;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char text[1024];
+        const int n = snprintf(text, sizeof text, "{%s}", v[i].text);
+        e = (struct err){0};
+        const int rc = hf_config_parse(text, (size_t)n, "config.json", &m, &e);
+        CHECK_MSG((rc == 0) == (v[i].code == ERR_NONE) && e.code == v[i].code &&
+                      strstr(e.text, v[i].names),
+                  "%s: %s %s", v[i].text, err_name(e.code), e.text);
+        if (rc == 0) CHECK(family_row(&m) && m.n_kv_heads > 0 && m.head_dim > 0);
+        for (int cut = 0; cut < n; cut += 3) /* damaged anywhere: a sentence, no crash */
+            CHECK(hf_config_parse(text, (size_t)cut, "config.json", &m, &e) == -1);
+    }
+}
+
+/* Where a file says nothing, what the package takes. */
+static void test_defaults(void)
+{
+    static struct model_shape m;
+    static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
+                      mistral[] = "{\"model_type\":\"mistral\"," CORE "}";
+    CHECK(hf_config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
+    CHECK(m.head_dim == 12 && m.value_dim == 24 && m.ffn_width == 256);
+    CHECK(hf_config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);
+    CHECK(m.layer_mask[0] == 2 && m.n_experts == 8 && m.experts_per_token == 2);
+    CHECK(hf_config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
+    CHECK(m.max_pos == 512 && m.type_vocab == 2 && m.tied && m.norm_eps == 1e-12);
+    CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
+}
+
+int main(void)
+{
+    datadir_begin("families");
+    RUN(test_shapes);
+    RUN(test_describe);
+    RUN(test_directories);
+    RUN(test_old_bert);
+    RUN(test_refusals);
+    RUN(test_defaults);
+    return datadir_end("families");
+}

@@ -1,0 +1,181 @@
+/* Whole trainings by every way of softmax attention over ranks: P ranks learn what one rank learns,
+ * the bytes of every step are the plan's and no byte lies outside it (tests/engine.h asserts both). */
+#include "tests/engine.h"
+
+struct way {
+    const char *name;
+    enum strategy_id strategy;
+    enum form_id form;
+    enum layout_id layout;
+    bool rank_bits;
+};
+
+static const struct way ways[] = {
+    {"blockwise", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_AUTO, false},
+    {"blockwise, contiguous", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_CONTIGUOUS, false},
+    {"blockwise, ranks", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_AUTO, true},
+    {"two_pass", STRATEGY_RSA, FORM_TWO_PASS, LAYOUT_AUTO, false},
+    {"two_pass_scatter", STRATEGY_RSA, FORM_TWO_PASS_SCATTER, LAYOUT_CONTIGUOUS, false},
+    {"all_gather", STRATEGY_RSA, FORM_ALL_GATHER, LAYOUT_AUTO, false},
+    {"all_gather, ranks", STRATEGY_RSA, FORM_ALL_GATHER, LAYOUT_AUTO, true},
+    {"ulysses", STRATEGY_ULYSSES, FORM_AUTO, LAYOUT_AUTO, false},
+    {"ulysses, ranks", STRATEGY_ULYSSES, FORM_AUTO, LAYOUT_AUTO, true},
+};
+enum { N_WAYS = sizeof ways / sizeof *ways };
+
+/* What a training has beside its way. */
+struct setting {
+    int64_t S, doc_len, window;
+    double dropout;
+    enum recompute_id recompute;
+    int64_t batch;
+};
+
+/* ---- samples whose documents every rank knows ------------------------------------------------- */
+
+struct source {
+    struct synth y;
+    int64_t window;
+};
+
+struct sampled {
+    const struct synth *y;
+    int64_t n;
+};
+
+static struct reach_document synth_document(void *arg, int64_t pos)
+{
+    const struct sampled *s = arg;
+    struct reach_document d = {synth_start(s->y, s->n, pos), pos + 1};
+    while (d.end < s->y->S && synth_start(s->y, s->n, d.end) == d.start) d.end++;
+    return d;
+}
+
+static int batch_with_map(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                          struct err *e)
+{
+    struct source *s = arg;
+    struct sampled at = {&s->y, n};
+    if (synth_batch(&s->y, sh, n, b, e)) return -1;
+    b->sample = n;
+    reach_make(&b->reach, sh,
+               &(struct reach_documents){.at = synth_document,
+                                         .arg = &at,
+                                         .n_tokens = s->y.S,
+                                         .causal = true,
+                                         .window = s->window});
+    return 0;
+}
+
+static int64_t count_targets(void *arg, int64_t n, struct err *e)
+{
+    return synth_targets(&((struct source *)arg)->y, n, e);
+}
+
+/* ---- one training ---------------------------------------------------------------------------- */
+
+static void train(struct engine_run *r, const struct way *w, const struct setting *t, int P,
+                  struct source *source)
+{
+    struct job_spec *spec = calloc(1, sizeof *spec);
+    if (!spec) abort();
+    engine_spec(spec, t->S);
+    spec->model.shape.window = t->window;
+    spec->train.global_batch = t->batch ? t->batch : 1;
+    spec->train.attention_dropout = t->dropout;
+    spec->memory.recompute = t->recompute;
+    spec->parallel.strategy = P > 1 ? w->strategy : STRATEGY_LOCAL;
+    spec->parallel.form = w->form;
+    spec->parallel.layout = P > 1 ? w->layout : LAYOUT_AUTO;
+    spec->determinism = w->rank_bits ? DET_RANKS : DET_RUN;
+    *source = (struct source){{.S = t->S, .doc_len = t->doc_len, .vocab = 61}, t->window};
+    *r = (struct engine_run){
+        .source = {batch_with_map, count_targets, source}, .P = P, .steps = 3, .delay_us = 50};
+    engine_go(r, spec);
+    free(spec);
+}
+
+/* Three steps: the weights differ by what the order of fp32 sums leaves, which Adam's normalised
+ * steps of 1e-3 at most carry into 3e-3 of weights of about 2e-2; the gradient of the first step
+ * shows the rest. */
+static void check_way(const struct way *w, const struct setting *t, int P)
+{
+    struct engine_run one, many;
+    struct source s1, sp;
+    train(&one, w, t, 1, &s1);
+    train(&many, w, t, P, &sp);
+    const int64_t n = one.plan.n_params;
+    const double grad = rel_l2(many.grad, one.grad, n);
+    CHECK_MSG(grad <= 5e-6, "%s: P %d S %lld window %lld dropout %g recompute %d: gradient %.2e",
+              w->name, P, (long long)t->S, (long long)t->window, t->dropout, t->recompute, grad);
+    for (int k = 0; k < 3; k++)
+        CHECK_MSG(fabs(many.loss[k] - one.loss[k]) <= 1e-5, "%s: step %d: %.9f, one rank %.9f",
+                  w->name, k, many.loss[k], one.loss[k]);
+    if (w->rank_bits) CHECK(!memcmp(many.weights, one.weights, (size_t)n * 4));
+    engine_free(&one);
+    engine_free(&many);
+}
+
+static void check_setting(const struct setting *t)
+{
+    for (int i = 0; i < N_WAYS; i++) {
+        const bool power = ways[i].rank_bits;
+        const bool heads = ways[i].strategy == STRATEGY_ULYSSES; /* 4 heads, 2 KV heads */
+        check_way(&ways[i], t, 2);
+        if (!(power && heads)) check_way(&ways[i], t, power || heads ? 4 : 3);
+    }
+}
+
+static void test_one_document(void)
+{
+    check_setting(&(struct setting){.S = 37, .recompute = RECOMPUTE_NONE});
+}
+
+static void test_packed(void)
+{
+    check_setting(
+        &(struct setting){.S = 64, .doc_len = 9, .recompute = RECOMPUTE_SELECTIVE, .batch = 2});
+}
+
+static void test_window(void)
+{
+    check_setting(&(struct setting){.S = 61, .window = 7, .recompute = RECOMPUTE_FULL});
+}
+
+static void test_dropout(void)
+{
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+        check_setting(
+            &(struct setting){.S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
+}
+
+/* They do something: another loss than without. */
+static double loss_with(int64_t window, double dropout)
+{
+    const struct setting t = {
+        .S = 40, .window = window, .dropout = dropout, .recompute = RECOMPUTE_NONE};
+    struct engine_run r;
+    struct source s;
+    train(&r, &ways[0], &t, 2, &s);
+    const double loss = r.loss[2];
+    engine_free(&r);
+    return loss;
+}
+
+static void test_they_matter(void)
+{
+    const double plain = loss_with(0, 0);
+    CHECK(fabs(loss_with(3, 0) - plain) > 1e-6);
+    CHECK(fabs(loss_with(0, 0.5) - plain) > 1e-6);
+    CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
+}
+
+int main(void)
+{
+    RUN(test_one_document);
+    RUN(test_packed);
+    RUN(test_window);
+    RUN(test_dropout);
+    RUN(test_they_matter);
+    return test_done("forms");
+}

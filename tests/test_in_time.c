@@ -1,0 +1,364 @@
+/* A walk in windows against the whole sequence at once, in float64 on the reference device: a model
+ * of three layers x += attention(a x, b x, x), of which every number in every layer depends on all
+ * tokens before it, and a loss that is linear in the last x. */
+#include "tests/engine.h"
+#include "tests/linear.h"
+#include "worker/model/in_time.h"
+
+enum { LAYERS = 3, H = 2, D = 4, C = H * D, MAX_T = 128 };
+static const double scale_q = 0.7, scale_k = -0.9;
+
+struct toy {
+    int64_t S, n_tokens, W; /* W: tokens of a window over all ranks; S: all at once */
+    int P;
+    enum exchange_id exchange;
+    const double *x0, *weight; /* [S, C] */
+    const int64_t *start;      /* [S] of the document */
+    double slope[LAYERS][H];
+    double *dx;                                  /* [S, C] out */
+    double dq_sum[LIN_MAX_P], dk_sum[LIN_MAX_P]; /* of the two scales, by rank */
+    struct comm_count moved[LIN_MAX_P][PURPOSE_N];
+};
+
+struct toy_rank {
+    struct toy *t;
+    struct be be;
+    struct sp_linear sp;
+    struct in_time walk;
+    int rank;
+    double x[LAYERS + 1][MAX_T * C], q[LAYERS][MAX_T * C], k[LAYERS][MAX_T * C];
+    double state[LAYERS][H * D * D];
+    double o[MAX_T * C], g[MAX_T * C], dq[MAX_T * C], dk[MAX_T * C], dv[MAX_T * C];
+    int64_t lo[MAX_T], hi[MAX_T];
+};
+
+static struct tensor rows64(struct toy_rank *r, double *x)
+{
+    return tensor_of(DT_F64, x, r->sp.shard.T, C, C);
+}
+
+static const void *at(const char *states, const struct carry *c, int l)
+{
+    return states ? states + l * c->stride : NULL;
+}
+
+static int64_t first_token(const struct toy_rank *r, int64_t w)
+{
+    return w * r->t->W + r->sp.shard.pos[0];
+}
+
+static void load(struct toy_rank *r, int64_t w)
+{
+    const struct toy *t = r->t;
+    for (int64_t i = 0; i < r->sp.shard.T; i++) {
+        const int64_t token = first_token(r, w) + i;
+        const bool real = token < t->n_tokens;
+        r->lo[i] = real ? t->start[token] - w * t->W : 0;
+        r->hi[i] = real ? token + 1 - w * t->W : 0;
+        for (int64_t c = 0; c < C; c++) r->x[0][i * C + c] = real ? t->x0[token * C + c] : 1e6;
+    }
+}
+
+static int toy_forward(void *arg, int64_t w, const struct carry *c, struct err *e)
+{
+    struct toy_rank *r = arg;
+    load(r, w);
+    for (int l = 0; l < LAYERS; l++) {
+        for (int64_t i = 0; i < r->sp.shard.T * C; i++) {
+            r->q[l][i] = scale_q * r->x[l][i];
+            r->k[l][i] = scale_k * r->x[l][i];
+        }
+        struct linear_fwd f = {{H, D, D, 0.25f, r->t->slope[l]},
+                               rows64(r, r->q[l]),
+                               rows64(r, r->k[l]),
+                               rows64(r, r->x[l]),
+                               rows64(r, r->o),
+                               r->state[l],
+                               r->lo,
+                               r->hi,
+                               at(c->in, c, l),
+                               (void *)at(c->out, c, l)};
+        if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
+        for (int64_t i = 0; i < r->sp.shard.T * C; i++) r->x[l + 1][i] = r->x[l][i] + r->o[i];
+    }
+    return linear_settle(&r->sp, e);
+}
+
+static int toy_layer_back(struct toy_rank *r, int l, const struct carry *c, struct err *e)
+{
+    struct linear_bwd b = {{H, D, D, 0.25f, r->t->slope[l]},
+                           rows64(r, r->q[l]),
+                           rows64(r, r->k[l]),
+                           rows64(r, r->x[l]),
+                           rows64(r, r->g),
+                           rows64(r, r->dq),
+                           rows64(r, r->dk),
+                           rows64(r, r->dv),
+                           r->state[l],
+                           r->lo,
+                           r->hi,
+                           at(c->d_out, c, l),
+                           (void *)at(c->d_in, c, l)};
+    if (r->sp.ops->bwd(&r->sp, &b, e)) return -1;
+    for (int64_t i = 0; i < r->sp.shard.T * C; i++) {
+        r->g[i] += scale_q * r->dq[i] + scale_k * r->dk[i] + r->dv[i];
+        r->t->dq_sum[r->rank] += r->dq[i] * r->x[l][i];
+        r->t->dk_sum[r->rank] += r->dk[i] * r->x[l][i];
+    }
+    return 0;
+}
+
+static int toy_grad(void *arg, int64_t w, const struct carry *c, struct err *e)
+{
+    struct toy_rank *r = arg;
+    const int64_t first = first_token(r, w);
+    if (toy_forward(arg, w, c, e)) return -1;
+    for (int64_t i = 0; i < r->sp.shard.T; i++)
+        for (int64_t d = 0; d < C; d++)
+            r->g[i * C + d] = first + i < r->t->n_tokens ? r->t->weight[(first + i) * C + d] : 0;
+    for (int l = LAYERS - 1; l >= 0; l--)
+        if (toy_layer_back(r, l, c, e)) return -1;
+    for (int64_t i = 0; i < r->sp.shard.T && first + i < r->t->n_tokens; i++)
+        memcpy(r->t->dx + (first + i) * C, r->g + i * C, C * sizeof(double));
+    return linear_settle(&r->sp, e);
+}
+
+enum { STATE = H * D * D * 8 };
+
+static void toy_body(struct ranks *g, int rank, void *arg)
+{
+    struct toy *t = arg;
+    struct toy_rank *r = lin_mem(1, sizeof *r);
+    struct err e = {0};
+    *r = (struct toy_rank){.t = t, .be = device64(), .rank = rank};
+    r->sp = (struct sp_linear){.ops = linear_find(t->exchange, t->P),
+                               .be = &r->be,
+                               .comm = t->P > 1 ? g->comm[rank] : NULL,
+                               .state_dtype = DT_F64,
+                               .pieces = 2};
+    if (shard_init(&r->sp.shard, t->W, t->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
+    if (r->sp.shard.T > MAX_T) abort();
+    char *seg = comm_segment(g->comm[rank]);
+    memset(seg, 0xff, (size_t)((4 + t->P + 2 * LAYERS) * STATE));
+    for (int i = 0; i < 2; i++) {
+        r->sp.buf.send[i] = seg + i * STATE;
+        r->sp.buf.recv[i] = seg + (2 + i) * STATE;
+    }
+    r->sp.buf.all = seg + 4 * STATE;
+    r->sp.buf.m = lin_poison(STATE / 8, DT_F64);
+    const int64_t n = (t->S + t->W - 1) / t->W, size = LAYERS * STATE;
+    r->walk = (struct in_time){.be = &r->be,
+                               .comm = r->sp.comm,
+                               .n_windows = n,
+                               .n_layers = LAYERS,
+                               .size = size,
+                               .borders = lin_poison(in_time_borders_size(n, size) / 8, DT_F64),
+                               .out = seg + (4 + t->P) * STATE,
+                               .d_in = seg + (4 + t->P + LAYERS) * STATE,
+                               .d_out = lin_poison(size / 8, DT_F64),
+                               .forward = toy_forward,
+                               .grad = toy_grad,
+                               .arg = r};
+    if (in_time_walk(&r->walk, &e)) ranks_fail(g, rank, &e);
+    memcpy(t->moved[rank], comm_ledger(g->comm[rank]), sizeof t->moved[rank]);
+    free(r->sp.buf.m);
+    free(r->walk.borders);
+    free(r->walk.d_out);
+    free(r);
+}
+
+static void toy_run(struct toy *t)
+{
+    struct ranks g;
+    t->dx = lin_mem(t->S * C, 8);
+    memset(t->dq_sum, 0, sizeof t->dq_sum);
+    memset(t->dk_sum, 0, sizeof t->dk_sum);
+    ranks_open(&g, t->P, (4 + t->P + 2 * LAYERS) * STATE,
+               &(struct comm_options){.delay_seed = ++lin_n_runs, .delay_max_us = 100});
+    ranks_run(&g, toy_body, t);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+static double total(const double *x, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++) s += x[i];
+    return s;
+}
+
+/* Bytes: every pass over a window is one over a sequence; each border has its two messages. */
+static void check_bytes(const struct toy *t)
+{
+    const int64_t n = (t->S + t->W - 1) / t->W;
+    for (int r = 0; r < t->P; r++) {
+        struct comm_count want[PURPOSE_N] = {0};
+        struct err e;
+        for (int back = 0; back < 2; back++) {
+            struct comm_count *c = &want[back ? PURPOSE_DSTATE : PURPOSE_STATE];
+            const int pieces = t->exchange == EXCHANGE_SCAN ? 2 : 1;
+            const int from = back ? 0 : t->P - 1, to = back ? t->P - 1 : 0;
+            volume_add(c, volume_state(t->exchange, t->P, r, H, D, D, 1, pieces, back),
+                       LAYERS * (back ? n : 2 * n - 1));
+            if (t->P > 1 && r == from)
+                volume_add(c, (struct comm_count){LAYERS * STATE / 2, 0, 1, 0}, n - 1);
+            if (t->P > 1 && r == to)
+                volume_add(c, (struct comm_count){0, LAYERS * STATE / 2, 0, 1}, n - 1);
+            c->bytes_sent *= 2; /* float64 */
+            c->bytes_received *= 2;
+        }
+        CHECK_MSG(!ledger_check(t->moved[r], want, &e), "P %d rank %d: %s", t->P, r, e.text);
+    }
+}
+
+static void check_walk(int64_t S, int64_t pad, enum lin_docs docs, enum lin_slopes slopes)
+{
+    struct lin_problem p = {.S = S, .docs = docs};
+    int64_t *start = lin_mem(S, 8);
+    lin_seed = (uint64_t)S;
+    double *x0 = lin_randoms(S * C), *weight = lin_randoms(S * C);
+    for (int64_t i = 0; i < S; i++) start[i] = lin_starts(&p, i) ? i : start[i - 1];
+    struct toy whole = {.S = S, .n_tokens = S - pad, .W = S, .P = 1, .x0 = x0, .weight = weight};
+    whole.start = start;
+    for (int l = 0; l < LAYERS; l++)
+        for (int64_t h = 0; h < H; h++) whole.slope[l][h] = lin_slope(slopes, h, H) * (1 + l);
+    toy_run(&whole);
+    for (int P = 1; P <= 3; P++)
+        for (int64_t chunk = 3; chunk <= 17; chunk += 7)
+            for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++) {
+                struct toy t = whole;
+                t.W = chunk * P;
+                t.P = P;
+                t.exchange = (enum exchange_id)x;
+                toy_run(&t);
+                const double dq = total(t.dq_sum, P), dk = total(t.dk_sum, P);
+                double e = lin_rel(t.dx, whole.dx, S * C);
+                e = fmax(e, lin_rel(&dq, whole.dq_sum, 1));
+                e = fmax(e, lin_rel(&dk, whole.dk_sum, 1));
+                CHECK_MSG(e <= 1e-12, "S %lld-%lld docs %d P %d chunk %lld exchange %d: %.2e",
+                          (long long)S, (long long)pad, (int)docs, P, (long long)chunk, x, e);
+                check_bytes(&t);
+                free(t.dx);
+            }
+    free(whole.dx);
+    free(x0);
+    free(weight);
+    free(start);
+}
+
+static void test_walk_equals_the_whole(void)
+{
+    check_walk(61, 0, LIN_ONE, LIN_FLAT);
+    check_walk(100, 0, LIN_ONE, LIN_LAST);
+}
+
+static void test_documents(void)
+{
+    check_walk(61, 0, LIN_MISS, LIN_LAST);
+    check_walk(60, 0, LIN_HIT, LIN_FIRST);
+    check_walk(61, 0, LIN_SPAN, LIN_FLAT);
+}
+
+/* The last windows hold nothing but padding, and are walked all the same. */
+static void test_padding(void)
+{
+    check_walk(90, 47, LIN_ONE, LIN_FLAT);
+    check_walk(90, 47, LIN_MISS, LIN_LAST);
+}
+
+/* ---- whole trainings --------------------------------------------------------------------------- */
+
+/* A tiny TransNormerLLM, the first layer with LRPE, and one of normalised linear attention. */
+static void model_spec(struct job_spec *s, int family, int64_t S)
+{
+    engine_spec(s, S);
+    s->model.shape = (struct model_shape){.family = family,
+                                          .n_layers = 3,
+                                          .width = 32,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .ffn_width = 40,
+                                          .vocab = 61,
+                                          .norm_eps = 1e-6,
+                                          .rope_theta = 10000};
+    if (family == FAMILY_TNL) s->model.shape.layer_mask[0] = 1;
+    if (family == FAMILY_LINEAR) s->model.shape.normalise = 1;
+    s->optim.max_grad_norm = 1;
+    s->train.global_batch = 2;
+}
+
+static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y, int P,
+                       int64_t chunk, enum exchange_id x)
+{
+    *r = (struct engine_run){.source = {synth_batch, synth_targets, y}, .P = P, .steps = 2};
+    s->memory.time_chunk = chunk;
+    s->parallel.exchange = x;
+    engine_go(r, s);
+}
+
+/* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run over
+ * other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several ranks
+ * are held to against one (tests/test_attention.c). */
+static void check_training(int family, int64_t S, int64_t doc_len)
+{
+    struct job_spec s;
+    struct engine_run whole, r;
+    struct synth y = {.S = S, .doc_len = doc_len, .vocab = 61};
+    model_spec(&s, family, S);
+    train_once(&whole, &s, &y, 1, 0, EXCHANGE_AUTO);
+    CHECK(whole.plan.n_windows == 1 && whole.norm[0] > 0);
+    for (int P = 1; P <= 3; P++) {
+        train_once(&r, &s, &y, P, 7, EXCHANGE_RING + (P + (int)S) % 3);
+        CHECK(r.plan.n_windows == (S + 7 * P - 1) / (7 * P));
+        const double e = rel_l2(r.grad, whole.grad, whole.plan.n_params);
+        CHECK_MSG(e <= 5e-6 && fabs(r.loss[0] - whole.loss[0]) <= 1e-5 &&
+                      fabs(r.loss[1] - whole.loss[1]) <= 1e-5 &&
+                      fabs(r.norm[0] / whole.norm[0] - 1) <= 1e-5,
+                  "family %d S %lld P %d: gradient %.2e, loss %g %g, norm %g %g", family,
+                  (long long)S, P, e, r.loss[0], whole.loss[0], r.norm[0], whole.norm[0]);
+        engine_free(&r);
+    }
+    engine_free(&whole);
+}
+
+static void test_trainings(void)
+{
+    check_training(FAMILY_TNL, 61, 0);
+    check_training(FAMILY_TNL, 100, 23);
+    check_training(FAMILY_LINEAR, 61, 13);
+    check_training(FAMILY_RETNET, 60, 0);
+}
+
+/* A sequence four times as long takes no more memory at the same chunk, but for the states at its
+ * borders: three layers' for each window more. */
+static void test_memory_is_that_of_a_window(void)
+{
+    struct job_spec s;
+    struct plan small, large;
+    struct err e = {0};
+    for (int P = 1; P <= 8; P *= 2) {
+        model_spec(&s, FAMILY_TNL, 4096);
+        s.memory.time_chunk = 64;
+        s.parallel.sp = P;
+        CHECK_MSG(!plan_make(&s, 0, &small, &e), "%s", e.text);
+        s.data.seq_len = 4194304;
+        CHECK_MSG(!plan_make(&s, 0, &large, &e), "%s", e.text);
+        const int64_t more = (large.n_windows - small.n_windows) * large.carry_size;
+        const int64_t grown = large.arena_size + large.segment_size - small.arena_size -
+                              small.segment_size;
+        CHECK(large.n_windows == 4194304 / 64 / P && large.carry_size == 3 * 2 * 32 * 16 * 4);
+        CHECK_MSG(grown >= 0 && grown <= more + PLAN_PAGE, "P %d: %lld bytes more, %lld of states",
+                  P, (long long)grown, (long long)more);
+    }
+}
+
+int main(void)
+{
+    RUN(test_walk_equals_the_whole);
+    RUN(test_documents);
+    RUN(test_padding);
+    RUN(test_trainings);
+    RUN(test_memory_is_that_of_a_window);
+    return test_done("in_time");
+}

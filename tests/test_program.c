@@ -1,0 +1,353 @@
+/* Programs of model families: schedules against lists written by hand, places tried out byte by byte,
+ * on the real families and on random programs; weights and decays. */
+#include <math.h>
+#include "tests/program.h"
+#include "tests/shapes.h"
+#include "worker/plan/plan.h"
+
+static struct family family;
+
+/* ---- the decoder's schedule, written by hand ------------------------------------------------- */
+
+static const char *const kinds[OP_KIND_N] = {[OP_LINEAR] = "linear",
+                                             [OP_NORM] = "norm",
+                                             [OP_GLU] = "glu",
+                                             [OP_ROPE] = "rope",
+                                             [OP_ATTENTION] = "attention"};
+
+static void describe(const struct program *p, const struct step *st, char out[64])
+{
+    const struct op *op = &p->op[st->op];
+    snprintf(out, 64, "%s %s %s", st->kind == STEP_FORWARD ? "again" : "back", kinds[op->kind],
+             p->value[op->out[0]].name);
+}
+
+#define BACK_MLP                                                                                   \
+    "back linear layer_output", "back glu mlp_act", "again norm norm_out", "back linear gate_up",  \
+        "back norm norm_out"
+#define BACK_ATTENTION                                                                             \
+    "back linear mlp_input", "back attention attn_out", "back rope kv", "back rope q",             \
+        "again norm norm_out", "back linear q", "back linear kv", "back norm norm_out"
+#define AGAIN_QKV                                                                                  \
+    "again norm norm_out", "again linear q", "again rope q", "again linear kv", "again rope kv"
+static const char *const by_hand[RECOMPUTE_N][32] = {
+    [RECOMPUTE_NONE] = {"again glu mlp_act", BACK_MLP, BACK_ATTENTION},
+    [RECOMPUTE_SELECTIVE] = {"again linear mlp_input", "again norm norm_out",
+                             "again linear gate_up", "again glu mlp_act", BACK_MLP,
+                             "back linear mlp_input", AGAIN_QKV, "back attention attn_out",
+                             "back rope kv", "back rope q", "again norm norm_out", "back linear q",
+                             "back linear kv", "back norm norm_out"},
+    [RECOMPUTE_FULL] = {AGAIN_QKV, "again attention attn_out", "again linear mlp_input",
+                        "again norm norm_out", "again linear gate_up", "again glu mlp_act",
+                        BACK_MLP, BACK_ATTENTION},
+};
+
+static void test_decoder_schedule(void)
+{
+    static struct schedule s;
+    const struct model_shape m = shape_of(FAMILY_LLAMA);
+    family_write(&m, &family);
+    const struct program *p = &family.layer[0];
+    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++) {
+        int i = 0;
+        schedule_make(p, true, (enum recompute_id)mode, &s);
+        for (; by_hand[mode][i]; i++) {
+            char got[64] = "nothing";
+            if (i < s.n_backward) describe(p, &s.backward[i], got);
+            CHECK_MSG(!strcmp(got, by_hand[mode][i]), "mode %d, step %d: got \"%s\", want \"%s\"",
+                      mode, i, got, by_hand[mode][i]);
+        }
+        CHECK_MSG(s.n_backward == i, "mode %d: %d steps", mode, s.n_backward);
+        CHECK(s.n_forward == p->n_ops);
+    }
+    schedule_make(p, false, RECOMPUTE_NONE, &s);
+    CHECK(s.n_forward == p->n_ops && s.n_backward == 0);
+}
+
+/* The residual stream's gradient is handed on, not copied: base of both sums. */
+static void test_decoder_gradients(void)
+{
+    static struct schedule s;
+    const struct model_shape m = shape_of(FAMILY_LLAMA);
+    int n_alias = 0, n_base = 0;
+    family_write(&m, &family);
+    const struct program *p = &family.layer[0];
+    schedule_make(p, true, RECOMPUTE_NONE, &s);
+    for (int i = 0; i < s.n_backward; i++) {
+        const struct step *st = &s.backward[i];
+        const struct op *op = &p->op[st->op];
+        if (st->kind == STEP_FORWARD) continue;
+        n_alias += st->alias != PROG_NONE;
+        n_base += op->kind == OP_LINEAR && st->alias == 1;
+        if (op->kind == OP_NORM) CHECK(!st->first[0]); /* x has its sum's part already */
+    }
+    CHECK(n_base == 2 && n_alias == 4); /* and two turned in place */
+}
+
+/* ---- places, byte by byte -------------------------------------------------------------------- */
+
+static struct extent extent_of(bool train, int64_t unit, int64_t parts, int64_t rows)
+{
+    return (struct extent){
+        .rows = {[ROWS_T] = rows, [ROWS_ALT] = rows + 1, [ROWS_TEXT] = 3, [ROWS_COND] = 2},
+        .unit = unit,
+        .parts = parts,
+        .train = train,
+        .loss_chunk = 2,
+        .vocab = 19,
+        .grid = {2, 3},
+        .sp = 1,
+        .strategy = STRATEGY_LOCAL};
+}
+
+static void try_family(const struct extent *x, enum recompute_id mode, const char *name)
+{
+    char what[96];
+    const struct program *all[FAMILY_KINDS + 2] = {&family.in, &family.out};
+    for (int k = 0; k < family.n_kinds; k++) all[2 + k] = &family.layer[k];
+    for (int i = 0; i < family.n_kinds + 2; i++) {
+        snprintf(what, sizeof what, "%s %d mode %d unit %d parts %d", name, i, mode, (int)x->unit,
+                 (int)x->parts);
+        trial_section(all[i], x, mode, what);
+    }
+}
+
+static void test_families(void)
+{
+    for (int id = 0; id < FAMILY_N; id++) {
+        const struct model_shape m = shape_of(id);
+        const struct family_row *row = family_row(&m);
+        CHECK_MSG(row, "family %d", id);
+        if (!row) continue;
+        family_write(&m, &family);
+        for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+            for (int unit = 2; unit <= 4; unit += 2) {
+                const struct extent x = extent_of(true, unit, unit == 2 ? 1 : 2, 4);
+                try_family(&x, (enum recompute_id)mode, row->name);
+            }
+        struct extent x = extent_of(false, 4, 1, 4);
+        try_family(&x, RECOMPUTE_NONE, row->name);
+        x.cache_rows = 9;
+        if (row->task == MODEL_CAUSAL_LM) try_family(&x, RECOMPUTE_NONE, row->name);
+    }
+}
+
+static void test_qk_norm(void)
+{
+    struct model_shape m = shape_of(FAMILY_LLAMA);
+    m.qk_norm = 1;
+    m.window = 3;
+    family_write(&m, &family);
+    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++) {
+        const struct extent x = extent_of(true, 2, 1, 5);
+        try_family(&x, (enum recompute_id)mode, "qk_norm");
+    }
+}
+
+/* ---- random programs ------------------------------------------------------------------------- */
+
+static uint32_t seed;
+static int draw(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (uint32_t)n);
+}
+
+enum { WIDTH = 8 };
+
+/* A value [rows, WIDTH] that is not viewed; of any rows if rows < 0. */
+static int any_value(const struct program *p, int rows)
+{
+    for (int tries = 0; tries < 64; tries++) {
+        const int v = draw(p->n_values);
+        const struct value *w = &p->value[v];
+        bool viewed = false;
+        for (int i = 0; i < p->n_values; i++) viewed |= p->value[i].view_of == v;
+        if (viewed || w->view_of != PROG_NONE || w->cols != WIDTH || w->f32 || w->no_grad) continue;
+        if (rows < 0 ? w->rows == ROWS_COND : (int)w->rows != rows) continue;
+        return v;
+    }
+    return rows <= ROWS_T ? PROG_X : PROG_NONE;
+}
+
+static struct value fresh(enum rows_id rows, int64_t cols)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    return (struct value){.name = names[draw(3)],
+                          .rows = rows,
+                          .cols = cols,
+                          .keep = (enum keep_id)draw(KEEP_ALWAYS + 1)};
+}
+
+static int product(struct program *p, int in, int base, int64_t cols)
+{
+    char name[32];
+    snprintf(name, sizeof name, "w%d", p->n_weights);
+    const struct value out = fresh(p->value[in].rows, cols);
+    const int w = prog_tensor(p, name, cols, p->value[in].cols, INIT_NORMAL);
+    return prog_op(p, &(struct op){.kind = OP_LINEAR, .in = {in, base}, .w = w, .n_w = 1}, &out);
+}
+
+static void random_attention(struct program *p, int x)
+{
+    int q = product(p, x, PROG_NONE, WIDTH), kv = product(p, x, PROG_NONE, 2 * WIDTH);
+    struct value out = fresh(p->value[x].rows, WIDTH);
+    if (draw(2)) {
+        const struct value turned = fresh(p->value[q].rows, WIDTH);
+        q = prog_op(p, &(struct op){.kind = OP_ROPE, .in = {q}, .u.rope = {2, 4, 0, false, false}},
+                    &turned);
+    }
+    prog_op(p,
+            &(struct op){.kind = OP_ATTENTION,
+                         .in = {q, kv},
+                         .u.attn = {.n_heads = 2, .n_kv_heads = 2, .head_dim = 4, .dim = -1}},
+            &out);
+}
+
+static void random_op(struct program *p)
+{
+    const int x = any_value(p, -1);
+    int y = any_value(p, (int)p->value[x].rows);
+    if (y == x || p->value[y].rows != p->value[x].rows) y = product(p, x, PROG_NONE, WIDTH);
+    const struct value out = fresh(p->value[x].rows, WIDTH);
+    switch (draw(8)) {
+    case 0: product(p, x, draw(2) ? y : PROG_NONE, WIDTH); break;
+    case 1:
+        prog_op(p, &(struct op){.kind = OP_NORM, .in = {x}, .u.norm = {NORM_LAYER, 1, 2, 0}}, &out);
+        break;
+    case 2: prog_op(p, &(struct op){.kind = OP_ACT, .in = {x}}, &out); break;
+    case 3: {
+        const int both = product(p, x, PROG_NONE, 2 * WIDTH);
+        const int a = prog_view(p, both, 0, WIDTH), b = prog_view(p, both, WIDTH, WIDTH);
+        prog_op(p, &(struct op){.kind = OP_GLU, .in = {a, b}}, &out);
+        break;
+    }
+    case 4:
+        prog_op(p, &(struct op){.kind = OP_MIX, .in = {x, y}, .u.mix = {1, draw(2) ? 1 : 0.5f}},
+                &out);
+        break;
+    case 5: random_attention(p, x); break;
+    case 6: {
+        const struct value over = fresh(p->value[x].rows == ROWS_T ? ROWS_ALT : ROWS_T, WIDTH);
+        prog_op(p, &(struct op){.kind = OP_SWITCH, .in = {x}, .u.dims = {0, 1}}, &over);
+        break;
+    }
+    default: {
+        const struct value six = {
+            .name = "v", .rows = ROWS_COND, .cols = 2 * WIDTH, .keep = (enum keep_id)draw(2)};
+        const int v = prog_op(p, &(struct op){.kind = OP_TIMESTEP}, &six);
+        const int s = prog_view(p, v, 0, WIDTH), g = prog_view(p, v, WIDTH, WIDTH);
+        if (draw(2))
+            prog_op(p, &(struct op){.kind = OP_MODULATE, .in = {x, s, g}}, &out);
+        else
+            prog_op(p, &(struct op){.kind = OP_GATE, .in = {x, y, s}}, &out);
+    }
+    }
+}
+
+/* A section of up to n operations; everything that nobody reads is summed into the result. */
+static void random_program(struct program *p, int n)
+{
+    prog_init(p, "random.");
+    prog_input(p, WIDTH);
+    while (p->n_ops < n && p->n_values < PROG_VALUES - 8) random_op(p);
+    int x = any_value(p, ROWS_T);
+    if (x == PROG_X) x = product(p, x, PROG_NONE, WIDTH);
+    const struct value out = {.name = "result", .cols = WIDTH};
+    p->result = prog_op(p, &(struct op){.kind = OP_MIX, .in = {x, PROG_X}, .u.mix = {0.5f, 1}},
+                        &out);
+}
+
+static void test_random(void)
+{
+    static struct program p;
+    char what[64];
+    for (int i = 0; i < 300; i++) {
+        seed = (uint32_t)i * 7919u + 1;
+        random_program(&p, 2 + i % 24);
+        for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++) {
+            const struct extent x = extent_of(true, i % 2 ? 2 : 4, 1 + i % 3 % 2, 1 + i % 4);
+            snprintf(what, sizeof what, "random %d mode %d", i, mode);
+            trial_section(&p, &x, (enum recompute_id)mode, what);
+        }
+        const struct extent x = extent_of(false, 4, 1, 3);
+        trial_section(&p, &x, RECOMPUTE_NONE, what);
+    }
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static void check_bucket(const struct model_shape *m, int b, int64_t *end, int *next)
+{
+    int first, last;
+    struct param p;
+    param_range(m, b, &first, &last);
+    CHECK(first == *next && last >= first);
+    CHECK_MSG(param_section(m, b) == *end, "bucket %d begins at %lld", b, (long long)*end);
+    for (int i = first; i < last; i++) {
+        param_get(m, i, &p);
+        CHECK_MSG(p.offset >= *end && p.offset < *end + 16, "%s", p.name);
+        CHECK(p.count == p.rows * (p.cols ? p.cols : 1) && (!p.decay || p.cols));
+        *end = p.offset + p.count;
+    }
+    *end = (*end + 15) / 16 * 16;
+    *next = last;
+}
+
+static void test_weights(void)
+{
+    static struct param list[512];
+    for (int id = 0; id < FAMILY_N; id++) {
+        const struct model_shape m = shape_of(id);
+        struct zero z;
+        int64_t end = 0;
+        int next = 0;
+        for (int b = 0; b < m.n_layers + 2; b++) check_bucket(&m, b, &end, &next);
+        CHECK(end == param_count(&m) && next == param_tensors(&m));
+        zero_init(&z, &m, 3);
+        for (int b = 0; b < m.n_layers + 2; b++)
+            CHECK(zero_begin(&z, b) == param_section(&m, b) &&
+                  zero_bucket(&z, zero_begin(&z, b)) == b &&
+                  zero_bucket(&z, zero_begin(&z, b) + zero_len(&z, b) - 1) == b);
+        const int n = param_list(&m, list, 512);
+        CHECK(n == next && n < 512);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < i; j++)
+                CHECK_MSG(strcmp(list[i].name, list[j].name), "%s twice", list[i].name);
+    }
+}
+
+/* ---- decays ---------------------------------------------------------------------------------- */
+
+static bool near(double got, double want)
+{
+    return fabs(got - want) <= 1e-15 * fabs(want); /* exp2 and one product: under two roundings */
+}
+
+static void test_slopes(void)
+{
+    CHECK(slope_of(SLOPE_NONE, 3, 8, 0, 4) == 0);
+    CHECK(near(slope_of(SLOPE_TNL, 0, 8, 0, 4), 0.5 * 1.00001));
+    CHECK(near(slope_of(SLOPE_TNL, 7, 8, 0, 4), 0.00390625 * 1.00001));
+    CHECK(near(slope_of(SLOPE_TNL, 2, 8, 3, 4), 0.125 * (1 - 1 + 1e-5)));
+    /* 12 heads: those of 8, then every second one of 16. */
+    CHECK(near(slope_of(SLOPE_TNL, 8, 12, 0, 2), sqrt(0.5) * 1.00001));
+    CHECK(near(slope_of(SLOPE_TNL, 11, 12, 0, 2), exp2(-3.5) * 1.00001));
+    CHECK(near(slope_of(SLOPE_TNL, 0, 1, 0, 1), exp2(-8) * 1.00001));
+    CHECK(near(slope_of(SLOPE_MINIMAX, 1, 4, 0, 3), 0.0625 * 1.00001));
+    CHECK(near(slope_of(SLOPE_MINIMAX, 2, 12, 1, 3), 0.25 * (1 - 1 / 2.00001 + 1e-5)));
+    CHECK(near(exp(-slope_of(SLOPE_RETNET, 0, 4, 0, 1)), 1 - 1.0 / 32));
+    CHECK(near(exp(-slope_of(SLOPE_RETNET, 3, 4, 0, 1)), 1 - 1.0 / 256));
+}
+
+int main(void)
+{
+    RUN(test_decoder_schedule);
+    RUN(test_decoder_gradients);
+    RUN(test_families);
+    RUN(test_qk_norm);
+    RUN(test_random);
+    RUN(test_weights);
+    RUN(test_slopes);
+    return test_done("program");
+}

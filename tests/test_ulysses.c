@@ -1,0 +1,151 @@
+/* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/ring.h). */
+#include "tests/ring.h"
+
+static const int degrees[] = {1, 2, 3, 4, 5, 8};
+enum { N_DEGREES = 6 };
+
+static struct errors worst;
+
+static void check_variant(const struct problem *p, const struct variant *v)
+{
+    struct result out = result_make(p);
+    const int64_t n_bad = run(p, v, &out);
+    const struct errors e = compare(p, &out);
+    worst = (struct errors){fmax(worst.o, e.o), fmax(worst.dq, e.dq), fmax(worst.dk, e.dk),
+                            fmax(worst.dv, e.dv)};
+    CHECK_MSG(within(e) && n_bad == 0,
+              "S %lld H %lld:%lld D %lld docs %d causal %d P %d: o %.2e dq %.2e dk %.2e dv %.2e, "
+              "%lld bad",
+              (long long)p->S, (long long)p->H, (long long)p->Hk, (long long)p->D, p->docs,
+              p->causal, v->P, e.o, e.dq, e.dk, e.dv, (long long)n_bad);
+    result_free(&out);
+}
+
+static void check_problem(struct problem p)
+{
+    static int turn;
+    truth(&p);
+    for (int i = 0; i < N_DEGREES; i++, turn++)
+        check_variant(&p, &(struct variant){.P = degrees[i],
+                                            .layout = LAYOUT_CONTIGUOUS,
+                                            .strategy = STRATEGY_ULYSSES,
+                                            .fused = turn / 3 % 2,
+                                            .n_threads = 1 + turn / 5 % 2});
+    problem_free(&p);
+}
+
+/* Heads that divide, that do not, fewer than ranks; KV heads shared by ranks; groups divided. */
+static const struct {
+    int64_t H, Hk, D;
+} heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 2, 8}, {9, 3, 8}, {2, 1, 16}};
+
+static void each(int64_t S)
+{
+    for (int h = 0; h < 5; h++)
+        for (int docs = 0; docs < DOCS_N; docs++)
+            for (int causal = 0; causal < 2; causal++)
+                check_problem(
+                    problem_make(S, heads[h].H, heads[h].Hk, heads[h].D, (enum docs)docs, causal));
+}
+
+static void test_few_tokens(void)
+{
+    each(1);
+    each(7);
+    each(9);
+}
+
+static void test_37(void)
+{
+    each(37);
+}
+
+static void test_long(void)
+{
+    check_problem(problem_make(701, 6, 2, 24, DOCS_FIVE, true));
+    struct problem p = problem_make(300, 4, 2, 16, DOCS_FIVE, true);
+    p.window = 50;
+    check_problem(p);
+    for (int h = 0; h < 5; h++) { /* masks go by the heads of the model, not by those of a call */
+        struct problem d = problem_make(53, heads[h].H, heads[h].Hk, heads[h].D, DOCS_FIVE, h & 1);
+        d.drop = 0.3;
+        check_problem(d);
+    }
+}
+
+static void check_bits(struct problem p)
+{
+    truth(&p);
+    const struct variant one = {.P = 1,
+                                .layout = LAYOUT_CONTIGUOUS,
+                                .rank_bits = true,
+                                .strategy = STRATEGY_LOCAL,
+                                .n_threads = 1};
+    struct result want = result_make(&p), got = result_make(&p);
+    CHECK(run(&p, &one, &want) == 0 && within(compare(&p, &want)));
+    for (int P = 1; P <= p.Hk; P *= 2) {
+        struct variant v = one;
+        v.P = P;
+        v.strategy = STRATEGY_ULYSSES;
+        v.n_threads = 1 + P % 3 % 2;
+        CHECK(run(&p, &v, &got) == 0);
+        CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
+                      !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
+                  "S %lld H %lld:%lld P %d differs from one rank", (long long)p.S, (long long)p.H,
+                  (long long)p.Hk, P);
+    }
+    result_free(&want);
+    result_free(&got);
+    problem_free(&p);
+}
+
+/* "ranks": where no group of heads is divided. */
+static void test_rank_bits(void)
+{
+    check_bits(problem_make(37, 8, 8, 16, DOCS_ONE, true));
+    check_bits(problem_make(37, 16, 8, 8, DOCS_FIVE, false));
+    check_bits(problem_make(500, 8, 4, 24, DOCS_FIVE, true));
+}
+
+/* The published volume, per rank and layer: (P-1)/P (2H + 2Hk) E elements each way, in fp32. */
+static void test_published_volume(void)
+{
+    for (int P = 1; P <= 8; P *= 2)
+        for (int64_t Hk = 8; Hk <= 32; Hk *= 2) {
+            const int64_t T = 512, D = 64, H = 32, E = T * D;
+            const struct volume_heads h = {T, H, Hk, D, PRECISION_FP32};
+            for (int r = 0; r < P; r++)
+                for (int back = 0; back < 2; back++) {
+                    const struct comm_count c = volume_ulysses(P, r, &h, back);
+                    CHECK(c.bytes_sent == (P - 1) * (2 * H + 2 * Hk) * E * 4 / P);
+                    CHECK(c.bytes_received == c.bytes_sent && c.messages_sent == 3 * (P - 1));
+                }
+        }
+}
+
+/* All that is sent is received, also where heads do not divide. */
+static void test_sent_is_received(void)
+{
+    for (int P = 1; P <= 8; P++)
+        for (int i = 0; i < 10; i++) {
+            const struct volume_heads h = {64, heads[i / 2].H, heads[i / 2].Hk, 8, PRECISION_BF16};
+            struct comm_count sum = {0};
+            for (int r = 0; r < P; r++) volume_add(&sum, volume_ulysses(P, r, &h, i % 2), 1);
+            CHECK(sum.bytes_sent == sum.bytes_received);
+            CHECK(sum.messages_sent == sum.messages_received);
+        }
+}
+
+int main(void)
+{
+    RUN(test_few_tokens);
+    RUN(test_37);
+    RUN(test_long);
+    RUN(test_rank_bits);
+    RUN(test_published_volume);
+    RUN(test_sent_is_received);
+    devices_close();
+    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
+    return test_done("ulysses");
+}

@@ -1,0 +1,198 @@
+#include "worker/model/hf_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/jread.h"
+
+bool hf_starts_with(const char *s, const char *start)
+{
+    return !strncmp(s, start, strlen(start));
+}
+
+bool hf_ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+/* ---- finding the files ---------------------------------------------------------------------- */
+
+static struct hf_entry *add_entry(struct hf_weights *w, const char *path, struct err *e)
+{
+    if (w->n == w->room) {
+        int room = w->room ? 2 * w->room : 64;
+        struct hf_entry *more = room > 2 * ST_TENSORS
+                                    ? NULL
+                                    : realloc(w->entry, (size_t)room * sizeof *more);
+        if (!more) {
+            err_set(e, ERR_TOO_LARGE, "%s names too many tensors", path);
+            return NULL;
+        }
+        w->entry = more;
+        w->room = room;
+    }
+    return &w->entry[w->n++];
+}
+
+static int open_single(struct hf_weights *w, const char *path, struct err *e)
+{
+    if (!(w->file[0] = st_open(path, e))) return -1;
+    w->n_shards = 1;
+    for (int i = 0; i < st_count(w->file[0]); i++) {
+        struct hf_entry *x = add_entry(w, path, e);
+        if (!x) return -1;
+        snprintf(x->stored, sizeof x->stored, "%s", st_at(w->file[0], i)->name);
+        x->shard = 0;
+    }
+    return 0;
+}
+
+/* The number of the shard whose file name was just read. */
+static int shard_index(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
+{
+    char name[96];
+    if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/'))
+        return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
+    for (int i = w->n_shards - 1; i >= 0; i--) /* neighbours share a shard */
+        if (!strcmp(w->shard_name[i], name)) return i;
+    if (w->n_shards == HF_MAX_SHARDS)
+        return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, HF_MAX_SHARDS);
+    snprintf(w->shard_name[w->n_shards], sizeof name, "%s", name);
+    return w->n_shards++;
+}
+
+static int parse_weight_map(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
+{
+    enum jtok t;
+    if (jread_next(j) != J_OBJECT)
+        return err_set(e, ERR_CORRUPT, "%s: weight_map is no object", path);
+    while ((t = jread_next(j)) == J_KEY) {
+        struct hf_entry *x = add_entry(w, path, e);
+        if (!x) return -1;
+        if (jread_copy(j, x->stored, sizeof x->stored) < 0)
+            return err_set(e, ERR_TOO_LARGE, "%s: a tensor's name is too long", path);
+        if (jread_next(j) != J_STRING)
+            return err_set(e, ERR_CORRUPT, "%s: the file of %s is not a string", path, x->stored);
+        if ((x->shard = shard_index(w, j, path, e)) < 0) return -1;
+    }
+    return t == J_OBJECT_END ? 0 : err_set(e, ERR_CORRUPT, "%s: %s", path, j->err.text);
+}
+
+static int parse_index(struct hf_weights *w, const char *text, size_t size, const char *path,
+                       struct err *e)
+{
+    struct jread j;
+    enum jtok t;
+    bool found = false;
+    jread_init(&j, text, size);
+    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_CORRUPT, "%s is not a JSON object", path);
+    while ((t = jread_next(&j)) == J_KEY) {
+        if (jread_is(&j, "weight_map")) {
+            if (found) return err_set(e, ERR_CORRUPT, "%s: weight_map occurs twice", path);
+            found = true;
+            if (parse_weight_map(w, &j, path, e) < 0) return -1;
+        } else if (jread_skip(&j) < 0) {
+            break;
+        }
+    }
+    if (j.err.code || t != J_OBJECT_END || jread_next(&j) != J_END)
+        return err_set(e, ERR_CORRUPT, "%s: %s", path, j.err.text);
+    return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
+}
+
+static int open_sharded(struct hf_weights *w, const char *dir, const char *index, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size;
+    char *text = file_read(index, 64 << 20, &size, e);
+    if (!text) return -1;
+    int rc = parse_index(w, text, size, index, e);
+    free(text);
+    for (int i = 0; rc == 0 && i < w->n_shards; i++) {
+        rc = file_join(path, e, "%s/%s", dir, w->shard_name[i]);
+        if (rc == 0 && !(w->file[i] = st_open(path, e))) rc = -1;
+    }
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct hf_entry *)a)->name, ((const struct hf_entry *)b)->name);
+}
+
+void hf_weights_close(struct hf_weights *w)
+{
+    for (int i = 0; i < w->n_shards; i++) st_close(w->file[i]);
+    free(w->entry);
+    free(w);
+}
+
+/* BERT's files of all ages: without the model's name in front, gamma and beta for weight and bias. */
+static void rename_bert(const char *stored, char name[ST_NAME_SIZE])
+{
+    const bool whole = hf_starts_with(stored, "bert.") || hf_starts_with(stored, "cls.");
+    size_t n = strlen(stored);
+    const char *end = "";
+    if (hf_ends_with(stored, ".gamma")) n -= 5, end = "weight";
+    if (hf_ends_with(stored, ".beta")) n -= 4, end = "bias";
+    snprintf(name, ST_NAME_SIZE, "%s%.*s%s", whole ? "" : "bert.", (int)n, stored, end);
+}
+
+static void name_entries(struct hf_weights *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        struct hf_entry *x = &w->entry[i];
+        if (w->m->family == FAMILY_BERT)
+            rename_bert(x->stored, x->name);
+        else
+            memcpy(x->name, x->stored, sizeof x->name);
+    }
+}
+
+struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
+    int rc = -1;
+    struct hf_weights *w = calloc(1, sizeof *w);
+    if (!w) {
+        err_set(e, ERR_IO, "out of memory");
+        return NULL;
+    }
+    if (file_join(path, e, "%s/model.safetensors", dir) == 0 &&
+        file_join(index, e, "%s/model.safetensors.index.json", dir) == 0) {
+        if (file_exists(path))
+            rc = open_single(w, path, e);
+        else if (file_exists(index))
+            rc = open_sharded(w, dir, index, e);
+        else
+            err_set(e, ERR_NOT_FOUND, "%s has no model.safetensors and no index of shards", dir);
+    }
+    if (rc < 0) {
+        hf_weights_close(w);
+        return NULL;
+    }
+    w->m = m;
+    name_entries(w);
+    if (w->n) qsort(w->entry, (size_t)w->n, sizeof *w->entry, by_name);
+    return w;
+}
+
+/* The tensor of that name: by the directory's own map, then in its shard. */
+const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
+{
+    int lo = 0, hi = w->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2, c = strcmp(w->entry[mid].name, name);
+        if (c == 0) {
+            *f = w->file[w->entry[mid].shard];
+            return st_find(*f, w->entry[mid].stored);
+        }
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}

@@ -1,0 +1,37 @@
+/* hf_weights.h: the safetensors files of a model directory, opened together. Inside worker/model. */
+#ifndef SEQD_MODEL_HF_WEIGHTS_H
+#define SEQD_MODEL_HF_WEIGHTS_H
+
+#include "worker/model/hf.h"
+#include "worker/model/safetensors.h"
+
+enum { HF_MAX_SHARDS = 1024 };
+
+/* Where the directory says each tensor is: weight_map, or the one file's own list. */
+struct hf_entry {
+    char name[ST_NAME_SIZE];   /* ours */
+    char stored[ST_NAME_SIZE]; /* the file's */
+    int shard;
+};
+
+struct hf_weights {
+    const struct model_shape *m;
+    struct st_file *file[HF_MAX_SHARDS]; /* owned */
+    char shard_name[HF_MAX_SHARDS][96];
+    int n_shards;
+    struct hf_entry *entry; /* owned; ascending by name once opened */
+    int n, room;
+};
+
+/* transformers' own order: one file if it is there, else the index and its shards. Names are ours:
+ * older spellings of the family's are known. m: borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT,
+ * ERR_TOO_LARGE. */
+struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
+void hf_weights_close(struct hf_weights *w);
+/* The tensor of that name and its file; NULL: none. */
+const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);
+
+bool hf_starts_with(const char *s, const char *start);
+bool hf_ends_with(const char *s, const char *end);
+
+#endif

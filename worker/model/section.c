@@ -1,0 +1,529 @@
+#include "worker/model/section.h"
+
+#include <assert.h>
+#include <string.h>
+#include "worker/model/model.h"
+#include "worker/plan/attention.h"
+
+/* ---- frames from the plan -------------------------------------------------------------------- */
+
+struct here {
+    int b; /* the section's number */
+    const struct program *p;
+    const struct section *s;
+    bool one; /* a single new token */
+};
+
+static struct here section_at(struct model *m, int b)
+{
+    const struct sections *all = &m->prog.all;
+    if (b == 0) return (struct here){b, &all->family.in, &all->in, false};
+    if (b > m->shape.n_layers) return (struct here){b, &all->family.out, &all->out, false};
+    const int kind = family_layer_kind(&m->shape, b - 1);
+    return (struct here){b, &all->family.layer[kind], &all->layer[kind], false};
+}
+
+static char *stream(const struct model *m, int border)
+{
+    return m->prog.streams + m->prog.stream_of[border] * m->plan->stream_size;
+}
+
+static char *d_stream(const struct model *m, int border)
+{
+    return m->prog.d_streams + m->prog.d_stream_of[border] * m->plan->stream_size;
+}
+
+static char *address(const struct model *m, const struct here *h, const struct place *x, bool grad)
+{
+    const struct program *in = &m->prog.all.family.in;
+    switch (x->where) {
+    case PLACE_NONE: return NULL;
+    case PLACE_KEPT: return m->prog.kept + plan_record(&m->shape, m->plan, h->b) + x->offset;
+    case PLACE_WORK: return m->prog.work + x->offset;
+    case PLACE_INPUT: return (grad ? d_stream : stream)(m, h->b - 1) + x->offset;
+    case PLACE_RESULT: return (grad ? d_stream : stream)(m, h->b) + x->offset;
+    case PLACE_SHARED:
+        return (grad ? m->prog.d_shared : m->prog.shared) +
+               plan_shared(in, m->plan, x->shared, grad) + x->offset;
+    case PLACE_CACHE: return m->prog.caches + plan_cache(&m->shape, m->plan, h->b) + x->offset;
+    }
+    return NULL;
+}
+
+static bool in_parts(enum rows_id rows)
+{
+    return rows == ROWS_COND || rows == ROWS_TEXT;
+}
+
+/* A view's window of its base is found from the base: a place says where rows begin, not where
+ * shared values do. */
+static struct tensor tensor_at(const struct model *m, const struct here *h, int v, bool grad)
+{
+    const struct program *p = h->p;
+    const int base = prog_base(p, v);
+    const struct value *own = &p->value[v], *x = &p->value[base];
+    const struct frame *f = &m->prog.frame;
+    const bool f32 = grad ? prog_grad_f32(p, base) : x->f32;
+    const enum dtype t = f32 ? DT_F32 : m->dtype;
+    const struct placement *at = &h->s->at;
+    char *data = address(m, h, grad ? &at->grad[base] : &at->value[base], grad);
+    int64_t rows = f->rows[x->rows].n * (grad && in_parts(x->rows) ? f->parts : 1);
+    if (!data) return (struct tensor){0};
+    if (x->state) rows = f->parts;
+    if (h->one && at->value[base].where == PLACE_CACHE && !grad)
+        data += m->cache_used * x->cols * dtype_size(t);
+    const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
+    return tensor_sub(all, 0, rows, own->view_of == PROG_NONE ? 0 : own->view_col, own->cols);
+}
+
+static void open_weights(struct model *m, const struct here *h, struct frame *f)
+{
+    const int64_t at = m->prog.weights[h->b];
+    const struct program *in = &m->prog.all.family.in;
+    f->weights = h->p->n_weights ? model_weight(m, at, 1, 1).data : NULL;
+    f->weights_grad = m->grad && h->p->n_weights ? model_gradient(m, at) : NULL;
+    f->embed_grad = NULL;
+    f->tied = (struct tensor){0};
+    if (h->b == 0 && f->weights_grad) f->embed_grad = model_embed_grad(m);
+    if (h->b <= m->shape.n_layers || !m->shape.tied) return;
+    f->tied = model_weight(m, in->weight[0].offset, in->weight[0].rows, in->weight[0].cols);
+    f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
+}
+
+/* The frame of section b: everything that does not change from step to step. */
+static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
+{
+    struct frame *f = &m->prog.frame;
+    f->p = h->p;
+    f->batch = b;
+    f->layer = h->b >= 1 && h->b <= m->shape.n_layers ? h->b - 1 : -1;
+    f->again = false;
+    f->slope = m->prog.slopes + (f->layer < 0 ? 0 : f->layer) * m->shape.n_heads;
+    for (int v = 0; v < h->p->n_values; v++) {
+        f->value[v] = tensor_at(m, h, v, false);
+        f->grad[v] = grads ? tensor_at(m, h, v, true) : (struct tensor){0};
+    }
+    open_weights(m, h, f);
+}
+
+/* Rows of each kind on this rank, for the shard that was set last. */
+static void set_rows(struct model *m, int64_t T)
+{
+    struct frame *f = &m->prog.frame;
+    const struct shard *sh = &m->sp.shard;
+    const struct plan *p = m->plan;
+    const int64_t alt = p->grid[0] ? dsp_rows(m->prog.grid, p->sp, p->rank_bits, 1) : 0;
+    f->parts = sh->n_sums;
+    f->tree = p->rank_bits;
+    f->rows[ROWS_T] = (struct frame_rows){T, sh->sum_len};
+    f->rows[ROWS_ALT] = (struct frame_rows){alt, alt / sh->n_sums};
+    f->rows[ROWS_TEXT] = (struct frame_rows){p->extent.rows[ROWS_TEXT], 0};
+    f->rows[ROWS_COND] = (struct frame_rows){p->extent.rows[ROWS_COND], 0};
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static void set_scratch(struct model *m, const struct here *h, const struct step *s, int64_t offset)
+{
+    struct frame *f = &m->prog.frame;
+    f->scratch = m->prog.work + offset;
+    f->scratch_size = op_scratch(h->p, s, &m->plan->extent);
+    scratch_reset(f);
+}
+
+/* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
+ * tokens that it stores (decode.c). */
+static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
+{
+    if (k < prompt) return shard_pos(&m->sp.shard, k);
+    const int64_t block = (k - prompt) / CACHE_BLOCK;
+    return m->sp.shard.S + (block * m->plan->sp + m->rank) * CACHE_BLOCK +
+           (k - prompt) % CACHE_BLOCK;
+}
+
+/* What the new token sees of a layer's cache: all of it, or the end that a window leaves. */
+static struct tensor visible_cache(const struct model *m, const struct op *o, struct tensor all)
+{
+    const int64_t pos = m->sp.shard.S + m->n_decoded, prompt = model_prompt_rows(m);
+    int64_t first = o->u.attn.window > 0 ? all.rows : 0;
+    while (first > 0 && cache_pos(m, first - 1, prompt) > pos - o->u.attn.window) first--;
+    return tensor_sub(all, first, all.rows - first, 0, all.cols);
+}
+
+static int run_op(struct model *m, const struct here *h, const struct step *s, struct err *e)
+{
+    struct frame *f = &m->prog.frame;
+    const struct op *o = &h->p->op[s->op];
+    const struct op_row *row = op_table[o->kind];
+    if (s->kind == STEP_BACKWARD) return row->backward(f, o, s, e);
+    if (!h->one || !row->decode) return row->forward(f, o, e);
+    if (o->kind == OP_ATTENTION) {
+        const int64_t rows = m->cache_used + m->prog.own;
+        const struct tensor kv = f->value[o->in[1]];
+        char *at = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
+        f->cache = visible_cache(m, o, tensor_of(kv.dtype, at, rows, kv.cols, kv.cols));
+    }
+    f->state = address(m, h, &h->s->at.state[s->op], false);
+    return row->decode(f, o, e);
+}
+
+/* A layer's part of what enters and leaves the sequence at its two ends. */
+static char *carried(const struct model *m, const char *states)
+{
+    if (!states || m->prog.frame.layer < 0) return NULL;
+    return (char *)states + m->prog.frame.layer * m->carry.stride;
+}
+
+/* Where a context's states are kept, a linear attention leaves its own behind the sequence: on the
+ * last rank. */
+static void set_carry(struct model *m, const struct here *h, const struct step *s)
+{
+    struct frame *f = &m->prog.frame;
+    f->carry_in = carried(m, m->carry.in);
+    f->carry_out = carried(m, m->carry.out);
+    if (m->plan->kind == JOB_GENERATE && h->p->op[s->op].kind == OP_LINEAR_ATTENTION)
+        f->carry_out = address(m, h, &h->s->at.state[s->op], false);
+}
+
+static bool is_loss(const struct program *p, const struct step *s)
+{
+    return p->op[s->op].kind == OP_XENT || p->op[s->op].kind == OP_MSE;
+}
+
+/* The forward list; of `out`, up to the loss. */
+static int run_forward(struct model *m, const struct here *h, struct err *e)
+{
+    const struct schedule *list = &h->s->steps;
+    for (int i = 0; i < list->n_forward; i++) {
+        const struct step *s = &list->forward[i];
+        if (is_loss(h->p, s)) break;
+        set_scratch(m, h, s, h->s->at.scratch_forward[i]);
+        set_carry(m, h, s);
+        if (run_op(m, h, s, e)) return -1;
+    }
+    return 0;
+}
+
+/* The backward list: what is computed again finds the states of linear attention kept. */
+static int run_backward(struct model *m, const struct here *h, struct err *e)
+{
+    const struct schedule *list = &h->s->steps;
+    for (int i = 0; i < list->n_backward; i++) {
+        const struct step *s = &list->backward[i];
+        set_scratch(m, h, s, h->s->at.scratch_backward[i]);
+        m->prog.frame.again = true;
+        m->prog.frame.carry_in = m->prog.frame.carry_out = NULL;
+        m->prog.frame.d_carry_out = carried(m, m->carry.d_out);
+        m->prog.frame.d_carry_in = carried(m, m->carry.d_in);
+        if (run_op(m, h, s, e)) return -1;
+    }
+    return 0;
+}
+
+/* Every rank decodes: the states that the last one has behind the prompt go to all. */
+static int share_states(struct model *m, const struct here *h, struct err *e)
+{
+    if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
+    for (int i = 0; i < h->p->n_ops; i++) {
+        const struct place *x = &h->s->at.state[i];
+        if (h->p->op[i].kind != OP_LINEAR_ATTENTION) continue;
+        if (comm_broadcast(m->comm, PURPOSE_STATE, m->plan->sp - 1, address(m, h, x, false),
+                           x->size, m->bounce, e))
+            return -1;
+    }
+    return 0;
+}
+
+int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
+{
+    set_rows(m, m->sp.shard.T);
+    for (int i = 0; i <= m->shape.n_layers; i++) {
+        const struct here h = section_at(m, i);
+        if (model_fetch(m, i, e)) return -1;
+        open_frame(m, &h, b, false);
+        if (run_forward(m, &h, e) || share_states(m, &h, e)) return -1;
+    }
+    if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
+    if (model_fetch_head(m, e)) return -1;
+    if (!to_loss) return 0;
+    const struct here out = section_at(m, m->shape.n_layers + 1);
+    open_frame(m, &out, b, false);
+    return run_forward(m, &out, e);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static void set_loss(struct model *m, float scale)
+{
+    struct frame *f = &m->prog.frame;
+    f->loss_scale = scale;
+    f->loss_chunk = m->plan->loss_chunk;
+    f->nll = m->nll;
+    f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
+}
+
+/* The loss and the head. A tied embedding gets its first part here. */
+static int out_backward(struct model *m, const struct batch *b, struct err *e)
+{
+    const int last = m->shape.n_layers + 1;
+    const struct here h = section_at(m, last);
+    model_clear(m, last);
+    if (m->shape.tied) model_clear(m, 0);
+    open_frame(m, &h, b, true);
+    if (run_backward(m, &h, e) || model_reduce(m, last, true, e)) return -1;
+    return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
+}
+
+/* Does the backward of `in` read weights, so that they must be fetched once more? Those of an
+ * embedding are not. */
+static bool reads_weights(const struct here *h)
+{
+    const struct schedule *list = &h->s->steps;
+    for (int i = 0; i < list->n_backward; i++) {
+        const struct op *o = &h->p->op[list->backward[i].op];
+        const bool table = o->kind == OP_EMBED || o->kind == OP_EMBED_ADD;
+        if (o->n_w && (!table || list->backward[i].kind == STEP_FORWARD)) return true;
+    }
+    return false;
+}
+
+static int layer_back(struct model *m, int i, const struct batch *b, struct err *e)
+{
+    const struct here h = section_at(m, i);
+    model_clear(m, i);
+    if ((i > 0 || reads_weights(&h)) && model_fetch(m, i, e)) return -1;
+    open_frame(m, &h, b, true);
+    return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
+}
+
+int section_backward(struct model *m, const struct batch *b, float scale, struct err *e)
+{
+    const struct program *in = &m->prog.all.family.in;
+    const int64_t shared = plan_shared(in, m->plan, in->n_shared, true);
+    set_loss(m, scale);
+    if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
+    if (out_backward(m, b, e)) return -1;
+    for (int i = m->shape.n_layers; i >= 0; i--)
+        if (layer_back(m, i, b, e)) return -1;
+    return m->prog.linear.ops ? linear_settle(&m->prog.linear, e) : 0;
+}
+
+/* ---- behind the last layer ------------------------------------------------------------------- */
+
+static const struct op *loss_op(const struct model *m)
+{
+    const struct program *out = &m->prog.all.family.out;
+    return &out->op[out->n_ops - 1];
+}
+
+/* What the loss reads lies in the workspace: it is made again where a backward pass has been there
+ * since. The stream behind the last layer is still what it was. */
+static void out_again(struct model *m, const struct here *h, const struct batch *b)
+{
+    struct err e = {0};
+    if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return;
+    open_frame(m, h, b ? b : m->prog.frame.batch, false);
+    const int bad = run_forward(m, h, &e);
+    assert(!bad); /* local */
+}
+
+static void open_loss(struct model *m, const struct batch *b)
+{
+    const struct here h = section_at(m, m->shape.n_layers + 1);
+    out_again(m, &h, b);
+    const struct schedule *list = &h.s->steps;
+    set_loss(m, 0);
+    set_scratch(m, &h, &list->forward[list->n_forward - 1],
+                h.s->at.scratch_forward[list->n_forward - 1]);
+}
+
+void section_loss(struct model *m, const struct batch *b)
+{
+    struct err e = {0};
+    open_loss(m, b);
+    m->prog.frame.batch = b;
+    const int bad = op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), &e);
+    assert(!bad); /* a loss is local: nothing can go wrong */
+}
+
+struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
+{
+    open_loss(m, NULL);
+    const struct tensor t = frame_in(&m->prog.frame, loss_op(m), 0);
+    return tensor_sub(t, row0, n, 0, t.cols);
+}
+
+struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
+{
+    open_loss(m, NULL);
+    return loss_logits(&m->prog.frame, loss_op(m), row0, n);
+}
+
+struct tensor section_hidden(struct model *m)
+{
+    return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
+}
+
+/* ---- one token ------------------------------------------------------------------------------- */
+
+int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e)
+{
+    const struct batch b = {.ids = &token, .pos = &pos};
+    set_rows(m, 1);
+    m->prog.own = own;
+    for (int i = 0; i <= m->shape.n_layers + 1; i++) {
+        struct here h = section_at(m, i);
+        h.one = true;
+        open_frame(m, &h, &b, false);
+        if (run_forward(m, &h, e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- placing --------------------------------------------------------------------------------- */
+
+static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    if (!it->name) return NULL;
+    model_note_placed(m, it, it->size);
+    return (it->in_segment ? segment : arena) + it->offset;
+}
+
+/* The decays of every layer's linear attention. */
+static void set_slopes(struct model *m)
+{
+    for (int l = 0; l < m->shape.n_layers && m->prog.slopes; l++) {
+        const struct program *p = section_at(m, l + 1).p;
+        for (int i = 0; i < p->n_ops; i++) {
+            const int64_t H = p->op[i].u.linear.n_heads;
+            if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
+            for (int64_t h = 0; h < H; h++)
+                m->prog.slopes[l * m->shape.n_heads + h] =
+                    slope_of((enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+        }
+    }
+}
+
+static void place_linear(struct model *m, char *arena, char *segment)
+{
+    const struct plan *p = m->plan;
+    struct sp_linear *l = &m->prog.linear;
+    l->ops = linear_find(p->exchange, p->sp);
+    l->be = m->be;
+    l->comm = m->comm;
+    l->state_dtype = DT_F32;
+    l->mutant = m->sp.mutant;
+    const struct plan_item *send = &p->item[PLAN_STATE_SEND], *recv = &p->item[PLAN_STATE_RECV];
+    l->buf.send[0] = item(m, PLAN_STATE_SEND, arena, segment);
+    l->buf.recv[0] = item(m, PLAN_STATE_RECV, arena, segment);
+    l->buf.all = item(m, PLAN_STATE_ALL, arena, segment);
+    l->buf.m = item(m, PLAN_STATE_M, arena, segment);
+    m->prog.slopes = (double *)item(m, PLAN_SLOPES, arena, segment);
+    set_slopes(m);
+    if (send->stride) l->buf.send[1] = (char *)l->buf.send[0] + send->stride;
+    if (recv->stride) l->buf.recv[1] = (char *)l->buf.recv[0] + recv->stride;
+}
+
+static void place_dsp(struct model *m, char *arena, char *segment)
+{
+    const struct plan *p = m->plan;
+    m->prog.dsp = (struct dsp){.be = m->be,
+                               .comm = m->comm,
+                               .P = p->sp,
+                               .r = m->rank,
+                               .rank_bits = p->rank_bits,
+                               .n = {p->grid[0], p->grid[1]},
+                               .send = item(m, PLAN_SWITCH_SEND, arena, segment),
+                               .recv = item(m, PLAN_SWITCH_RECV, arena, segment),
+                               .purpose = PURPOSE_SWITCH,
+                               .mutant = m->sp.mutant};
+}
+
+static void place_ring(struct model *m, char *arena, char *segment)
+{
+    struct sp_buffers *r = &m->sp.buf;
+    r->kv[0] = item(m, PLAN_RING_KV0, arena, segment);
+    r->kv[1] = item(m, PLAN_RING_KV1, arena, segment);
+    r->dkv[0] = (float *)item(m, PLAN_RING_DKV0, arena, segment);
+    r->dkv[1] = (float *)item(m, PLAN_RING_DKV1, arena, segment);
+    r->part = (float *)item(m, PLAN_RING_PART, arena, segment);
+    r->m = (float *)item(m, PLAN_RING_M, arena, segment);
+    r->delta = (float *)item(m, PLAN_RING_DELTA, arena, segment);
+    m->bounce = r->bounce = item(m, PLAN_BOUNCE, arena, segment);
+    struct attention_need need;
+    plan_attention(m->plan, m->shape.n_heads, m->shape.n_kv_heads, m->shape.head_dim, &need);
+    if (m->plan->item[PLAN_ATTN_WORK].name || m->plan->item[PLAN_ATTN_SEGMENT].name)
+        sp_place(r, &need, item(m, PLAN_ATTN_WORK, arena, segment),
+                 item(m, PLAN_ATTN_SEGMENT, arena, segment));
+}
+
+static void place_latents(struct model *m, char *arena, char *segment)
+{
+    struct batch *b = &m->batch;
+    b->types = (int32_t *)item(m, PLAN_TYPES, arena, segment);
+    b->group[0] = (int32_t *)item(m, PLAN_GROUP, arena, segment);
+    b->group[1] = (int32_t *)item(m, PLAN_GROUP_ALT, arena, segment);
+    b->latents.patches = (float *)item(m, PLAN_PATCHES, arena, segment);
+    b->latents.target = (float *)item(m, PLAN_TARGET, arena, segment);
+    b->latents.weight = (float *)item(m, PLAN_ROW_WEIGHT, arena, segment);
+    b->latents.text = (float *)item(m, PLAN_CAPTION, arena, segment);
+}
+
+/* A section that does not work in place passes on to the other stream. */
+static void number_streams(struct model *m)
+{
+    struct section_state *s = &m->prog;
+    const int L = m->shape.n_layers;
+    const bool apart = m->plan->n_streams == L + 1 && m->plan->item[PLAN_DX].name;
+    for (int b = 1; b <= L; b++) {
+        const bool moves = !section_at(m, b).s->at.in_place;
+        s->stream_of[b] = apart ? b : s->stream_of[b - 1] ^ moves;
+    }
+    for (int b = L; b >= 1; b--)
+        s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
+}
+
+void section_place(struct model *m, char *arena, char *segment)
+{
+    struct section_state *s = &m->prog;
+    plan_sections(&m->shape, m->plan, &s->all);
+    s->weights[0] = 0;
+    for (int i = 0; i <= m->shape.n_layers; i++)
+        s->weights[i + 1] = s->weights[i] + section_at(m, i).p->weights_size;
+    assert(m->shape.n_layers + 2 <= SECTION_MAX);
+    number_streams(m);
+    s->streams = item(m, PLAN_X, arena, segment);
+    s->d_streams = item(m, PLAN_DX, arena, segment);
+    s->work = item(m, PLAN_WORK, arena, segment);
+    s->kept = item(m, PLAN_KEPT, arena, segment);
+    s->caches = item(m, PLAN_CACHES, arena, segment);
+    s->carries = item(m, PLAN_CARRY, arena, segment);
+    s->carry_pass = item(m, PLAN_CARRY_PASS, arena, segment);
+    s->shared = item(m, PLAN_SHARED, arena, segment);
+    s->d_shared = item(m, PLAN_DSHARED, arena, segment);
+    s->grid[0] = m->plan->grid[0];
+    s->grid[1] = m->plan->grid[1];
+    place_ring(m, arena, segment);
+    place_linear(m, arena, segment);
+    place_dsp(m, arena, segment);
+    place_latents(m, arena, segment);
+    s->frame = (struct frame){.be = m->be,
+                              .shape = &m->shape,
+                              .dtype = m->dtype,
+                              .tree_room = m->tree,
+                              .tree_stride = m->tree_stride ? m->tree_stride / 4
+                                                            : m->plan->tree_size,
+                              .sp = &m->sp,
+                              .linear = &s->linear,
+                              .dsp = &s->dsp,
+                              .inv_freq = m->inv_freq};
+    section_resize(m);
+}
+
+void section_resize(struct model *m)
+{
+    m->prog.linear.shard = m->sp.shard;
+    m->prog.dsp.n[0] = m->prog.grid[0];
+    m->prog.dsp.n[1] = m->prog.grid[1];
+}

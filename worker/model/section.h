@@ -1,0 +1,50 @@
+/* section.h: sections of a family's program at work, where the plan has placed them. Inside
+ * worker/model: model.c calls these where the plan is by program (plan.by_program).
+ *
+ * A section is numbered as buckets are: 0 is `in`, 1 .. L the layers, L + 1 `out`. Section b reads
+ * the residual stream at border b - 1 and leaves it at border b. */
+#ifndef SEQD_MODEL_SECTION_H
+#define SEQD_MODEL_SECTION_H
+
+#include "worker/model/op.h"
+#include "worker/plan/plan.h"
+
+#define SECTION_MAX 1026 /* HF_MAX_LAYERS, `in` and `out` */
+
+struct model;
+
+/* What a model by program has beside struct model's own. */
+struct section_state {
+    struct sections all;
+    struct frame frame;             /* of the section that runs */
+    int64_t weights[SECTION_MAX];   /* where each section's begin in the flat layout */
+    struct sp_linear linear;
+    struct dsp dsp;
+    int stream_of[SECTION_MAX];     /* the residual stream's buffer at each border */
+    int d_stream_of[SECTION_MAX];
+    double *slopes;                 /* [L, H] */
+    int64_t grid[2];                /* of the sequence at hand */
+    bool own;                       /* decode: this rank keeps the new token's keys and values */
+    char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
+    char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
+};
+
+/* Pointers of the plan's items of this rank. */
+void section_place(struct model *m, char *arena, char *segment);
+/* The shard has changed. */
+void section_resize(struct model *m);
+
+/* `in` and the layers; then, unless a training step goes on with the backward, `out` up to the loss.
+ * fetch: asks for a section's weights before they are read. */
+int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
+/* After section_forward without to_loss: loss and backward of everything. Leaves nll of every row. */
+int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
+/* After section_forward to the loss: nll of every row; what the loss reads; its logits. */
+void section_loss(struct model *m, const struct batch *b);
+struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
+struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
+struct tensor section_hidden(struct model *m);
+/* One token at `pos`; own: this rank keeps its key and value. */
+int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e);
+
+#endif

@@ -1,0 +1,60 @@
+/* attention.h: what each way of attention over several ranks needs beside the ring's buffers, which
+ * the plan lists by themselves: pure arithmetic, for the plan, for whoever places buffers, and for the
+ * strategies (worker/sp), which agree about every byte.
+ *
+ *   two_pass    kept: a layer's probabilities [H, T, P*T] fp32; keys and values travel one after the
+ *               other, so half of a ring's buffers
+ *   all_gather  keys and values of all ranks, and the gradients of all ranks
+ *   ulysses     kept: q, kv, o and lse of this rank's heads, all positions */
+#ifndef SEQD_PLAN_ATTENTION_H
+#define SEQD_PLAN_ATTENTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/job.h"
+
+struct attention_shape {
+    enum strategy_id strategy;
+    enum form_id form;
+    int64_t unit;         /* bytes of an element of q, kv and o */
+    bool rank_bits, back; /* determinism "ranks"; there is a backward */
+    int P, r;
+    int64_t T, seg_len; /* rows of a rank, of a segment */
+    int64_t H, Hk, D;
+};
+
+/* Ulysses: the query heads [q0, q0 + nq) of rank w, as even as they go, and the KV heads that these
+ * use, [k0, k0 + nk): where a group is divided, its keys and values go to several ranks. */
+struct head_share {
+    int64_t q0, nq, k0, nk;
+};
+struct head_share head_share(int64_t H, int64_t Hk, int P, int w);
+
+enum attention_buffer {
+    ATTN_KV0,  /* segment: two_pass, all_gather: own keys and values (two_pass: one of both) */
+    ATTN_KV1,  /* segment: two_pass: what arrives */
+    ATTN_FULL, /* [P*T, 2*Hk*D] fp32: dK and dV of all ranks; all_gather: in the segment */
+    ATTN_TILE, /* two_pass: [seg_len, seg_len] fp32 */
+    ATTN_ALL,  /* all_gather: [P*T, 2*Hk*D]: keys and values of all ranks */
+    ATTN_HOME, /* all_gather: 2 x [T, 2*Hk*D] fp32: gradients that come home */
+    ATTN_OUT,  /* segment: ulysses: what leaves, rank by rank */
+    ATTN_IN,   /* ulysses: what comes, rank by rank */
+    ATTN_DO,   /* ulysses: [P*T, nq*D]: gradient of the own heads' output */
+    ATTN_SUM,  /* ulysses: [P*T, nq*D] fp32: carried output; NULL in fp32 */
+    ATTN_ROWS, /* ulysses: 2 x [nq, P*T] fp32: running maximum, delta */
+    ATTN_BUFFER_N
+};
+
+struct attention_need {
+    int64_t
+        kept; /* bytes of one layer that its backward needs beside lse; without backward: room */
+    int64_t arena_size, segment_size; /* bytes of all below, each rounded up to 64 */
+    struct {
+        int64_t offset, size; /* bytes; size 0: not used */
+        bool in_segment;
+    } at[ATTN_BUFFER_N];
+    bool ring; /* and it needs the blockwise ring's buffers */
+};
+void attention_need(const struct attention_shape *s, struct attention_need *out);
+
+#endif

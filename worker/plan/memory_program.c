@@ -1,0 +1,337 @@
+/* memory_program.c: buffers of a family's sections, from its programs. */
+#include <assert.h>
+#include <string.h>
+#include "api/core/mem.h"
+#include "worker/plan/placer.h"
+#include "worker/plan/attention.h"
+#include "worker/plan/volume.h"
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool trains(const struct plan *p)
+{
+    return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+}
+
+/* ---- sections -------------------------------------------------------------------------------- */
+
+void plan_section(const struct program *program, const struct plan *p, struct section *out)
+{
+    schedule_make(program, trains(p), p->recompute, &out->steps);
+    placement_make(program, &out->steps, &p->extent, &out->at);
+}
+
+void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out)
+{
+    family_write(m, &out->family);
+    plan_section(&out->family.in, p, &out->in);
+    for (int k = 0; k < out->family.n_kinds; k++)
+        plan_section(&out->family.layer[k], p, &out->layer[k]);
+    plan_section(&out->family.out, p, &out->out);
+}
+
+static int64_t layers_of(const struct model_shape *m, int kind, int n)
+{
+    int64_t count = 0;
+    for (int l = 0; l < n; l++) count += family_layer_kind(m, l) == kind;
+    return count;
+}
+
+/* Records stand in the order of the layers, that of `in` behind them. */
+static int64_t records_before(const struct model_shape *m, const int64_t *size, int layers)
+{
+    int64_t at = 0;
+    for (int k = 0; k < FAMILY_KINDS; k++)
+        if (size[k]) at += layers_of(m, k, layers) * size[k];
+    return at;
+}
+
+int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
+{
+    return records_before(m, p->kept, b == 0 ? m->n_layers : b - 1);
+}
+
+int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b)
+{
+    assert(b >= 1);
+    return records_before(m, p->cache, b - 1);
+}
+
+int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient)
+{
+    int64_t at = 0;
+    for (int i = 0; i < k; i++) {
+        const struct value *v = &in->value[in->shared[i]];
+        const bool apart = v->rows == ROWS_TEXT || v->rows == ROWS_COND;
+        const int64_t n = p->extent.rows[v->rows] * v->cols;
+        const int64_t value = n * (v->f32 ? 4 : p->extent.unit);
+        at += mem_round(gradient ? 4 * n * (apart ? p->extent.parts : 1) : value, MEM_ALIGN);
+    }
+    return at;
+}
+
+int plan_scan_pieces(int64_t Dk)
+{
+    return Dk % 4 == 0 ? 4 : Dk % 2 == 0 ? 2 : 1;
+}
+
+/* ---- what all sections together ask for ------------------------------------------------------ */
+
+/* Calls for every section, kinds of layer that there are once each. */
+struct visit {
+    void (*call)(void *arg, const struct program *p);
+    void *arg;
+};
+
+static void visit_sections(const struct family *f, const struct model_shape *m,
+                           const struct visit *v)
+{
+    v->call(v->arg, &f->in);
+    for (int k = 0; k < f->n_kinds; k++)
+        if (layers_of(m, k, m->n_layers)) v->call(v->arg, &f->layer[k]);
+    v->call(v->arg, &f->out);
+}
+
+/* The largest of each kind of buffer. */
+struct needs {
+    int64_t kv, heads, head_dim; /* attention over the sequence: columns of a KV row, H, D */
+    int64_t state, slopes;       /* linear attention: elements of a state, H */
+    int64_t switched;            /* columns */
+    int64_t rotary, patch, gradient;
+    bool types, text;
+    double cols; /* of the widest value */
+};
+
+static int64_t product_size(const struct program *p, int w, int n)
+{
+    int64_t rows = 0;
+    if (w < 0) return 0;
+    for (int i = w; i < w + n; i++) rows += p->weight[i].rows;
+    return rows * max64(p->weight[w].cols, 1);
+}
+
+static void need_op(struct needs *n, const struct program *p, const struct op *op)
+{
+    const bool experts = op->kind == OP_MOE; /* whose products are an expert's each */
+    for (int i = 0; experts && i < op->n_w; i++)
+        n->gradient = max64(n->gradient, product_size(p, op->w + i, 1));
+    if (!experts) n->gradient = max64(n->gradient, product_size(p, op->w, op->n_w));
+    switch (op->kind) {
+    case OP_ATTENTION:
+        if (op->u.attn.dim >= 0) break;
+        n->kv = max64(n->kv, 2 * op->u.attn.n_kv_heads * op->u.attn.head_dim);
+        n->heads = max64(n->heads, op->u.attn.n_heads);
+        n->head_dim = max64(n->head_dim, op->u.attn.head_dim);
+        break;
+    case OP_LINEAR_ATTENTION:
+        n->state = max64(n->state, p->value[op->out[1]].cols);
+        n->slopes = max64(n->slopes, op->u.linear.n_heads);
+        break;
+    case OP_SWITCH: n->switched = max64(n->switched, p->value[op->in[0]].cols); break;
+    case OP_ROPE: {
+        const int64_t dim = op->u.rope.rotary_dim ? op->u.rope.rotary_dim : op->u.rope.head_dim;
+        n->rotary = max64(n->rotary, dim);
+        break;
+    }
+    case OP_PATCH: n->patch = max64(n->patch, p->value[op->out[0]].cols); break;
+    case OP_EMBED_ADD: n->types |= op->u.embed.index == INDEX_TYPE; break;
+    case OP_TEXT: n->text = true; break;
+    default: break;
+    }
+}
+
+static void need_section(void *arg, const struct program *p)
+{
+    struct needs *n = arg;
+    for (int i = 0; i < p->n_ops; i++) need_op(n, p, &p->op[i]);
+    for (int v = 0; v < p->n_values; v++)
+        if ((double)p->value[v].cols > n->cols) n->cols = (double)p->value[v].cols;
+}
+
+int64_t memory_largest_gradient(const struct model_shape *m)
+{
+    struct family f;
+    struct needs n = {0};
+    family_write(m, &f);
+    visit_sections(&f, m, &(struct visit){need_section, &n});
+    return mem_round(n.gradient, 16);
+}
+
+/* ---- placing --------------------------------------------------------------------------------- */
+
+static struct extent extent_of(const struct placer *b)
+{
+    const struct plan *p = b->p;
+    struct extent x = {.rows = {[ROWS_T] = p->T, [ROWS_ALT] = p->T, [ROWS_COND] = 2},
+                       .unit = precision_size(p->precision),
+                       .parts = b->sh.n_sums,
+                       .train = trains(p),
+                       .cache_rows = p->cache_rows,
+                       .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
+                       .vocab = b->m->vocab,
+                       .grid = {p->grid[0], p->grid[1]},
+                       .sp = p->sp,
+                       .strategy = p->strategy,
+                       .form = p->form,
+                       .exchange = p->exchange};
+    x.rows[ROWS_TEXT] = b->m->text_len;
+    if (p->grid[0]) x.rows[ROWS_ALT] = shard_share(p->grid[1], p->sp, p->rank_bits) * p->grid[0];
+    return x;
+}
+
+static int64_t most_rows(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < ROWS_N; i++) n = max64(n, p->extent.rows[i]);
+    return n;
+}
+
+/* Records, streams and the workspace. */
+static void put_sections(struct placer *b, const struct sections *s)
+{
+    struct plan *p = b->p;
+    const struct program *in = &s->family.in;
+    const bool back = trains(p);
+    int64_t work = max64(s->in.at.work_size, s->out.at.work_size), kept = 0, cache = 0;
+    const int64_t width = in->value[in->result].cols;
+    bool in_place = true, grad_in_place = true;
+    memset(p->kept, 0, sizeof p->kept);
+    memset(p->cache, 0, sizeof p->cache);
+    for (int k = 0; k < s->family.n_kinds; k++) {
+        const struct placement *at = &s->layer[k].at;
+        if (!layers_of(b->m, k, b->m->n_layers)) continue;
+        work = max64(work, at->work_size);
+        in_place &= at->in_place;
+        grad_in_place &= at->grad_in_place;
+        p->kept[k] = at->kept_size;
+        p->cache[k] = at->cache_size;
+        kept += placer_times(b, layers_of(b->m, k, b->m->n_layers), at->kept_size);
+        cache += placer_times(b, layers_of(b->m, k, b->m->n_layers), at->cache_size);
+    }
+    p->kept[FAMILY_KINDS] = s->in.at.kept_size;
+    p->n_streams = back ? b->m->n_layers + 1 : in_place ? 1 : 2;
+    p->n_dx = grad_in_place ? 1 : 2;
+    p->stream_size = mem_round(p->T * width * p->extent.unit, MEM_ALIGN);
+    const int64_t stream = p->T * width * p->extent.unit;
+    const int64_t shared = plan_shared(in, p, in->n_shared, false);
+    const int64_t d_shared = plan_shared(in, p, in->n_shared, true);
+    const struct placer_want all[] = {
+        {PLAN_X, "residual", PLAN_ACTIVATIONS, stream, p->n_streams},
+        {PLAN_KEPT, "kept", PLAN_ACTIVATIONS, kept + s->in.at.kept_size, 1},
+        {PLAN_SHARED, "shared", PLAN_ACTIVATIONS, shared, 1},
+        {PLAN_CACHES, "caches", PLAN_CACHE, cache, 1},
+        {PLAN_DX, "d_residual", PLAN_WORKSPACE, stream, back ? p->n_dx : 0},
+        {PLAN_DSHARED, "d_shared", PLAN_WORKSPACE, d_shared, back},
+        {PLAN_WORK, "work", PLAN_WORKSPACE, work, 1},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
+    const struct place *logits = &s->out.at.logits;
+    if (!logits->size) return;
+    p->item[PLAN_LOGITS] = (struct plan_item){.name = "logits",
+                                              .cls = PLAN_WORKSPACE,
+                                              .shared = true,
+                                              .offset = p->item[PLAN_WORK].offset + logits->offset,
+                                              .size = logits->size};
+}
+
+static void put_ring(struct placer *b, const struct needs *n)
+{
+    const struct plan *p = b->p;
+    const int64_t kv = p->T * n->kv * p->extent.unit, dkv = p->T * n->kv * 4;
+    const int64_t ml = n->heads * p->T * 4, P = p->sp;
+    const bool seq = n->kv > 0, back = trains(p), more = P > 1;
+    const bool decode = seq && p->kind == JOB_GENERATE;
+    struct attention_need need = {0};
+    if (seq) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, &need);
+    const bool ring = seq && more && (need.ring || p->strategy != STRATEGY_RSA);
+    const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
+    const int64_t part = decode ? volume_decode_size(p->sp, n->heads, n->head_dim) : 0;
+    const struct placer_want list[] = {
+        {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
+        {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
+        {PLAN_RING_DKV0, "ring_dkv0", PLAN_RING, dkv, ring && back, true},
+        {PLAN_RING_DKV1, "ring_dkv1", PLAN_RING, dkv, ring && back, true},
+        {PLAN_ATTN_WORK, "attn_work", PLAN_WORKSPACE, need.arena_size, 1},
+        {PLAN_ATTN_SEGMENT, "attn_segment", PLAN_RING, need.segment_size, 1, true},
+        {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, seq && more},
+        {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
+        {PLAN_RING_M, "attn_max", PLAN_RING, ml, seq},
+        {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, seq && back},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) placer_put(b, &list[i]);
+}
+
+static void put_exchange(struct placer *b, const struct needs *n)
+{
+    const struct plan *p = b->p;
+    const int64_t state = 4 * n->state, parts = p->extent.parts, P = p->sp;
+    const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
+    const int64_t switched = rows * n->switched * p->extent.unit;
+    const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
+    const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
+    const int64_t carries = placer_times(b, carry, p->n_windows);
+    b->p->carry_size = walked ? carry : 0;
+    const struct placer_want list[] = {
+        {PLAN_STATE_SEND, "state_send", PLAN_RING, state, P > 1 ? 2 : 0, true},
+        {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, P > 1 ? 2 : 0, true},
+        {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
+         true},
+        {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
+        {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
+        {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
+        {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},
+        {PLAN_SWITCH_RECV, "switch_recv", PLAN_RING, switched, P > 1, true},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) placer_put(b, &list[i]);
+}
+
+static void put_data(struct placer *b, const struct needs *n, bool reference)
+{
+    const struct plan *p = b->p;
+    const struct model_shape *m = b->m;
+    const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
+    const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const int64_t places = m->patch_t * m->patch_h * m->patch_w;
+    const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
+    const struct placer_want all[] = {
+        {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
+        {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm},
+        {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm},
+        {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm},
+        {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm},
+        {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types},
+        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, !lm},
+        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
+        {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
+        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
+        {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
+        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
+        {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1},
+        {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
+}
+
+void memory_program(struct placer *b, bool reference)
+{
+    struct sections s;
+    struct needs n = {0};
+    family_write(b->m, &s.family);
+    visit_sections(&s.family, b->m, &(struct visit){need_section, &n});
+    b->p->extent = extent_of(b);
+    /* So that a section's own arithmetic stays in 63 bits. */
+    if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18) {
+        b->overflow = true;
+        return;
+    }
+    plan_sections(b->m, b->p, &s);
+    put_sections(b, &s);
+    put_ring(b, &n);
+    put_exchange(b, &n);
+    put_data(b, &n, reference);
+}

@@ -1,0 +1,32 @@
+/* placer.h: buffers one after another. Inside worker/plan. */
+#ifndef SEQD_PLAN_PLACER_H
+#define SEQD_PLAN_PLACER_H
+
+#include "worker/plan/memory.h"
+
+struct placer {
+    struct plan *p;
+    const struct model_shape *m;
+    struct shard sh;
+    int64_t arena, segment; /* next free byte */
+    bool overflow;
+};
+
+struct placer_want {
+    enum plan_id id;
+    const char *name;
+    enum plan_class cls;
+    int64_t size; /* bytes of one instance */
+    int64_t n;    /* instances; 0: not used */
+    bool in_segment;
+};
+void placer_put(struct placer *b, const struct placer_want *w);
+/* x y; past 2^56 b->overflow is set and the result is 0. */
+int64_t placer_times(struct placer *b, int64_t x, int64_t y);
+
+/* All but parameters of a plan by its family's program (memory_program.c). wanted_chunk 0: auto. */
+void memory_program(struct placer *b, bool reference);
+/* The largest matrix, in elements, that one weight-gradient product of the family writes. */
+int64_t memory_largest_gradient(const struct model_shape *m);
+
+#endif

@@ -1,0 +1,22 @@
+/* traffic.h: what the operations of a family's programs move and multiply. Inside worker/plan. */
+#ifndef SEQD_PLAN_TRAFFIC_H
+#define SEQD_PLAN_TRAFFIC_H
+
+#include "worker/plan/plan.h"
+
+enum traffic_pass { TRAFFIC_FORWARD, TRAFFIC_BOTH };
+struct traffic {
+    enum traffic_pass pass;
+    int64_t S;     /* tokens; of a plan with a grid: its own */
+    int64_t times; /* passes */
+    const struct reach_map *map; /* whom everybody sees in them; NULL: the most that can be */
+};
+/* Adds what rank `rank` moves. fails: ERR_INVALID when S cannot be cut. */
+int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
+                    const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e);
+/* One generated token. */
+struct comm_count traffic_decode(const struct model_shape *m, int P);
+/* Multiply-adds of a forward pass over one sequence, all ranks together. */
+double traffic_products(const struct model_shape *m, const struct plan *p);
+
+#endif

@@ -1,0 +1,318 @@
+/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all turns rows of all heads into all
+ * rows of some heads, attention is local, and another all-to-all turns its output back.
+ *
+ *   forward   q and kv go out, o comes back: T D ((H - own) + 2 Hk ...) elements, (P-1)/P (2H + 2Hk)
+ *             T D where heads divide
+ *   backward  q, kv, o and lse of the own heads have been kept; dO goes out in the model's precision,
+ *             dQ, dK and dV come back in fp32
+ *
+ * Heads go to ranks as evenly as they can (worker/plan/attention.h). Where a group of query heads that
+ * share a KV head is divided, its keys and values go to each of its ranks, and what these have of
+ * their gradient is added in rank order. Attention takes one KV head at a time, over the logical chunks
+ * of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is divided. */
+#include <assert.h>
+#include "worker/plan/attention.h"
+#include "worker/sp/block.h"
+
+struct heads { /* one call */
+    struct sp *sp;
+    int P, r;
+    struct sp whole; /* one rank that holds the sequence, and the heads of one group */
+    struct head_share mine;
+    int64_t rows; /* P*T: of the sequence with all ranks' padding */
+    enum dtype dtype;
+    struct tensor q, kv,
+        o;      /* kept: [rows, nq*D], [rows, nk*(2*D)]: K, V of each head; [rows, nq*D] */
+    float *lse; /* kept: [nq, S of whole] */
+    int n;      /* messages under way */
+    struct comm_ticket ticket[2 * JOB_MAX_RANKS];
+};
+
+static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kept)
+{
+    const int64_t D = sp->shape.head_dim;
+    assert(kept && sp->shard.layout == LAYOUT_CONTIGUOUS);
+    h->sp = sp, h->P = sp->shard.P, h->r = sp->shard.r, h->dtype = dtype, h->n = 0;
+    h->mine = head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->P, h->r);
+    h->rows = h->P * sp->shard.T;
+    h->whole = *sp;
+    h->whole.comm = NULL;
+    const int rc = shard_init(&h->whole.shard, sp->shard.S, 1, 0, LAYOUT_CONTIGUOUS,
+                              sp->shard.rank_bits, NULL);
+    assert(rc == 0);
+    char *at = kept;
+    const int64_t nq = h->mine.nq * D, nk = h->mine.nk * 2 * D, unit = dtype_size(dtype);
+    h->q = tensor_of(dtype, at, h->rows, nq, nq);
+    h->kv = tensor_of(dtype, at += h->rows * nq * unit, h->rows, nk, nk);
+    h->o = tensor_of(dtype, at += h->rows * nk * unit, h->rows, nq, nq);
+    h->lse = (float *)(at + h->rows * nq * unit);
+    h->whole.buf.o = sp->buf.carried;
+    h->whole.buf.m = sp->buf.rows;
+    h->whole.buf.delta = sp->buf.rows + h->mine.nq * h->rows;
+}
+
+static struct head_share share_of(const struct heads *h, int w)
+{
+    return head_share(h->sp->shape.n_heads, h->sp->shape.n_kv_heads, h->P, w);
+}
+
+/* ---- the all-to-all -------------------------------------------------------------------------- */
+
+static int post(struct heads *h, int to, struct tensor send, int from, struct tensor recv,
+                struct err *e)
+{
+    const struct comm_xfer x = {.purpose = PURPOSE_HEADS,
+                                .channel = CHANNEL_COLL,
+                                .send_to = send.cols ? to : -1,
+                                .recv_from = recv.cols ? from : -1,
+                                .send = send.data,
+                                .recv = recv.data,
+                                .send_size = send.rows * send.cols * dtype_size(send.dtype),
+                                .recv_size = recv.rows * recv.cols * dtype_size(recv.dtype)};
+    assert(send.ld == send.cols && recv.ld == recv.cols);
+    if (!send.cols && !recv.cols) return 0;
+    return comm_sendrecv(h->sp->comm, &x, &h->ticket[h->n++], e);
+}
+
+static int wait_all(struct heads *h, struct err *e)
+{
+    for (int i = 0; i < h->n; i++)
+        if (comm_wait(h->sp->comm, &h->ticket[i], e)) return -1;
+    h->n = 0;
+    return 0;
+}
+
+static int settle(struct heads *h, struct err *e)
+{
+    return h->sp->be->ops->sync ? h->sp->be->ops->sync(h->sp->be, e) : 0;
+}
+
+/* Rows of rank j in a tensor of the whole sequence. */
+static struct tensor rows_of(const struct heads *h, struct tensor t, int j)
+{
+    return tensor_sub(t, j * h->sp->shard.T, h->sp->shard.T, 0, t.cols);
+}
+
+/* What of [T, cols] tensors is of rank w's heads, one after another in a buffer: queries [T, nq*D],
+ * then keys and values [T, nk*2*D]. */
+struct parcel {
+    struct tensor q, kv;
+};
+
+static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *buffer, int w,
+                               bool with_kv)
+{
+    const int64_t T = h->sp->shard.T, D = h->sp->shape.head_dim, unit = dtype_size(dtype);
+    char *at = buffer;
+    struct head_share s;
+    for (int u = 0; u < w; u++) {
+        s = share_of(h, u);
+        at += T * (s.nq + (with_kv ? 2 * s.nk : 0)) * D * unit;
+    }
+    s = share_of(h, w);
+    const int64_t nq = s.nq * D, nk = with_kv ? s.nk * 2 * D : 0;
+    return (struct parcel){tensor_of(dtype, at, T, nq, nq),
+                           tensor_of(dtype, at + T * nq * unit, T, nk, nk)};
+}
+
+static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
+{
+    const struct head_share s = share_of(h, w);
+    const int64_t D = h->sp->shape.head_dim;
+    return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
+}
+
+/* Columns of the i-th KV head of w: its key (or value) in [T, 2*Hk*D], and in w's [.., nk*2*D]. */
+static struct tensor kv_cols(const struct heads *h, struct tensor t, int w, int64_t i, bool value)
+{
+    const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
+    return tensor_sub(t, 0, t.rows, (share_of(h, w).k0 + i + (value ? Hk : 0)) * D, D);
+}
+
+static struct tensor own_kv_cols(const struct heads *h, struct tensor t, int64_t i, bool value)
+{
+    const int64_t D = h->sp->shape.head_dim;
+    return tensor_sub(t, 0, t.rows, (2 * i + value) * D, D);
+}
+
+static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
+{
+    for (int64_t i = 0; i < share_of(h, w).nk; i++)
+        for (int v = 0; v < 2; v++)
+            block_copy(h->sp, own_kv_cols(h, to, i, v), kv_cols(h, kv, w, i, v));
+}
+
+/* Rows of the own heads from everybody: q, and kv unless it has no data, are of this rank's tokens. */
+static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
+                    struct tensor kv_all, struct err *e)
+{
+    struct sp *sp = h->sp;
+    const bool with_kv = kv.data != NULL;
+    for (int w = 0; w < h->P; w++) {
+        const struct parcel p = parcel_of(h, h->dtype, sp->buf.out, w, with_kv);
+        const bool own = w == h->r;
+        block_copy(sp, own ? rows_of(h, q_all, w) : p.q, query_cols(h, q, w));
+        if (with_kv) pack_kv(h, own ? rows_of(h, kv_all, w) : p.kv, kv, w);
+    }
+    if (settle(h, e)) return -1;
+    for (int i = 1; i < h->P; i++) {
+        const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
+        const struct parcel p = parcel_of(h, h->dtype, sp->buf.out, to, with_kv);
+        struct tensor kv_in = {0};
+        if (with_kv) kv_in = rows_of(h, kv_all, from);
+        if (post(h, to, p.q, from, rows_of(h, q_all, from), e)) return -1;
+        if (post(h, to, p.kv, from, kv_in, e)) return -1;
+    }
+    return wait_all(h, e);
+}
+
+/* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks; what
+ * comes of the own tokens lies in buf.in afterwards, parcel by parcel. */
+static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
+{
+    const bool with_kv = kv_all.data != NULL;
+    if (settle(h, e)) return -1;
+    for (int i = 1; i < h->P; i++) {
+        const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
+        const struct parcel p = parcel_of(h, q_all.dtype, h->sp->buf.in, from, with_kv);
+        struct tensor kv_out = {0};
+        if (with_kv) kv_out = rows_of(h, kv_all, to);
+        if (post(h, to, rows_of(h, q_all, to), from, p.q, e)) return -1;
+        if (post(h, to, kv_out, from, p.kv, e)) return -1;
+    }
+    return wait_all(h, e);
+}
+
+/* ---- attention over the own heads ------------------------------------------------------------ */
+
+/* The query heads of the i-th own KV head, counted from the first own one. */
+struct group {
+    int64_t first, n;
+};
+
+static struct group group_of(const struct heads *h, int64_t i)
+{
+    const int64_t size = h->sp->shape.n_heads / h->sp->shape.n_kv_heads, k = h->mine.k0 + i;
+    int64_t a = k * size, z = a + size;
+    if (a < h->mine.q0) a = h->mine.q0;
+    if (z > h->mine.q0 + h->mine.nq) z = h->mine.q0 + h->mine.nq;
+    return (struct group){a - h->mine.q0, z - a};
+}
+
+/* The group's columns, of rows that are the sequence's. */
+static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
+{
+    const int64_t D = h->sp->shape.head_dim;
+    return tensor_sub(t, 0, h->whole.shard.T, g.first * D, g.n * D);
+}
+
+static struct tensor pair_cols(const struct heads *h, struct tensor t, int64_t i)
+{
+    const int64_t D = h->sp->shape.head_dim;
+    return tensor_sub(t, 0, h->whole.shard.T, i * 2 * D, 2 * D);
+}
+
+static void take_group(struct heads *h, struct group g)
+{
+    h->whole.shape.n_heads = g.n;
+    h->whole.shape.n_kv_heads = 1;
+    h->whole.drop.head = (uint32_t)(h->mine.q0 + g.first);
+}
+
+/* Rows behind the sequence: padding of the last ranks. */
+static void zero_rest(struct heads *h, struct tensor t)
+{
+    const int64_t S = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
+    h->sp->be->ops->fill(h->sp->be, (float *)t.data + S * size, (t.rows - S) * size, 0);
+}
+
+static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
+{
+    zero_rest(h, h->o);
+    for (int64_t i = 0; i < h->mine.nk; i++) {
+        const struct group g = group_of(h, i);
+        const struct sp_fwd_args one = {.q = group_cols(h, h->q, g),
+                                        .kv = pair_cols(h, h->kv, i),
+                                        .o = group_cols(h, h->o, g),
+                                        .lse = h->lse + g.first * h->whole.shard.T,
+                                        .lo = a->all_lo,
+                                        .hi = a->all_hi};
+        take_group(h, g);
+        if (sp_local.attn_fwd(&h->whole, &one, e)) return -1;
+    }
+    return 0;
+}
+
+static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tensor d_o,
+                       struct tensor dq, struct tensor dkv, struct err *e)
+{
+    zero_rest(h, dq);
+    zero_rest(h, dkv);
+    for (int64_t i = 0; i < h->mine.nk; i++) {
+        const struct group g = group_of(h, i);
+        const struct sp_bwd_args one = {.q = group_cols(h, h->q, g),
+                                        .kv = pair_cols(h, h->kv, i),
+                                        .o = group_cols(h, h->o, g),
+                                        .d_o = group_cols(h, d_o, g),
+                                        .lse = h->lse + g.first * h->whole.shard.T,
+                                        .dq = group_cols(h, dq, g),
+                                        .dkv = pair_cols(h, dkv, i),
+                                        .lo = a->all_lo,
+                                        .hi = a->all_hi};
+        take_group(h, g);
+        if (sp_local.attn_bwd(&h->whole, &one, e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- forward and backward -------------------------------------------------------------------- */
+
+static int ulysses_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
+{
+    struct heads h;
+    heads_of(&h, sp, a->kv.dtype, a->kept);
+    if (to_heads(&h, a->q, a->kv, h.q, h.kv, e) || attend(&h, a, e)) return -1;
+    struct tensor out = h.o;
+    out.data = sp->buf.out;
+    if (h.P > 1) block_copy(sp, out, h.o);
+    if (to_tokens(&h, out, (struct tensor){0}, e)) return -1;
+    for (int w = 0; w < h.P; w++)
+        block_copy(sp, query_cols(&h, a->o, w),
+                   w == h.r ? rows_of(&h, h.o, w) : parcel_of(&h, h.dtype, sp->buf.in, w, false).q);
+    return 0;
+}
+
+static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w)
+{
+    for (int64_t i = 0; i < share_of(h, w).nk; i++)
+        for (int v = 0; v < 2; v++)
+            block_add(h->sp, kv_cols(h, dkv, w, i, v), own_kv_cols(h, part, i, v));
+}
+
+static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
+{
+    struct heads h;
+    heads_of(&h, sp, a->kv.dtype, a->kept);
+    struct tensor d_o = h.o;
+    d_o.data = sp->buf.d_o;
+    if (to_heads(&h, a->d_o, (struct tensor){0}, d_o, (struct tensor){0}, e)) return -1;
+    const struct tensor dq = tensor_f32(sp->buf.out, h.rows, h.q.cols, h.q.cols);
+    const struct tensor dkv = tensor_f32((float *)sp->buf.out + h.rows * h.q.cols, h.rows,
+                                         h.kv.cols, h.kv.cols);
+    if (attend_back(&h, a, d_o, dq, dkv, e) || to_tokens(&h, dq, dkv, e)) return -1;
+    block_zero(sp, a->dkv);
+    for (int w = 0; w < h.P; w++) {
+        struct parcel p = parcel_of(&h, DT_F32, sp->buf.in, w, true);
+        if (w == h.r) p = (struct parcel){rows_of(&h, dq, w), rows_of(&h, dkv, w)};
+        block_copy(sp, query_cols(&h, a->dq, w), p.q);
+        add_kv(&h, a->dkv, p.kv, w);
+    }
+    return 0;
+}
+
+const struct sp_ops sp_ulysses = {
+    .name = "ulysses",
+    .attn_fwd = ulysses_fwd,
+    .attn_bwd = ulysses_bwd,
+    .attn_decode = sp_attn_decode,
+};

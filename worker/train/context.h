@@ -1,0 +1,44 @@
+/* context.h: the states that a model of linear attention has behind a context, as a file.
+ *
+ * A safetensors file, which stands for a prompt of any length:
+ *   layers.L.state   F32 [H, Dk, Dv] of every layer
+ *   context.tokens   I64 [1]: how many tokens it stands for: positions go on from there
+ *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_weights_digest)
+ * A state means nothing to other weights, so that a file of another model is refused by name. */
+#ifndef SEQD_TRAIN_CONTEXT_H
+#define SEQD_TRAIN_CONTEXT_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/sha256.h"
+#include "worker/family/family.h"
+
+/* Sizes of the states of all layers, as the family's programs have them. */
+struct context_layout {
+    int64_t n_layers;
+    int64_t stride; /* bytes from one layer's state to the next: the largest of them, rounded */
+    int64_t size;   /* of all: n_layers * stride */
+    struct context_state {
+        int64_t n_heads, key_dim, value_dim;
+    } * layer; /* owned, [n_layers] */
+};
+/* fails: ERR_UNSUPPORTED naming model.config where a layer has softmax attention. */
+int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
+void context_layout_fini(struct context_layout *c);
+
+struct context {
+    char model[SHA256_HEX];
+    int64_t n_tokens;
+    char *states; /* borrowed: the layout's size */
+};
+
+/* To path.tmp, fsynced, renamed. */
+int context_write(const char *path, const struct context_layout *l, const struct context *c,
+                  struct err *e);
+/* Fills c->n_tokens and what c->states points to. c->model: that of the weights in hand.
+ * fails: ERR_CONFLICT, field context.load, when other weights made it; ERR_CORRUPT and ERR_INVALID
+ * naming file and tensor; as st_open. */
+int context_read(const char *path, const struct context_layout *l, struct context *c,
+                 struct err *e);
+
+#endif
