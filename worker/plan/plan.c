@@ -101,11 +101,6 @@ static bool needs_program(const struct model_shape *m)
     return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
 }
 
-int64_t plan_held(const struct plan *p, int64_t S)
-{
-    return p->n_windows > 1 ? p->S : S;
-}
-
 /* LASP in time: all that memory is planned for is one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
@@ -150,6 +145,11 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
     if (check_strategy(s, p, e)) return -1;
     return 0;
+}
+
+int64_t plan_held(const struct plan *p, int64_t S)
+{
+    return p->n_windows > 1 ? p->S : S;
 }
 
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
