@@ -351,6 +351,14 @@ struct tensor section_hidden(struct model *m)
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
 }
 
+char *section_state(struct model *m, int l)
+{
+    const struct here h = section_at(m, l + 1);
+    for (int i = 0; i < h.p->n_ops; i++)
+        if (h.p->op[i].kind == OP_LINEAR_ATTENTION) return address(m, &h, &h.s->at.state[i], false);
+    return NULL;
+}
+
 /* ---- one token ------------------------------------------------------------------------------- */
 
 int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e)
@@ -386,8 +394,8 @@ static void set_slopes(struct model *m)
             const int64_t H = p->op[i].u.linear.n_heads;
             if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
             for (int64_t h = 0; h < H; h++)
-                m->prog.slopes[l * m->shape.n_heads + h] =
-                    slope_of((enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+                m->prog.slopes[l * m->shape.n_heads + h] = slope_of(
+                    (enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
         }
     }
 }

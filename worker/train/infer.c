@@ -67,8 +67,8 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
         bool real = pos < n;
         b->ids[i] = real ? tokens[pos] : TOKEN_PAD;
         b->targets[i] = -1;
-        b->pos[i] = real ? pos : 0;
-        b->lo[i] = 0;
+        b->pos[i] = real ? m->carry.n_tokens + pos : 0;
+        b->lo[i] = real && m->carry.in ? -1 : 0; /* began before the sequence: sees its states */
         b->hi[i] = real ? pos + 1 : 0;
     }
 }
@@ -76,7 +76,10 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e)
 {
     struct model *m = in->model;
+    const struct context *c = in->context;
     if (model_set_seq(m, n, e)) return -1;
+    m->carry = (struct carry){0};
+    if (c) m->carry = (struct carry){.in = c->states, .stride = c->stride, .n_tokens = c->n_tokens};
     fill_batch(m, tokens, n);
     return model_forward(m, &m->batch, e);
 }
@@ -102,6 +105,12 @@ int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, 
     const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
     *w = (struct infer_work){0};
     if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
+    if (in->model->plan->kind == JOB_GENERATE && in->model->plan->by_program) {
+        if (context_layout_init(&w->layout, &in->model->shape, e)) return -1;
+        if (w->layout.n_states) w->states = malloc((size_t)w->layout.size);
+        if (w->layout.n_states && !w->states)
+            return err_set(e, ERR_IO, "out of memory for states behind a prompt");
+    }
     w->logits = malloc(V * sizeof *w->logits);
     w->first = malloc(V * sizeof *w->first);
     w->tokens = malloc(n * sizeof *w->tokens);
@@ -119,6 +128,8 @@ void infer_work_fini(struct infer_work *w)
     free(w->tokens);
     free(w->logprob);
     free(w->top);
+    free(w->states);
+    context_layout_fini(&w->layout);
     *w = (struct infer_work){0};
 }
 
@@ -351,6 +362,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
         struct infer_choice *choice = &out->choice[c];
         int64_t n = 0;
         if (c > 0) model_rewind(m);
+        if (c > 0 && w->states) context_put(m, &w->layout, w->states);
         if (continue_one(in, w, r, c, &n, choice, e) ||
             tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
                         logprobs ? r->logprobs : 0, e))
@@ -374,6 +386,7 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     if (reserve_top(w, r, e) || check_length(in, r->n_tokens, e) ||
         infer_forward(in, r->tokens, r->n_tokens, e))
         goto fail;
+    if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;
     if (last_logits(in, r->n_tokens, w->first, e) || all_continuations(in, w, r, out, e)) goto fail;
