@@ -56,6 +56,9 @@ struct volume_heads {
     enum precision_id precision;
 };
 struct comm_count volume_ulysses(int P, int r, const struct volume_heads *h, bool back);
+/* Tensor parallelism (worker/sp/tensor.h), one half of a block, one way: a reduce-scatter and an
+ * all-gather of [S, C] floats, which together are TP's all-reduce; again: another all-gather. */
+struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 /* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
  * the two above are the most that these can be. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
