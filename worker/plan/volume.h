@@ -16,6 +16,8 @@
  *   ulysses, forward        q, k, v of w's heads to each rank w, o of the own heads to each: where
  *                           heads divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
  *   ulysses, backward       dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
+ *   tensor, one half of a block   an all-reduce of S rows of C floats, or an all-gather and a
+ *                           reduce-scatter: 2 (P-1)/P S C elements each way
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
  *                           backward a second
  *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
