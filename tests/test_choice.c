@@ -77,6 +77,39 @@ static void test_estimate(void)
     CHECK(fabs(o->time.tokens_s * o->time.step_s - 1024) < 1e-9);
 }
 
+/* A state of 1 MB over 4 ranks at 1 GB/s and 100 us a hop, forward, one layer: a ring is three
+ * hops of 1.1 ms one after another; all-gather is three messages that leave together, but share
+ * the link; a scan in K pieces is K + 2 steps of a piece. */
+static void test_states(void)
+{
+    static struct plan p;
+    struct machine m = devices(1, 1, 100);
+    const double K = plan_scan_pieces(64);
+    const struct {
+        enum exchange_id exchange;
+        int64_t messages, bytes;
+        double s;
+    } ways[] = {{EXCHANGE_RING, 1, 1000000, 3 * 1.1e-3},
+                {EXCHANGE_ALL_GATHER, 3, 3000000, 3 * 1.1e-3},
+                {EXCHANGE_SCAN, (int64_t)K, 1000000, (K + 2) * (1e-4 + 1e-3 / K)}};
+    decoder(1024, 4);
+    spec.model.shape.head_dim = 64;
+    for (int i = 0; i < 3; i++) {
+        struct estimate t;
+        p = (struct plan){
+            .kind = JOB_SCORE, .S = 1024, .sp = 4, .dp = 1, .n_ranks = 4, .flops = 4e12};
+        p.n_threads = p.micro_batches = 1;
+        p.exchange = ways[i].exchange;
+        p.strategy = STRATEGY_LASP;
+        p.comm[PURPOSE_STATE].messages_sent = ways[i].messages;
+        p.comm[PURPOSE_STATE].bytes_sent = ways[i].bytes;
+        machine_estimate(&m, &spec, &p, &t);
+        CHECK_MSG(fabs(t.exchange_s / ways[i].s - 1) < 1e-12, "%d: %g, by hand %g", i, t.exchange_s,
+                  ways[i].s);
+        CHECK(t.hidden_s == 0);
+    }
+}
+
 /* Threads beyond the cores take turns, and copies cost the cores that compute. */
 static void test_shared_cores(void)
 {
@@ -225,6 +258,7 @@ static void test_json(void)
 int main(void)
 {
     RUN(test_estimate);
+    RUN(test_states);
     RUN(test_shared_cores);
     RUN(test_degree);
     RUN(test_asked);

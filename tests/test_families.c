@@ -11,7 +11,9 @@
 
 static const char *const names[] = {"bert",        "bert_wide", "linear",       "linear_relu",
                                     "minimax",     "mistral",   "minimax_wide", "retnet",
-                                    "retnet_wide", "tnl",       "tnl_wide"};
+                                    "retnet_wide", "tnl",       "tnl_wide",     "stdit",
+                                    "stdit3",      "stdit3_image", "latte",     "t2d",
+                                    "t2d_plain"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)

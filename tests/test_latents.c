@@ -265,6 +265,92 @@ static void test_clean_frames(void)
     }
 }
 
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+struct rows {
+    float *patches, *target, *weight;
+    int32_t *group;
+};
+
+static struct rows rows_new(int64_t n_rows, int64_t values)
+{
+    struct rows r = {malloc((size_t)(n_rows * values) * 4), malloc((size_t)(n_rows * values) * 4),
+                     malloc((size_t)(n_rows * values) * 4), malloc((size_t)n_rows * 4)};
+    if (!r.patches || !r.target || !r.weight || !r.group) abort();
+    for (int64_t i = 0; i < n_rows * values; i++) r.patches[i] = r.target[i] = r.weight[i] = NAN;
+    return r;
+}
+
+static void rows_free(struct rows *r)
+{
+    free(r->patches), free(r->target), free(r->weight), free(r->group);
+}
+
+/* The definition, a value at a time: where each lies, what it is, and how many count. */
+static void check_rows(const struct latents_sample *x, const struct flow_draw *d,
+                       const struct flow_rows *w, const struct rows *r, int64_t *counted)
+{
+    const int64_t *p = w->patch, n = p[0] * p[1] * p[2], C = x->C;
+    for (int64_t i = 0; i < w->share; i++)
+        for (int64_t t = 0; t < w->grid[0]; t++) {
+            const int64_t s = w->s0 + i, row = i * w->grid[0] + t;
+            const bool real = s < w->grid[1] * w->grid[2], clean = flow_clean(d, t);
+            CHECK(r->group[row] == (real && clean));
+            for (int64_t k = 0; k < n; k++)
+                for (int64_t c = 0; c < C; c++) {
+                    const int64_t frame = t * p[0] + k / (p[1] * p[2]);
+                    const int64_t h = s / w->grid[2] * p[1] + k / p[2] % p[1];
+                    const int64_t v = s % w->grid[2] * p[2] + k % p[2];
+                    const bool in = real && frame < x->T && h < x->H && v < x->W;
+                    const int64_t at = ((c * x->T + frame) * x->H + h) * x->W + v;
+                    const float z = in ? value(at, 0) : 0;
+                    const double time = clean ? 0 : d->t;
+                    float e1 = 0;
+                    if (in) flow_noise(11, FLOW_TRAIN, 5, at, 1, &e1);
+                    CHECK(r->patches[(row * C + c) * n + k] ==
+                          (in ? (float)((1 - time) * z + time * e1) : 0));
+                    CHECK(r->target[(row * n + k) * C + c] == z - e1);
+                    CHECK(r->weight[row * n + k] == (in && !clean));
+                    *counted += in && !clean;
+                }
+        }
+}
+
+/* Sizes that patches do not divide, more ranks than rows of patches, frames given clean. */
+static void test_rows(void)
+{
+    static const struct shape s = {3, 5, 5, 7, 2, 3, ST_F32};
+    struct latents_sample x;
+    put_files(&s);
+    manifest(LINE "}");
+    spec->model.shape.patch_t = 2, spec->model.shape.patch_h = 2, spec->model.shape.patch_w = 3;
+    struct data *d = prepare_open();
+    struct order_options oo = latents_order_options(spec, SET_TRAIN);
+    struct data_order *o = order_open(d, &oo);
+    CHECK(latents_sample(o, 0, &x, &e) == 0);
+    struct flow_draw draw = {.t = 0.375, .T = 3, .clean_head = 1};
+    for (int P = 1; P <= 12; P += P < 4 ? 1 : 4) {
+        struct flow_rows w = {.patch = {2, 2, 3}};
+        int64_t counted = 0;
+        flow_grid(&spec->model.shape, &x, w.grid);
+        CHECK(w.grid[0] == 3 && w.grid[1] == 3 && w.grid[2] == 3);
+        w.share = (9 + P - 1) / P;
+        for (int rank = 0; rank < P; rank++) {
+            w.s0 = rank * w.share;
+            struct rows r = rows_new(w.share * 3, 3 * 12);
+            const struct flow_out out = {r.patches, r.target, r.weight, r.group};
+            CHECK_MSG(flow_fill(d, &x, &draw, 11, 5, &w, &out, &e) == 0, "%s", e.text);
+            check_rows(&x, &draw, &w, &r, &counted);
+            rows_free(&r);
+        }
+        CHECK_MSG(counted == flow_targets(&x, &draw, 2), "P %d: %lld values, %lld counted", P,
+                  (long long)flow_targets(&x, &draw, 2), (long long)counted);
+        CHECK(counted == 3 * 3 * 5 * 7);
+    }
+    data_order_close(o);
+    data_close(d);
+}
+
 int main(void)
 {
     datadir_begin("latents");
@@ -276,5 +362,6 @@ int main(void)
     RUN(test_times);
     RUN(test_shift);
     RUN(test_clean_frames);
+    RUN(test_rows);
     return datadir_end("latents");
 }

@@ -373,23 +373,21 @@ static void loop_rope(const struct env *t)
             }
 }
 
+/* Queries and keys of two heads, with the same angles. */
 static void write_lrpe(struct env *t)
 {
-    const int a = input(t, ROWS_T, 12), w = weight(t, 2, 6);
-    output(t,
-           &(struct op){.kind = OP_LRPE, .in = {a}, .w = w, .n_w = 1, .u.rope = {.n_heads = 2,
-                                                                                .head_dim = 6}},
-           ROWS_T, 24);
+    const int a = input(t, ROWS_T, 24), w = weight(t, 2, 6);
+    output(t, &(struct op){.kind = OP_LRPE, .in = {a}, .w = w, .n_w = 1}, ROWS_T, 48);
 }
 static void loop_lrpe(const struct env *t)
 {
     for (int64_t i = 0; i < T; i++)
-        for (int64_t h = 0; h < 2; h++)
+        for (int64_t h = 0; h < 4; h++)
             for (int64_t j = 0; j < 6; j++) {
-                const double x = in(t, 0)[i * 12 + h * 6 + j];
-                const double a = weight_at(t, 0)[h * 6 + j] * (double)t->pos[i];
-                out(t)[i * 24 + h * 12 + j] = x * cos(a);
-                out(t)[i * 24 + h * 12 + 6 + j] = x * sin(a);
+                const double x = in(t, 0)[i * 24 + h * 6 + j];
+                const double a = weight_at(t, 0)[h % 2 * 6 + j] * (double)t->pos[i];
+                out(t)[i * 48 + h * 12 + j] = x * cos(a);
+                out(t)[i * 48 + h * 12 + 6 + j] = x * sin(a);
             }
 }
 

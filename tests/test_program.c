@@ -2,44 +2,18 @@
  * on the real families and on random programs; weights and decays. */
 #include <math.h>
 #include "tests/program.h"
+#include "tests/shapes.h"
 #include "worker/plan/plan.h"
 
 static struct family family;
 
-static struct model_shape shape_of(int id)
-{
-    const bool diffusion = id >= FAMILY_STDIT;
-    struct err e = {0};
-    struct model_shape m = {.family = id,
-                            .n_layers = 4,
-                            .width = 16,
-                            .n_heads = 4,
-                            .n_kv_heads = id == FAMILY_LLAMA || id == FAMILY_MINIMAX ? 2 : 4,
-                            .head_dim = 4,
-                            .ffn_width = 24,
-                            .vocab = diffusion ? 0 : 19,
-                            .max_pos = 64,
-                            .norm_eps = 1e-5,
-                            .rope_theta = 10000,
-                            .tied = id == FAMILY_BERT};
-    if (id == FAMILY_BERT) m.type_vocab = 2;
-    if (id == FAMILY_MINIMAX) m.n_experts = 3, m.experts_per_token = 2;
-    if (diffusion) {
-        m.in_channels = 2;
-        m.out_channels = 4;
-        m.patch_t = 1;
-        m.patch_h = m.patch_w = 2;
-        if (id != FAMILY_LATTE) m.caption_channels = 6, m.text_len = 3;
-    }
-    CHECK_MSG(family_complete(&m, &e) == 0, "family %d: %s: %s", id, e.field, e.text);
-    return m;
-}
-
 /* ---- the decoder's schedule, written by hand ------------------------------------------------- */
 
-static const char *const kinds[OP_KIND_N] = {
-    [OP_LINEAR] = "linear", [OP_NORM] = "norm", [OP_GLU] = "glu", [OP_ROPE] = "rope",
-    [OP_ATTENTION] = "attention"};
+static const char *const kinds[OP_KIND_N] = {[OP_LINEAR] = "linear",
+                                             [OP_NORM] = "norm",
+                                             [OP_GLU] = "glu",
+                                             [OP_ROPE] = "rope",
+                                             [OP_ATTENTION] = "attention"};
 
 static void describe(const struct program *p, const struct step *st, char out[64])
 {
@@ -53,7 +27,7 @@ static void describe(const struct program *p, const struct step *st, char out[64
         "back norm norm_out"
 #define BACK_ATTENTION                                                                             \
     "back linear mlp_input", "back attention attn_out", "back rope kv", "back rope q",             \
-        "again norm norm_out", "back linear kv", "back linear q", "back norm norm_out"
+        "again norm norm_out", "back linear q", "back linear kv", "back norm norm_out"
 #define AGAIN_QKV                                                                                  \
     "again norm norm_out", "again linear q", "again rope q", "again linear kv", "again rope kv"
 static const char *const by_hand[RECOMPUTE_N][32] = {
@@ -61,8 +35,8 @@ static const char *const by_hand[RECOMPUTE_N][32] = {
     [RECOMPUTE_SELECTIVE] = {"again linear mlp_input", "again norm norm_out",
                              "again linear gate_up", "again glu mlp_act", BACK_MLP,
                              "back linear mlp_input", AGAIN_QKV, "back attention attn_out",
-                             "back rope kv", "back rope q", "again norm norm_out",
-                             "back linear kv", "back linear q", "back norm norm_out"},
+                             "back rope kv", "back rope q", "again norm norm_out", "back linear q",
+                             "back linear kv", "back norm norm_out"},
     [RECOMPUTE_FULL] = {AGAIN_QKV, "again attention attn_out", "again linear mlp_input",
                         "again norm norm_out", "again linear gate_up", "again glu mlp_act",
                         BACK_MLP, BACK_ATTENTION},
@@ -114,16 +88,16 @@ static void test_decoder_gradients(void)
 
 static struct extent extent_of(bool train, int64_t unit, int64_t parts, int64_t rows)
 {
-    return (struct extent){.rows = {[ROWS_T] = rows, [ROWS_ALT] = rows + 1, [ROWS_TEXT] = 3,
-                                    [ROWS_COND] = 2},
-                           .unit = unit,
-                           .parts = parts,
-                           .train = train,
-                           .loss_chunk = 2,
-                           .vocab = 19,
-                           .grid = {2, 3},
-                           .sp = 1,
-                           .strategy = STRATEGY_LOCAL};
+    return (struct extent){
+        .rows = {[ROWS_T] = rows, [ROWS_ALT] = rows + 1, [ROWS_TEXT] = 3, [ROWS_COND] = 2},
+        .unit = unit,
+        .parts = parts,
+        .train = train,
+        .loss_chunk = 2,
+        .vocab = 19,
+        .grid = {2, 3},
+        .sp = 1,
+        .strategy = STRATEGY_LOCAL};
 }
 
 static void try_family(const struct extent *x, enum recompute_id mode, const char *name)
@@ -280,7 +254,8 @@ static void random_program(struct program *p, int n)
     int x = any_value(p, ROWS_T);
     if (x == PROG_X) x = product(p, x, PROG_NONE, WIDTH);
     const struct value out = {.name = "result", .cols = WIDTH};
-    p->result = prog_op(p, &(struct op){.kind = OP_MIX, .in = {x, PROG_X}, .u.mix = {0.5f, 1}}, &out);
+    p->result = prog_op(p, &(struct op){.kind = OP_MIX, .in = {x, PROG_X}, .u.mix = {0.5f, 1}},
+                        &out);
 }
 
 static void test_random(void)

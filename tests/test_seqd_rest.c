@@ -373,6 +373,10 @@ static void test_plan_hardware(void)
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"max_seq_len\":") > 32768);
     CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
     CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
+    /* one device has no link to speak of */
+    CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) ==
+          200);
+    CHECK(number_at("\"step_s\":") > 0 && number_at("\"tokens_s\":") > 0);
     /* memory and bytes alone */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
     CHECK(!strstr(reply, "step_s") && number_at("\"max_seq_len\":") > 32768);

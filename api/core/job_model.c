@@ -205,6 +205,39 @@ static int check_attention(const struct job_spec *s, struct err *e)
     return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
 }
 
+/* ---- LASP in time ------------------------------------------------------------------------------ */
+
+/* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
+static int check_in_time(const struct job_spec *s, struct err *e)
+{
+    static const char field[] = "memory.time_chunk";
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    if (s->kind != JOB_TRAIN)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: only a training is walked in windows: set it to 0");
+    if (known && (!f->linear || f->softmax))
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: a window knows of those before it what the states of "
+                         "linear attention say, and this family has layers of softmax attention");
+    if (s->determinism == DET_RANKS)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, which "
+                         "determinism \"ranks\" does not order: want \"run\"");
+    if (s->parallel.zero >= 2)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, so that every rank "
+                         "holds them: want parallel.zero 0 or 1, not %d",
+                         s->parallel.zero);
+    if (s->n_stages || s->eval.n_data || s->verify.first_step)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: %s would need whole sequences at once: leave it out",
+                         s->n_stages      ? "stages"
+                         : s->eval.n_data ? "eval"
+                                          : "verify.first_step");
+    return 0;
+}
+
 int job_check_model(struct job_spec *s, struct err *e)
 {
     const bool known = s->model.has_config ||
@@ -217,7 +250,7 @@ int job_check_model(struct job_spec *s, struct err *e)
             "parallel.strategy \"tp\" and \"tp_sp\" are there to be compared with in "
             "plans: jobs do not run tensor parallelism; choose \"rsa\" or \"ulysses\"");
     if (check_attention(s, e)) return -1;
-    if (s->memory.time_chunk > 0) return not_yet(e, "memory.time_chunk", "LASP in time");
+    if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
     if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
     if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");

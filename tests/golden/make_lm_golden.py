@@ -12,6 +12,7 @@ logits float32 [n, S, V]; loss float64 [1]: mean over all targets of all n sampl
 float32: its gradient, of every tensor of model.safetensors. Weights are exact in bfloat16.
 
 usage: make_lm_golden.py [NAME ...]"""
+import copy
 import json
 import math
 import pathlib
@@ -263,8 +264,7 @@ class Package:
         return torch.cat(out)
 
     def save(self, path):
-        self.model.bfloat16().save_pretrained(path)
-        self.model.double()
+        copy.deepcopy(self.model).bfloat16().save_pretrained(path)  # not ours: gradients go along
         (path / "generation_config.json").unlink(missing_ok=True)
 
     def gradients(self, path):

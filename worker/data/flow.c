@@ -111,7 +111,8 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out)
 {
-    *out = (struct flow_draw){.t = draw_time(s, x, n), .T = x->T};
+    const int64_t patch_t = s->model.shape.patch_t > 0 ? s->model.shape.patch_t : 1;
+    *out = (struct flow_draw){.t = draw_time(s, x, n), .T = (x->T + patch_t - 1) / patch_t};
     out->no_caption = uniform(draw(s->seed, STREAM_CAPTION, n, 0).w[0]) < s->objective.text_dropout;
     draw_frames(s, n, out);
 }

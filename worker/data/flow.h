@@ -18,7 +18,7 @@ struct flow_draw {
     int64_t clean_head;  /* the first so many frames are given as they are */
     int64_t clean_tail;  /* the last so many */
     uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
-    int64_t n_some, T;
+    int64_t n_some, T;   /* frames of patches in all */
 };
 
 /* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with
@@ -26,7 +26,7 @@ struct flow_draw {
  * r = sqrt(height width / 512^2) * sqrt(frames / 17 * 5), 1 for a single frame. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
-/* Is frame `frame` of T given clean? Then its time is 0 and it is no target. */
+/* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
 bool flow_clean(const struct flow_draw *d, int64_t frame);
 
 /* Standard normal noise of elements [first, first + count) of the sample's flat [C, T, H, W]
@@ -35,6 +35,34 @@ bool flow_clean(const struct flow_draw *d, int64_t frame);
 enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
+
+/* One rank's part of a sample: rows of patches spread along space, [share, frames], where the rank's
+ * first index of space is s0 (worker/sp/dsp.h). */
+struct flow_rows {
+    int64_t patch[3];  /* frames, height, width of a patch: model_shape */
+    int64_t grid[3];   /* patches: frames, height, width */
+    int64_t share, s0; /* indices of space on this rank, pads included; the first of them */
+};
+/* The grid of a sample: sides that are no multiple of the patch are padded. */
+void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3]);
+
+/* What a rank trains on, as struct batch_latents has it: a patch row holds in_channels values for
+ * each of its n places, channels outermost as a convolution has them (patches), or innermost as the
+ * last layer has them (target).
+ *   patches   [share * frames, patch values] x_t; of frames given clean x_0; 0 in pads
+ *   target    [share * frames, n, in_channels] x_0 - noise; 0 where the sample has no value
+ *   weight    [share * frames, n] 1; 0: frames given clean, pads, places beyond the sample's edges
+ *   group     [share * frames] 0, or 1: frames given clean
+ * fails: ERR_IO, ERR_CORRUPT naming the file. */
+struct flow_out {
+    float *patches, *target, *weight;
+    int32_t *group;
+};
+int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
+              int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,
+              struct err *e);
+/* Values that count in the loss: of frames that are not given clean. */
+int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t);
 
 /* Time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted as in training where
  * `shift` (r above) is not 1. */

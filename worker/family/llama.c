@@ -75,8 +75,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const struct projections w = attention_weights(p, m);
     const struct value one_q = {.name = "q", .cols = HD, .keep = KEEP_NEVER};
     const struct value one_kv = {.name = "kv", .cols = KV, .keep = KEEP_NEVER};
-    int q = linear(p, (int[]){xn, PROG_NONE}, w.q, 1, &one_q);
     int kv = linear(p, (int[]){xn, PROG_NONE}, w.kv, 2, &one_kv);
+    int q = linear(p, (int[]){xn, PROG_NONE}, w.q, 1, &one_q);
     q = turned(p, m, head_norm(p, m, q, w.q_norm, m->n_heads), m->n_heads, "q");
     kv = turned(p, m, head_norm(p, m, kv, w.k_norm, m->n_kv_heads), m->n_kv_heads, "kv");
     const struct op attend = {.kind = OP_ATTENTION,
@@ -84,7 +84,7 @@ static int attention(struct program *p, const struct model_shape *m, int x)
                               .u.attn = {.n_heads = m->n_heads,
                                          .n_kv_heads = m->n_kv_heads,
                                          .head_dim = D,
-                                         .scale = 1 / sqrtf((float)D),
+                                         .scale = (float)(1 / sqrt((double)D)),
                                          .causal = true,
                                          .window = m->window,
                                          .dim = -1}};

@@ -124,7 +124,9 @@ enum op_kind {
     OP_GLU,         /* out = act(a) * b; in: a, b */
     OP_MIX,         /* out = alpha a + beta b */
     OP_ROPE,      /* out = a with its first n_heads * D columns turned; in place where it may be */
-    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta */
+    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has
+                   * one or more sets of H heads (queries, keys): a weight is read by one operation of
+                   * a section, since sums over rows are trees */
     OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
     OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
     OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q

@@ -244,6 +244,7 @@ int64_t op_scratch(const struct program *p, const struct step *s, const struct e
     case OP_XENT: ask_xent(&a); break;
     case OP_MSE:
         for (int i = 0; i <= backward(&a); i++) take(&a, 4 * elements(&a, a.op->in[0]));
+        take(&a, 8 * elements(&a, a.op->in[0])); /* a loss for each place */
         break;
     default: break;
     }

@@ -18,11 +18,12 @@
 
 enum { PLAIN, WITH_LRPE };
 
-static int lrpe(struct program *p, const struct model_shape *m, int x, int theta, const char *name)
+/* Of queries and keys at once: they turn by the same theta. */
+static int lrpe(struct program *p, int x, int theta)
 {
     return prog_op(
         p, &(struct op){.kind = OP_LRPE, .in = {x}, .w = theta, .n_w = 1},
-        &(struct value){.name = name, .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
+        &(struct value){.name = "qk_lrpe", .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
 }
 
 /* theta [H, D]; the file has [H, 1, D]. */
@@ -48,12 +49,10 @@ static int mixer(struct program *p, const struct model_shape *m, int x, int kind
         p, &(struct write_linear){xn, PROG_NONE, w, 1, PROG_NONE, "qkvu", KEEP_NONE_MODE});
     const int linear_qk = prog_view(p, all, 0, 2 * E);
     const int v = prog_view(p, all, 2 * E, E), u = prog_view(p, all, 3 * E, E);
-    const int qk = write_act(p, ACT_SILU, linear_qk, "qk", KEEP_NEVER);
-    int q = prog_view(p, qk, 0, E), k = prog_view(p, qk, E, E);
-    if (kind == WITH_LRPE) {
-        q = lrpe(p, m, q, theta, "q_lrpe");
-        k = lrpe(p, m, k, theta, "k_lrpe");
-    }
+    const int act = write_act(p, ACT_SILU, linear_qk, "qk", KEEP_NEVER);
+    const int qk = kind == WITH_LRPE ? lrpe(p, act, theta) : act;
+    const int64_t width = p->value[qk].cols / 2;
+    const int q = prog_view(p, qk, 0, width), k = prog_view(p, qk, width, width);
     const struct write_mixer mix = {.q = q,
                                     .k = k,
                                     .v = v,

@@ -28,6 +28,7 @@ struct config {
     double partial_rotary;      /* share of a head that RoPE turns */
     int64_t mixer_width;        /* of all heads together */
     int64_t n_flags;            /* length of the list by layer */
+    int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
     int type;                   /* which of family->types the file says; -1: the family's own */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */

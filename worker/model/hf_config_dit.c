@@ -46,12 +46,11 @@ static void write_patch(struct jwrite *w, const char *key, const struct model_sh
     jwrite_end(w);
 }
 
-/* Until the file's end out_channels is how many times in_channels. */
 static int read_sigma(struct config *c, const char *key)
 {
     bool sigma = true;
     if (hf_read_bool(c, key, &sigma) < 0) return -1;
-    c->m->out_channels = 1 + sigma;
+    c->sigma = 1 + sigma;
     return 0;
 }
 
@@ -63,7 +62,7 @@ static void write_sigma(struct jwrite *w, const char *key, const struct model_sh
 static int finish_dit(struct config *c)
 {
     struct model_shape *m = c->m;
-    m->out_channels *= m->in_channels;
+    if (!m->out_channels) m->out_channels = (c->sigma ? c->sigma : 2) * m->in_channels;
     if (c->mlp_ratio > 0) m->ffn_width = (int64_t)((double)m->width * c->mlp_ratio);
     return 0;
 }
@@ -72,7 +71,6 @@ static void dit_defaults(struct model_shape *m)
 {
     hf_usual(m);
     m->in_channels = 4;
-    m->out_channels = 2; /* times as many */
     m->patch_t = 1;
     m->patch_h = m->patch_w = 2;
 }

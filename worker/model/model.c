@@ -124,7 +124,8 @@ static void place_rest(struct base *b, void *params)
     m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
     take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * m->shape.head_dim, NULL);
+    const int64_t rotary = p->by_program ? p->item[PLAN_INV_FREQ].size / 4 : m->shape.head_dim;
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * rotary, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -198,7 +199,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 
 void model_set_rope(struct model *m, double theta)
 {
-    const int64_t D = m->shape.rotary_dim ? m->shape.rotary_dim : m->shape.head_dim;
+    const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
     for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
         m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
 }
@@ -292,8 +293,9 @@ struct tensor model_hidden(struct model *m)
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
-static int64_t valid_rows(const struct shard *sh)
+int64_t model_prompt_rows(const struct model *m)
 {
+    const struct shard *sh = &m->sp.shard;
     int64_t n = 0;
     for (int i = 0; i < sh->n_segs; i++) {
         const int64_t left = sh->S - sh->pos[i];
@@ -304,7 +306,7 @@ static int64_t valid_rows(const struct shard *sh)
 
 void model_rewind(struct model *m)
 {
-    m->cache_used = valid_rows(&m->sp.shard);
+    m->cache_used = model_prompt_rows(m);
     m->n_decoded = 0;
 }
 

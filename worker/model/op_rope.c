@@ -59,47 +59,56 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
+/* theta is [H, D]; the input has one or more sets of H heads (queries, then keys), each of which turns
+ * by the same angles: their gradients meet in one sum. */
 struct lrpe {
     struct tensor x, theta, dy;
     struct back dx;
-    int64_t H, D;
+    int64_t n_sets;
 };
 
 static struct lrpe lrpe_of(const struct frame *f, const struct op *o)
 {
-    struct lrpe a = {.x = frame_in(f, o, 0), .H = o->u.rope.n_heads};
-    a.D = a.x.cols / a.H;
-    a.theta = frame_weight(f, o->w, 1);
-    a.theta = tensor_of(a.theta.dtype, a.theta.data, a.H, a.D, a.D);
+    struct lrpe a = {.x = frame_in(f, o, 0), .theta = frame_weight(f, o->w, 1)};
+    a.n_sets = a.x.cols / (a.theta.rows * a.theta.cols);
     return a;
+}
+
+static struct tensor set_at(struct tensor t, int64_t k, int64_t n_sets)
+{
+    return tensor_sub(t, 0, t.rows, k * (t.cols / n_sets), t.cols / n_sets);
 }
 
 static int lrpe_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct lrpe a = lrpe_of(f, o);
     (void)e;
-    f->be->ops->lrpe_fwd(f->be, &(struct lrpe_fwd_args){.x = a.x,
-                                                        .y = frame_out(f, o, 0),
-                                                        .theta = a.theta,
-                                                        .pos = f->batch->pos,
-                                                        .n_heads = a.H,
-                                                        .head_dim = a.D});
+    for (int64_t k = 0; k < a.n_sets; k++)
+        f->be->ops->lrpe_fwd(f->be,
+                             &(struct lrpe_fwd_args){.x = set_at(a.x, k, a.n_sets),
+                                                     .y = set_at(frame_out(f, o, 0), k, a.n_sets),
+                                                     .theta = a.theta,
+                                                     .pos = f->batch->pos,
+                                                     .n_heads = a.theta.rows,
+                                                     .head_dim = a.theta.cols});
     return 0;
 }
 
 static void lrpe_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct lrpe *a = arg;
-    if (fresh) f->be->ops->fill(f->be, dst, a->H * a->D, 0);
-    f->be->ops->lrpe_bwd(f->be, &(struct lrpe_bwd_args){.x = span_value(a->x, s),
-                                                        .dy = span_grad(a->dy, s),
-                                                        .dx = span_grad(a->dx.to, s),
-                                                        .theta = a->theta,
-                                                        .pos = f->batch->pos + s.value0,
-                                                        .dtheta = dst,
-                                                        .n_heads = a->H,
-                                                        .head_dim = a->D,
-                                                        .accumulate = a->dx.accumulate});
+    if (fresh) f->be->ops->fill(f->be, dst, a->theta.rows * a->theta.cols, 0);
+    for (int64_t k = 0; k < a->n_sets; k++)
+        f->be->ops->lrpe_bwd(
+            f->be, &(struct lrpe_bwd_args){.x = set_at(span_value(a->x, s), k, a->n_sets),
+                                           .dy = set_at(span_grad(a->dy, s), k, a->n_sets),
+                                           .dx = set_at(span_grad(a->dx.to, s), k, a->n_sets),
+                                           .theta = a->theta,
+                                           .pos = f->batch->pos + s.value0,
+                                           .dtheta = dst,
+                                           .n_heads = a->theta.rows,
+                                           .head_dim = a->theta.cols,
+                                           .accumulate = a->dx.accumulate});
 }
 
 static int lrpe_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
@@ -108,7 +117,7 @@ static int lrpe_backward(struct frame *f, const struct op *o, const struct step 
     (void)e;
     a.dy = frame_dy(f, o);
     a.dx = back_begin(f, o, s, 0);
-    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), a.H * a.D,
+    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), a.theta.rows * a.theta.cols,
               &(struct sum_leaf){lrpe_leaf, &a});
     back_end(f, &a.dx);
     return 0;

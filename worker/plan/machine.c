@@ -79,28 +79,41 @@ static bool within_ring(int purpose)
     return purpose != PURPOSE_GRAD && purpose != PURPOSE_PARAM && purpose != PURPOSE_CONTROL;
 }
 
-static double purpose_s(const struct machine *m, const struct plan *p, int purpose, bool chained)
+/* By how much longer than one rank's messages the exchange of states takes: one rank after another
+ * round the ring; a scan's pieces follow each other down that chain; of all at once, not at all. */
+static double chain(const struct job_spec *s, const struct plan *p)
+{
+    const int asked = s->parallel.exchange, planned = p->exchange;
+    const double pieces = plan_scan_pieces(s->model.shape.head_dim);
+    switch (planned != EXCHANGE_AUTO ? planned : asked) {
+    case EXCHANGE_ALL_GATHER: return 1;
+    case EXCHANGE_SCAN: return (pieces + p->sp - 2) / pieces;
+    default: return p->sp - 1;
+    }
+}
+
+static double purpose_s(const struct machine *m, const struct plan *p, int purpose)
 {
     const struct comm_count *c = &p->comm[purpose];
     const int peers = within_ring(purpose) ? p->sp : p->n_ranks;
     const double rate = peers > m->ranks_per_node ? m->network : m->link;
+    if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
                                                                     : c->bytes_received);
-    return (n * m->hop + bytes / rate) * (chained ? p->sp - 1 : 1);
+    return n * m->hop + bytes / rate;
 }
 
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
                       struct estimate *out)
 {
     const struct work w = work_of(m, spec, p);
-    const bool chain = spec->parallel.exchange != EXCHANGE_ALL_GATHER;
     double ring = 0, other = 0;
     for (int i = 0; i < PURPOSE_N; i++) {
         const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;
         const bool is_state = i == PURPOSE_STATE || i == PURPOSE_DSTATE;
-        *(is_ring ? &ring : &other) += purpose_s(m, p, i, is_state && chain);
+        *(is_ring ? &ring : &other) += purpose_s(m, p, i) * (is_state ? chain(spec, p) : 1);
     }
     *out = (struct estimate){.compute_s = w.products_s + w.attention_s, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s);

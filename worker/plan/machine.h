@@ -1,11 +1,12 @@
 /* machine.h: how fast the ranks of a job would be: a measured node, or hardware that is not here.
  *
- * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by purpose,
- * so that it holds for every family and strategy:
- *   compute   matrix products and attention at their own rates. Norms, activations and the optimizer
- *             are not in it: an estimate orders alternatives, it promises nothing
+ * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by
+ * purpose, so that it holds for every family and strategy:
+ *   compute   matrix products and attention at their own rates. Norms, activations and the
+ * optimizer             are not in it: an estimate orders alternatives, it promises nothing
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
- *             pass from rank to rank: P-1 times as long
+ *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
+ *             scan in K pieces (K+P-2)/K times
  *   hidden    of ring attention, what fits behind attention's own compute; nothing where a copy
  *             costs the core that computes (ranks of one machine's cores) */
 #ifndef SEQD_PLAN_MACHINE_H

@@ -1,5 +1,6 @@
 /* memory_program.c: buffers of a family's sections, from its programs. */
 #include <assert.h>
+#include <string.h>
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
 #include "worker/plan/attention.h"
@@ -79,16 +80,18 @@ int plan_scan_pieces(int64_t Dk)
 
 /* ---- what all sections together ask for ------------------------------------------------------ */
 
-/* Calls for every section, kinds of layer once each. */
+/* Calls for every section, kinds of layer that there are once each. */
 struct visit {
     void (*call)(void *arg, const struct program *p);
     void *arg;
 };
 
-static void visit_sections(const struct family *f, const struct visit *v)
+static void visit_sections(const struct family *f, const struct model_shape *m,
+                           const struct visit *v)
 {
     v->call(v->arg, &f->in);
-    for (int k = 0; k < f->n_kinds; k++) v->call(v->arg, &f->layer[k]);
+    for (int k = 0; k < f->n_kinds; k++)
+        if (layers_of(m, k, m->n_layers)) v->call(v->arg, &f->layer[k]);
     v->call(v->arg, &f->out);
 }
 
@@ -153,7 +156,7 @@ int64_t memory_largest_gradient(const struct model_shape *m)
     struct family f;
     struct needs n = {0};
     family_write(m, &f);
-    visit_sections(&f, &(struct visit){need_section, &n});
+    visit_sections(&f, m, &(struct visit){need_section, &n});
     return mem_round(n.gradient, 16);
 }
 
@@ -195,8 +198,11 @@ static void put_sections(struct placer *b, const struct sections *s)
     int64_t work = max64(s->in.at.work_size, s->out.at.work_size), kept = 0, cache = 0;
     const int64_t width = in->value[in->result].cols;
     bool in_place = true, grad_in_place = true;
+    memset(p->kept, 0, sizeof p->kept);
+    memset(p->cache, 0, sizeof p->cache);
     for (int k = 0; k < s->family.n_kinds; k++) {
         const struct placement *at = &s->layer[k].at;
+        if (!layers_of(b->m, k, b->m->n_layers)) continue;
         work = max64(work, at->work_size);
         in_place &= at->in_place;
         grad_in_place &= at->grad_in_place;
@@ -264,13 +270,18 @@ static void put_exchange(struct placer *b, const struct needs *n)
     const int64_t state = 4 * n->state, parts = p->extent.parts, P = p->sp;
     const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
     const int64_t switched = rows * n->switched * p->extent.unit;
-    const bool gather = p->exchange == EXCHANGE_ALL_GATHER;
+    const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
+    const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
+    const int64_t carries = placer_times(b, carry, p->n_windows);
+    b->p->carry_size = walked ? carry : 0;
     const struct placer_want list[] = {
         {PLAN_STATE_SEND, "state_send", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
+        {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
+        {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},
         {PLAN_SWITCH_RECV, "switch_recv", PLAN_RING, switched, P > 1, true},
     };
@@ -283,6 +294,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const struct model_shape *m = b->m;
     const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
     const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
@@ -295,7 +307,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
         {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T, !lm},
+        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
@@ -310,7 +322,7 @@ void memory_program(struct placer *b, bool reference)
     struct sections s;
     struct needs n = {0};
     family_write(b->m, &s.family);
-    visit_sections(&s.family, &(struct visit){need_section, &n});
+    visit_sections(&s.family, b->m, &(struct visit){need_section, &n});
     b->p->extent = extent_of(b);
     /* So that a section's own arithmetic stays in 63 bits. */
     if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18) {

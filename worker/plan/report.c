@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include "api/core/jwrite.h"
+#include "worker/plan/report.h"
 
 static const char *const class_names[PLAN_CLASS_N] = {
     [PLAN_WEIGHTS] = "weights",     [PLAN_GRADIENTS] = "gradients",
@@ -29,7 +30,7 @@ char *plan_bytes(char *out, int64_t n)
     return out;
 }
 
-static void write_memory(struct jwrite *w, const struct plan *p)
+static void write_memory(struct jwrite *w, const struct model_shape *m, const struct plan *p)
 {
     jwrite_object(w, "memory");
     jwrite_int(w, "total_bytes", p->arena_size + p->segment_size);
@@ -53,6 +54,7 @@ static void write_memory(struct jwrite *w, const struct plan *p)
         if (it->in_segment) jwrite_bool(w, "in_segment", true);
         jwrite_end(w);
     }
+    if (p->by_program) report_sections(w, m, p);
     jwrite_end(w);
     jwrite_end(w);
 }
@@ -113,7 +115,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_int(&w, "micro_batches", p->micro_batches);
     jwrite_double(&w, "flops", p->flops);
     jwrite_str(&w, "reason", p->reason);
-    write_memory(&w, p);
+    write_memory(&w, &spec->model.shape, p);
     write_comm(&w, p);
     if (p->n_ranks > 1) write_sent(&w, spec, p);
     jwrite_end(&w);

@@ -1,0 +1,338 @@
+/* Plans of every family by its programs: no byte unexplained, traffic against formulas written out by
+ * hand, the decoder against the plan that was written for it alone, hostile shapes. */
+#include <stdlib.h>
+#include <string.h>
+#include "tests/shapes.h"
+#include "tests/test.h"
+#include "worker/plan/plan.h"
+
+static struct job_spec spec;
+
+static void small_spec(int family, int kind, int sp)
+{
+    memset(&spec, 0, sizeof spec);
+    spec.kind = kind;
+    spec.model.shape = shape_of(family);
+    spec.data.seq_len = 48;
+    spec.data.frames = 5;
+    spec.data.height = 6;
+    spec.data.width = 4;
+    spec.train.global_batch = 3;
+    spec.sampling.max_tokens = 20;
+    spec.verify.max_tokens = 32;
+    spec.parallel.sp = sp;
+    spec.resources.threads = 1;
+    spec.determinism = DET_RUN;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    spec.text_used = 1;
+}
+
+static struct plan *make(void)
+{
+    static struct plan p;
+    struct err e = {0};
+    CHECK_MSG(plan_make(&spec, 0, &p, &e) == 0, "family %d: %s: %s", spec.model.shape.family,
+              e.field, e.text);
+    return &p;
+}
+
+/* ---- no byte unexplained --------------------------------------------------------------------- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct plan_item *x = a, *y = b;
+    if (x->in_segment != y->in_segment) return x->in_segment - y->in_segment;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static void check_sizes(const struct plan *p)
+{
+    struct plan_item all[PLAN_ID_N];
+    int64_t class_size[PLAN_CLASS_N] = {0}, sum = p->rounding;
+    int n = 0;
+    for (int i = 0; i < PLAN_ID_N; i++) {
+        const struct plan_item *it = &p->item[i];
+        if (!it->name) continue;
+        CHECK_MSG(it->offset % 64 == 0 && it->size > 0, "%s", it->name);
+        if (it->shared) {
+            const struct plan_item *work = &p->item[PLAN_WORK];
+            CHECK_MSG(it->offset >= work->offset &&
+                          it->offset + it->size <= work->offset + work->size,
+                      "%s", it->name);
+            continue;
+        }
+        class_size[it->cls] += it->size;
+        all[n++] = *it;
+    }
+    /* The reference of a verification has the same classes once more. */
+    for (int i = 0; i < PLAN_CLASS_N; i++) {
+        CHECK_MSG(p->reference_size ? class_size[i] <= p->class_size[i]
+                                    : class_size[i] == p->class_size[i],
+                  "class %s", plan_class_name((enum plan_class)i));
+        sum += p->class_size[i];
+    }
+    CHECK_MSG(sum == p->arena_size + p->segment_size, "%lld of %lld bytes", (long long)sum,
+              (long long)(p->arena_size + p->segment_size));
+    qsort(all, (size_t)n, sizeof *all, by_offset);
+    for (int i = 1; i < n; i++)
+        CHECK_MSG(all[i].in_segment != all[i - 1].in_segment ||
+                      all[i].offset >= all[i - 1].offset + all[i - 1].size,
+                  "%s and %s", all[i - 1].name, all[i].name);
+}
+
+/* Records, streams and shared values end where their items do. */
+static void check_records(const struct plan *p)
+{
+    static struct sections s;
+    const struct model_shape *m = &spec.model.shape;
+    plan_sections(m, p, &s);
+    int64_t kept = 0, cache = 0;
+    for (int b = 1; b <= m->n_layers; b++) {
+        const int kind = family_layer_kind(m, b - 1);
+        CHECK(plan_record(m, p, b) == kept && plan_cache(m, p, b) == cache);
+        CHECK(s.layer[kind].at.work_size <= p->item[PLAN_WORK].size);
+        kept += s.layer[kind].at.kept_size;
+        cache += s.layer[kind].at.cache_size;
+    }
+    CHECK(plan_record(m, p, 0) == kept);
+    CHECK(p->item[PLAN_KEPT].size == kept + s.in.at.kept_size);
+    CHECK(p->item[PLAN_CACHES].size == cache);
+    CHECK(p->item[PLAN_X].size ==
+          p->stream_size * (p->n_streams - 1) +
+              p->T * s.family.in.value[s.family.in.result].cols * p->extent.unit);
+    CHECK(p->item[PLAN_SHARED].size == plan_shared(&s.family.in, p, s.family.in.n_shared, false));
+}
+
+static void try_plan(int family, int kind, int sp, int variant)
+{
+    static char json[1 << 17];
+    const bool ranks = variant & 1;
+    small_spec(family, kind, sp);
+    spec.determinism = ranks ? DET_RANKS : DET_RUN;
+    spec.precision.params = variant & 2 ? PRECISION_BF16 : PRECISION_FP32;
+    spec.memory.recompute = 1 + variant % 3;
+    spec.parallel.zero = kind == JOB_TRAIN ? variant % 4 : 0;
+    spec.verify.first_step = variant == 5;
+    const struct plan *p = make();
+    if (!p->by_program) return;
+    check_sizes(p);
+    check_records(p);
+    CHECK(p->flops > 0 && strlen(p->reason) > 10);
+    CHECK(plan_json(&spec, p, json, sizeof json) > 0 && strlen(json) < 65536 / 2);
+}
+
+static void test_sizes(void)
+{
+    for (int family = 0; family < FAMILY_N; family++)
+        for (int sp = 1; sp <= 4; sp *= 2)
+            for (int variant = 0; variant < 6; variant++) {
+                const enum task_id task = family_row(&(struct model_shape){.family = family})->task;
+                try_plan(family, JOB_TRAIN, sp, variant);
+                try_plan(family, JOB_VERIFY, sp, variant);
+                if (task == MODEL_CAUSAL_LM) try_plan(family, JOB_SCORE, sp, variant);
+                if (task == MODEL_CAUSAL_LM) try_plan(family, JOB_GENERATE, sp, variant);
+                if (task == MODEL_MASKED_LM) try_plan(family, JOB_EMBED, sp, variant);
+            }
+}
+
+/* ---- the decoder: by its program as by hand -------------------------------------------------- */
+
+static void test_decoder(void)
+{
+    static struct plan hand, program;
+    struct err e = {0};
+    for (int kind = 0; kind < JOB_KIND_N; kind++)
+        for (int variant = 0; variant < 24; variant++) {
+            small_spec(FAMILY_LLAMA, kind, 1 << variant % 3);
+            spec.model.shape.tied = variant & 1;
+            spec.determinism = variant % 4 == 1 ? DET_RANKS : DET_RUN;
+            spec.precision.params = variant & 2 ? PRECISION_BF16 : PRECISION_FP32;
+            spec.memory.recompute = 1 + variant / 8;
+            spec.parallel.zero = variant % 4;
+            CHECK(plan_make(&spec, 0, &hand, &e) == 0);
+            CHECK(plan_make_program(&spec, 0, &program, &e) == 0);
+            for (int r = 0; r < program.n_ranks; r++) {
+                struct comm_count a[PURPOSE_N], b[PURPOSE_N];
+                plan_comm(&spec.model.shape, &hand, r, a);
+                plan_comm(&spec.model.shape, &program, r, b);
+                CHECK_MSG(!memcmp(a, b, sizeof a), "kind %d variant %d rank %d", kind, variant, r);
+            }
+            CHECK(hand.flops == program.flops);
+            for (int c = 0; c < PLAN_CLASS_N; c++)
+                if (c != PLAN_ACTIVATIONS && c != PLAN_WORKSPACE)
+                    CHECK_MSG(program.class_size[c] - hand.class_size[c] >= 0 &&
+                                  program.class_size[c] - hand.class_size[c] <
+                                      (c == PLAN_CACHE ? 64 : 1), /* the last record's padding */
+                              "kind %d variant %d: %s: %lld by hand, %lld", kind, variant,
+                              plan_class_name((enum plan_class)c), (long long)hand.class_size[c],
+                              (long long)program.class_size[c]);
+            /* Single instances of what is computed again (q, kv, o, gate_up ...) and of what nobody
+             * keeps are workspace now, and share it; so the two classes are held together. At most a
+             * line of padding for each of the values of a layer. */
+            CHECK_MSG(program.arena_size <= hand.arena_size + PLAN_PAGE,
+                      "kind %d variant %d: %lld, %lld", kind, variant,
+                      (long long)program.arena_size, (long long)hand.arena_size);
+        }
+}
+
+/* ---- traffic, written out -------------------------------------------------------------------- */
+
+enum { SIGMA = 4 * 4 * 4 * 4 }; /* bytes of a state: 4 heads, keys and values of 4, fp32 */
+
+static int64_t sent(const struct plan *p, int rank, enum purpose purpose)
+{
+    struct comm_count c[PURPOSE_N];
+    plan_comm(&spec.model.shape, p, rank, c);
+    return c[purpose].bytes_sent;
+}
+
+/* RetNet has Dv = 2 Dk: its sigma is twice. */
+static void test_states(void)
+{
+    for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
+        for (int x = EXCHANGE_RING; x < EXCHANGE_N; x++) {
+            small_spec(FAMILY_RETNET, JOB_TRAIN, 4);
+            spec.parallel.exchange = x;
+            spec.memory.recompute = mode;
+            const struct plan *p = make();
+            const int64_t dv = spec.model.shape.value_dim ? spec.model.shape.value_dim : 4;
+            const int64_t all = 4 * 3 * SIGMA / 4 * dv; /* layers, samples */
+            CHECK(p->strategy == STRATEGY_LASP && p->layout == LAYOUT_CONTIGUOUS);
+            for (int r = 0; r < 4; r++) {
+                const bool gather = x == EXCHANGE_ALL_GATHER;
+                CHECK_MSG(sent(p, r, PURPOSE_STATE) == (gather  ? 3 * all
+                                                        : r < 3 ? all
+                                                                : 0),
+                          "exchange %d rank %d: %lld", x, r, (long long)sent(p, r, PURPOSE_STATE));
+                CHECK_MSG(sent(p, r, PURPOSE_DSTATE) == (gather  ? 3 * all
+                                                         : r > 0 ? all
+                                                                 : 0),
+                          "exchange %d rank %d: %lld back", x, r,
+                          (long long)sent(p, r, PURPOSE_DSTATE));
+                CHECK(sent(p, r, PURPOSE_RING_KV) == 0);
+            }
+        }
+}
+
+/* Under "ranks" all_gather carries a state for each of the eight logical chunks. */
+static void test_states_of_chunks(void)
+{
+    small_spec(FAMILY_TNL, JOB_SCORE, 2);
+    spec.parallel.exchange = EXCHANGE_ALL_GATHER;
+    spec.determinism = DET_RANKS;
+    const struct plan *p = make();
+    CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 4 * 4 * SIGMA, "%lld",
+              (long long)sent(p, 0, PURPOSE_STATE));
+    CHECK_MSG(p->item[PLAN_STATE_ALL].size == 8 * SIGMA && p->item[PLAN_STATE_M].size == 4 * SIGMA,
+              "%lld, %lld", (long long)p->item[PLAN_STATE_ALL].size,
+              (long long)p->item[PLAN_STATE_M].size);
+}
+
+/* 6 patches over 2 ranks are 3 each; 5 frames are 3 and 2. Rank 0 sends 3 x 2 rows of its patches and
+ * the other's frames, rank 1 its 3 x 3; a row is 16 floats. Both ways round, since a row that went
+ * comes back: rank 0 has 3 frames x 3 patches to return. */
+static void test_switches(void)
+{
+    const int64_t row = 16 * 4;
+    for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        small_spec(FAMILY_STDIT3, JOB_TRAIN, 2);
+        spec.memory.recompute = mode;
+        const struct plan *p = make();
+        int64_t spatial = 0, n = 0;
+        for (int l = 0; l < spec.model.shape.n_layers; l++)
+            spatial += family_layer_kind(&spec.model.shape, l) == 0;
+        /* To and fro, forward and backward; under "full" forward once more. */
+        n = 3 * spatial * (mode == RECOMPUTE_FULL ? 3 : 2);
+        CHECK(p->strategy == STRATEGY_DSP && p->grid[0] == 6 && p->grid[1] == 5);
+        CHECK(p->T == 3 * 5 && p->extent.rows[ROWS_ALT] == 3 * 6);
+        CHECK_MSG(sent(p, 0, PURPOSE_SWITCH) == n * (3 * 2 + 3 * 3) * row,
+                  "mode %d: %lld, want %lld", mode, (long long)sent(p, 0, PURPOSE_SWITCH),
+                  (long long)(n * 15 * row));
+        CHECK(sent(p, 1, PURPOSE_SWITCH) == n * (3 * 3 + 2 * 3) * row);
+        CHECK(sent(p, 0, PURPOSE_RING_KV) == 0 && sent(p, 0, PURPOSE_STATE) == 0);
+    }
+}
+
+/* A hybrid has both: a ring in softmax layers, states in linear ones. */
+static void test_hybrid(void)
+{
+    small_spec(FAMILY_MINIMAX, JOB_SCORE, 4);
+    spec.model.shape.layer_mask[0] = 5; /* layers 0 and 2 are linear */
+    const struct plan *p = make();
+    const int64_t T = 12, kv = T * 2 * 2 * 4 * 4;
+    CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 0, "%lld",
+              (long long)sent(p, 0, PURPOSE_STATE));
+    CHECK(sent(p, 0, PURPOSE_RING_KV) == 2 * 3 * kv);
+    small_spec(FAMILY_MINIMAX, JOB_GENERATE, 1);
+    spec.model.shape.layer_mask[0] = 5;
+    p = make();
+    CHECK(p->item[PLAN_CACHES].size == 2 * (p->cache_rows * 2 * 2 * 4 * 4 + SIGMA));
+}
+
+static void test_grids(void)
+{
+    static struct plan at;
+    struct err e = {0};
+    small_spec(FAMILY_T2D, JOB_TRAIN, 2);
+    const struct plan *p = make();
+    CHECK(plan_at_grid(&spec, p, (int64_t[]){4, 3}, 1, &at, &e) == 0);
+    CHECK(at.S == 12 && at.T == 6 && at.arena_size == p->arena_size && at.flops < p->flops);
+    CHECK(plan_at_grid(&spec, p, (int64_t[]){7, 5}, 1, &at, &e) && e.code == ERR_TOO_LARGE);
+    CHECK(plan_at_grid(&spec, p, (int64_t[]){0, 5}, 1, &at, &e) && e.code == ERR_INVALID);
+    spec.data.width = 0;
+    static struct plan none;
+    CHECK(plan_make(&spec, 0, &none, &e) && !strcmp(e.field, "data.width"));
+}
+
+/* ---- hostile shapes -------------------------------------------------------------------------- */
+
+static uint32_t seed = 1;
+static int64_t draw(void)
+{
+    static const int64_t nasty[] = {0, 1, 2, 3, 4, 7, 8, 16, 24, 63, 64, 72, 256, 1024, 1 << 20};
+    seed = seed * 1664525u + 1013904223u;
+    return nasty[(seed >> 8) % (sizeof nasty / sizeof *nasty)];
+}
+
+/* Whatever the sizes: a plan, or a sentence. */
+static void test_hostile(void)
+{
+    static struct plan p;
+    int n_plans = 0;
+    for (int i = 0; i < 3000; i++) {
+        small_spec(i % FAMILY_N, i % 3 ? JOB_TRAIN : JOB_SCORE, 1 + i % 2);
+        struct model_shape *m = &spec.model.shape;
+        int64_t *const size[] = {
+            &m->width,      &m->n_heads,   &m->n_kv_heads,      &m->head_dim,
+            &m->ffn_width,  &m->vocab,     &m->value_dim,       &m->rotary_dim,
+            &m->type_vocab, &m->n_experts, &m->in_channels,     &m->out_channels,
+            &m->patch_t,    &m->patch_h,   &m->text_len,        &m->experts_per_token,
+            &m->base_size,  &m->window,    &m->caption_channels};
+        const int n = sizeof size / sizeof *size;
+        for (int k = 0; k < 1 + i % 3; k++)
+            *size[(size_t)(draw() + i * 7 + k) % (size_t)n] = draw();
+        if (i % 5 == 0) m->n_layers = (int32_t)(draw() % 1025);
+        m->qk_norm = i % 4 == 0;
+        struct err e = {0};
+        if (family_complete(m, &e) || plan_make(&spec, 0, &p, &e)) {
+            CHECK_MSG(e.code && *e.text, "shape %d: no reason", i);
+            continue;
+        }
+        n_plans++;
+        if (p.by_program) check_sizes(&p);
+    }
+    CHECK_MSG(n_plans > 300, "only %d shapes made a plan", n_plans);
+}
+
+int main(void)
+{
+    RUN(test_sizes);
+    RUN(test_decoder);
+    RUN(test_states);
+    RUN(test_states_of_chunks);
+    RUN(test_switches);
+    RUN(test_hybrid);
+    RUN(test_grids);
+    RUN(test_hostile);
+    return test_done("plan_program");
+}

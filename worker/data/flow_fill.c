@@ -1,0 +1,129 @@
+/* flow_fill.c: the rows of one rank. A sample is read line by line: the part of a picture's row that
+ * the rank's patches cover, of one channel and frame, at a time. */
+#include <string.h>
+#include "worker/data/flow.h"
+
+#define LINE 1024 /* values read at a time */
+
+struct fill {
+    const struct data *d;
+    const struct latents_sample *x;
+    const struct flow_draw *draw;
+    const struct flow_rows *rows;
+    const struct flow_out *out;
+    int64_t seed, n;
+    int64_t values; /* of a patch row */
+};
+
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3])
+{
+    grid[0] = div_up(x->T, m->patch_t);
+    grid[1] = div_up(x->H, m->patch_h);
+    grid[2] = div_up(x->W, m->patch_w);
+}
+
+int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t)
+{
+    int64_t frames = 0;
+    for (int64_t t = 0; t < x->T; t++) frames += !flow_clean(draw, t / patch_t);
+    return frames * x->C * x->H * x->W;
+}
+
+/* Frames of patches, not of latents, are given clean: draw->T counts those. */
+static void fill_frames(const struct fill *f)
+{
+    const struct flow_rows *r = f->rows;
+    const int64_t space = r->grid[1] * r->grid[2];
+    for (int64_t t = 0; t < r->grid[0]; t++) {
+        const bool clean = flow_clean(f->draw, t);
+        for (int64_t i = 0; i < r->share; i++)
+            f->out->group[i * r->grid[0] + t] = clean && r->s0 + i < space;
+    }
+}
+
+static void clear(const struct fill *f)
+{
+    const int64_t n = f->rows->share * f->rows->grid[0] * f->values;
+    memset(f->out->patches, 0, (size_t)n * sizeof(float));
+    memset(f->out->target, 0, (size_t)n * sizeof(float));
+    memset(f->out->weight, 0, (size_t)(n / f->x->C) * sizeof(float));
+}
+
+struct place {
+    int64_t c, frame, h; /* of a line */
+    bool clean;
+};
+
+/* Values [w, w + n) of a line. */
+static void put(const struct fill *f, const struct place *at, int64_t w, int64_t n, const float *z,
+                const float *noise)
+{
+    const struct flow_rows *r = f->rows;
+    const int64_t *p = r->patch, C = f->x->C, area = p[0] * p[1] * p[2];
+    const double t = at->clean ? 0 : f->draw->t;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t s = at->h / p[1] * r->grid[2] + (w + k) / p[2] - r->s0;
+        if (s < 0 || s >= r->share) continue;
+        const int64_t row = s * r->grid[0] + at->frame / p[0];
+        const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2] + (w + k) % p[2];
+        f->out->patches[row * f->values + at->c * area + in] = (float)((1 - t) * z[k] +
+                                                                       t * noise[k]);
+        f->out->target[row * f->values + in * C + at->c] = z[k] - noise[k];
+        f->out->weight[row * area + in] = !at->clean;
+    }
+}
+
+/* The part of a line that lies in this rank's patches: [*w0, *w1). */
+static void covered(const struct fill *f, int64_t h, int64_t *w0, int64_t *w1)
+{
+    const struct flow_rows *r = f->rows;
+    const int64_t first = h / r->patch[1] * r->grid[2]; /* of the line's patches */
+    const int64_t from = r->s0 - first, to = from + r->share;
+    *w0 = (from > 0 ? from : 0) * r->patch[2];
+    *w1 = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
+    if (*w1 > f->x->W) *w1 = f->x->W;
+}
+
+static int fill_line(const struct fill *f, const struct place *at, struct err *e)
+{
+    const struct latents_sample *x = f->x;
+    const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
+    float z[LINE], noise[LINE];
+    int64_t w, end;
+    covered(f, at->h, &w, &end);
+    for (; w < end; w += LINE) {
+        const int64_t n = end - w < LINE ? end - w : LINE;
+        if (latents_read(f->d, x, first + w, n, z, e) < 0) return -1;
+        flow_noise(f->seed, FLOW_TRAIN, f->n, first + w, n, noise);
+        put(f, at, w, n, z, noise);
+    }
+    return 0;
+}
+
+int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
+              int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,
+              struct err *e)
+{
+    const struct fill f = {.d = d,
+                           .x = x,
+                           .draw = draw,
+                           .rows = rows,
+                           .out = out,
+                           .seed = seed,
+                           .n = n,
+                           .values = x->C * rows->patch[0] * rows->patch[1] * rows->patch[2]};
+    clear(&f);
+    fill_frames(&f);
+    for (int64_t c = 0; c < x->C; c++)
+        for (int64_t t = 0; t < x->T; t++) {
+            const bool clean = flow_clean(draw, t / rows->patch[0]);
+            for (int64_t h = 0; h < x->H; h++)
+                if (fill_line(&f, &(struct place){c, t, h, clean}, e) < 0) return -1;
+        }
+    return 0;
+}
