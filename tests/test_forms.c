@@ -58,11 +58,12 @@ static int batch_with_map(void *arg, const struct shard *sh, int64_t n, struct b
     struct sampled at = {&s->y, n};
     if (synth_batch(&s->y, sh, n, b, e)) return -1;
     b->sample = n;
-    reach_make(&b->reach, sh, &(struct reach_documents){.at = synth_document,
-                                                        .arg = &at,
-                                                        .n_tokens = s->y.S,
-                                                        .causal = true,
-                                                        .window = s->window});
+    reach_make(&b->reach, sh,
+               &(struct reach_documents){.at = synth_document,
+                                         .arg = &at,
+                                         .n_tokens = s->y.S,
+                                         .causal = true,
+                                         .window = s->window});
     return 0;
 }
 
@@ -88,10 +89,8 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     spec->parallel.layout = P > 1 ? w->layout : LAYOUT_AUTO;
     spec->determinism = w->rank_bits ? DET_RANKS : DET_RUN;
     *source = (struct source){{.S = t->S, .doc_len = t->doc_len, .vocab = 61}, t->window};
-    *r = (struct engine_run){.source = {batch_with_map, count_targets, source},
-                             .P = P,
-                             .steps = 3,
-                             .delay_us = 50};
+    *r = (struct engine_run){
+        .source = {batch_with_map, count_targets, source}, .P = P, .steps = 3, .delay_us = 50};
     engine_go(r, spec);
     free(spec);
 }
@@ -134,8 +133,8 @@ static void test_one_document(void)
 
 static void test_packed(void)
 {
-    check_setting(&(struct setting){
-        .S = 64, .doc_len = 9, .recompute = RECOMPUTE_SELECTIVE, .batch = 2});
+    check_setting(
+        &(struct setting){.S = 64, .doc_len = 9, .recompute = RECOMPUTE_SELECTIVE, .batch = 2});
 }
 
 static void test_window(void)
@@ -146,15 +145,15 @@ static void test_window(void)
 static void test_dropout(void)
 {
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
-        check_setting(&(struct setting){
-            .S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
+        check_setting(
+            &(struct setting){.S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
 }
 
 /* They do something: another loss than without. */
 static double loss_with(int64_t window, double dropout)
 {
-    const struct setting t = {.S = 40, .window = window, .dropout = dropout,
-                              .recompute = RECOMPUTE_NONE};
+    const struct setting t = {
+        .S = 40, .window = window, .dropout = dropout, .recompute = RECOMPUTE_NONE};
     struct engine_run r;
     struct source s;
     train(&r, &ways[0], &t, 2, &s);

@@ -1,6 +1,7 @@
 /* A walk in windows against the whole sequence at once, in float64 on the reference device: a model
  * of three layers x += attention(a x, b x, x), of which every number in every layer depends on all
  * tokens before it, and a loss that is linear in the last x. */
+#include "tests/engine.h"
 #include "tests/linear.h"
 #include "worker/model/in_time.h"
 
@@ -265,10 +266,99 @@ static void test_padding(void)
     check_walk(90, 47, LIN_MISS, LIN_LAST);
 }
 
+/* ---- whole trainings --------------------------------------------------------------------------- */
+
+/* A tiny TransNormerLLM, the first layer with LRPE, and one of normalised linear attention. */
+static void model_spec(struct job_spec *s, int family, int64_t S)
+{
+    engine_spec(s, S);
+    s->model.shape = (struct model_shape){.family = family,
+                                          .n_layers = 3,
+                                          .width = 32,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .ffn_width = 40,
+                                          .vocab = 61,
+                                          .norm_eps = 1e-6,
+                                          .rope_theta = 10000};
+    if (family == FAMILY_TNL) s->model.shape.layer_mask[0] = 1;
+    if (family == FAMILY_LINEAR) s->model.shape.normalise = 1;
+    s->optim.max_grad_norm = 1;
+    s->train.global_batch = 2;
+}
+
+static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y, int P,
+                       int64_t chunk, enum exchange_id x)
+{
+    *r = (struct engine_run){.source = {synth_batch, synth_targets, y}, .P = P, .steps = 2};
+    s->memory.time_chunk = chunk;
+    s->parallel.exchange = x;
+    engine_go(r, s);
+}
+
+/* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run over
+ * other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several ranks
+ * are held to against one (tests/test_attention.c). */
+static void check_training(int family, int64_t S, int64_t doc_len)
+{
+    struct job_spec s;
+    struct engine_run whole, r;
+    struct synth y = {.S = S, .doc_len = doc_len, .vocab = 61};
+    model_spec(&s, family, S);
+    train_once(&whole, &s, &y, 1, 0, EXCHANGE_AUTO);
+    CHECK(whole.plan.n_windows == 1 && whole.norm[0] > 0);
+    for (int P = 1; P <= 3; P++) {
+        train_once(&r, &s, &y, P, 7, EXCHANGE_RING + (P + (int)S) % 3);
+        CHECK(r.plan.n_windows == (S + 7 * P - 1) / (7 * P));
+        const double e = rel_l2(r.grad, whole.grad, whole.plan.n_params);
+        CHECK_MSG(e <= 5e-6 && fabs(r.loss[0] - whole.loss[0]) <= 1e-5 &&
+                      fabs(r.loss[1] - whole.loss[1]) <= 1e-5 &&
+                      fabs(r.norm[0] / whole.norm[0] - 1) <= 1e-5,
+                  "family %d S %lld P %d: gradient %.2e, loss %g %g, norm %g %g", family,
+                  (long long)S, P, e, r.loss[0], whole.loss[0], r.norm[0], whole.norm[0]);
+        engine_free(&r);
+    }
+    engine_free(&whole);
+}
+
+static void test_trainings(void)
+{
+    check_training(FAMILY_TNL, 61, 0);
+    check_training(FAMILY_TNL, 100, 23);
+    check_training(FAMILY_LINEAR, 61, 13);
+    check_training(FAMILY_RETNET, 60, 0);
+}
+
+/* A sequence four times as long takes no more memory at the same chunk, but for the states at its
+ * borders: three layers' for each window more. */
+static void test_memory_is_that_of_a_window(void)
+{
+    struct job_spec s;
+    struct plan small, large;
+    struct err e = {0};
+    for (int P = 1; P <= 8; P *= 2) {
+        model_spec(&s, FAMILY_TNL, 4096);
+        s.memory.time_chunk = 64;
+        s.parallel.sp = P;
+        CHECK_MSG(!plan_make(&s, 0, &small, &e), "%s", e.text);
+        s.data.seq_len = 4194304;
+        CHECK_MSG(!plan_make(&s, 0, &large, &e), "%s", e.text);
+        const int64_t more = (large.n_windows - small.n_windows) * large.carry_size;
+        const int64_t grown = large.arena_size + large.segment_size - small.arena_size -
+                              small.segment_size;
+        CHECK(large.n_windows == 4194304 / 64 / P && large.carry_size == 3 * 2 * 32 * 16 * 4);
+        CHECK_MSG(grown >= 0 && grown <= more + PLAN_PAGE, "P %d: %lld bytes more, %lld of states",
+                  P, (long long)grown, (long long)more);
+    }
+}
+
 int main(void)
 {
     RUN(test_walk_equals_the_whole);
     RUN(test_documents);
     RUN(test_padding);
+    RUN(test_trainings);
+    RUN(test_memory_is_that_of_a_window);
     return test_done("in_time");
 }

@@ -27,7 +27,7 @@ static void describe(const struct program *p, const struct step *st, char out[64
         "back norm norm_out"
 #define BACK_ATTENTION                                                                             \
     "back linear mlp_input", "back attention attn_out", "back rope kv", "back rope q",             \
-        "again norm norm_out", "back linear kv", "back linear q", "back norm norm_out"
+        "again norm norm_out", "back linear q", "back linear kv", "back norm norm_out"
 #define AGAIN_QKV                                                                                  \
     "again norm norm_out", "again linear q", "again rope q", "again linear kv", "again rope kv"
 static const char *const by_hand[RECOMPUTE_N][32] = {
@@ -35,8 +35,8 @@ static const char *const by_hand[RECOMPUTE_N][32] = {
     [RECOMPUTE_SELECTIVE] = {"again linear mlp_input", "again norm norm_out",
                              "again linear gate_up", "again glu mlp_act", BACK_MLP,
                              "back linear mlp_input", AGAIN_QKV, "back attention attn_out",
-                             "back rope kv", "back rope q", "again norm norm_out", "back linear kv",
-                             "back linear q", "back norm norm_out"},
+                             "back rope kv", "back rope q", "again norm norm_out", "back linear q",
+                             "back linear kv", "back norm norm_out"},
     [RECOMPUTE_FULL] = {AGAIN_QKV, "again attention attn_out", "again linear mlp_input",
                         "again norm norm_out", "again linear gate_up", "again glu mlp_act",
                         BACK_MLP, BACK_ATTENTION},

@@ -52,7 +52,7 @@ int describe_parse(const char *json, size_t size, struct model_shape *m, struct 
         if (t != J_KEY || jread_copy(&j, key, sizeof key) < 0 || shape_field(&j, key, m, e) < 0)
             return e->code ? -1 : err_set(e, ERR_PEER, "seqrank --describe: %s", j.err.text);
     }
-    if (m->n_layers < 1 || m->width < 1 || m->n_heads < 1 || m->vocab < 1)
+    if (m->n_layers < 1 || m->width < 1 || m->n_heads < 1)
         return err_set(e, ERR_PEER, "seqrank --describe printed no sizes");
     return 0;
 }

@@ -1,9 +1,9 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
  * Backward walks the operations in reverse. Before an operation's backward step stand the forward
- * steps that bring back what it reads and what is gone, in the order of the program. What is brought
- * back stays for later steps, but for KEEP_NEVER values that were only a means: those are made again
- * right before a step that reads them. */
+ * steps that bring back what it reads and what is gone, each behind what it reads itself. What is
+ * brought back stays for later steps, but for KEEP_NEVER values that were only a means: those are
+ * made again right before a step that reads them. */
 #include <assert.h>
 #include <string.h>
 #include "worker/family/program.h"

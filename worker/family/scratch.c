@@ -203,14 +203,6 @@ static void ask_xent(struct asking *a)
     if (backward(a)) take(a, 4 * a->x->parts * a->x->vocab);
 }
 
-/* Predictions and their gradients in fp32, and a loss of each place, at most one for each value. */
-static void ask_mse(struct asking *a)
-{
-    const int64_t n = elements(a, a->op->in[0]);
-    for (int i = 0; i <= backward(a); i++) take(a, 4 * n);
-    take(a, 8 * n);
-}
-
 static void ask_switch(struct asking *a)
 {
     const int in = a->op->in[0];
@@ -250,7 +242,10 @@ int64_t op_scratch(const struct program *p, const struct step *s, const struct e
     case OP_SWITCH: ask_switch(&a); break;
     case OP_MOE: ask_experts(&a); break;
     case OP_XENT: ask_xent(&a); break;
-    case OP_MSE: ask_mse(&a); break;
+    case OP_MSE:
+        for (int i = 0; i <= backward(&a); i++) take(&a, 4 * elements(&a, a.op->in[0]));
+        take(&a, 8 * elements(&a, a.op->in[0])); /* a loss for each place */
+        break;
     default: break;
     }
     return a.total;

@@ -20,6 +20,7 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
+#include "worker/model/in_time.h"
 #include "worker/model/section.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
@@ -77,6 +78,8 @@ struct model {
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
+    struct carry carry;             /* LASP in time, contexts: what enters and leaves the sequence at
+                                     * hand; zeros: nothing */
     struct section_state prog;      /* plan->by_program: what the family's program needs */
 };
 
@@ -165,6 +168,8 @@ void model_clear(struct model *m, int bucket);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 /* Where the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
+/* Rows of the sequence that this rank has, without padding. */
+int64_t model_prompt_rows(const struct model *m);
 /* This rank's sum of m->nll, in the fixed order. */
 double model_sum_nll(const struct model *m);
 

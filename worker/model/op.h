@@ -58,6 +58,8 @@ struct frame {
     const double *slope;    /* [H] of this layer's linear attention */
     const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
     void *carry_out;        /* and behind it; NULL: unwanted */
+    const void *d_carry_out; /* backward: their gradients */
+    void *d_carry_in;
     bool again;             /* forward: recomputing, and what out[1] held has been kept */
 
     /* the loss */

@@ -5,6 +5,7 @@
 #include "worker/model/op.h"
 
 #include <assert.h>
+#include "worker/plan/plan.h"
 
 struct linear {
     struct sp_linear_shape shape;
@@ -45,6 +46,7 @@ static struct linear linear_of(struct frame *f, const struct op *o)
                        .v = frame_in(f, o, 2),
                        .o = frame_out(f, o, 0),
                        .wide = o->u.linear.normalise};
+    f->linear->pieces = plan_scan_pieces(a.shape.key_dim);
     if (!a.wide) return a;
     const struct tensor narrow = a.v;
     const struct tensor ones = scratch_rows(f, DT_F32, narrow.rows, 1);
@@ -181,7 +183,9 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                  .dv = dv_wide,
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
-                                                 .hi = f->batch->hi},
+                                                 .hi = f->batch->hi,
+                                                 .d_carry_out = f->d_carry_out,
+                                                 .d_carry_in = f->d_carry_in},
                             e))
         return -1;
     if (a.wide) widen(f, dv_wide, dv.to, a.shape.n_heads, true);

@@ -44,7 +44,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     case PLACE_RESULT: return (grad ? d_stream : stream)(m, h->b) + x->offset;
     case PLACE_SHARED:
         return (grad ? m->prog.d_shared : m->prog.shared) +
-               plan_shared(in, m->plan, (int)x->offset, grad);
+               plan_shared(in, m->plan, x->shared, grad) + x->offset;
     case PLACE_CACHE: return m->prog.caches + plan_cache(&m->shape, m->plan, h->b) + x->offset;
     }
     return NULL;
@@ -131,6 +131,25 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     scratch_reset(f);
 }
 
+/* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
+ * tokens that it stores (decode.c). */
+static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
+{
+    if (k < prompt) return shard_pos(&m->sp.shard, k);
+    const int64_t block = (k - prompt) / CACHE_BLOCK;
+    return m->sp.shard.S + (block * m->plan->sp + m->rank) * CACHE_BLOCK +
+           (k - prompt) % CACHE_BLOCK;
+}
+
+/* What the new token sees of a layer's cache: all of it, or the end that a window leaves. */
+static struct tensor visible_cache(const struct model *m, const struct op *o, struct tensor all)
+{
+    const int64_t pos = m->sp.shard.S + m->n_decoded, prompt = model_prompt_rows(m);
+    int64_t first = o->u.attn.window > 0 ? all.rows : 0;
+    while (first > 0 && cache_pos(m, first - 1, prompt) > pos - o->u.attn.window) first--;
+    return tensor_sub(all, first, all.rows - first, 0, all.cols);
+}
+
 static int run_op(struct model *m, const struct here *h, const struct step *s, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -141,11 +160,18 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     if (o->kind == OP_ATTENTION) {
         const int64_t rows = m->cache_used + m->prog.own;
         const struct tensor kv = f->value[o->in[1]];
-        f->cache = tensor_of(kv.dtype, address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], 0),
-                             rows, kv.cols, kv.cols);
+        char *at = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
+        f->cache = visible_cache(m, o, tensor_of(kv.dtype, at, rows, kv.cols, kv.cols));
     }
     f->state = address(m, h, &h->s->at.state[s->op], false);
     return row->decode(f, o, e);
+}
+
+/* A layer's part of what enters and leaves the sequence at its two ends. */
+static char *carried(const struct model *m, const char *states)
+{
+    if (!states || m->prog.frame.layer < 0) return NULL;
+    return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
 /* Where a context's states are kept, a linear attention leaves its own behind the sequence: on the
@@ -153,7 +179,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
-    f->carry_out = NULL;
+    f->carry_in = carried(m, m->carry.in);
+    f->carry_out = carried(m, m->carry.out);
     if (m->plan->kind == JOB_GENERATE && h->p->op[s->op].kind == OP_LINEAR_ATTENTION)
         f->carry_out = address(m, h, &h->s->at.state[s->op], false);
 }
@@ -185,7 +212,9 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
         const struct step *s = &list->backward[i];
         set_scratch(m, h, s, h->s->at.scratch_backward[i]);
         m->prog.frame.again = true;
-        m->prog.frame.carry_out = NULL;
+        m->prog.frame.carry_in = m->prog.frame.carry_out = NULL;
+        m->prog.frame.d_carry_out = carried(m, m->carry.d_out);
+        m->prog.frame.d_carry_in = carried(m, m->carry.d_in);
         if (run_op(m, h, s, e)) return -1;
     }
     return 0;
@@ -287,9 +316,21 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-static void open_loss(struct model *m)
+/* What the loss reads lies in the workspace: it is made again where a backward pass has been there
+ * since. The stream behind the last layer is still what it was. */
+static void out_again(struct model *m, const struct here *h, const struct batch *b)
+{
+    struct err e = {0};
+    if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return;
+    open_frame(m, h, b ? b : m->prog.frame.batch, false);
+    const int bad = run_forward(m, h, &e);
+    assert(!bad); /* local */
+}
+
+static void open_loss(struct model *m, const struct batch *b)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);
+    out_again(m, &h, b);
     const struct schedule *list = &h.s->steps;
     set_loss(m, 0);
     set_scratch(m, &h, &list->forward[list->n_forward - 1],
@@ -299,7 +340,7 @@ static void open_loss(struct model *m)
 void section_loss(struct model *m, const struct batch *b)
 {
     struct err e = {0};
-    open_loss(m);
+    open_loss(m, b);
     m->prog.frame.batch = b;
     const int bad = op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), &e);
     assert(!bad); /* a loss is local: nothing can go wrong */
@@ -307,13 +348,14 @@ void section_loss(struct model *m, const struct batch *b)
 
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
 {
+    open_loss(m, NULL);
     const struct tensor t = frame_in(&m->prog.frame, loss_op(m), 0);
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 {
-    open_loss(m);
+    open_loss(m, NULL);
     return loss_logits(&m->prog.frame, loss_op(m), row0, n);
 }
 
@@ -456,6 +498,8 @@ void section_place(struct model *m, char *arena, char *segment)
     s->work = item(m, PLAN_WORK, arena, segment);
     s->kept = item(m, PLAN_KEPT, arena, segment);
     s->caches = item(m, PLAN_CACHES, arena, segment);
+    s->carries = item(m, PLAN_CARRY, arena, segment);
+    s->carry_pass = item(m, PLAN_CARRY_PASS, arena, segment);
     s->shared = item(m, PLAN_SHARED, arena, segment);
     s->d_shared = item(m, PLAN_DSHARED, arena, segment);
     s->grid[0] = m->plan->grid[0];

@@ -270,13 +270,18 @@ static void put_exchange(struct placer *b, const struct needs *n)
     const int64_t state = 4 * n->state, parts = p->extent.parts, P = p->sp;
     const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
     const int64_t switched = rows * n->switched * p->extent.unit;
-    const bool gather = p->exchange == EXCHANGE_ALL_GATHER;
+    const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
+    const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
+    const int64_t carries = placer_times(b, carry, p->n_windows);
+    b->p->carry_size = walked ? carry : 0;
     const struct placer_want list[] = {
         {PLAN_STATE_SEND, "state_send", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, P > 1 ? 2 : 0, true},
         {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
+        {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
+        {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},
         {PLAN_SWITCH_RECV, "switch_recv", PLAN_RING, switched, P > 1, true},
     };

@@ -33,7 +33,7 @@ static int64_t sequence_length(const struct job_spec *s)
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
-           s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
+           p->n_windows == 1 && s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
            s->guard.grad_norm_z == 0;
 }
 
@@ -101,11 +101,24 @@ static bool needs_program(const struct model_shape *m)
     return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
 }
 
+/* LASP in time: all that memory is planned for is one window. */
+static void cut_windows(const struct job_spec *s, struct plan *p)
+{
+    int64_t window;
+    p->n_windows = 1;
+    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
+        mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
+        return;
+    p->n_windows = (p->S + window - 1) / window;
+    p->S = window;
+}
+
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
     p->by_program = needs_program(&s->model.shape);
+    cut_windows(s, p);
     if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
@@ -132,6 +145,11 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
     if (check_strategy(s, p, e)) return -1;
     return 0;
+}
+
+int64_t plan_held(const struct plan *p, int64_t S)
+{
+    return p->n_windows > 1 ? p->S : S;
 }
 
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
@@ -169,7 +187,8 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     *ref = *p;
     ref->kind = JOB_VERIFY;
     ref->S = plan_verify_seq(spec, p);
-    ref->micro_batches = 1;
+    ref->micro_batches = ref->n_windows = 1;
+    ref->carry_size = 0;
     ref->n_ranks = ref->sp = ref->dp = 1;
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
@@ -197,7 +216,7 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     if (p->by_program)
-        return 2 * traffic_products(m, p) * (has_backward(p->kind) ? 3 : 1) *
+        return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
                (double)p->micro_batches * p->dp;
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
     const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;

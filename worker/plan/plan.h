@@ -160,6 +160,9 @@ enum plan_id {
     PLAN_TARGET,     /* [T, patch]: what MSE compares with */
     PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
+    PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
+                     * a gradient */
+    PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
     PLAN_ID_N
 };
 
@@ -182,6 +185,9 @@ struct plan {
                          * of the arena */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
+    int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at
+                         * once */
+    int64_t carry_size; /* bytes of the states of all layers, when it is walked; 0: it is not */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
     int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
@@ -243,6 +249,8 @@ int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
 /* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
  * embedding. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
+/* Tokens that are worked on at once of sequences of S: S, or a window of it. */
+int64_t plan_held(const struct plan *p, int64_t S);
 /* Into how many pieces a scan cuts a state of Dk rows. */
 int plan_scan_pieces(int64_t Dk);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:

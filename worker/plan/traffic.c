@@ -80,13 +80,29 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
     count_sweep(p, rank, &s, out);
 }
 
+/* LASP in time: what leaves a window on the last rank goes to the first, its gradient back. */
+static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
+{
+    const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};
+    const int64_t n = p->micro_batches * (p->n_windows - 1);
+    if (p->sp == 1) return;
+    if (r == 0) volume_add(&out[PURPOSE_STATE], received, n);
+    if (r == 0) volume_add(&out[PURPOSE_DSTATE], sent, n);
+    if (r == p->sp - 1) volume_add(&out[PURPOSE_STATE], sent, n);
+    if (r == p->sp - 1) volume_add(&out[PURPOSE_DSTATE], received, n);
+}
+
 static void count_program(const struct model_shape *m, const struct plan *p, int rank,
                           struct comm_count *out)
 {
     const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, p->S, p->micro_batches};
-    const int rc = traffic_program(m, p, rank, &t, out, NULL);
+    const int64_t n = p->micro_batches;
+    const struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, p->S, n * p->n_windows};
+    const struct traffic ahead = {TRAFFIC_FORWARD, p->S, n * (p->n_windows - 1)};
+    int rc = traffic_program(m, p, rank, &t, out, NULL);
+    if (p->n_windows > 1) rc |= traffic_program(m, p, rank, &ahead, out, NULL);
     assert(rc == 0); /* the plan was placed for this S */
+    if (p->n_windows > 1) count_borders(p, rank % p->sp, out);
 }
 
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,

@@ -6,7 +6,7 @@
 
 struct counting {
     const struct plan *p;
-    struct shard sh; /* of the rank in its ring */
+    struct shard sh;             /* of the rank in its ring */
     const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
@@ -43,8 +43,7 @@ static void count_attention(const struct counting *c, const struct op *op, bool 
     } else if (p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER) {
         const bool all_reduce = p->form == FORM_TWO_PASS;
         add(c, PURPOSE_RING_KV, volume_two_pass_kv(p->sp, c->sh.T, Hk, D, p->precision));
-        if (back)
-            add(c, PURPOSE_RING_DKV, volume_two_pass_dkv(p->sp, c->sh.T, Hk, D, all_reduce));
+        if (back) add(c, PURPOSE_RING_DKV, volume_two_pass_dkv(p->sp, c->sh.T, Hk, D, all_reduce));
     } else {
         count_kv(c, Hk, D, back);
     }

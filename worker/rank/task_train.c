@@ -15,7 +15,7 @@ static int plan_comms(struct training *t, struct err *e)
     struct plan *p = malloc(sizeof *p);
     int rc = p ? 0 : err_set(e, ERR_IO, "out of memory");
     for (int i = -1; !rc && i < s->n_stages; i++) {
-        rc = plan_at(s, &r->plan, stage_seq_len(s, i), r->plan.micro_batches, p, e);
+        rc = plan_at(s, &r->plan, plan_held(&r->plan, stage_seq_len(s, i)), r->plan.micro_batches, p, e);
         if (!rc) plan_comm(&s->model.shape, p, r->args->rank, t->want[i + 1]);
     }
     free(p);
@@ -57,7 +57,8 @@ static int enter_stage(struct training *t, struct err *e)
     const struct job_spec *s = t->r->spec;
     const int stage = stage_at(s, t->train.step);
     if (stage == t->stage) return 0;
-    if (model_set_seq(&t->train.model, stage_seq_len(s, stage), e)) return -1;
+    const int64_t held = plan_held(&t->r->plan, stage_seq_len(s, stage));
+    if (model_set_seq(&t->train.model, held, e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
     t->train.source = feed_stage(&t->feed, s, stage);
     t->train.want = t->want[stage + 1];

@@ -8,6 +8,7 @@
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
 #include "worker/train/schedule.h"
+#include "worker/train/walk.h"
 #include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
@@ -73,6 +74,16 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
+/* Of one sample, added to what is there. */
+static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
+{
+    struct model *m = &t->model;
+    if (t->plan->n_windows > 1) return walk_sample(t, sample, scale, nll, e);
+    if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
+    plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
+    return model_grad(m, &m->batch, scale, nll, e);
+}
+
 static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
@@ -90,9 +101,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     for (int64_t i = 0; i < n; i++) {
         double nll;
         t->hold.fresh = i == 0;
-        if (t->source.batch(t->source.arg, &m->sp.shard, own + i, &m->batch, e)) return -1;
-        plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
-        if (model_grad(m, &m->batch, scale, &nll, e)) return -1;
+        if (gradient(t, own + i, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
         sum->nll += nll;
         sum->tokens += m->batch.n_tokens;

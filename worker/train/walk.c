@@ -1,0 +1,69 @@
+#include "worker/train/walk.h"
+
+struct walk {
+    struct train *t;
+    int64_t sample;
+    float scale;
+    double nll;
+};
+
+/* The rows of a window: the sample's, seen from the window's first token. What lies before it has
+ * a negative index, so that a document that began there sees the carried state. */
+static int load(struct walk *k, int64_t w, struct err *e)
+{
+    struct model *m = &k->t->model;
+    const struct plan *p = k->t->plan;
+    const int64_t base = w * p->S;
+    struct shard sh = m->sp.shard;
+    struct batch *b = &m->batch;
+    sh.S = k->t->spec->data.seq_len;
+    for (int i = 0; i < sh.n_segs; i++) sh.pos[i] += base;
+    if (k->t->source.batch(k->t->source.arg, &sh, k->sample, b, e)) return -1;
+    for (int64_t i = 0; i < sh.T; i++) {
+        if (b->lo[i] >= b->hi[i]) continue;
+        b->lo[i] -= base;
+        b->hi[i] -= base;
+    }
+    return 0;
+}
+
+static int window_forward(void *arg, int64_t w, const struct carry *c, struct err *e)
+{
+    struct walk *k = arg;
+    k->t->model.carry = *c;
+    return load(k, w, e) ? -1 : model_forward(&k->t->model, &k->t->model.batch, e);
+}
+
+static int window_grad(void *arg, int64_t w, const struct carry *c, struct err *e)
+{
+    struct walk *k = arg;
+    struct model *m = &k->t->model;
+    double nll;
+    m->carry = *c;
+    if (load(k, w, e) || model_grad(m, &m->batch, k->scale, &nll, e)) return -1;
+    k->nll += nll;
+    return 0;
+}
+
+int walk_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
+{
+    struct model *m = &t->model;
+    struct walk k = {.t = t, .sample = sample, .scale = scale};
+    const int64_t size = t->plan->carry_size;
+    struct in_time walk = {.be = m->be,
+                           .comm = m->comm,
+                           .n_windows = t->plan->n_windows,
+                           .n_layers = m->shape.n_layers,
+                           .size = size,
+                           .d_out = m->prog.carries,
+                           .borders = m->prog.carries + size,
+                           .out = m->prog.carry_pass,
+                           .d_in = m->prog.carry_pass + size,
+                           .forward = window_forward,
+                           .grad = window_grad,
+                           .arg = &k};
+    const int rc = in_time_walk(&walk, e);
+    m->carry = (struct carry){0};
+    *nll = k.nll;
+    return rc;
+}
