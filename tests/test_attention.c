@@ -98,14 +98,19 @@ static void test_4096(void)
 
 /* One key that all queries see outweighs the others by e^thousands: the merge of partial results
  * must neither overflow nor lose it, wherever it lies. */
-static void test_extreme_scores(void)
+static struct problem extreme_scores(void)
 {
     struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, false);
     for (int64_t i = 0; i < p.S; i++) {
         for (int64_t c = 0; c < 16; c++) p.q[i * 16 + c] = c % 8 == 0 ? 100 : 0;
         p.kv[i * 16] = i == 29 ? 300 : -300; /* scores of +-10607 */
     }
-    check_problem(p, 0, 1);
+    return p;
+}
+
+static void test_extreme_scores(void)
+{
+    check_problem(extreme_scores(), 0, 1);
 }
 
 /* "ranks": the same bits for 1, 2, 4 and 8 ranks and 1 and 2 threads, equal to one rank that knows
@@ -332,6 +337,29 @@ static void check_mutant(int mutant, enum layout_id layout)
         }
 }
 
+/* Faults that show in one case only: two ranks, dropout, scores that overflow. */
+struct fault {
+    int layout, P;
+    double drop;
+    bool extreme;
+};
+
+static void check_fault(int mutant, const struct fault *f)
+{
+    struct problem p = f->extreme ? extreme_scores() : problem_make(37, 2, 1, 16, DOCS_ONE, true);
+    struct variant v = {
+        .P = f->P, .layout = f->layout, .strategy = STRATEGY_RSA, .n_threads = 1};
+    struct result out = result_make(&p);
+    p.drop = f->drop;
+    truth(&p);
+    CHECK(run(&p, &v, &out) == 0 && within(compare(&p, &out)));
+    v.mutant = mutant;
+    run(&p, &v, &out);
+    CHECK_MSG(!within(compare(&p, &out)), "mutant %d layout %d passes", mutant, f->layout);
+    result_free(&out);
+    problem_free(&p);
+}
+
 static void test_mutants_are_caught(void)
 {
     check_mutant(MUTANT_GRAD_OVER_P, LAYOUT_CONTIGUOUS);
@@ -341,6 +369,15 @@ static void test_mutants_are_caught(void)
     check_mutant(MUTANT_HOP_OFF_BY_ONE, LAYOUT_CONTIGUOUS);
     check_mutant(MUTANT_HOP_OFF_BY_ONE, LAYOUT_ZIGZAG);
     check_mutant(MUTANT_ZIGZAG_SWAPPED, LAYOUT_ZIGZAG);
+    check_mutant(MUTANT_SCALE, LAYOUT_CONTIGUOUS);
+    check_mutant(MUTANT_SCALE, LAYOUT_ZIGZAG);
+    check_mutant(MUTANT_TOKEN_DROPPED, LAYOUT_CONTIGUOUS);
+    check_mutant(MUTANT_TOKEN_DROPPED, LAYOUT_ZIGZAG);
+    for (int layout = LAYOUT_CONTIGUOUS; layout <= LAYOUT_ZIGZAG; layout++) {
+        check_fault(MUTANT_SAME_PEER, &(struct fault){.layout = layout, .P = 2});
+        check_fault(MUTANT_DROPOUT_LOCAL, &(struct fault){.layout = layout, .P = 3, .drop = 0.3});
+        check_fault(MUTANT_MERGE, &(struct fault){.layout = layout, .P = 3, .extreme = true});
+    }
 }
 #endif
 

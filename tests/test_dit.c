@@ -3,6 +3,8 @@
 #include "tests/dit.h"
 
 #include "worker/model/hf.h"
+#include "worker/model/model.h"
+#include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 
 enum { MAX_P = 8 };
@@ -31,8 +33,18 @@ struct run {
     const struct golden *g;
     int P, mutant;
     bool rank_bits;
+    bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
+    enum recompute_id recompute;
     struct outcome *out;
 };
+
+/* Section k: in, the layers, out. */
+static const struct program *section_program(const struct golden *g, int k)
+{
+    return k == 0                   ? &g->family->in
+           : k == g->m.n_layers + 1 ? &g->family->out
+                                    : family_layer(g->family, &g->m, k - 1);
+}
 
 static float *gold_floats(const struct golden *g, const char *name, int64_t *count)
 {
@@ -293,6 +305,125 @@ static void rank_body(struct ranks *g, int rank, void *arg)
     be_close(be);
 }
 
+/* ---- the same by the engine ------------------------------------------------------------------ */
+
+static void make_spec(const struct run *r, struct job_spec *spec)
+{
+    const struct golden *g = r->g;
+    spec->kind = JOB_VERIFY;
+    spec->model.shape = g->m;
+    spec->data.frames = g->z[1];
+    spec->data.height = g->z[2];
+    spec->data.width = g->z[3];
+    spec->train.global_batch = 1;
+    spec->memory.recompute = (int32_t)r->recompute;
+    spec->resources.threads = 1;
+    spec->parallel.sp = r->P;
+    spec->parallel.strategy = STRATEGY_DSP;
+    spec->determinism = r->rank_bits ? DET_RANKS : DET_RUN;
+    spec->text_used = 1;
+}
+
+/* A rank of the engine. Its memory is full of NaN: what is read before it was written shows. */
+struct seat {
+    struct job_spec spec;
+    struct plan plan;
+    struct model m;
+    struct be *be;
+    char *arena;
+};
+
+static int seat_open(struct seat *s, const struct run *r, struct ranks *g, int rank, struct err *e)
+{
+    char dir[64];
+    make_spec(r, &s->spec);
+    if (plan_make(&s->spec, 0, &s->plan, e)) return -1;
+    s->arena = column_mem((s->plan.arena_size + 4095) / 4096 * 4096);
+    if (g) memset(comm_segment(g->comm[rank]), 0xff, (size_t)s->plan.segment_size);
+    s->be = be_open(&(struct be_options){.device = "cpu",
+                                         .n_threads = s->plan.n_threads,
+                                         .scratch = s->arena + s->plan.item[PLAN_SCRATCH].offset},
+                    e);
+    const struct model_options o = {.shape = &r->g->m,
+                                    .plan = &s->plan,
+                                    .arena = s->arena,
+                                    .segment = g ? comm_segment(g->comm[rank]) : NULL,
+                                    .be = s->be,
+                                    .comm = g ? g->comm[rank] : NULL,
+                                    .rank = rank,
+                                    .n_ranks = s->plan.n_ranks,
+                                    .mutant = r->mutant};
+    snprintf(dir, sizeof dir, "tests/golden/%s", r->g->name);
+    if (model_init(&s->m, &o, e)) return -1;
+    if (hf_load(dir, &r->g->m, s->m.dtype, s->m.params, e)) return -1;
+    memset(s->m.grad, 0, (size_t)s->plan.n_grad * 4);
+    return 0;
+}
+
+static void keep(const struct run *r, struct seat *s, const struct dsp *d)
+{
+    const int64_t first = d->r * shard_share(d->n[0], d->P, d->rank_bits) * d->n[1];
+    const int64_t n = shard_count(d->n[0], d->P, d->r, d->rank_bits) * d->n[1];
+    if (n <= 0) return;
+    const struct tensor y = model_normed(&s->m, 0, n);
+    memcpy(r->out->nll + first, s->m.nll, (size_t)n * 8);
+    memcpy(r->out->prediction + first * y.cols, y.data, (size_t)(n * y.cols * 4));
+}
+
+static int seat_run(const struct run *r, struct seat *s, const struct dsp *d, struct batch *b,
+                    struct err *e)
+{
+    double nll;
+    if (model_forward(&s->m, b, e)) return -1;
+    model_nll(&s->m, b);
+    keep(r, s, d);
+    if (s->m.comm) comm_ledger_reset(s->m.comm);
+    if (model_grad(&s->m, b, (float)(1 / r->g->n_counted), &nll, e)) return -1;
+    if (s->m.comm) r->out->count[d->r] = comm_ledger(s->m.comm)[PURPOSE_SWITCH];
+    if (model_reduce_grad(&s->m, e)) return -1;
+    int64_t at = 0;
+    for (int k = 0; d->r == 0 && k < r->g->m.n_layers + 2; k++) {
+        const int64_t n = section_program(r->g, k)->weights_size;
+        r->out->grad[k] = column_mem(n * 4);
+        memcpy(r->out->grad[k], s->m.grad + at, (size_t)n * 4);
+        at += n;
+    }
+    return 0;
+}
+
+static void seat_body(struct ranks *g, int rank, void *arg)
+{
+    struct run *r = arg;
+    struct err e = {0};
+    struct seat *s = calloc(1, sizeof *s);
+    const struct dsp d = {.P = r->P,
+                          .r = rank,
+                          .rank_bits = r->rank_bits,
+                          .n = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]}};
+    struct batch b = batch_of(r, &d);
+    if (seat_open(s, r, g, rank, &e) || seat_run(r, s, &d, &b, &e)) {
+        CHECK_MSG(0, "%s P %d rank %d: %s", r->g->name, r->P, rank, e.text);
+        if (g) ranks_fail(g, rank, &e);
+    }
+    batch_free(&b);
+    be_close(s->be);
+    free(s->arena);
+    free(s);
+}
+
+static int64_t segment_of(const struct run *r)
+{
+    struct seat *s = calloc(1, sizeof *s);
+    struct err e = {0};
+    make_spec(r, &s->spec);
+    CHECK_MSG(plan_make(&s->spec, 0, &s->plan, &e) == 0, "%s: %s", r->g->name, e.text);
+    const int64_t size = s->plan.segment_size;
+    free(s);
+    return size;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
 static void outcome_make(const struct golden *g, struct outcome *o)
 {
     const int64_t rows = g->grid[0] * g->grid[1] * g->grid[2];
@@ -308,20 +439,26 @@ static void outcome_free(struct outcome *o)
     for (int k = 0; k < COLUMN_SECTIONS; k++) free(o->grad[k]);
 }
 
+static void run_all(struct run *r)
+{
+    void (*body)(struct ranks *, int, void *) = r->planned ? seat_body : rank_body;
+    struct ranks ranks;
+    outcome_make(r->g, r->out);
+    if (r->P == 1) {
+        body(NULL, 0, r);
+        return;
+    }
+    const int64_t size = r->planned ? segment_of(r) : 2 * buffer_size(r) + comm_bounce_size(r->P);
+    ranks_open(&ranks, r->P, size, &(struct comm_options){.delay_max_us = 20, .delay_seed = 9});
+    ranks_run(&ranks, body, r);
+    ranks_check(&ranks);
+    ranks_close(&ranks);
+}
+
 static void run(const struct golden *g, int P, bool rank_bits, int mutant, struct outcome *out)
 {
     struct run r = {.g = g, .P = P, .rank_bits = rank_bits, .mutant = mutant, .out = out};
-    struct ranks ranks;
-    outcome_make(g, out);
-    if (P == 1) {
-        rank_body(NULL, 0, &r);
-        return;
-    }
-    ranks_open(&ranks, P, 2 * buffer_size(&r) + comm_bounce_size(P),
-               &(struct comm_options){.delay_max_us = 20, .delay_seed = 9});
-    ranks_run(&ranks, rank_body, &r);
-    ranks_check(&ranks);
-    ranks_close(&ranks);
+    run_all(&r);
 }
 
 /* ---- against the golden ---------------------------------------------------------------------- */
@@ -449,6 +586,59 @@ static void test_golden(void)
     }
 }
 
+/* What each rank sent is what the plan counts. Recomputing makes no switch twice but in mode full. */
+static void check_traffic(const struct run *r)
+{
+    const int64_t n[2] = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]}, row = r->g->m.width * 4;
+    const int64_t pairs = r->g->m.family == FAMILY_STDIT ? r->g->m.n_layers : r->g->m.n_layers / 2;
+    const struct traffic step = {.S = n[0] * n[1], .times = 1, .pass = TRAFFIC_BOTH};
+    struct seat *s = calloc(1, sizeof *s);
+    struct err e = {0};
+    make_spec(r, &s->spec);
+    CHECK_MSG(plan_make(&s->spec, 0, &s->plan, &e) == 0, "%s", e.text);
+    for (int rank = 0; rank < r->P; rank++) {
+        struct comm_count want[PURPOSE_N] = {0}, least = {0};
+        const struct comm_count *got = &r->out->count[rank];
+        CHECK_MSG(traffic_program(&r->g->m, &s->plan, rank, &step, want, &e) == 0, "%s", e.text);
+        CHECK_MSG(!memcmp(&want[PURPOSE_SWITCH], got, sizeof *got),
+                  "%s P %d recompute %d rank %d: %lld bytes, planned %lld", r->g->name, r->P,
+                  r->recompute, rank, (long long)got->bytes_sent,
+                  (long long)want[PURPOSE_SWITCH].bytes_sent);
+        volume_add(&least, volume_switch(r->P, rank, n, 0, row, r->rank_bits), 2 * pairs);
+        volume_add(&least, volume_switch(r->P, rank, n, 1, row, r->rank_bits), 2 * pairs);
+        if (r->recompute != RECOMPUTE_FULL) CHECK(got->bytes_sent == least.bytes_sent);
+    }
+    free(s);
+}
+
+static void check_planned(const struct golden *g, int P, enum recompute_id mode)
+{
+    struct outcome o;
+    struct run r = {.g = g, .P = P, .planned = true, .recompute = mode, .out = &o};
+    run_all(&r);
+    const struct verdict v = compare(g, &o);
+    CHECK_MSG(holds(&v), "%s P %d recompute %d: prediction %.3g, loss %.3g, gradient of %s %.3g",
+              g->name, P, mode, v.prediction, v.loss, v.tensor, v.worst);
+    check_traffic(&r);
+    outcome_free(&o);
+}
+
+/* As a job runs them. */
+static void test_planned(void)
+{
+    for (int i = 0; i < N_NAMES; i++) {
+        struct golden g;
+        golden_open(&g, names[i]);
+        for (enum recompute_id mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
+            check_planned(&g, 1, mode);
+        check_planned(&g, 2, RECOMPUTE_NONE);
+        check_planned(&g, 3, RECOMPUTE_SELECTIVE);
+        check_planned(&g, 4, RECOMPUTE_FULL);
+        check_planned(&g, 8, RECOMPUTE_NONE);
+        golden_close(&g);
+    }
+}
+
 /* ---- bits, bytes ----------------------------------------------------------------------------- */
 
 static bool same_bits(const struct golden *g, const struct outcome *a, const struct outcome *b)
@@ -458,32 +648,47 @@ static bool same_bits(const struct golden *g, const struct outcome *a, const str
                 !memcmp(a->prediction, b->prediction,
                         (size_t)(rows * g->places * g->m.out_channels * 4));
     for (int k = 0; k < g->m.n_layers + 2; k++) {
-        const struct program *p = k == 0                   ? &g->family->in
-                                  : k == g->m.n_layers + 1 ? &g->family->out
-                                                           : family_layer(g->family, &g->m, k - 1);
+        const struct program *p = section_program(g, k);
         same = same && !memcmp(a->grad[k], b->grad[k], (size_t)p->weights_size * 4);
     }
     return same;
 }
 
+static void run_bits(const struct golden *g, int P, bool planned, struct outcome *o)
+{
+    struct run r = {.g = g,
+                    .P = P,
+                    .rank_bits = true,
+                    .planned = planned,
+                    .recompute = RECOMPUTE_SELECTIVE,
+                    .out = o};
+    run_all(&r);
+}
+
 /* determinism "ranks": 1, 2, 4 and 8 ranks give the same loss, prediction and gradients, bit by
  * bit: 5 frames in chunks of one, so that ranks have none; 15 places in chunks of two. */
+static void check_bits(const struct golden *g, bool planned)
+{
+    struct outcome one;
+    run_bits(g, 1, planned, &one);
+    const struct verdict v = compare(g, &one);
+    CHECK_MSG(holds(&v), "%s: gradient of %s %.3g", g->name, v.tensor, v.worst);
+    for (int P = 2; P <= 8; P *= 2) {
+        struct outcome o;
+        run_bits(g, P, planned, &o);
+        CHECK_MSG(same_bits(g, &one, &o), "%s P %d has other bits than one rank", g->name, P);
+        outcome_free(&o);
+    }
+    outcome_free(&one);
+}
+
 static void test_rank_bits(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
         struct golden g;
-        struct outcome one;
         golden_open(&g, names[i]);
-        run(&g, 1, true, 0, &one);
-        const struct verdict v = compare(&g, &one);
-        CHECK_MSG(holds(&v), "%s: gradient of %s %.3g", names[i], v.tensor, v.worst);
-        for (int P = 2; P <= 8; P *= 2) {
-            struct outcome o;
-            run(&g, P, true, 0, &o);
-            CHECK_MSG(same_bits(&g, &one, &o), "%s P %d has other bits than one rank", names[i], P);
-            outcome_free(&o);
-        }
-        outcome_free(&one);
+        check_bits(&g, false);
+        check_bits(&g, true);
         golden_close(&g);
     }
 }
@@ -640,6 +845,7 @@ int main(void)
     RUN(test_mutants_are_caught);
 #endif
     RUN(test_golden);
+    RUN(test_planned);
     RUN(test_rank_bits);
     RUN(test_bytes);
     RUN(test_labels);

@@ -58,11 +58,12 @@ static int batch_with_map(void *arg, const struct shard *sh, int64_t n, struct b
     struct sampled at = {&s->y, n};
     if (synth_batch(&s->y, sh, n, b, e)) return -1;
     b->sample = n;
-    reach_make(&b->reach, sh, &(struct reach_documents){.at = synth_document,
-                                                        .arg = &at,
-                                                        .n_tokens = s->y.S,
-                                                        .causal = true,
-                                                        .window = s->window});
+    reach_make(&b->reach, sh,
+               &(struct reach_documents){.at = synth_document,
+                                         .arg = &at,
+                                         .n_tokens = s->y.S,
+                                         .causal = true,
+                                         .window = s->window});
     return 0;
 }
 
@@ -88,10 +89,8 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     spec->parallel.layout = P > 1 ? w->layout : LAYOUT_AUTO;
     spec->determinism = w->rank_bits ? DET_RANKS : DET_RUN;
     *source = (struct source){{.S = t->S, .doc_len = t->doc_len, .vocab = 61}, t->window};
-    *r = (struct engine_run){.source = {batch_with_map, count_targets, source},
-                             .P = P,
-                             .steps = 3,
-                             .delay_us = 50};
+    *r = (struct engine_run){
+        .source = {batch_with_map, count_targets, source}, .P = P, .steps = 3, .delay_us = 50};
     engine_go(r, spec);
     free(spec);
 }
@@ -134,8 +133,8 @@ static void test_one_document(void)
 
 static void test_packed(void)
 {
-    check_setting(&(struct setting){
-        .S = 64, .doc_len = 9, .recompute = RECOMPUTE_SELECTIVE, .batch = 2});
+    check_setting(
+        &(struct setting){.S = 64, .doc_len = 9, .recompute = RECOMPUTE_SELECTIVE, .batch = 2});
 }
 
 static void test_window(void)
@@ -146,15 +145,15 @@ static void test_window(void)
 static void test_dropout(void)
 {
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
-        check_setting(&(struct setting){
-            .S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
+        check_setting(
+            &(struct setting){.S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
 }
 
 /* They do something: another loss than without. */
 static double loss_with(int64_t window, double dropout)
 {
-    const struct setting t = {.S = 40, .window = window, .dropout = dropout,
-                              .recompute = RECOMPUTE_NONE};
+    const struct setting t = {
+        .S = 40, .window = window, .dropout = dropout, .recompute = RECOMPUTE_NONE};
     struct engine_run r;
     struct source s;
     train(&r, &ways[0], &t, 2, &s);
@@ -171,6 +170,62 @@ static void test_they_matter(void)
     CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
 }
 
+/* ---- what a job may ask for -------------------------------------------------------------------- */
+
+static struct job_spec *asked(int sp)
+{
+    static struct job_spec s;
+    spec_defaults(&s);
+    engine_spec(&s, 64);
+    s.parallel.sp = s.resources.ranks = sp;
+    s.parallel.dp = 1;
+    s.parallel.strategy = STRATEGY_RSA;
+    s.parallel.form = FORM_BLOCKWISE;
+    s.objective.mask_prob = 0.15;
+    return &s;
+}
+
+static void check_refused(struct job_spec *s, const char *field, const char *word)
+{
+    struct err e = {0};
+    CHECK(job_check_model(s, &e) == -1);
+    CHECK_MSG(!strcmp(e.field, field) && strstr(e.text, word), "%s: %s", e.field, e.text);
+}
+
+static void test_refusals(void)
+{
+    struct job_spec *s = asked(4);
+    struct err e = {0};
+    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    for (int form = FORM_TWO_PASS; form < FORM_N; form++) {
+        s = asked(4);
+        s->parallel.form = form;
+        CHECK_MSG(job_check_model(s, &e) == 0, "form %d: %s", form, e.text);
+    }
+    s->parallel.form = FORM_TWO_PASS;
+    s->determinism = DET_RANKS;
+    check_refused(s, "parallel.form", "determinism");
+    s = asked(2);
+    s->parallel.form = FORM_TWO_PASS_SCATTER;
+    s->precision.params = PRECISION_BF16;
+    check_refused(s, "parallel.form", "fp32");
+    s = asked(8);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    check_refused(s, "parallel.sp", "4 attention heads");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    s->parallel.layout = LAYOUT_ZIGZAG;
+    check_refused(s, "parallel.layout", "contiguous");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    s->determinism = DET_RANKS;
+    check_refused(s, "parallel.sp", "2 KV heads");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_TP;
+    check_refused(s, "parallel.strategy", "tensor");
+}
+
 int main(void)
 {
     RUN(test_one_document);
@@ -178,5 +233,6 @@ int main(void)
     RUN(test_window);
     RUN(test_dropout);
     RUN(test_they_matter);
+    RUN(test_refusals);
     return test_done("forms");
 }

@@ -1,5 +1,5 @@
-/* Programs of model families: schedules against lists written by hand, places tried out byte by byte,
- * on the real families and on random programs; weights and decays. */
+/* Programs of model families: schedules against lists written by hand, places tried out byte by
+ * byte, on the real families and on random programs; weights and decays. */
 #include <math.h>
 #include "tests/program.h"
 #include "tests/shapes.h"
@@ -27,7 +27,7 @@ static void describe(const struct program *p, const struct step *st, char out[64
         "back norm norm_out"
 #define BACK_ATTENTION                                                                             \
     "back linear mlp_input", "back attention attn_out", "back rope kv", "back rope q",             \
-        "again norm norm_out", "back linear kv", "back linear q", "back norm norm_out"
+        "again norm norm_out", "back linear q", "back linear kv", "back norm norm_out"
 #define AGAIN_QKV                                                                                  \
     "again norm norm_out", "again linear q", "again rope q", "again linear kv", "again rope kv"
 static const char *const by_hand[RECOMPUTE_N][32] = {
@@ -35,8 +35,8 @@ static const char *const by_hand[RECOMPUTE_N][32] = {
     [RECOMPUTE_SELECTIVE] = {"again linear mlp_input", "again norm norm_out",
                              "again linear gate_up", "again glu mlp_act", BACK_MLP,
                              "back linear mlp_input", AGAIN_QKV, "back attention attn_out",
-                             "back rope kv", "back rope q", "again norm norm_out", "back linear kv",
-                             "back linear q", "back norm norm_out"},
+                             "back rope kv", "back rope q", "again norm norm_out", "back linear q",
+                             "back linear kv", "back norm norm_out"},
     [RECOMPUTE_FULL] = {AGAIN_QKV, "again attention attn_out", "again linear mlp_input",
                         "again norm norm_out", "again linear gate_up", "again glu mlp_act",
                         BACK_MLP, BACK_ATTENTION},
@@ -208,7 +208,8 @@ static void random_op(struct program *p)
 {
     const int x = any_value(p, -1);
     int y = any_value(p, (int)p->value[x].rows);
-    if (y == x || p->value[y].rows != p->value[x].rows) y = product(p, x, PROG_NONE, WIDTH);
+    if (y < 0 || y == x || p->value[y].rows != p->value[x].rows)
+        y = product(p, x, PROG_NONE, WIDTH);
     const struct value out = fresh(p->value[x].rows, WIDTH);
     switch (draw(8)) {
     case 0: product(p, x, draw(2) ? y : PROG_NONE, WIDTH); break;

@@ -197,6 +197,15 @@ static void test_long(void)
     }
 }
 
+static void test_dropout(void)
+{
+    for (int docs = 0; docs < 2; docs++) {
+        struct problem p = problem_make(61, 6, 2, 8, docs, docs);
+        p.drop = 0.25;
+        check_problem(p);
+    }
+}
+
 /* Something is left out, to the point of everything. */
 static void test_less_is_sent(void)
 {
@@ -258,6 +267,7 @@ static void test_rank_bits(void)
     check_bits(problem_make(500, 3, 1, 24, DOCS_FIVE, true));
     struct problem p = problem_make(200, 2, 2, 16, DOCS_FIVE, true);
     p.window = 40;
+    p.drop = 0.2;
     check_bits(p);
 }
 
@@ -266,6 +276,7 @@ int main(void)
     RUN(test_few_tokens);
     RUN(test_37);
     RUN(test_long);
+    RUN(test_dropout);
     RUN(test_less_is_sent);
     RUN(test_rank_bits);
     devices_close();

@@ -66,6 +66,11 @@ static void test_long(void)
     struct problem p = problem_make(300, 4, 2, 16, DOCS_FIVE, true);
     p.window = 50;
     check_problem(p);
+    for (int h = 0; h < 5; h++) { /* masks go by the heads of the model, not by those of a call */
+        struct problem d = problem_make(53, heads[h].H, heads[h].Hk, heads[h].D, DOCS_FIVE, h & 1);
+        d.drop = 0.3;
+        check_problem(d);
+    }
 }
 
 static void check_bits(struct problem p)

@@ -154,16 +154,45 @@ static int check_family(struct job_spec *s, struct err *e)
     return f->masked ? check_masked_family(s, e) : 0;
 }
 
-/* ---- attention ----------------------------------------------------------------------------------- */
+static int check_ulysses(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool ranks = s->determinism == DET_RANKS;
+    const int sp = s->parallel.sp;
+    if (m->family != FAMILY_LLAMA)
+        return not_yet(e, "parallel.strategy", "\"ulysses\" with this family");
+    if (s->parallel.layout == LAYOUT_ZIGZAG)
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
+                         "computes whole rows of its heads, and zigzag balances nothing");
+    if (m->n_heads && sp > m->n_heads)
+        return err_field(
+            e, ERR_INVALID, "parallel.sp",
+            "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
+            "%lld of them have work",
+            (long long)m->n_heads, sp, (long long)m->n_heads);
+    if (ranks && m->n_kv_heads && m->n_kv_heads % sp)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
+                         "divide the %lld KV heads: %d would divide a group",
+                         (long long)m->n_kv_heads, sp);
+    return 0;
+}
 
 /* What forms and strategies of softmax attention cannot do. */
 static int check_attention(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
+    const struct family_traits *f = family_traits(m->family);
     const bool ranks = s->determinism == DET_RANKS, llama = m->family == FAMILY_LLAMA;
-    const int form = s->parallel.form, sp = s->parallel.sp;
+    const int form = s->parallel.form;
     const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
-    const bool ulysses = s->parallel.strategy == STRATEGY_ULYSSES && sp > 1;
+    if (m->window > 0 && !llama)
+        return not_yet(e, "model.config.sliding_window", "a sliding window of this family");
+    if (s->train.attention_dropout > 0 && (!f->softmax || f->diffusion))
+        return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
+                         "train.attention_dropout drops weights of softmax attention over a "
+                         "sequence: this family has none");
     if (two_pass && s->precision.params != PRECISION_FP32)
         return err_field(e, ERR_UNSUPPORTED, "parallel.form",
                          "parallel.form \"two_pass\" is the published reference and runs in fp32: "
@@ -172,23 +201,56 @@ static int check_attention(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "parallel.form",
                          "parallel.form \"two_pass\" sums as blocks arrive: determinism \"ranks\" "
                          "needs \"blockwise\" or \"all_gather\"");
-    if ((two_pass || ulysses) && !llama)
-        return not_yet(e, two_pass ? "parallel.form" : "parallel.strategy",
-                       "this way of attention with this family");
-    if (ulysses && s->parallel.layout == LAYOUT_ZIGZAG)
-        return err_field(e, ERR_INVALID, "parallel.layout",
-                         "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
-                         "computes whole rows of its heads, and zigzag balances nothing");
-    if (ulysses && m->n_heads && sp > m->n_heads)
-        return err_field(e, ERR_INVALID, "parallel.sp",
-                         "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
-                         "%lld of them have work",
-                         (long long)m->n_heads, sp, (long long)m->n_heads);
-    if (ulysses && ranks && m->n_kv_heads && m->n_kv_heads % sp)
-        return err_field(e, ERR_INVALID, "parallel.sp",
-                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
-                         "divide the %lld KV heads: %d would divide a group",
-                         (long long)m->n_kv_heads, sp);
+    if (two_pass && !llama) return not_yet(e, "parallel.form", "this form with this family");
+    return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
+}
+
+/* ---- LASP in time ------------------------------------------------------------------------------ */
+
+/* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
+static int check_in_time(const struct job_spec *s, struct err *e)
+{
+    static const char field[] = "memory.time_chunk";
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    if (s->kind != JOB_TRAIN)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: only a training is walked in windows: set it to 0");
+    if (known && (!f->linear || f->softmax))
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: a window knows of those before it what the states of "
+                         "linear attention say, and this family has layers of softmax attention");
+    if (s->determinism == DET_RANKS)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, which "
+                         "determinism \"ranks\" does not order: want \"run\"");
+    if (s->parallel.zero >= 2)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: gradients are summed over windows, so that every rank "
+                         "holds them: want parallel.zero 0 or 1, not %d",
+                         s->parallel.zero);
+    if (s->n_stages || s->eval.n_data || s->verify.first_step)
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "memory.time_chunk: %s would need whole sequences at once: leave it out",
+                         s->n_stages      ? "stages"
+                         : s->eval.n_data ? "eval"
+                                          : "verify.first_step");
+    return 0;
+}
+
+static int check_context(const struct job_spec *s, struct err *e)
+{
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    const char *field = s->context.save ? "context.save" : "context.load";
+    if (s->kind != JOB_GENERATE)
+        return err_field(e, ERR_UNSUPPORTED, field, "%s: only generate jobs have a context", field);
+    if (known && (!f->linear || f->softmax))
+        return err_field(
+            e, ERR_UNSUPPORTED, field,
+            "%s: a context is what the states of linear attention say, and this family "
+            "has layers of softmax attention",
+            field);
     return 0;
 }
 
@@ -199,10 +261,13 @@ int job_check_model(struct job_spec *s, struct err *e)
     if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
     if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
-        return not_yet(e, "parallel.strategy", "tensor parallelism");
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.strategy",
+            "parallel.strategy \"tp\" and \"tp_sp\" are there to be compared with in "
+            "plans: jobs do not run tensor parallelism; choose \"rsa\" or \"ulysses\"");
     if (check_attention(s, e)) return -1;
-    if (s->memory.time_chunk > 0) return not_yet(e, "memory.time_chunk", "LASP in time");
-    if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
+    if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
+    if ((*spec_text(s, s->context.load) || s->context.save) && check_context(s, e)) return -1;
     if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");
     for (int i = 0; i < s->data.n_train; i++)

@@ -1,9 +1,9 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
  * Backward walks the operations in reverse. Before an operation's backward step stand the forward
- * steps that bring back what it reads and what is gone, in the order of the program. What is brought
- * back stays for later steps, but for KEEP_NEVER values that were only a means: those are made again
- * right before a step that reads them. */
+ * steps that bring back what it reads and what is gone, each behind what it reads itself. What is
+ * brought back stays for later steps, but for KEEP_NEVER values that were only a means: those are
+ * made again right before a step that reads them. */
 #include <assert.h>
 #include <string.h>
 #include "worker/family/program.h"
@@ -171,8 +171,8 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
     return n;
 }
 
-/* Of what has been brought back for a step since `before`, only what it reads itself, and what comes
- * with that, is good for later steps. */
+/* Of what has been brought back for a step since `before`, only what it reads itself, and what
+ * comes with that, is good for later steps. */
 static void drop_means(struct walk *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;

@@ -293,8 +293,9 @@ struct tensor model_hidden(struct model *m)
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
-static int64_t valid_rows(const struct shard *sh)
+int64_t model_prompt_rows(const struct model *m)
 {
+    const struct shard *sh = &m->sp.shard;
     int64_t n = 0;
     for (int i = 0; i < sh->n_segs; i++) {
         const int64_t left = sh->S - sh->pos[i];
@@ -305,7 +306,7 @@ static int64_t valid_rows(const struct shard *sh)
 
 void model_rewind(struct model *m)
 {
-    m->cache_used = valid_rows(&m->sp.shard);
+    m->cache_used = model_prompt_rows(m);
     m->n_decoded = 0;
 }
 

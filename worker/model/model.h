@@ -168,6 +168,8 @@ void model_clear(struct model *m, int bucket);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 /* Where the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
+/* Rows of the sequence that this rank has, without padding. */
+int64_t model_prompt_rows(const struct model *m);
 /* This rank's sum of m->nll, in the fixed order. */
 double model_sum_nll(const struct model *m);
 

@@ -44,7 +44,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     case PLACE_RESULT: return (grad ? d_stream : stream)(m, h->b) + x->offset;
     case PLACE_SHARED:
         return (grad ? m->prog.d_shared : m->prog.shared) +
-               plan_shared(in, m->plan, (int)x->offset, grad);
+               plan_shared(in, m->plan, x->shared, grad) + x->offset;
     case PLACE_CACHE: return m->prog.caches + plan_cache(&m->shape, m->plan, h->b) + x->offset;
     }
     return NULL;
@@ -131,6 +131,25 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     scratch_reset(f);
 }
 
+/* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
+ * tokens that it stores (decode.c). */
+static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
+{
+    if (k < prompt) return shard_pos(&m->sp.shard, k);
+    const int64_t block = (k - prompt) / CACHE_BLOCK;
+    return m->sp.shard.S + (block * m->plan->sp + m->rank) * CACHE_BLOCK +
+           (k - prompt) % CACHE_BLOCK;
+}
+
+/* What the new token sees of a layer's cache: all of it, or the end that a window leaves. */
+static struct tensor visible_cache(const struct model *m, const struct op *o, struct tensor all)
+{
+    const int64_t pos = m->sp.shard.S + m->n_decoded, prompt = model_prompt_rows(m);
+    int64_t first = o->u.attn.window > 0 ? all.rows : 0;
+    while (first > 0 && cache_pos(m, first - 1, prompt) > pos - o->u.attn.window) first--;
+    return tensor_sub(all, first, all.rows - first, 0, all.cols);
+}
+
 static int run_op(struct model *m, const struct here *h, const struct step *s, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -141,8 +160,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     if (o->kind == OP_ATTENTION) {
         const int64_t rows = m->cache_used + m->prog.own;
         const struct tensor kv = f->value[o->in[1]];
-        f->cache = tensor_of(kv.dtype, address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], 0),
-                             rows, kv.cols, kv.cols);
+        char *at = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
+        f->cache = visible_cache(m, o, tensor_of(kv.dtype, at, rows, kv.cols, kv.cols));
     }
     f->state = address(m, h, &h->s->at.state[s->op], false);
     return row->decode(f, o, e);
@@ -255,24 +274,11 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
     return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
 }
 
-/* Does the backward of `in` read weights, so that they must be fetched once more? Those of an
- * embedding are not. */
-static bool reads_weights(const struct here *h)
-{
-    const struct schedule *list = &h->s->steps;
-    for (int i = 0; i < list->n_backward; i++) {
-        const struct op *o = &h->p->op[list->backward[i].op];
-        const bool table = o->kind == OP_EMBED || o->kind == OP_EMBED_ADD;
-        if (o->n_w && (!table || list->backward[i].kind == STEP_FORWARD)) return true;
-    }
-    return false;
-}
-
 static int layer_back(struct model *m, int i, const struct batch *b, struct err *e)
 {
     const struct here h = section_at(m, i);
     model_clear(m, i);
-    if ((i > 0 || reads_weights(&h)) && model_fetch(m, i, e)) return -1;
+    if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
     open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }
@@ -297,9 +303,21 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-static void open_loss(struct model *m)
+/* What the loss reads lies in the workspace: it is made again where a backward pass has been there
+ * since. The stream behind the last layer is still what it was. */
+static void out_again(struct model *m, const struct here *h, const struct batch *b)
+{
+    struct err e = {0};
+    if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return;
+    open_frame(m, h, b ? b : m->prog.frame.batch, false);
+    const int bad = run_forward(m, h, &e);
+    assert(!bad); /* local */
+}
+
+static void open_loss(struct model *m, const struct batch *b)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);
+    out_again(m, &h, b);
     const struct schedule *list = &h.s->steps;
     set_loss(m, 0);
     set_scratch(m, &h, &list->forward[list->n_forward - 1],
@@ -309,41 +327,36 @@ static void open_loss(struct model *m)
 void section_loss(struct model *m, const struct batch *b)
 {
     struct err e = {0};
-    open_loss(m);
+    open_loss(m, b);
     m->prog.frame.batch = b;
     const int bad = op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), &e);
     assert(!bad); /* a loss is local: nothing can go wrong */
 }
 
-/* After a backward the frame is another section's, and what the loss read has been overwritten: it
- * is computed again from the stream behind the last layer, which stays. Local. */
-static void renew_out(struct model *m)
-{
-    const struct here h = section_at(m, m->shape.n_layers + 1);
-    struct err e = {0};
-    if (m->prog.frame.p == h.p) return;
-    open_frame(m, &h, m->prog.frame.batch, false);
-    const int bad = run_forward(m, &h, &e);
-    assert(!bad);
-}
-
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
 {
-    renew_out(m);
+    open_loss(m, NULL);
     const struct tensor t = frame_in(&m->prog.frame, loss_op(m), 0);
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 {
-    renew_out(m);
-    open_loss(m);
+    open_loss(m, NULL);
     return loss_logits(&m->prog.frame, loss_op(m), row0, n);
 }
 
 struct tensor section_hidden(struct model *m)
 {
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
+}
+
+char *section_state(struct model *m, int l)
+{
+    const struct here h = section_at(m, l + 1);
+    for (int i = 0; i < h.p->n_ops; i++)
+        if (h.p->op[i].kind == OP_LINEAR_ATTENTION) return address(m, &h, &h.s->at.state[i], false);
+    return NULL;
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -381,8 +394,8 @@ static void set_slopes(struct model *m)
             const int64_t H = p->op[i].u.linear.n_heads;
             if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
             for (int64_t h = 0; h < H; h++)
-                m->prog.slopes[l * m->shape.n_heads + h] =
-                    slope_of((enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+                m->prog.slopes[l * m->shape.n_heads + h] = slope_of(
+                    (enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
         }
     }
 }

@@ -164,12 +164,35 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                           });
 }
 
+#ifdef SEQD_MUTANTS
+/* Merging without a running maximum: each block's sums are brought to a maximum of 0, as if its
+ * exponentials had been taken of the scores themselves. Right as long as nothing overflows. (The CPU
+ * carries maxima in units of log 2.) */
+static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
+{
+    const struct tensor o = carried(sp, a);
+    const int64_t D = sp->shape.head_dim, T = sp->shard.T;
+    for (int64_t h = 0; h < sp->shape.n_heads; h++)
+        for (int64_t i = 0; i < T; i++) {
+            float *m = &sp->buf.m[h * T + i];
+            if (*m == -INFINITY) continue;
+            const float up = exp2f(*m);
+            a->lse[h * T + i] *= up;
+            for (int64_t d = 0; d < D; d++) ((float *)o.data)[i * o.ld + h * D + d] *= up;
+            *m = 0;
+        }
+}
+#endif
+
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later)
 {
     for (int g = sp->shard.n_segs - 1; g >= 0; g--)
         for (int c = 0; c < sp->shard.n_segs; c++)
             if (pair_wanted(sp, b, v, c, g, later)) fwd_pair(sp, a, b, c, g);
+#ifdef SEQD_MUTANTS
+    if (sp->mutant == MUTANT_MERGE && sp->shard.P > 1) merge_plainly(sp, a);
+#endif
 }
 
 void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)

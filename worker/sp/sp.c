@@ -62,21 +62,20 @@ static void decode_run(struct sp *sp, const struct sp_decode_args *a, struct sp_
     const struct sp_attn_shape *s = &sp->shape;
     const int64_t lo = 0, hi = run.n, width = s->n_heads * s->head_dim;
     if (!run.n) return;
-    sp->be->ops->attn_fwd(sp->be,
-                          &(struct attn_fwd_args){.q = a->q,
-                                                  .kv = tensor_sub(a->kv, run.row, run.n, 0,
-                                                                   a->kv.cols),
-                                                  .o = tensor_f32(own.o, 1, width, width),
-                                                  .m = own.lse,
-                                                  .l = sp->buf.m, /* [H, T] and idle here */
-                                                  .ml_ld = 1,
-                                                  .lo = &lo,
-                                                  .hi = &hi,
-                                                  .kv_pos = 0,
-                                                  .n_heads = s->n_heads,
-                                                  .n_kv_heads = s->n_kv_heads,
-                                                  .head_dim = s->head_dim,
-                                                  .scale = s->scale});
+    sp->be->ops->attn_fwd(
+        sp->be, &(struct attn_fwd_args){.q = a->q,
+                                        .kv = tensor_sub(a->kv, run.row, run.n, 0, a->kv.cols),
+                                        .o = tensor_f32(own.o, 1, width, width),
+                                        .m = own.lse,
+                                        .l = sp->buf.m, /* [H, T] and idle here */
+                                        .ml_ld = 1,
+                                        .lo = &lo,
+                                        .hi = &hi,
+                                        .kv_pos = 0,
+                                        .n_heads = s->n_heads,
+                                        .n_kv_heads = s->n_kv_heads,
+                                        .head_dim = s->head_dim,
+                                        .scale = s->scale});
 }
 
 /* This rank's keys all lie before the new token: it sees every one of its n_rows, or of its runs. */
