@@ -261,7 +261,10 @@ int job_check_model(struct job_spec *s, struct err *e)
     if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
     if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
-        return not_yet(e, "parallel.strategy", "tensor parallelism");
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.strategy",
+            "parallel.strategy \"tp\" and \"tp_sp\" are there to be compared with in "
+            "plans: jobs do not run tensor parallelism; choose \"rsa\" or \"ulysses\"");
     if (check_attention(s, e)) return -1;
     if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
     if ((*spec_text(s, s->context.load) || s->context.save) && check_context(s, e)) return -1;

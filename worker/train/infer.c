@@ -25,17 +25,19 @@ int infer_check_stop(const struct infer *in, struct err *e)
 /* How a result then reaches every rank is not the algorithm's and not compared. */
 bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
+    static const enum purpose compared[] = {PURPOSE_RING_KV, PURPOSE_STATE, PURPOSE_SWITCH,
+                                            PURPOSE_HEADS, PURPOSE_DECODE};
     struct model *m = in->model;
+    struct comm_count want[PURPOSE_N];
+    const struct plan_forward x = {m->sp.shard.S, n_prefills};
+    bool same = true;
     if (!m->comm) return true;
-    const struct model_shape *s = &m->shape;
-    int P = comm_size(m->comm);
-    struct comm_count kv = {0}, decode = {0};
-    volume_add(&kv,
-               volume_ring_kv(P, m->sp.shard.T, s->n_kv_heads, s->head_dim, m->plan->precision),
-               n_prefills * s->n_layers);
-    volume_add(&decode, plan_decode_comm(s, P), n_decodes);
+    if (plan_forward_comm(&m->shape, m->plan, m->rank, &x, want, NULL)) return false;
+    volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), n_decodes);
     const struct comm_count *got = comm_ledger(m->comm);
-    return ledger_equal(&got[PURPOSE_RING_KV], &kv) && ledger_equal(&got[PURPOSE_DECODE], &decode);
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
+        same &= ledger_equal(&got[compared[i]], &want[compared[i]]);
+    return same;
 }
 
 int infer_agree(const struct infer *in, bool *ok, struct err *e)
