@@ -244,6 +244,22 @@ static int check_in_time(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+static int check_context(const struct job_spec *s, struct err *e)
+{
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    const char *field = s->context.save ? "context.save" : "context.load";
+    if (s->kind != JOB_GENERATE)
+        return err_field(e, ERR_UNSUPPORTED, field, "%s: only generate jobs have a context", field);
+    if (known && (!f->linear || f->softmax))
+        return err_field(
+            e, ERR_UNSUPPORTED, field,
+            "%s: a context is what the states of linear attention say, and this family "
+            "has layers of softmax attention",
+            field);
+    return 0;
+}
+
 int job_check_model(struct job_spec *s, struct err *e)
 {
     const bool known = s->model.has_config ||
@@ -257,7 +273,7 @@ int job_check_model(struct job_spec *s, struct err *e)
             "plans: jobs do not run tensor parallelism; choose \"rsa\" or \"ulysses\"");
     if (check_attention(s, e)) return -1;
     if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
-    if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
+    if ((*spec_text(s, s->context.load) || s->context.save) && check_context(s, e)) return -1;
     if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");
     for (int i = 0; i < s->data.n_train; i++)
