@@ -364,6 +364,41 @@ static void test_rank_bits(void)
     }
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------ */
+
+/* Every value is rounded to 8 bits of precision, 2^-9 of itself on average, some 60 times from the
+ * embedding to a logit and as often back. Errors of independent roundings add as squares: 2^-9
+ * sqrt(60) = 1.5 % of logits, sqrt(120) = 2.1 % of gradients; twice that is allowed on one rank, and
+ * more ranks may not be worse by more than a quarter. Not held to this: RetNet, whose head norm
+ * divides by a difference that cancels, and MiniMax, whose router chooses otherwise where two experts
+ * are close. */
+static double gradient_error(const struct run *r)
+{
+    const struct golden *g = r->g;
+    return rel_l2(r->grad, g->grad, param_count(&g->m));
+}
+
+static void test_bf16(void)
+{
+    for (size_t i = 0; i < NAMES; i++) {
+        struct golden g;
+        if (!strncmp(names[i], "retnet", 6) || !strncmp(names[i], "minimax", 7)) continue;
+        golden_open(&g, names[i]);
+        struct run one = {.spec.precision.params = PRECISION_BF16}, four = one;
+        run(&one, &g, 1);
+        run(&four, &g, 4);
+        const double a = gradient_error(&one), b = gradient_error(&four);
+        const double la = rel_l2(one.logits, g.logits, g.n * g.S * g.V);
+        const double lb = rel_l2(four.logits, g.logits, g.n * g.S * g.V);
+        CHECK_MSG(la > 1e-4 && la <= 0.03 && lb <= 1.25 * la, "%s: logits off by %g, %g", g.name, la,
+                  lb);
+        CHECK_MSG(a <= 0.042 && b <= 1.25 * a, "%s: gradients off by %g, %g", g.name, a, b);
+        run_free(&one);
+        run_free(&four);
+        golden_close(&g);
+    }
+}
+
 /* ---- one token after another ------------------------------------------------------------------ */
 
 enum { PROMPT = 21 };
@@ -482,6 +517,7 @@ int main(void)
     RUN(test_more_ranks);
     RUN(test_recompute);
     RUN(test_rank_bits);
+    RUN(test_bf16);
     RUN(test_decode);
     RUN(test_llama_both_ways);
     return test_done("family");

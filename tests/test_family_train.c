@@ -1,0 +1,96 @@
+/* test_family_train.c: trainings of every family's language models by their programs: the same bits on
+ * any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side; what was
+ * sent and what was placed is what the plan said (engine.h holds every step against it). */
+#include "tests/engine.h"
+#include "tests/test.h"
+#include "worker/model/hf.h"
+
+static const char *const names[] = {"bert", "tnl", "linear", "retnet", "minimax", "mistral"};
+enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
+
+static void spec_of(struct job_spec *s, const char *name)
+{
+    char dir[96];
+    struct err e = {0};
+    engine_spec(s, 37);
+    snprintf(dir, sizeof dir, "tests/golden/%s", name);
+    CHECK_MSG(!hf_config_read(dir, &s->model.shape, &e), "%s", e.text);
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->memory.recompute = RECOMPUTE_SELECTIVE;
+    s->optim.max_grad_norm = 1;
+}
+
+static void go(struct engine_run *r, const struct job_spec *spec, struct synth *y, int P, int dp,
+               int zero)
+{
+    struct job_spec s = *spec;
+    *y = (struct synth){.S = 37, .doc_len = 15, .vocab = 250};
+    *r = (struct engine_run){.P = P, .dp = dp, .steps = STEPS};
+    r->source = (struct train_source){.batch = synth_batch, .targets = synth_targets, .arg = y};
+    s.parallel.zero = zero;
+    engine_go(r, &s);
+}
+
+static void same(const char *name, const struct engine_run *a, const struct engine_run *b)
+{
+    const size_t size = (size_t)a->plan.n_params * 4;
+    for (int k = 0; k < STEPS; k++)
+        CHECK_MSG(a->loss[k] == b->loss[k] && a->norm[k] == b->norm[k],
+                  "%s, %d ranks, zero %d, step %d: loss %.17g, %.17g; norm %.17g, %.17g", name, a->P,
+                  a->plan.zero, k, a->loss[k], b->loss[k], a->norm[k], b->norm[k]);
+    CHECK_MSG(!memcmp(a->weights, b->weights, size), "%s, %d ranks, zero %d: weights differ", name,
+              a->P, a->plan.zero);
+    CHECK_MSG(!memcmp(a->adam_m, b->adam_m, size), "%s, %d ranks, zero %d: moments differ", name,
+              a->P, a->plan.zero);
+}
+
+static void test_rank_bits(void)
+{
+    static const int P[] = {2, 4, 4, 2, 8}, zero[] = {0, 1, 2, 3, 3};
+    for (size_t i = 0; i < NAMES; i++) {
+        struct job_spec s;
+        struct synth y;
+        struct engine_run one, more;
+        spec_of(&s, names[i]);
+        s.determinism = DET_RANKS;
+        go(&one, &s, &y, 1, 1, 0);
+        CHECK(one.norm[0] > 1e-3 && one.loss[0] > 1);
+        for (size_t k = 0; k < sizeof P / sizeof *P; k++) {
+            go(&more, &s, &y, P[k], 1, zero[k]);
+            same(names[i], &more, &one);
+            engine_free(&more);
+        }
+        engine_free(&one);
+    }
+}
+
+/* Rings side by side, any number of ranks: sums differ in rounding. AdamW divides by the root of the
+ * second moment, so that a first step's direction is a sign: losses and norms are compared. */
+static void test_rings(void)
+{
+    static const int P[] = {3, 2, 1}, dp[] = {1, 2, 2}, zero[] = {1, 3, 2};
+    for (size_t i = 0; i < NAMES; i++) {
+        struct job_spec s;
+        struct synth y;
+        struct engine_run one, more;
+        spec_of(&s, names[i]);
+        go(&one, &s, &y, 1, 1, 0);
+        for (size_t k = 0; k < sizeof P / sizeof *P; k++) {
+            go(&more, &s, &y, P[k], dp[k], zero[k]);
+            CHECK_MSG(fabs(more.loss[0] - one.loss[0]) <= 2e-6 * one.loss[0] &&
+                          fabs(more.norm[0] - one.norm[0]) <= 5e-5 * one.norm[0],
+                      "%s, %d rings of %d: loss %.9g, %.9g, norm %.9g, %.9g", names[i], dp[k], P[k],
+                      more.loss[0], one.loss[0], more.norm[0], one.norm[0]);
+            engine_free(&more);
+        }
+        engine_free(&one);
+    }
+}
+
+int main(void)
+{
+    RUN(test_rank_bits);
+    RUN(test_rings);
+    return test_done("family_train");
+}
