@@ -1,6 +1,7 @@
 /* test_families.c: model directories of the language-model families: what config.json means, which
  * tensors there must be, and that what is saved is what was loaded. The directories are
- * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package transformers. */
+ * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package
+ * transformers. */
 #include "tests/datadir.h"
 
 #include "api/core/sha256.h"
@@ -77,7 +78,7 @@ static void test_describe(void)
     }
 }
 
-/* ---- loading and saving ------------------------------------------------------------------------ */
+/* ---- loading and saving ---------------------------------------------------------------------- */
 
 /* Tensor by tensor, by the file's own names and order of elements. */
 static void check_tensors(const char *name, const struct model_shape *m, const float *params)
@@ -134,8 +135,8 @@ static bool same_tensor(const struct st_file *a, const struct st_tensor *t, cons
            !memcmp(st_data(a, t), st_data(b, u), (size_t)t->size);
 }
 
-/* Saved again in the precision it has, a directory's tensors are the same bytes under the same names
- * and dimensions; no other is there. */
+/* Saved again in the precision it has, a directory's tensors are the same bytes under the same
+ * names and dimensions; no other is there. */
 static void check_saved(const char *name, const struct model_shape *m, const void *params)
 {
     char a[SHA256_HEX], b[SHA256_HEX];
@@ -226,7 +227,7 @@ static void test_old_bert(void)
     free(a), free(b);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------ */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 #define CORE                                                                                       \
     "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \

@@ -1,5 +1,5 @@
-/* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with the
- * proof before its first step, saving, and what the saved model is asked afterwards. */
+/* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with
+ * the proof before its first step, saving, and what the saved model is asked afterwards. */
 #include <math.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
-/* test_mask.c: the tokens that a masked language model must tell: an oracle that draws them again from
- * the definition, the same ones on any number of ranks, in the shares that BERT has. */
+/* test_mask.c: the tokens that a masked language model must tell: an oracle that draws them again
+ * from the definition, the same ones on any number of ranks, in the shares that BERT has. */
 #include "tests/datadir.h"
 
 #include <math.h>
@@ -133,8 +133,8 @@ static void test_oracle(void)
     check_data(true); /* only completions are learnt */
 }
 
-/* Shares over 200 000 tokens: within five standard errors. A sample that comes again in another pass
- * (another number) hides others; another seed, too. */
+/* Shares over 200 000 tokens: within five standard errors. A sample that comes again in another
+ * pass (another number) hides others; another seed, too. */
 static void test_shares(void)
 {
     const struct mask_rule r = {

@@ -75,7 +75,7 @@ static int check_strategy(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* ---- objectives -------------------------------------------------------------------------------- */
+/* ---- objectives ------------------------------------------------------------------------------ */
 
 static int check_objective(struct job_spec *s, struct err *e)
 {
@@ -211,7 +211,7 @@ static int check_attention(const struct job_spec *s, struct err *e)
     return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
 }
 
-/* ---- LASP in time ------------------------------------------------------------------------------ */
+/* ---- LASP in time ---------------------------------------------------------------------------- */
 
 /* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
 static int check_in_time(const struct job_spec *s, struct err *e)

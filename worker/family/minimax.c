@@ -5,8 +5,8 @@
  *               h = n(h);  x = alpha h + beta moe(h)
  *
  * The residual is what the norm made, not what went into it. Lightning attention: silu of the whole
- * of q, k, v; no positions, no scale; one norm over all heads, eps 1e-6 whatever the model's is, and
- * a sigmoid gate. Its file has q, k and v of a head next to each other. */
+ * of q, k, v; no positions, no scale; one norm over all heads, eps 1e-6 whatever the model's is,
+ * and a sigmoid gate. Its file has q, k and v of a head next to each other. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *               x += W3 (W1 s(x) * W2 s(x))
  *   logits = Whead s(x)
  *
- * s is RMSNorm without a weight, eps 1e-6, over the whole width; no scale of q k; the gate u and the
- * MLP's have no activation. Flagged layers (layer_mask; released: the first) have LRPE, which
+ * s is RMSNorm without a weight, eps 1e-6, over the whole width; no scale of q k; the gate u and
+ * the MLP's have no activation. Flagged layers (layer_mask; released: the first) have LRPE, which
  * doubles the key size. */
 #include <math.h>
 #include <stddef.h>

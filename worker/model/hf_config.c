@@ -21,7 +21,7 @@ int hf_refuse(struct config *c, const char *key, const char *why)
     return err_set(c->e, ERR_UNSUPPORTED, "%s: %s: %s", c->path, key, why);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------ */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void *member(struct model_shape *m, const struct field *f)
 {
@@ -168,7 +168,7 @@ static int finish(struct config *c)
     return family_complete(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
 }
 
-/* ---- which family -------------------------------------------------------------------------------- */
+/* ---- which family ---------------------------------------------------------------------------- */
 
 const struct hf_family *const hf_families[FAMILY_N] = {
     [FAMILY_LLAMA] = &hf_llama,   [FAMILY_BERT] = &hf_bert,     [FAMILY_TNL] = &hf_tnl,

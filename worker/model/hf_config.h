@@ -1,9 +1,9 @@
 /* hf_config.h: config.json, family by family. Inside worker/model.
  *
  * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
- * that say several sizes at once or none of ours (special), and what must go together. A key that is
- * in no table is skipped: files are full of keys that change nothing. A key that asks for another
- * computation than ours is special and refused by name. */
+ * that say several sizes at once or none of ours (special), and what must go together. A key that
+ * is in no table is skipped: files are full of keys that change nothing. A key that asks for
+ * another computation than ours is special and refused by name. */
 #ifndef SEQD_MODEL_HF_CONFIG_H
 #define SEQD_MODEL_HF_CONFIG_H
 
@@ -83,7 +83,7 @@ extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, h
     {"quantization_config", hf_want_null, NULL}, {"text_config", hf_want_null, NULL}
 /* clang-format on */
 
-/* ---- for the tables ---------------------------------------------------------------------------- */
+/* ---- for the tables -------------------------------------------------------------------------- */
 
 /* config.json: KEY must be WANT; or KEY asks for what we do not compute. */
 int hf_invalid(struct config *c, const char *key, const char *want);

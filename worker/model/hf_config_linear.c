@@ -15,7 +15,7 @@ static void write_swish(struct jwrite *w, const char *key, const struct model_sh
     jwrite_str(w, key, "swish");
 }
 
-/* ---- TransNormerLLM ------------------------------------------------------------------------------------- */
+/* ---- TransNormerLLM -------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define MASKS                                                                                      \
@@ -119,7 +119,7 @@ const struct hf_family hf_tnl = {.fields = tnl_fields,
                                  .type = tnl_type,
                                  .architecture = tnl_architecture};
 
-/* ---- linear transformer and RetNet, as flash-linear-attention has them ------------------------------------ */
+/* ---- linear transformer and RetNet, as flash-linear-attention has them ----------------------- */
 
 static int read_expand_k(struct config *c, const char *key)
 {
@@ -282,7 +282,7 @@ const struct hf_family hf_retnet = {.fields = retnet_fields,
                                     .type = retnet_type,
                                     .architecture = retnet_architecture};
 
-/* ---- MiniMax ------------------------------------------------------------------------------------------ */
+/* ---- MiniMax --------------------------------------------------------------------------------- */
 
 static void minimax_defaults(struct model_shape *m)
 {

@@ -2,7 +2,7 @@
  * which of their values we do not compute. */
 #include "worker/model/hf_config.h"
 
-/* ---- Llama, Mistral, Qwen3 ------------------------------------------------------------------------- */
+/* ---- Llama, Mistral, Qwen3 ------------------------------------------------------------------- */
 
 enum { TYPE_MISTRAL, TYPE_QWEN3 };
 static const char *const llama_types[] = {"mistral", "qwen3", NULL};
@@ -108,7 +108,7 @@ static const struct hf_special llama_specials[] = {
 const struct hf_family hf_llama = {llama_fields, llama_specials, llama_types,       hf_usual,
                                    finish_llama, llama_type,     llama_architecture};
 
-/* ---- BERT --------------------------------------------------------------------------------------------- */
+/* ---- BERT ------------------------------------------------------------------------------------ */
 
 static void bert_defaults(struct model_shape *m)
 {

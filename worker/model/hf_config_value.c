@@ -1,5 +1,5 @@
-/* Values of config.json that many families' tables use: what is read, what must not ask for more than
- * we compute, and what our own files always say. */
+/* Values of config.json that many families' tables use: what is read, what must not ask for more
+ * than we compute, and what our own files always say. */
 #include <stdio.h>
 #include <string.h>
 #include "worker/model/hf_config.h"
@@ -144,7 +144,7 @@ int hf_want_plain_rope(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
 }
 
-/* ---- values that our files always have ----------------------------------------------------------- */
+/* ---- values that our files always have ------------------------------------------------------- */
 
 void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m)
 {
@@ -181,7 +181,7 @@ int hf_want_word(struct config *c, const char *key, const char *word)
     return jread_is(&c->j, word) ? 0 : hf_refuse(c, key, why);
 }
 
-/* ---- lists with an entry for every layer ----------------------------------------------------------- */
+/* ---- lists with an entry for every layer ----------------------------------------------------- */
 
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok))
 {

@@ -129,7 +129,8 @@ void hf_weights_close(struct hf_weights *w)
     free(w);
 }
 
-/* BERT's files of all ages: without the model's name in front, gamma and beta for weight and bias. */
+/* BERT's files of all ages: without the model's name in front, gamma and beta for weight and bias.
+ * */
 static void rename_bert(const char *stored, char name[ST_NAME_SIZE])
 {
     const bool whole = hf_starts_with(stored, "bert.") || hf_starts_with(stored, "cls.");

@@ -1,4 +1,5 @@
-/* hf_weights.h: the safetensors files of a model directory, opened together. Inside worker/model. */
+/* hf_weights.h: the safetensors files of a model directory, opened together. Inside worker/model.
+ * */
 #ifndef SEQD_MODEL_HF_WEIGHTS_H
 #define SEQD_MODEL_HF_WEIGHTS_H
 
