@@ -657,9 +657,23 @@ static json_t *stages_value(const struct job_spec *s)
 }
 
 /* Fields that would not read back, or that say what another field already said. */
+/* A default outside of the range stands for "not given", and is never written down. */
+static bool unsaid(const struct job_spec *s, const struct field *f)
+{
+    const char *at = (const char *)s + f->offset;
+    double v;
+    if (f->type == FIELD_INT)
+        v = (double)*(const int64_t *)at;
+    else if (f->type == FIELD_INT32)
+        v = *(const int32_t *)at;
+    else
+        return false;
+    return v == f->fallback && (v < f->min || v > f->max) && !find_auto(f->path);
+}
+
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
-    if (!(f->kinds & 1u << s->kind)) return true;
+    if (!(f->kinds & 1u << s->kind) || unsaid(s, f)) return true;
     bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
     if (tokens) return !s->train.tokens;
     if (!strcmp(f->path, "train.passes")) return !s->train.passes;

@@ -97,7 +97,8 @@ struct attn_fwd_args {
  * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
  * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
  * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
- * maximum, sum and lse see every probability; only what multiplies v is masked. */
+ * maximum, sum and lse see every probability; only what multiplies v is masked, in fp32 (so that bf16
+ * under dropout takes the fp32 products, at their speed). key: philox_key() of kernels/philox.h. */
 struct attn_drop {
     double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
     uint32_t key[2];
@@ -411,6 +412,9 @@ struct route_args {
  * lo[i]: global index of the first row of i's document, pos: of row 0. A row whose document began
  * before the chunk (lo[i] < pos) sees the entering state. hi[i] <= lo[i]: padding: o = 0, nothing
  * flows. Padding stands at the end only; n_valid rows decay the state.
+ *
+ * Sums go over blocks of 64 rows counted from row 0 of the call and, from block to block, through
+ * a state that is rounded to fp32 after each: o and dq of a row do not depend on how many rows follow.
  *
  * The chunk is computed from a state of zero, and what entered is added after (attended), so that
  * the sums do not depend on how many ranks there are: linear_fold folds chunks left to right. */

@@ -21,9 +21,9 @@ static const struct lin_shape lin_shapes[] = {
     {65, 2, 64, 64, MANY_DOCS, 0.1, 3},       {129, 3, 24, 40, FROM_BEFORE, 4e-8, 0},
     {130, 1, 128, 64, MANY_DOCS, 0.03, 1},    {257, 1, 72, 33, AT_BLOCKS, 0, 0},
     {200, 2, 16, 256, FROM_BEFORE, 1e-3, 70}, {192, 1, 256, 16, MANY_DOCS, 0.01, 64},
-    {100, 2, 9, 7, EACH_ROW, 0.2, 0},         {150, 2, 16, 16, FROM_BEFORE, 50, 0},
-    {40, 1, 16, 16, FROM_BEFORE, 0.1, 40},    {1000, 1, 16, 16, FROM_BEFORE, 1e-6, 0},
-    {385, 2, 16, 32, AT_BLOCKS, 0.005, 2},
+    {130, 1, 16, 16, ONE_DOC, 0.01, 0},       {100, 2, 9, 7, EACH_ROW, 0.2, 0},
+    {150, 2, 16, 16, FROM_BEFORE, 50, 0},     {40, 1, 16, 16, FROM_BEFORE, 0.1, 40},
+    {1000, 1, 16, 16, FROM_BEFORE, 1e-6, 0},  {385, 2, 16, 32, AT_BLOCKS, 0.005, 2},
 };
 
 struct lin_case {

@@ -1,5 +1,5 @@
-/* program.h: a section's schedule and places tried out on memory whose every byte remembers what was
- * written there: nothing here knows how schedule.c and placement.c arrive at theirs. */
+/* program.h: a section's schedule and places tried out on memory whose every byte remembers what
+ * was written there: nothing here knows how schedule.c and placement.c arrive at theirs. */
 #ifndef SEQD_TESTS_PROGRAM_H
 #define SEQD_TESTS_PROGRAM_H
 
@@ -8,8 +8,18 @@
 #include "tests/test.h"
 #include "worker/family/family.h"
 
-enum region { R_WORK, R_KEPT, R_CACHE, R_INPUT, R_RESULT, R_DINPUT, R_DRESULT, R_SHARED,
-              R_DSHARED = R_SHARED + PROG_SHARED, R_N = R_DSHARED + PROG_SHARED };
+enum region {
+    R_WORK,
+    R_KEPT,
+    R_CACHE,
+    R_INPUT,
+    R_RESULT,
+    R_DINPUT,
+    R_DRESULT,
+    R_SHARED,
+    R_DSHARED = R_SHARED + PROG_SHARED,
+    R_N = R_DSHARED + PROG_SHARED
+};
 enum { TAG_GRAD = 1000, TAG_JUNK = 9999 };
 
 struct trial {
@@ -60,9 +70,7 @@ static inline struct span_of_bytes trial_span(const struct trial *t, int v, bool
     case PLACE_CACHE: b.region = R_CACHE; break;
     case PLACE_INPUT: b.region = grad ? R_DINPUT : R_INPUT; break;
     case PLACE_RESULT: b.region = grad ? R_DRESULT : R_RESULT; break;
-    case PLACE_SHARED:
-        b.region = (enum region)((grad ? R_DSHARED : R_SHARED) + at->shared);
-        break;
+    case PLACE_SHARED: b.region = (enum region)((grad ? R_DSHARED : R_SHARED) + at->shared); break;
     }
     if (b.region == R_RESULT && t->at->in_place) b.region = R_INPUT;
     if (b.region == R_DRESULT && t->at->grad_in_place) b.region = R_DINPUT;
@@ -148,12 +156,11 @@ static inline void trial_disjoint(const struct trial *t, const struct trial_step
         }
 }
 
-static inline void trial_extra(const struct trial *t, struct trial_step *s,
-                               const struct step *st, int64_t scratch_at)
+static inline void trial_extra(const struct trial *t, struct trial_step *s, const struct step *st,
+                               int64_t scratch_at)
 {
     const int64_t size = op_scratch(t->p, st, t->x);
-    if (size)
-        trial_part(s, (struct span_of_bytes){R_WORK, scratch_at, 1, size, size, TAG_JUNK});
+    if (size) trial_part(s, (struct span_of_bytes){R_WORK, scratch_at, 1, size, size, TAG_JUNK});
     if (t->p->op[st->op].kind == OP_XENT && t->x->loss_chunk)
         trial_part(s, (struct span_of_bytes){R_WORK, t->at->logits.offset, 1,
                                              t->x->loss_chunk * t->x->vocab * 4,

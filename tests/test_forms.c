@@ -170,6 +170,62 @@ static void test_they_matter(void)
     CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
 }
 
+/* ---- what a job may ask for -------------------------------------------------------------------- */
+
+static struct job_spec *asked(int sp)
+{
+    static struct job_spec s;
+    spec_defaults(&s);
+    engine_spec(&s, 64);
+    s.parallel.sp = s.resources.ranks = sp;
+    s.parallel.dp = 1;
+    s.parallel.strategy = STRATEGY_RSA;
+    s.parallel.form = FORM_BLOCKWISE;
+    s.objective.mask_prob = 0.15;
+    return &s;
+}
+
+static void check_refused(struct job_spec *s, const char *field, const char *word)
+{
+    struct err e = {0};
+    CHECK(job_check_model(s, &e) == -1);
+    CHECK_MSG(!strcmp(e.field, field) && strstr(e.text, word), "%s: %s", e.field, e.text);
+}
+
+static void test_refusals(void)
+{
+    struct job_spec *s = asked(4);
+    struct err e = {0};
+    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    for (int form = FORM_TWO_PASS; form < FORM_N; form++) {
+        s = asked(4);
+        s->parallel.form = form;
+        CHECK_MSG(job_check_model(s, &e) == 0, "form %d: %s", form, e.text);
+    }
+    s->parallel.form = FORM_TWO_PASS;
+    s->determinism = DET_RANKS;
+    check_refused(s, "parallel.form", "determinism");
+    s = asked(2);
+    s->parallel.form = FORM_TWO_PASS_SCATTER;
+    s->precision.params = PRECISION_BF16;
+    check_refused(s, "parallel.form", "fp32");
+    s = asked(8);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    check_refused(s, "parallel.sp", "4 attention heads");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    s->parallel.layout = LAYOUT_ZIGZAG;
+    check_refused(s, "parallel.layout", "contiguous");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    s->determinism = DET_RANKS;
+    check_refused(s, "parallel.sp", "2 KV heads");
+    s = asked(4);
+    s->parallel.strategy = STRATEGY_TP;
+    check_refused(s, "parallel.strategy", "tensor");
+}
+
 int main(void)
 {
     RUN(test_one_document);
@@ -177,5 +233,6 @@ int main(void)
     RUN(test_window);
     RUN(test_dropout);
     RUN(test_they_matter);
+    RUN(test_refusals);
     return test_done("forms");
 }

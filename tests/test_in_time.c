@@ -284,6 +284,7 @@ static void model_spec(struct job_spec *s, int family, int64_t S)
                                           .rope_theta = 10000};
     if (family == FAMILY_TNL) s->model.shape.layer_mask[0] = 1;
     if (family == FAMILY_LINEAR) s->model.shape.normalise = 1;
+    CHECK(!family_complete(&s->model.shape, NULL));
     s->optim.max_grad_norm = 1;
     s->train.global_batch = 2;
 }

@@ -172,19 +172,36 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-static void test_decode_equals_prefill(void)
+/* window: keys that a token sees; 0: all. A prefill may take any form. */
+static void compare_decoding(int64_t window, enum form_id form)
 {
     static struct story s;
     static const int64_t lengths[] = {1, 5, 37};
     for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++)
         for (int P = 1; P <= 4; P++) {
             enum layout_id layout = k % 2 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
-            story_spec(&s, P, layout);
+            struct job_spec *spec = story_spec(&s, P, layout);
+            spec->model.shape.window = window;
+            spec->parallel.form = form;
             fill_prompt(&s, lengths[k]);
             tell(&s, P, layout, decode_body);
-            CHECK_MSG(s.decode_diff <= 1e-4, "prompt of %lld, P %d: logits differ by %g",
-                      (long long)lengths[k], P, s.decode_diff);
+            CHECK_MSG(s.decode_diff <= 1e-4,
+                      "prompt of %lld, P %d, window %lld: logits differ by %g",
+                      (long long)lengths[k], P, (long long)window, s.decode_diff);
         }
+}
+
+static void test_decode_equals_prefill(void)
+{
+    compare_decoding(0, FORM_BLOCKWISE);
+}
+
+/* Windows shorter than the prompt, than what is decoded, and of a token alone. */
+static void test_decode_in_a_window(void)
+{
+    compare_decoding(1, FORM_BLOCKWISE);
+    compare_decoding(6, FORM_ALL_GATHER);
+    compare_decoding(23, FORM_TWO_PASS);
 }
 
 static void long_body(struct ranks *g, int rank, void *arg)
@@ -455,6 +472,7 @@ int main(void)
     RUN(test_greedy_same_on_any_ranks);
     RUN(test_temperature_same_on_any_ranks);
     RUN(test_decode_equals_prefill);
+    RUN(test_decode_in_a_window);
     RUN(test_prompt_too_long);
     RUN(test_score);
     RUN(test_prompts);

@@ -1,5 +1,5 @@
-/* Plans of every family by its programs: no byte unexplained, traffic against formulas written out by
- * hand, the decoder against the plan that was written for it alone, hostile shapes. */
+/* Plans of every family by its programs: no byte unexplained, traffic against formulas written out
+ * by hand, the decoder against the plan that was written for it alone, hostile shapes. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/shapes.h"
@@ -167,8 +167,8 @@ static void test_decoder(void)
                               plan_class_name((enum plan_class)c), (long long)hand.class_size[c],
                               (long long)program.class_size[c]);
             /* Single instances of what is computed again (q, kv, o, gate_up ...) and of what nobody
-             * keeps are workspace now, and share it; so the two classes are held together. At most a
-             * line of padding for each of the values of a layer. */
+             * keeps are workspace now, and share it; so the two classes are held together. At most
+             * a line of padding for each of the values of a layer. */
             CHECK_MSG(program.arena_size <= hand.arena_size + PLAN_PAGE,
                       "kind %d variant %d: %lld, %lld", kind, variant,
                       (long long)program.arena_size, (long long)hand.arena_size);
@@ -228,9 +228,9 @@ static void test_states_of_chunks(void)
               (long long)p->item[PLAN_STATE_M].size);
 }
 
-/* 6 patches over 2 ranks are 3 each; 5 frames are 3 and 2. Rank 0 sends 3 x 2 rows of its patches and
- * the other's frames, rank 1 its 3 x 3; a row is 16 floats. Both ways round, since a row that went
- * comes back: rank 0 has 3 frames x 3 patches to return. */
+/* 6 patches over 2 ranks are 3 each; 5 frames are 3 and 2. Rank 0 sends 3 x 2 rows of its patches
+ * and the other's frames, rank 1 its 3 x 3; a row is 16 floats. Both ways round, since a row that
+ * went comes back: rank 0 has 3 frames x 3 patches to return. */
 static void test_switches(void)
 {
     const int64_t row = 16 * 4;
@@ -263,6 +263,11 @@ static void test_hybrid(void)
     CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 0, "%lld",
               (long long)sent(p, 0, PURPOSE_STATE));
     CHECK(sent(p, 0, PURPOSE_RING_KV) == 2 * 3 * kv);
+    /* Behind a prompt the last rank tells its states to the three others. */
+    small_spec(FAMILY_MINIMAX, JOB_GENERATE, 4);
+    spec.model.shape.layer_mask[0] = 5;
+    p = make();
+    CHECK(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 2 * 3 * SIGMA);
     small_spec(FAMILY_MINIMAX, JOB_GENERATE, 1);
     spec.model.shape.layer_mask[0] = 5;
     p = make();

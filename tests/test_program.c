@@ -1,5 +1,5 @@
-/* Programs of model families: schedules against lists written by hand, places tried out byte by byte,
- * on the real families and on random programs; weights and decays. */
+/* Programs of model families: schedules against lists written by hand, places tried out byte by
+ * byte, on the real families and on random programs; weights and decays. */
 #include <math.h>
 #include "tests/program.h"
 #include "tests/shapes.h"
@@ -208,7 +208,8 @@ static void random_op(struct program *p)
 {
     const int x = any_value(p, -1);
     int y = any_value(p, (int)p->value[x].rows);
-    if (y == x || p->value[y].rows != p->value[x].rows) y = product(p, x, PROG_NONE, WIDTH);
+    if (y < 0 || y == x || p->value[y].rows != p->value[x].rows)
+        y = product(p, x, PROG_NONE, WIDTH);
     const struct value out = fresh(p->value[x].rows, WIDTH);
     switch (draw(8)) {
     case 0: product(p, x, draw(2) ? y : PROG_NONE, WIDTH); break;

@@ -366,8 +366,9 @@ static int check_parallel(struct job_spec *s, struct err *e)
                          "parallel.strategy \"local\" runs on one rank, parallel.sp is %d: use "
                          "\"rsa\"",
                          sp);
+    const bool whole_rows = s->parallel.strategy == STRATEGY_ULYSSES; /* of its heads: balanced */
     if (s->parallel.layout == LAYOUT_AUTO)
-        s->parallel.layout = bits || sp == 1 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
+        s->parallel.layout = bits || sp == 1 || whole_rows ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
     if (bits && s->parallel.layout != LAYOUT_CONTIGUOUS)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "parallel.layout \"zigzag\" cannot give determinism \"ranks\": use "

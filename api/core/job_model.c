@@ -238,6 +238,22 @@ static int check_in_time(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+static int check_context(const struct job_spec *s, struct err *e)
+{
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    const char *field = s->context.save ? "context.save" : "context.load";
+    if (s->kind != JOB_GENERATE)
+        return err_field(e, ERR_UNSUPPORTED, field, "%s: only generate jobs have a context", field);
+    if (known && (!f->linear || f->softmax))
+        return err_field(
+            e, ERR_UNSUPPORTED, field,
+            "%s: a context is what the states of linear attention say, and this family "
+            "has layers of softmax attention",
+            field);
+    return 0;
+}
+
 int job_check_model(struct job_spec *s, struct err *e)
 {
     const bool known = s->model.has_config ||
@@ -245,10 +261,13 @@ int job_check_model(struct job_spec *s, struct err *e)
     if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
     if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
-        return not_yet(e, "parallel.strategy", "tensor parallelism");
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.strategy",
+            "parallel.strategy \"tp\" and \"tp_sp\" are there to be compared with in "
+            "plans: jobs do not run tensor parallelism; choose \"rsa\" or \"ulysses\"");
     if (check_attention(s, e)) return -1;
     if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
-    if (s->context.load || s->context.save) return not_yet(e, "context", "a context");
+    if ((*spec_text(s, s->context.load) || s->context.save) && check_context(s, e)) return -1;
     if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
         return not_yet(e, "objective.type", "this objective");
     for (int i = 0; i < s->data.n_train; i++)

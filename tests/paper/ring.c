@@ -4,13 +4,15 @@
 #include <string.h>
 #include "tests/paper/report.h"
 #include "tests/ranks.h"
-#include "tests/standin.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/published.h"
+#include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
 
-enum { MAX_P = 8 };
+enum { MAX_P = 8, SEGMENT = 4 << 20 };
 
 struct ring_run {
+    enum strategy_id strategy;
     enum form_id form;
     int P;
     int64_t T, H, Hk, D;
@@ -32,16 +34,33 @@ static int64_t all_sent(const struct comm *c)
     return sum;
 }
 
-static struct sp_buffers buffers(const struct ring_run *r, float *seg, float *heap)
+/* The ring's buffers, collectives', and behind them what other forms and strategies need. */
+static void place(struct sp *sp, const struct ring_run *r, int rank, struct attention_need *need,
+                  char *seg, float *owned[2])
 {
-    const int64_t n = r->T * 2 * r->Hk * r->D, ml = r->H * r->T;
-    return (struct sp_buffers){.kv = {seg, seg + n},
-                               .dkv = {seg + 2 * n, seg + 3 * n},
-                               .bounce = seg + 4 * n,
-                               .m = heap,
-                               .delta = heap + ml,
-                               .full = heap + 2 * ml,
-                               .tile = heap + 2 * ml + r->P * n};
+    const int64_t n = r->T * 2 * r->Hk * r->D * 4, bounce = volume_bounce_size(r->P);
+    const struct attention_shape a = {.strategy = r->strategy,
+                                      .form = r->form,
+                                      .unit = 4,
+                                      .back = true,
+                                      .P = r->P,
+                                      .r = rank,
+                                      .T = r->T,
+                                      .seg_len = sp->shard.seg_len,
+                                      .H = r->H,
+                                      .Hk = r->Hk,
+                                      .D = r->D};
+    attention_need(&a, need);
+    owned[0] = numbers(2 * r->H * r->T);
+    owned[1] = numbers(need->arena_size / 4 + 16);
+    sp->buf = (struct sp_buffers){
+        .bounce = seg + 4 * n, .m = owned[0], .delta = owned[0] + r->H * r->T};
+    for (int i = 0; i < 2; i++) {
+        sp->buf.kv[i] = seg + i * n;
+        sp->buf.dkv[i] = (float *)(void *)(seg + (2 + i) * n);
+    }
+    if (4 * n + bounce + need->segment_size > SEGMENT) abort();
+    sp_place(&sp->buf, need, owned[1], seg + 4 * n + bounce);
 }
 
 static void one_layer(struct ranks *g, int rank, void *arg)
@@ -49,58 +68,69 @@ static void one_layer(struct ranks *g, int rank, void *arg)
     struct ring_run *r = arg;
     struct err e = {0};
     const int64_t T = r->T, Q = r->H * r->D, KV = 2 * r->Hk * r->D;
-    struct sp sp = {.ops = sp_find(STRATEGY_RSA, r->form),
+    struct attention_need need;
+    struct sp sp = {.ops = sp_find(r->strategy, r->form),
                     .comm = g->comm[rank],
                     .shape = {r->H, r->Hk, r->D, (float)(1 / sqrt((double)r->D))}};
-    float *heap = numbers(2 * r->H * T + r->P * T * KV + T * T * r->P), *lse = numbers(r->H * T);
-    float *q = numbers(T * Q), *kv = numbers(T * KV), *o = numbers(T * Q), *d_o = numbers(T * Q);
-    float *dq = numbers(T * Q), *dkv = numbers(T * KV), *kept = numbers(r->H * T * T * r->P);
-    int64_t *lo = calloc((size_t)T, 8), *hi = calloc((size_t)T, 8);
     sp.be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
-    if (!lo || !hi || !sp.be) abort();
-    standin(sp.be);
-    sp.buf = buffers(r, comm_segment(g->comm[rank]), heap);
-    for (int64_t i = 0; i < T; i++) hi[i] = r->P * T; /* bidirectional, as published */
-    const struct sp_fwd_args f = {.q = tensor_f32(q, T, Q, Q),
-                                  .kv = tensor_f32(kv, T, KV, KV),
-                                  .o = tensor_f32(o, T, Q, Q),
-                                  .lse = lse,
+    if (!sp.be || !sp.ops ||
+        shard_init(&sp.shard, r->P * T, r->P, rank, LAYOUT_CONTIGUOUS, false, &e))
+        abort();
+    float *x[10]; /* q, kv, o, d_o, dq, dkv, lse, kept, and two of the strategy */
+    place(&sp, r, rank, &need, comm_segment(g->comm[rank]), x + 8);
+    const int64_t size[8] = {T * Q, T * KV, T * Q,    T * Q,
+                             T * Q, T * KV, r->H * T, need.kept / 4 + 16};
+    for (int i = 0; i < 8; i++) x[i] = numbers(size[i]);
+    int64_t *lo = calloc((size_t)(r->P * T), 8), *hi = calloc((size_t)(r->P * T), 8);
+    if (!lo || !hi) abort();
+    for (int64_t i = 0; i < r->P * T; i++) hi[i] = r->P * T; /* bidirectional, as published */
+    const struct sp_fwd_args f = {.q = tensor_f32(x[0], T, Q, Q),
+                                  .kv = tensor_f32(x[1], T, KV, KV),
+                                  .o = tensor_f32(x[2], T, Q, Q),
+                                  .lse = x[6],
                                   .lo = lo,
                                   .hi = hi,
-                                  .kept = kept};
+                                  .kept = x[7],
+                                  .all_lo = lo,
+                                  .all_hi = hi};
     const struct sp_bwd_args b = {.q = f.q,
                                   .kv = f.kv,
                                   .o = f.o,
-                                  .d_o = tensor_f32(d_o, T, Q, Q),
-                                  .lse = lse,
-                                  .dq = tensor_f32(dq, T, Q, Q),
-                                  .dkv = tensor_f32(dkv, T, KV, KV),
+                                  .d_o = tensor_f32(x[3], T, Q, Q),
+                                  .lse = x[6],
+                                  .dq = tensor_f32(x[4], T, Q, Q),
+                                  .dkv = tensor_f32(x[5], T, KV, KV),
                                   .lo = lo,
                                   .hi = hi,
-                                  .kept = kept};
-    if (shard_init(&sp.shard, r->P * T, r->P, rank, LAYOUT_CONTIGUOUS, false, &e) ||
-        sp.ops->attn_fwd(&sp, &f, &e))
-        ranks_fail(g, rank, &e);
+                                  .kept = x[7],
+                                  .all_lo = lo,
+                                  .all_hi = hi};
+    if (sp.ops->attn_fwd(&sp, &f, &e)) ranks_fail(g, rank, &e);
     r->sent[rank][0] = all_sent(g->comm[rank]);
     comm_ledger_reset(g->comm[rank]);
     if (!e.code && sp.ops->attn_bwd(&sp, &b, &e)) ranks_fail(g, rank, &e);
     r->sent[rank][1] = all_sent(g->comm[rank]);
     be_close(sp.be);
-    void *all[] = {heap, lse, q, kv, o, d_o, dq, dkv, kept, lo, hi};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    for (int i = 0; i < 10; i++) free(x[i]);
+    free(lo), free(hi);
 }
 
 /* Counts one layer and holds it against what the system's description says. */
-static void ring_claim(enum form_id form, const char *name, int P, int64_t Hk, bool scatter)
+static void ring_claim(enum strategy_id strategy, enum form_id form, const char *name, int P,
+                       int64_t Hk, bool scatter)
 {
-    struct ring_run r = {.form = form, .P = P, .T = 48, .H = 4, .Hk = Hk, .D = 16};
+    struct ring_run r = {
+        .strategy = strategy, .form = form, .P = P, .T = 48, .H = 4, .Hk = Hk, .D = 16};
     struct ranks g;
     struct published_send x[PUBLISHED_SENDS];
-    const bool blockwise = form == FORM_BLOCKWISE;
+    const bool ulysses = strategy == STRATEGY_ULYSSES, blockwise = form == FORM_BLOCKWISE;
     const int64_t kv = r.T * r.Hk * r.D * 4, size[] = {r.T * r.H * r.D * 4, kv, kv};
-    const int n = published_sends(blockwise ? PUBLISHED_RING : PUBLISHED_RSA, scatter, x);
+    const enum published_system as = ulysses     ? PUBLISHED_ULYSSES
+                                     : blockwise ? PUBLISHED_RING
+                                                 : PUBLISHED_RSA;
+    const int n = published_sends(as, scatter, x);
     const struct published_volume want = published_sum(x, n, P, size);
-    ranks_open(&g, P, (8 * r.T * r.Hk * r.D) * 4 + (2 << 20), NULL);
+    ranks_open(&g, P, SEGMENT, NULL);
     ranks_run(&g, one_layer, &r);
     bool equal = true;
     for (int i = 0; i < P; i++) {
@@ -109,7 +139,7 @@ static void ring_claim(enum form_id form, const char *name, int P, int64_t Hk, b
     }
     ranks_close(&g);
     char what[128], ours[64];
-    const bool published = form == FORM_TWO_PASS;
+    const bool published = form == FORM_TWO_PASS || ulysses;
     struct claim c = {.what = what,
                       .source = blockwise   ? "2310.01889"
                                 : published ? "2105.13120"
@@ -123,8 +153,11 @@ static void ring_claim(enum form_id form, const char *name, int P, int64_t Hk, b
     const int64_t slice = size[PUBLISHED_WIDTH];
     snprintf(what, sizeof what, "%s, P %d, %lld KV heads of 4: sent by a rank for a layer", name, P,
              (long long)Hk);
-    snprintf(ours, sizeof ours, "%.4g (P-1) slices",
-             (double)(want.forward + want.backward) / (double)((P - 1) * slice));
+    if (ulysses)
+        snprintf(ours, sizeof ours, "8 (P-1)/P slices");
+    else
+        snprintf(ours, sizeof ours, "%.4g (P-1) slices",
+                 (double)(want.forward + want.backward) / (double)((P - 1) * slice));
     snprintf(c.measured, sizeof c.measured, "%lld + %lld bytes", (long long)r.sent[0][0],
              (long long)r.sent[0][1]);
     report_claim(&c);
@@ -141,9 +174,12 @@ void paper_ring(void)
                    "blocks round a ring "
                    "with running sums sends KV heads alone.");
     report_table();
-    for (int P = 2; P <= MAX_P; P *= 2) ring_claim(FORM_TWO_PASS, "RSA as published", P, 4, false);
     for (int P = 2; P <= MAX_P; P *= 2)
-        ring_claim(FORM_TWO_PASS_SCATTER, "RSA, sums scattered", P, 4, true);
-    for (int P = 2; P <= MAX_P; P *= 2) ring_claim(FORM_BLOCKWISE, "blockwise", P, 4, false);
-    ring_claim(FORM_BLOCKWISE, "blockwise", 4, 1, false);
+        ring_claim(STRATEGY_RSA, FORM_TWO_PASS, "RSA as published", P, 4, false);
+    for (int P = 2; P <= MAX_P; P *= 2)
+        ring_claim(STRATEGY_RSA, FORM_TWO_PASS_SCATTER, "RSA, sums scattered", P, 4, true);
+    for (int P = 2; P <= MAX_P; P *= 2)
+        ring_claim(STRATEGY_RSA, FORM_BLOCKWISE, "blockwise", P, 4, false);
+    ring_claim(STRATEGY_RSA, FORM_BLOCKWISE, "blockwise", 4, 1, false);
+    for (int P = 2; P <= 4; P *= 2) ring_claim(STRATEGY_ULYSSES, FORM_AUTO, "Ulysses", P, 4, false);
 }

@@ -1,10 +1,11 @@
 /* placement.c: where values, gradients and scratch of a section lie.
  *
- * Time is the steps of the forward list, then those of the backward list. What must hold its content
- * at the same step may not share bytes; what never does may. Each value, gradient and step's scratch
- * is a node with the set of steps at which it lives; nodes that an operation computes in place are
- * joined into one. Nodes that live from forward into backward make up the layer's record, the others
- * are put into the workspace one by one, the largest first, each at the lowest free place. */
+ * Time is the steps of the forward list, then those of the backward list. What must hold its
+ * content at the same step may not share bytes; what never does may. Each value, gradient and
+ * step's scratch is a node with the set of steps at which it lives; nodes that an operation
+ * computes in place are joined into one. Nodes that live from forward into backward make up the
+ * layer's record, the others are put into the workspace one by one, the largest first, each at the
+ * lowest free place. */
 #include <assert.h>
 #include <string.h>
 #include "worker/family/program.h"
@@ -244,8 +245,8 @@ static bool may_join(const struct placer *b, int x, int y, const struct step *ru
     return true;
 }
 
-/* The input's content is not wanted any more behind any run of the operation: also where nobody reads
- * what has been written over it. */
+/* The input's content is not wanted any more behind any run of the operation: also where nobody
+ * reads what has been written over it. */
 static bool ends_with(const struct placer *b, int in, int op)
 {
     const struct node *a = &b->node[root(b, in)];

@@ -374,8 +374,8 @@ unsigned op_reads_back(const struct op *op)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* ALiBi (2108.12409): powers of two; of other H the slopes of the power below, then every second one
- * of the power above. */
+/* ALiBi (2108.12409): powers of two; of other H the slopes of the power below, then every second
+ * one of the power above. */
 static double alibi(int64_t h, int64_t H)
 {
     int64_t n = 1;

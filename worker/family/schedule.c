@@ -171,8 +171,8 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
     return n;
 }
 
-/* Of what has been brought back for a step since `before`, only what it reads itself, and what comes
- * with that, is good for later steps. */
+/* Of what has been brought back for a step since `before`, only what it reads itself, and what
+ * comes with that, is good for later steps. */
 static void drop_means(struct walk *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;

@@ -1,5 +1,5 @@
-/* scratch.c: what a step needs beside values and gradients: what worker/model/op_*.c takes, piece by
- * piece, in the same order. */
+/* scratch.c: what a step needs beside values and gradients: what worker/model/op_*.c takes, piece
+ * by piece, in the same order. */
 #include <string.h>
 #include "worker/family/program.h"
 
@@ -65,7 +65,8 @@ static void take_dx(struct asking *a, int k)
     if (narrow(a) && prog_grad_f32(a->p, in)) take_act(a, grad_elements(a, in));
 }
 
-/* The gradient of input k in fp32 by itself, where what is wanted is not that or holds something. */
+/* The gradient of input k in fp32 by itself, where what is wanted is not that or holds something.
+ * */
 static void take_new(struct asking *a, int k)
 {
     const int in = a->op->in[k];

@@ -44,7 +44,7 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
         return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
                        (long long)m->plan->n_decode);
     if (m->plan->by_program) {
-        if (section_decode(m, token, pos, own, e)) return -1;
+        if (section_decode(m, token, m->carry.n_tokens + pos, own, e)) return -1;
         m->n_decoded++;
         m->cache_used += own;
         *logits = section_logits(m, 0, 1);

@@ -26,6 +26,7 @@ struct carry {
     const char *d_out;
     char *d_in;
     int64_t stride;
+    int64_t n_tokens; /* generate: what `in` stands for: positions go on from there */
 };
 
 struct in_time {

@@ -266,24 +266,11 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
     return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
 }
 
-/* Does the backward of `in` read weights, so that they must be fetched once more? Those of an
- * embedding are not. */
-static bool reads_weights(const struct here *h)
-{
-    const struct schedule *list = &h->s->steps;
-    for (int i = 0; i < list->n_backward; i++) {
-        const struct op *o = &h->p->op[list->backward[i].op];
-        const bool table = o->kind == OP_EMBED || o->kind == OP_EMBED_ADD;
-        if (o->n_w && (!table || list->backward[i].kind == STEP_FORWARD)) return true;
-    }
-    return false;
-}
-
 static int layer_back(struct model *m, int i, const struct batch *b, struct err *e)
 {
     const struct here h = section_at(m, i);
     model_clear(m, i);
-    if ((i > 0 || reads_weights(&h)) && model_fetch(m, i, e)) return -1;
+    if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
     open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }
@@ -354,6 +341,14 @@ struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 struct tensor section_hidden(struct model *m)
 {
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
+}
+
+char *section_state(struct model *m, int l)
+{
+    const struct here h = section_at(m, l + 1);
+    for (int i = 0; i < h.p->n_ops; i++)
+        if (h.p->op[i].kind == OP_LINEAR_ATTENTION) return address(m, &h, &h.s->at.state[i], false);
+    return NULL;
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */

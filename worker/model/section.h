@@ -54,6 +54,8 @@ void section_loss(struct model *m, const struct batch *b);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
+/* generate: the state of layer l behind the context; NULL: it has none. */
+char *section_state(struct model *m, int l);
 /* One token at `pos`; own: this rank keeps its key and value. */
 int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e);
 

@@ -34,24 +34,25 @@ void machine_of_profile(const struct profile *p, int32_t cores, struct machine *
 /* ---- what a step takes ----------------------------------------------------------------------- */
 
 /* Flops of softmax attention over a whole sequence, as the plan counts them: the pairs that a
- * causal mask leaves. A family without softmax layers has none, and its plan counts all as
- * products. */
+ * causal mask leaves. Where layers differ, or see less than the sequence, all is
+ * taken for products. */
 static double attention_flops(const struct job_spec *s, const struct plan *p)
 {
     const struct model_shape *m = &s->model.shape;
+    const struct family_traits *f = family_traits(m->family);
     const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
     const double S = (double)p->S, HD = (double)(m->n_heads * m->head_dim);
-    if (m->family != FAMILY_LLAMA && m->family != FAMILY_BERT) return 0;
-    const double pairs = m->family == FAMILY_BERT ? S * S : S * S / 2;
+    if (!f->softmax || f->linear || f->diffusion) return 0;
+    const double pairs = f->masked ? S * S : S * S / 2;
     return fmin(p->flops,
                 4 * pairs * HD * m->n_layers * (back ? 3 : 1) * (double)p->micro_batches * p->dp);
 }
 
 /* Attention of the slowest rank, times the number of ranks, over that of all: with a causal mask
  * and contiguous shards the last rank sees nearly everything. */
-static double imbalance(const struct plan *p)
+static double imbalance(const struct plan *p, bool masked)
 {
-    if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA) return 1;
+    if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA || masked) return 1;
     return (2.0 * p->sp - 1) / p->sp;
 }
 
@@ -65,13 +66,14 @@ static struct work work_of(const struct machine *m, const struct job_spec *s, co
     const bool again = back && p->recompute != RECOMPUTE_NONE;
     const bool whole = back && p->recompute == RECOMPUTE_FULL;
     const double attention = attention_flops(s, p), ranks = p->n_ranks;
+    const double slowest = imbalance(p, family_traits(s->model.shape.family)->masked);
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
     /* Threads beyond the cores take turns. */
     const double turns = m->cores > 0 ? fmax(1, here * p->n_threads / m->cores) : 1;
     const double threads = m->cores > 0 ? p->n_threads / turns : 1;
     return (struct work){
         (p->flops - attention) * (again ? 4.0 / 3 : 1) / ranks / threads / m->gemm[p->precision],
-        attention * (whole ? 4.0 / 3 : 1) * imbalance(p) / ranks / threads / m->attn[p->precision]};
+        attention * (whole ? 4.0 / 3 : 1) * slowest / ranks / threads / m->attn[p->precision]};
 }
 
 static bool within_ring(int purpose)

@@ -171,7 +171,7 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
 
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
 {
-    if (p->kind != JOB_TRAIN) return p->S;
+    if (p->kind != JOB_TRAIN || p->grid[0]) return p->S;
     const int64_t most = spec->verify.max_tokens, first = spec->data.seq_len;
     return most > 0 && most < first ? most : first;
 }

@@ -303,6 +303,14 @@ void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
 
+/* What the layers of rank `rank` move in so many forward passes over S tokens. */
+struct plan_forward {
+    int64_t S, n_passes;
+};
+int plan_forward_comm(const struct model_shape *m, const struct plan *p, int rank,
+                      const struct plan_forward *x, struct comm_count out[PURPOSE_N],
+                      struct err *e);
+
 /* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
 int plan_sum_ranks(const struct plan *p);
 

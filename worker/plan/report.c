@@ -105,6 +105,14 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_int(&w, "threads", p->n_threads);
     jwrite_str(&w, "strategy", spec_field("parallel.strategy")->words[p->strategy]);
     jwrite_str(&w, "layout", layout_words[p->layout]);
+    if (p->strategy == STRATEGY_RSA)
+        jwrite_str(&w, "form", spec_field("parallel.form")->words[p->form]);
+    if (p->strategy == STRATEGY_LASP)
+        jwrite_str(&w, "exchange", spec_field("parallel.exchange")->words[p->exchange]);
+    if (p->grid[0]) {
+        jwrite_int(&w, "patches", p->grid[0]);
+        jwrite_int(&w, "frames", p->grid[1]);
+    }
     jwrite_str(&w, "precision", precision_words[p->precision]);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
         jwrite_str(&w, "recompute", recompute_words[p->recompute]);

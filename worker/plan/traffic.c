@@ -13,8 +13,8 @@ int plan_sum_ranks(const struct plan *p)
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
- * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them, all kinds
- * of layer alike. */
+ * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them, all
+ * kinds of layer alike. */
 struct sweep {
     bool scatter;
     int64_t size;

@@ -7,8 +7,8 @@
 enum traffic_pass { TRAFFIC_FORWARD, TRAFFIC_BOTH };
 struct traffic {
     enum traffic_pass pass;
-    int64_t S;     /* tokens; of a plan with a grid: its own */
-    int64_t times; /* passes */
+    int64_t S;                   /* tokens; of a plan with a grid: its own */
+    int64_t times;               /* passes */
     const struct reach_map *map; /* whom everybody sees in them; NULL: the most that can be */
 };
 /* Adds what rank `rank` moves. fails: ERR_INVALID when S cannot be cut. */

@@ -1,5 +1,5 @@
-/* traffic_program.c: what a family's operations move, from their programs: the steps that a rank runs
- * are counted, each by the formula of its kind. */
+/* traffic_program.c: what a family's operations move, from their programs: the steps that a rank
+ * runs are counted, each by the formula of its kind. */
 #include <string.h>
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
@@ -17,8 +17,8 @@ static void add(const struct counting *c, enum purpose purpose, struct comm_coun
     volume_add(&c->out[purpose], v, c->times);
 }
 
-/* Keys and values of one pass over a sequence, and their gradients. Under "ranks" the backward of the
- * all-gather form is the ring's. */
+/* Keys and values of one pass over a sequence, and their gradients. Under "ranks" the backward of
+ * the all-gather form is the ring's. */
 static void count_kv(const struct counting *c, int64_t Hk, int64_t D, bool back)
 {
     const enum precision_id b = c->p->precision;
@@ -67,6 +67,10 @@ static void count_states(const struct counting *c, const struct op *op, bool bac
     if (c->p->sp == 1) return;
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
+    if (c->p->kind != JOB_GENERATE) return;
+    /* The state behind a prompt: on the last rank, then on all, for the tokens that follow. */
+    add(c, PURPOSE_STATE, volume_state_edge(c->p->exchange, &c->sh, H, Dk, Dv, false));
+    add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
 static void count_switch(const struct counting *c, const struct program *prog, const struct op *op,

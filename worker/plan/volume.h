@@ -16,6 +16,8 @@
  *   ulysses, forward        q, k, v of w's heads to each rank w, o of the own heads to each: where
  *                           heads divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
  *   ulysses, backward       dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
+ *   tensor, one half of a block   an all-reduce of S rows of C floats, or an all-gather and a
+ *                           reduce-scatter: 2 (P-1)/P S C elements each way
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
  *                           backward a second
  *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
@@ -56,6 +58,9 @@ struct volume_heads {
     enum precision_id precision;
 };
 struct comm_count volume_ulysses(int P, int r, const struct volume_heads *h, bool back);
+/* Tensor parallelism (worker/sp/tensor.h), one half of a block, one way: a reduce-scatter and an
+ * all-gather of [S, C] floats, which together are TP's all-reduce; again: another all-gather. */
+struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 /* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
  * the two above are the most that these can be. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,

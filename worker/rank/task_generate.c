@@ -2,7 +2,14 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "worker/model/hf.h"
 #include "worker/rank/task_infer.h"
+#include "worker/train/roots.h"
+
+struct task_context {
+    struct context_layout layout;
+    struct context context; /* states: owned; NULL: none was loaded */
+};
 
 /* Bytes of generated text in a RESULT; all of it is in the artifact. */
 #define RESULT_TEXT_SIZE 4096
@@ -39,23 +46,50 @@ static int send_text(struct run *r, const struct infer_text *t, int64_t high, st
     return link_send_result(r->link, json, e);
 }
 
+/* The digest of the weights, and what prompts follow: rank 0 reads it, where a sequence begins. */
+static int open_context(struct run *r, struct model *m, struct task_context *c, struct err *e)
+{
+    char path[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    if (!*spec_text(s, s->context.load) && !s->context.save) return 0;
+    if (hf_weights_digest(&m->shape, m->dtype, m->params, c->context.model, e)) return -1;
+    if (!*spec_text(s, s->context.load)) return 0;
+    if (context_layout_init(&c->layout, &m->shape, e)) return -1;
+    c->context.states = calloc(1, (size_t)c->layout.size + 1);
+    c->context.stride = c->layout.stride;
+    if (!c->context.states) return err_set(e, ERR_IO, "out of memory for a context");
+    if (run_first(r) && (roots_file(spec_text(s, s->context.load), r->roots, r->args->n_roots,
+                                    "context.load", path, e) ||
+                         context_read(path, &c->layout, &c->context, e)))
+        return -1;
+    if (!r->comm) return 0;
+    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, &c->context.n_tokens,
+                          sizeof c->context.n_tokens, m->bounce, e);
+}
+
 int task_generate(struct run *r, struct err *e)
 {
     struct prompts p = {0};
     struct infer_text out = {0};
     struct model *m = NULL;
+    struct task_context c = {0};
     int rc = -1;
     if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
+    if (open_context(r, m, &c, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    if (c.context.states) in.context = &c.context;
+    in.digest = c.context.model;
     if (infer_generate(&in, &p, &out, e)) goto out;
-    const struct artifact_done *const done[] = {&out.artifact, &out.errors};
+    const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
     if (run_first(r) &&
-        (task_send_artifacts(r, done, 2, e) || send_text(r, &out, run_memory_high(m, 0), e)))
+        (task_send_artifacts(r, done, 3, e) || send_text(r, &out, run_memory_high(m, 0), e)))
         goto out;
     rc = 0;
 out:
+    context_layout_fini(&c.layout);
+    free(c.context.states);
     infer_text_fini(&out);
     prompts_fini(&p);
     free(m);

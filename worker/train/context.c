@@ -23,16 +23,13 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-static int fill_layout(struct context_layout *c, const struct model_shape *m,
-                       const struct family *f, struct err *e)
+static void fill_layout(struct context_layout *c, const struct model_shape *m,
+                        const struct family *f)
 {
     for (int64_t l = 0; l < c->n_layers; l++) {
         const struct op *o = find_linear(family_layer(f, m, l));
-        if (!o)
-            return err_field(e, ERR_UNSUPPORTED, "model.config",
-                             "layer %lld has softmax attention, whose context is no state: only "
-                             "models of linear attention alone can keep one",
-                             (long long)l);
+        if (!o) continue;
+        c->n_states++;
         /* Where outputs are divided by their summed weights the sum is one more column of v. */
         c->layer[l] = (struct context_state){o->u.linear.n_heads, o->u.linear.key_dim,
                                              o->u.linear.value_dim + o->u.linear.normalise};
@@ -40,7 +37,15 @@ static int fill_layout(struct context_layout *c, const struct model_shape *m,
         if (size > c->stride) c->stride = size;
     }
     c->size = c->n_layers * c->stride;
-    return 0;
+}
+
+static int check_layout(const struct context_layout *c, struct err *e)
+{
+    if (c->n_states == c->n_layers) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.config",
+                     "%lld of %lld layers have softmax attention, whose context is no state: only "
+                     "models of linear attention alone can keep one",
+                     (long long)(c->n_layers - c->n_states), (long long)c->n_layers);
 }
 
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e)
@@ -51,7 +56,7 @@ int context_layout_init(struct context_layout *c, const struct model_shape *m, s
     int rc = f && c->layer ? 0 : err_set(e, ERR_IO, "out of memory for a context's layout");
     if (rc == 0) {
         family_write(m, f);
-        rc = fill_layout(c, m, f, e);
+        fill_layout(c, m, f);
     }
     free(f);
     if (rc) context_layout_fini(c);
@@ -62,6 +67,24 @@ void context_layout_fini(struct context_layout *c)
 {
     free(c->layer);
     c->layer = NULL;
+}
+
+/* ---- out of a model and into it -------------------------------------------------------------- */
+
+void context_take(struct model *m, const struct context_layout *l, char *to)
+{
+    for (int64_t i = 0; i < l->n_layers; i++)
+        if (l->layer[i].n_heads)
+            m->be->ops->download(m->be, to + i * l->stride, section_state(m, (int)i),
+                                 4 * count_of(&l->layer[i]));
+}
+
+void context_put(struct model *m, const struct context_layout *l, const char *from)
+{
+    for (int64_t i = 0; i < l->n_layers; i++)
+        if (l->layer[i].n_heads)
+            m->be->ops->upload(m->be, section_state(m, (int)i), from + i * l->stride,
+                               4 * count_of(&l->layer[i]));
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -75,6 +98,7 @@ int context_write(const char *path, const struct context_layout *l, const struct
                   struct err *e)
 {
     const int64_t n = l->n_layers;
+    if (check_layout(l, e)) return -1;
     struct st_out *items = calloc((size_t)n + 2, sizeof *items);
     char(*names)[NAME_SIZE] = calloc((size_t)n, sizeof *names);
     int rc = items && names ? 0 : err_set(e, ERR_IO, "%s: out of memory", path);
@@ -160,6 +184,7 @@ static int read_state(const struct st_file *f, const struct context_layout *l, i
 
 int context_read(const char *path, const struct context_layout *l, struct context *c, struct err *e)
 {
+    if (check_layout(l, e)) return -1;
     struct st_file *f = st_open(path, e);
     if (!f) {
         if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "context.load");

@@ -11,18 +11,17 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/sha256.h"
-#include "worker/family/family.h"
+#include "worker/model/model.h"
 
 /* Sizes of the states of all layers, as the family's programs have them. */
 struct context_layout {
-    int64_t n_layers;
+    int64_t n_layers, n_states; /* layers of softmax attention have none */
     int64_t stride; /* bytes from one layer's state to the next: the largest of them, rounded */
     int64_t size;   /* of all: n_layers * stride */
     struct context_state {
-        int64_t n_heads, key_dim, value_dim;
+        int64_t n_heads, key_dim, value_dim; /* 0: none */
     } * layer; /* owned, [n_layers] */
 };
-/* fails: ERR_UNSUPPORTED naming model.config where a layer has softmax attention. */
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
 void context_layout_fini(struct context_layout *c);
 
@@ -30,9 +29,15 @@ struct context {
     char model[SHA256_HEX];
     int64_t n_tokens;
     char *states; /* borrowed: the layout's size */
+    int64_t stride; /* the layout's */
 };
 
-/* To path.tmp, fsynced, renamed. */
+/* The states behind what model m, made to generate, has read: out of it, and into it. */
+void context_take(struct model *m, const struct context_layout *l, char *to);
+void context_put(struct model *m, const struct context_layout *l, const char *from);
+
+/* Both refuse a layout that has layers without a state: ERR_UNSUPPORTED, model.config. To path.tmp,
+ * fsynced, renamed. */
 int context_write(const char *path, const struct context_layout *l, const struct context *c,
                   struct err *e);
 /* Fills c->n_tokens and what c->states points to. c->model: that of the weights in hand.

@@ -1,5 +1,6 @@
 /* generate.c: a job of prompts or of a batch of requests, one after another, and its artifacts. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,10 +132,29 @@ static uint8_t *share_answered(struct generator *g, struct err *e)
     return NULL;
 }
 
+/* What is behind the prompt. A context is one: of one prompt. */
+static int save_context(struct generator *g, struct err *e)
+{
+    const struct context *before = g->in->context;
+    struct artifact_done *done = &g->text->context;
+    struct context c = {.n_tokens = g->request.n_tokens + (before ? before->n_tokens : 0),
+                        .states = g->work.states};
+    if (g->p->n != 1 || g->batch)
+        return err_field(e, ERR_INVALID, "context.save",
+                         "context.save leaves the context of one prompt, not of %lld",
+                         (long long)g->p->n);
+    snprintf(c.model, sizeof c.model, "%s", g->in->digest);
+    if (!g->writer) return 0;
+    if (artifact_path(g->in->job_dir, "context.safetensors", done, e)) return -1;
+    if (context_write(done->path, &g->work.layout, &c, e)) return -1;
+    return artifact_describe(done, e);
+}
+
 static int finish(struct generator *g, struct err *e)
 {
     struct infer_text *t = g->text;
     if (infer_agree(g->in, &t->ledger_equal, e)) return -1;
+    if (g->in->spec->context.save && save_context(g, e)) return -1;
     if (!g->writer) return 0;
     if (!g->batch) {
         if (artifact_finish(&g->out, e)) return -1;

@@ -25,17 +25,19 @@ int infer_check_stop(const struct infer *in, struct err *e)
 /* How a result then reaches every rank is not the algorithm's and not compared. */
 bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
+    static const enum purpose compared[] = {PURPOSE_RING_KV, PURPOSE_STATE, PURPOSE_SWITCH,
+                                            PURPOSE_HEADS, PURPOSE_DECODE};
     struct model *m = in->model;
+    struct comm_count want[PURPOSE_N];
+    const struct plan_forward x = {m->sp.shard.S, n_prefills};
+    bool same = true;
     if (!m->comm) return true;
-    const struct model_shape *s = &m->shape;
-    int P = comm_size(m->comm);
-    struct comm_count kv = {0}, decode = {0};
-    volume_add(&kv,
-               volume_ring_kv(P, m->sp.shard.T, s->n_kv_heads, s->head_dim, m->plan->precision),
-               n_prefills * s->n_layers);
-    volume_add(&decode, plan_decode_comm(s, P), n_decodes);
+    if (plan_forward_comm(&m->shape, m->plan, m->rank, &x, want, NULL)) return false;
+    volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), n_decodes);
     const struct comm_count *got = comm_ledger(m->comm);
-    return ledger_equal(&got[PURPOSE_RING_KV], &kv) && ledger_equal(&got[PURPOSE_DECODE], &decode);
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
+        same &= ledger_equal(&got[compared[i]], &want[compared[i]]);
+    return same;
 }
 
 int infer_agree(const struct infer *in, bool *ok, struct err *e)
@@ -65,8 +67,8 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
         bool real = pos < n;
         b->ids[i] = real ? tokens[pos] : TOKEN_PAD;
         b->targets[i] = -1;
-        b->pos[i] = real ? pos : 0;
-        b->lo[i] = 0;
+        b->pos[i] = real ? m->carry.n_tokens + pos : 0;
+        b->lo[i] = real && m->carry.in ? -1 : 0; /* began before the sequence: sees its states */
         b->hi[i] = real ? pos + 1 : 0;
     }
 }
@@ -74,7 +76,10 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e)
 {
     struct model *m = in->model;
+    const struct context *c = in->context;
     if (model_set_seq(m, n, e)) return -1;
+    m->carry = (struct carry){0};
+    if (c) m->carry = (struct carry){.in = c->states, .stride = c->stride, .n_tokens = c->n_tokens};
     fill_batch(m, tokens, n);
     return model_forward(m, &m->batch, e);
 }
@@ -100,6 +105,12 @@ int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, 
     const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
     *w = (struct infer_work){0};
     if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
+    if (in->model->plan->kind == JOB_GENERATE && in->model->plan->by_program) {
+        if (context_layout_init(&w->layout, &in->model->shape, e)) return -1;
+        if (w->layout.n_states) w->states = malloc((size_t)w->layout.size);
+        if (w->layout.n_states && !w->states)
+            return err_set(e, ERR_IO, "out of memory for states behind a prompt");
+    }
     w->logits = malloc(V * sizeof *w->logits);
     w->first = malloc(V * sizeof *w->first);
     w->tokens = malloc(n * sizeof *w->tokens);
@@ -117,6 +128,8 @@ void infer_work_fini(struct infer_work *w)
     free(w->tokens);
     free(w->logprob);
     free(w->top);
+    free(w->states);
+    context_layout_fini(&w->layout);
     *w = (struct infer_work){0};
 }
 
@@ -349,6 +362,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
         struct infer_choice *choice = &out->choice[c];
         int64_t n = 0;
         if (c > 0) model_rewind(m);
+        if (c > 0 && w->states) context_put(m, &w->layout, w->states);
         if (continue_one(in, w, r, c, &n, choice, e) ||
             tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
                         logprobs ? r->logprobs : 0, e))
@@ -372,6 +386,7 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     if (reserve_top(w, r, e) || check_length(in, r->n_tokens, e) ||
         infer_forward(in, r->tokens, r->n_tokens, e))
         goto fail;
+    if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;
     if (last_logits(in, r->n_tokens, w->first, e) || all_continuations(in, w, r, out, e)) goto fail;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include "worker/model/model.h"
 #include "worker/train/artifact.h"
+#include "worker/train/context.h"
 #include "worker/train/prompts.h"
 #include "worker/train/requests.h"
 #include "worker/train/sample.h"
@@ -21,6 +22,8 @@ struct infer {
     const char *job_dir;
     bool (*stopped)(void *arg); /* asked between windows and between tokens */
     void *arg;
+    const struct context *context; /* generate: what every prompt follows; NULL: nothing */
+    const char *digest;            /* context.save: of the weights */
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
@@ -37,6 +40,8 @@ struct infer_work {
     struct sample_top *top;
     int64_t top_room;       /* entries of top */
     struct request request; /* the one at work */
+    struct context_layout layout;
+    char *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
 };
 /* reports: rank 0, which also keeps log-probabilities where they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
@@ -83,6 +88,7 @@ struct infer_text {
     enum infer_finish finish;     /* of that text */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */
+    struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */
     struct artifact_done errors;   /* rank 0: errors.jsonl of a batch; no name: none refused */
 };
 /* Collective; every rank has the same prompts. */

@@ -14,8 +14,9 @@ static bool beneath(const char *real_root, const char *real)
     return !strncmp(real, real_root, n) && (real[n] == 0 || real[n] == '/');
 }
 
-int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
-                    char out[RANK_PATH_SIZE], struct err *e)
+/* A directory or a file, as st_mode has it. */
+static int find(const char *path, const char *const *roots, int n_roots, const char *field,
+                mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
     char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX];
     bool exists = false;
@@ -26,8 +27,9 @@ int roots_directory(const char *path, const char *const *roots, int n_roots, con
         if (!realpath(roots[i], real_root) || !realpath(joined, real)) continue;
         exists = true;
         if (!beneath(real_root, real)) continue;
-        if (stat(real, &st) || !S_ISDIR(st.st_mode))
-            return err_field(e, ERR_INVALID, field, "%s is not a directory", path);
+        if (stat(real, &st) || (st.st_mode & S_IFMT) != type)
+            return err_field(e, ERR_INVALID, field, "%s is not a %s", path,
+                             type == S_IFDIR ? "directory" : "file");
         if (strlen(real) >= RANK_PATH_SIZE)
             return err_field(e, ERR_TOO_LARGE, field, "a path may have %d bytes",
                              RANK_PATH_SIZE - 1);
@@ -37,4 +39,16 @@ int roots_directory(const char *path, const char *const *roots, int n_roots, con
     if (!exists) return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node", path);
     return err_field(e, ERR_INVALID, field, "%s lies beneath none of the node's %d roots", path,
                      n_roots);
+}
+
+int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
+                    char out[RANK_PATH_SIZE], struct err *e)
+{
+    return find(path, roots, n_roots, field, S_IFDIR, out, e);
+}
+
+int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
+               char out[RANK_PATH_SIZE], struct err *e)
+{
+    return find(path, roots, n_roots, field, S_IFREG, out, e);
 }

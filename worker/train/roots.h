@@ -1,5 +1,5 @@
-/* roots.h: directories that a job names (model.path, checkpoint.resume) lie beneath a configured
- * root, after every symbolic link is followed. Files are source.h's business. */
+/* roots.h: what a job names (model.path, checkpoint.resume, context.load) lies beneath a configured
+ * root, after every symbolic link is followed. Files of data are source.h's business. */
 #ifndef SEQD_TRAIN_ROOTS_H
 #define SEQD_TRAIN_ROOTS_H
 
@@ -11,5 +11,8 @@
  * ERR_NOT_FOUND. */
 int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
                     char out[RANK_PATH_SIZE], struct err *e);
+/* The same of a regular file. */
+int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
+               char out[RANK_PATH_SIZE], struct err *e);
 
 #endif

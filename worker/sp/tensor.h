@@ -1,0 +1,69 @@
+/* tensor.h: tensor parallelism (Megatron-LM): attention by heads, MLP by columns and then rows. The
+ * baseline that sequence parallelism is measured against; for counting and for comparing, at the level
+ * of the two halves of a block. fp32.
+ *
+ *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce backward; g:
+ *                             all-reduce forward, identity backward
+ *   TP + SP (2205.05198)      norms and residuals on the own rows alone. f: all-gather of rows forward,
+ *                             reduce-scatter backward; g: the other way round. The gathered input of a
+ *                             half is kept for the weights' gradients, or gathered once more
+ *
+ * In elements of H*E = T*C per rank, a block of two halves: 4 (P-1) forward and 4 (P-1) backward in
+ * both; gathered again: 6 (P-1) backward.
+ *
+ * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last one
+ * columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs nobody. */
+#ifndef SEQD_SP_TENSOR_H
+#define SEQD_SP_TENSOR_H
+
+#include "worker/sp/sp.h"
+
+struct tensor_group {
+    struct be *be;
+    struct comm *comm; /* NULL: one rank */
+    int P, r;
+    bool sp, again; /* TP + SP; its gathered inputs are gathered again in backward */
+    int64_t S, C;   /* rows of the sequence, width */
+    void *bounce;   /* in the comm segment */
+};
+
+/* Rank w holds rows [tensor_row(w), tensor_row(w + 1)) under SP; P+1 borders. */
+int64_t tensor_row(const struct tensor_group *g, int w);
+
+/* One half: in(x) -> columns -> what -> rows -> out. Matrices' slices, and their gradients, which are
+ * added to; NULL data: absent (biases). */
+struct tensor_half {
+    struct tensor first, bias, last;  /* [n, C], [1, n], [C, m] */
+    float *d_first, *d_bias, *d_last; /* dense */
+    float *whole; /* [S, C]: the gathered input: kept from forward unless `again`; TP: not used */
+    float *inner; /* [S, n]: what the first matrix made; kept */
+    float *act;   /* [S, m]: what the last one reads; kept */
+    float *part;  /* [S, C] workspace */
+    float *d_act, *d_inner; /* [S, m], [S, n] workspace of backward */
+};
+
+/* Softmax attention over nq query and nk KV heads of this rank: inner is q | keys | values. */
+struct tensor_attention {
+    struct tensor_half half;
+    int64_t n_heads, n_kv_heads, head_dim; /* of this rank */
+    float scale;
+    const int64_t *lo, *hi; /* [S] */
+    float *lse, *m, *delta; /* [n_heads, S]; lse is kept */
+};
+/* x, y: the own rows (TP: all). Collective. */
+int tensor_attention_fwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,
+                         struct tensor y, struct err *e);
+int tensor_attention_bwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,
+                         struct tensor dy, struct tensor dx, struct err *e);
+
+/* glu: inner is gate | up, act = silu(gate) up (the decoder); else act = gelu(inner) (BERT). */
+struct tensor_mlp {
+    struct tensor_half half;
+    bool glu;
+};
+int tensor_mlp_fwd(struct tensor_group *g, const struct tensor_mlp *a, struct tensor x,
+                   struct tensor y, struct err *e);
+int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct tensor x,
+                   struct tensor dy, struct tensor dx, struct err *e);
+
+#endif
