@@ -7,11 +7,11 @@
 /* By enum model_family. runs: jobs of it can be run. */
 static const struct family_traits families[FAMILY_N] = {
     [FAMILY_LLAMA] = {.softmax = true, .runs = true},
-    [FAMILY_BERT] = {.softmax = true, .masked = true},
-    [FAMILY_TNL] = {.linear = true},
-    [FAMILY_LINEAR] = {.linear = true},
-    [FAMILY_RETNET] = {.linear = true},
-    [FAMILY_MINIMAX] = {.linear = true, .softmax = true},
+    [FAMILY_BERT] = {.softmax = true, .masked = true, .runs = true},
+    [FAMILY_TNL] = {.linear = true, .runs = true},
+    [FAMILY_LINEAR] = {.linear = true, .runs = true},
+    [FAMILY_RETNET] = {.linear = true, .runs = true},
+    [FAMILY_MINIMAX] = {.linear = true, .softmax = true, .runs = true},
     [FAMILY_STDIT] = {.softmax = true, .diffusion = true},
     [FAMILY_STDIT3] = {.softmax = true, .diffusion = true},
     [FAMILY_LATTE] = {.softmax = true, .diffusion = true},
