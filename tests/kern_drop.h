@@ -40,7 +40,7 @@ static void check_dropout_known(void)
         for (int above = 0; above < 2; above++) {
             /* a rate just at a word keeps it, one above drops it */
             const struct attn_drop d = {
-                ((double)answer[w] + above) / 4294967296.0, {0, 0}, 0, 0, 0};
+                ((double)answer[w] + above) / 4294967296.0, {0, 0}, 0, 0, 0, 0};
             struct box x = box_new(1, 4, 0);
             box_fill(x, 1);
             CALL(be, dropout, &(struct dropout_args){x.t, &d, 0, 0});
@@ -56,7 +56,7 @@ static void check_dropout(void)
     check_dropout_known();
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         const int64_t T = shapes[s][0], n = shapes[s][1], pos = shapes[s][2], head = (int64_t)s * 3;
-        const struct attn_drop d = {0.1 + 0.2 * (double)s, {77, 0xfffffff0u}, 9, 2, pos * 2 + 1};
+        const struct attn_drop d = {0.1 + 0.2 * (double)s, {77, 0xfffffff0u}, 9, 2, pos * 2 + 1, 0};
         struct box x = box_new(T, n, 1), y, first;
         box_random(x, 1, 1);
         first = box_copy(x, 0), y = box_copy(x, 3);
@@ -137,7 +137,7 @@ static void ref_drop_row(struct drop_case *c, struct mat q, struct mat kv, struc
 static struct drop_case drop_new(const struct drop_shape *s)
 {
     struct drop_case c = {.s = *s};
-    c.drop = (struct attn_drop){s->rate, {123, 456}, 3, 7, s->first};
+    c.drop = (struct attn_drop){s->rate, {123, 456}, 3, 7, s->first, 0};
     c.q = box_act(s->Tq, s->H * s->D, 4), c.kv = box_act(s->Tk, 2 * s->Hk * s->D, 6);
     c.d_o = box_act(s->Tq, s->H * s->D, 1);
     box_random(c.q, 11, 1), box_random(c.kv, 12, 1), box_random(c.d_o, 13, 1);

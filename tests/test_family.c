@@ -1,8 +1,9 @@
 /* test_family.c: language models of every family by their programs, on any number of ranks, against
  * goldens of PyTorch in float64 (tests/golden/make_lm_golden.py): logits, loss, every gradient.
  *
- * Bounds: 1e-5 relative L2 in fp32 is the requirement. What fp32 itself does to these models (sums of
- * at most 300 terms, 2 or 3 layers) is some 1e-6. Under determinism "ranks" bits are compared. */
+ * Bounds: 1e-5 relative L2 in fp32 is the requirement. What fp32 itself does to these models (sums
+ * of at most 300 terms, 2 or 3 layers) is some 1e-6. Under determinism "ranks" bits are compared.
+ * */
 #include <math.h>
 #include <stdlib.h>
 #include "tests/ranks.h"
@@ -118,11 +119,10 @@ static void seat_open(struct seat *s, struct run *r, struct ranks *g, int rank)
     s->arena = aligned_alloc(4096, (size_t)s->plan.arena_size);
     memset(s->arena, 0xff, (size_t)s->plan.arena_size);
     if (g) memset(comm_segment(g->comm[rank]), 0xff, (size_t)s->plan.segment_size);
-    s->be = be_open(
-        &(struct be_options){.device = "cpu",
-                             .n_threads = s->plan.n_threads,
-                             .scratch = s->arena + s->plan.item[PLAN_SCRATCH].offset},
-        &e);
+    s->be = be_open(&(struct be_options){.device = "cpu",
+                                         .n_threads = s->plan.n_threads,
+                                         .scratch = s->arena + s->plan.item[PLAN_SCRATCH].offset},
+                    &e);
     const struct model_options o = {.shape = &r->g->m,
                                     .plan = &s->plan,
                                     .arena = s->arena,
@@ -154,7 +154,8 @@ static void keep_logits(struct run *r, struct seat *s, int64_t n)
     }
 }
 
-/* Gradients of a sample on all ranks; under "ranks" each sample's replace those of the one before. */
+/* Gradients of a sample on all ranks; under "ranks" each sample's replace those of the one before.
+ * */
 static int one_sample(struct run *r, struct seat *s, int64_t n, double *nll, struct err *e)
 {
     const bool replaces = s->plan.rank_bits;
@@ -244,14 +245,14 @@ static double norm_of(const float *x, int64_t n)
     return sqrt(s);
 }
 
-/* RetNet's head norm divides by the output, which at a document's first token is (q k) v: what flows
- * to q and k of layer 0 is the rest of a difference that cancels. PyTorch's own fp32 run of the same
- * model errs by 1.03e-4 there (and by less than 5e-6 elsewhere): twice that is allowed. */
+/* RetNet's head norm divides by the output, which at a document's first token is (q k) v: what
+ * flows to q and k of layer 0 is the rest of a difference that cancels. PyTorch's own fp32 run of
+ * the same model errs by 1.03e-4 there (and by less than 5e-6 elsewhere): twice that is allowed. */
 static double allowed(const struct golden *g, const char *name)
 {
-    static const char *const through[] = {"model.embeddings.weight", "model.layers.0.attn_norm.weight",
-                                          "model.layers.0.attn.q_proj.weight",
-                                          "model.layers.0.attn.k_proj.weight"};
+    static const char *const through[] = {
+        "model.embeddings.weight", "model.layers.0.attn_norm.weight",
+        "model.layers.0.attn.q_proj.weight", "model.layers.0.attn.k_proj.weight"};
     for (size_t i = 0; i < sizeof through / sizeof *through; i++)
         if (!strcmp(g->name, "retnet") && !strcmp(name, through[i])) return 2.06e-4;
     return WANTED;
@@ -268,20 +269,22 @@ static void check_run(const struct run *r, const char *what)
     for (int i = 0; i < param_tensors(&g->m); i++) {
         struct param p;
         param_get(&g->m, i, &p);
-        /* A key's bias shifts all scores of a row by the same: its gradient is 0, but for rounding. */
+        /* A key's bias shifts all scores of a row by the same: its gradient is 0, but for rounding.
+         * */
         if (norm_of(g->grad + p.offset, p.count) < 1e-12 * all) {
             CHECK_MSG(norm_of(r->grad + p.offset, p.count) <= 1e-6 * all,
                       "%s, %s: gradient of %s is not 0", g->name, what, p.name);
             continue;
         }
         const double d = rel_l2(r->grad + p.offset, g->grad + p.offset, p.count);
-        CHECK_MSG(d <= allowed(g, p.name), "%s, %s: gradient of %s off by %g", g->name, what, p.name, d);
+        CHECK_MSG(d <= allowed(g, p.name), "%s, %s: gradient of %s off by %g", g->name, what,
+                  p.name, d);
     }
 }
 
-static const char *const names[] = {"bert",       "bert_wide",   "tnl",     "tnl_wide",
-                                    "linear",     "linear_relu", "retnet",  "retnet_wide",
-                                    "minimax",    "minimax_wide", "mistral"};
+static const char *const names[] = {"bert",    "bert_wide",    "tnl",    "tnl_wide",
+                                    "linear",  "linear_relu",  "retnet", "retnet_wide",
+                                    "minimax", "minimax_wide", "mistral"};
 enum { NAMES = sizeof names / sizeof *names };
 
 static void on_ranks(int P)
@@ -368,10 +371,10 @@ static void test_rank_bits(void)
 
 /* Every value is rounded to 8 bits of precision, 2^-9 of itself on average, some 60 times from the
  * embedding to a logit and as often back. Errors of independent roundings add as squares: 2^-9
- * sqrt(60) = 1.5 % of logits, sqrt(120) = 2.1 % of gradients; twice that is allowed on one rank, and
- * more ranks may not be worse by more than a quarter. Not held to this: RetNet, whose head norm
- * divides by a difference that cancels, and MiniMax, whose router chooses otherwise where two experts
- * are close. */
+ * sqrt(60) = 1.5 % of logits, sqrt(120) = 2.1 % of gradients; twice that is allowed on one rank,
+ * and more ranks may not be worse by more than a quarter. Not held to this: RetNet, whose head norm
+ * divides by a difference that cancels, and MiniMax, whose router chooses otherwise where two
+ * experts are close. */
 static double gradient_error(const struct run *r)
 {
     const struct golden *g = r->g;
@@ -390,8 +393,8 @@ static void test_bf16(void)
         const double a = gradient_error(&one), b = gradient_error(&four);
         const double la = rel_l2(one.logits, g.logits, g.n * g.S * g.V);
         const double lb = rel_l2(four.logits, g.logits, g.n * g.S * g.V);
-        CHECK_MSG(la > 1e-4 && la <= 0.03 && lb <= 1.25 * la, "%s: logits off by %g, %g", g.name, la,
-                  lb);
+        CHECK_MSG(la > 1e-4 && la <= 0.03 && lb <= 1.25 * la, "%s: logits off by %g, %g", g.name,
+                  la, lb);
         CHECK_MSG(a <= 0.042 && b <= 1.25 * a, "%s: gradients off by %g, %g", g.name, a, b);
         run_free(&one);
         run_free(&four);
@@ -399,7 +402,7 @@ static void test_bf16(void)
     }
 }
 
-/* ---- one token after another ------------------------------------------------------------------ */
+/* ---- one token after another ----------------------------------------------------------------- */
 
 enum { PROMPT = 21 };
 
@@ -408,7 +411,8 @@ struct decode {
     int64_t sample;
 };
 
-/* Prefill of the first PROMPT tokens, then the others one by one: every rank has every row's logits. */
+/* Prefill of the first PROMPT tokens, then the others one by one: every rank has every row's
+ * logits. */
 static void decode_body(struct ranks *g, int rank, void *arg)
 {
     struct decode *d = arg;
@@ -482,8 +486,8 @@ static void both_ways(const struct golden *g, int P, const struct job_spec *spec
 {
     struct run own = {.spec = *spec}, program = {.spec = *spec, .by_program = true};
     char what[96];
-    snprintf(what, sizeof what, "%d ranks, recompute %d, precision %d, determinism %d, layout %d", P,
-             spec->memory.recompute, spec->precision.params, spec->determinism,
+    snprintf(what, sizeof what, "%d ranks, recompute %d, precision %d, determinism %d, layout %d",
+             P, spec->memory.recompute, spec->precision.params, spec->determinism,
              spec->parallel.layout);
     run(&own, g, P);
     run(&program, g, P);

@@ -1,6 +1,7 @@
-/* test_family_train.c: trainings of every family's language models by their programs: the same bits on
- * any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side; what was
- * sent and what was placed is what the plan said (engine.h holds every step against it). */
+/* test_family_train.c: trainings of every family's language models by their programs: the same bits
+ * on any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side;
+ * what was sent and what was placed is what the plan said (engine.h holds every step against it).
+ * */
 #include "tests/engine.h"
 #include "tests/test.h"
 #include "worker/model/hf.h"
@@ -37,8 +38,8 @@ static void same(const char *name, const struct engine_run *a, const struct engi
     const size_t size = (size_t)a->plan.n_params * 4;
     for (int k = 0; k < STEPS; k++)
         CHECK_MSG(a->loss[k] == b->loss[k] && a->norm[k] == b->norm[k],
-                  "%s, %d ranks, zero %d, step %d: loss %.17g, %.17g; norm %.17g, %.17g", name, a->P,
-                  a->plan.zero, k, a->loss[k], b->loss[k], a->norm[k], b->norm[k]);
+                  "%s, %d ranks, zero %d, step %d: loss %.17g, %.17g; norm %.17g, %.17g", name,
+                  a->P, a->plan.zero, k, a->loss[k], b->loss[k], a->norm[k], b->norm[k]);
     CHECK_MSG(!memcmp(a->weights, b->weights, size), "%s, %d ranks, zero %d: weights differ", name,
               a->P, a->plan.zero);
     CHECK_MSG(!memcmp(a->adam_m, b->adam_m, size), "%s, %d ranks, zero %d: moments differ", name,
@@ -65,8 +66,8 @@ static void test_rank_bits(void)
     }
 }
 
-/* Rings side by side, any number of ranks: sums differ in rounding. AdamW divides by the root of the
- * second moment, so that a first step's direction is a sign: losses and norms are compared. */
+/* Rings side by side, any number of ranks: sums differ in rounding. AdamW divides by the root of
+ * the second moment, so that a first step's direction is a sign: losses and norms are compared. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1}, dp[] = {1, 2, 2}, zero[] = {1, 3, 2};

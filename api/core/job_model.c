@@ -7,11 +7,11 @@
 /* By enum model_family. runs: jobs of it can be run. */
 static const struct family_traits families[FAMILY_N] = {
     [FAMILY_LLAMA] = {.softmax = true, .runs = true},
-    [FAMILY_BERT] = {.softmax = true, .masked = true},
-    [FAMILY_TNL] = {.linear = true},
-    [FAMILY_LINEAR] = {.linear = true},
-    [FAMILY_RETNET] = {.linear = true},
-    [FAMILY_MINIMAX] = {.linear = true, .softmax = true},
+    [FAMILY_BERT] = {.softmax = true, .masked = true, .runs = true},
+    [FAMILY_TNL] = {.linear = true, .runs = true},
+    [FAMILY_LINEAR] = {.linear = true, .runs = true},
+    [FAMILY_RETNET] = {.linear = true, .runs = true},
+    [FAMILY_MINIMAX] = {.linear = true, .softmax = true, .runs = true},
     [FAMILY_STDIT] = {.softmax = true, .diffusion = true},
     [FAMILY_STDIT3] = {.softmax = true, .diffusion = true},
     [FAMILY_LATTE] = {.softmax = true, .diffusion = true},
@@ -154,12 +154,18 @@ static int check_family(struct job_spec *s, struct err *e)
     return f->masked ? check_masked_family(s, e) : 0;
 }
 
+/* The decoder whose layers are kept by name: what two_pass and ulysses keep has a place there. */
+static bool is_plain_llama(const struct model_shape *m)
+{
+    return m->family == FAMILY_LLAMA && !m->qk_norm && !m->rotary_dim;
+}
+
 static int check_ulysses(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const bool ranks = s->determinism == DET_RANKS;
     const int sp = s->parallel.sp;
-    if (m->family != FAMILY_LLAMA)
+    if (!is_plain_llama(m))
         return not_yet(e, "parallel.strategy", "\"ulysses\" with this family");
     if (s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
@@ -184,11 +190,11 @@ static int check_attention(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const struct family_traits *f = family_traits(m->family);
-    const bool ranks = s->determinism == DET_RANKS, llama = m->family == FAMILY_LLAMA;
+    const bool ranks = s->determinism == DET_RANKS, llama = is_plain_llama(m);
     const int form = s->parallel.form;
     const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
-    if (m->window > 0 && !llama)
-        return not_yet(e, "model.config.sliding_window", "a sliding window of this family");
+    if (m->window > 0 && !llama && s->kind == JOB_GENERATE)
+        return not_yet(e, "model.config.sliding_window", "generating in a window of this family");
     if (s->train.attention_dropout > 0 && (!f->softmax || f->diffusion))
         return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
                          "train.attention_dropout drops weights of softmax attention over a "

@@ -1,6 +1,6 @@
 /* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data/data.c
- * (or by a test); all arrays belong to the caller (the plan). Arrays of tokens have shard.T entries.
- * A family reads what its programs name; the rest may be NULL. */
+ * (or by a test); all arrays belong to the caller (the plan). Arrays of tokens have shard.T
+ * entries. A family reads what its programs name; the rest may be NULL. */
 #ifndef SEQD_MODEL_BATCH_H
 #define SEQD_MODEL_BATCH_H
 
@@ -18,8 +18,8 @@ struct batch_latents {
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
     float *target;        /* [ROWS_T rows, n, in_channels]; NULL: none */
-    float *weight;        /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, places
-                           * beyond the sample's edges */
+    float *weight;        /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
+                           * is beyond the sample's edges */
     float *text;          /* [n_text, caption channels] */
     int64_t n_text;       /* rows of the caption, also of one that was dropped */
     bool dropped;         /* as many rows of the null caption (a weight) are read instead */

@@ -163,7 +163,7 @@ void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *
 
 void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    jwrite_double(w, key, 0);
+    jwrite_raw(w, key, "0.0"); /* the package wants a float and takes no 0 for one */
 }
 
 void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)

@@ -7,12 +7,12 @@
  * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
  * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
  *
- * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per span:
- * a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of COND
- * and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight; there the
- * spans' sums are added as a perfect binary tree. Such values are the same on every rank, but the
- * gradient that comes in is this rank's part of it, so weight gradients made of it are summed over
- * ranks like all others and nothing is counted twice. */
+ * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per
+ * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of
+ * COND and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight; there
+ * the spans' sums are added as a perfect binary tree. Such values are the same on every rank, but
+ * the gradient that comes in is this rank's part of it, so weight gradients made of it are summed
+ * over ranks like all others and nothing is counted twice. */
 #ifndef SEQD_MODEL_OP_H
 #define SEQD_MODEL_OP_H
 
@@ -46,7 +46,7 @@ struct frame {
     float *weights_grad; /* NULL when only inferring */
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
-    float *embed_grad;   /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
+    float *embed_grad; /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
     char *scratch;
     int64_t scratch_size, scratch_used;
 
@@ -54,13 +54,13 @@ struct frame {
     struct sp *sp; /* its shape is the operation's */
     struct sp_linear *linear;
     struct dsp *dsp;
-    const double *inv_freq; /* [rotary_dim / 2] */
-    const double *slope;    /* [H] of this layer's linear attention */
-    const void *carry_in;   /* of this layer: the state before the sequence; NULL: 0 */
-    void *carry_out;        /* and behind it; NULL: unwanted */
+    const double *inv_freq;  /* [rotary_dim / 2] */
+    const double *slope;     /* [H] of this layer's linear attention */
+    const void *carry_in;    /* of this layer: the state before the sequence; NULL: 0 */
+    void *carry_out;         /* and behind it; NULL: unwanted */
     const void *d_carry_out; /* backward: their gradients */
     void *d_carry_in;
-    bool again;             /* forward: recomputing, and what out[1] held has been kept */
+    bool again; /* forward: recomputing, and what out[1] held has been kept */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */
@@ -75,7 +75,8 @@ struct frame {
     void *state;
 };
 
-/* Backward: which inputs' gradients are written, not added to; and which is the output's already. */
+/* Backward: which inputs' gradients are written, not added to; and which is the output's already.
+ * */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
@@ -144,7 +145,8 @@ void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[
 /* dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
-/* For operations that sum nothing: all rows at once, or part by part where gradients are in parts. */
+/* For operations that sum nothing: all rows at once, or part by part where gradients are in parts.
+ * */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 

@@ -78,7 +78,7 @@ struct whole {
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta;
     int64_t *lo, *hi;
-    int64_t ld; /* of lse, m, delta, lo, hi */
+    int64_t ld;        /* of lse, m, delta, lo, hi */
     struct tensor sum; /* fp32 [rows, H*D] where o is not */
 };
 
@@ -133,12 +133,10 @@ static void whole_forward(struct frame *f, const struct op *o, const struct whol
 static void whole_backward(struct frame *f, const struct op *o, const struct whole *w)
 {
     const int64_t H = o->u.attn.n_heads, D = o->u.attn.head_dim;
-    f->be->ops->attn_delta(f->be, &(struct attn_delta_args){.o = w->o,
-                                                            .d_o = w->d_o,
-                                                            .delta = w->delta,
-                                                            .ld = w->ld,
-                                                            .n_heads = H,
-                                                            .head_dim = D});
+    f->be->ops->attn_delta(
+        f->be,
+        &(struct attn_delta_args){
+            .o = w->o, .d_o = w->d_o, .delta = w->delta, .ld = w->ld, .n_heads = H, .head_dim = D});
     f->be->ops->attn_bwd(f->be, &(struct attn_bwd_args){.q = w->q,
                                                         .kv = w->kv,
                                                         .d_o = w->d_o,
@@ -160,8 +158,8 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
-/* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a sequence
- * of its own. Indices that only pad the spread dimension see nobody. */
+/* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a
+ * sequence of its own. Indices that only pad the spread dimension see nobody. */
 struct grid {
     int64_t len, n, padded; /* rows of a sequence; sequences that exist; with pads */
 };

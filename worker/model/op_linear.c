@@ -31,8 +31,7 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-static int linear_backward(struct frame *f, const struct op *o, const struct step *s,
-                           struct err *e)
+static int linear_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o), a = frame_in(f, o, 0);
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
@@ -46,8 +45,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                     .c = f->grad[o->in[0]],
                                                     .accumulate = !s->first[0]});
     }
-    if (frame_wants(f, o, 1))
-        frame_move(f, f->grad[o->in[1]], f->grad[o->out[0]], !s->first[1]);
+    if (frame_wants(f, o, 1)) frame_move(f, f->grad[o->in[1]], f->grad[o->out[0]], !s->first[1]);
     return 0;
 }
 

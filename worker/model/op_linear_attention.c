@@ -1,7 +1,7 @@
 /* op_linear_attention.c: LINEAR_ATTENTION through worker/sp/linear.h.
  *
- * Where outputs are divided by their summed weights, q_i sum_j k_j (2006.16236), that sum travels as
- * one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
+ * Where outputs are divided by their summed weights, q_i sum_j k_j (2006.16236), that sum travels
+ * as one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -32,9 +32,9 @@ static void fill_column(struct frame *f, struct tensor wide, int64_t H, struct t
 {
     const int64_t D = wide.cols / H - 1;
     for (int64_t h = 0; h < H; h++)
-        f->be->ops->cast(f->be, &(struct cast_args){.dst = tensor_sub(wide, 0, wide.rows,
-                                                                      h * (D + 1) + D, 1),
-                                                    .src = column});
+        f->be->ops->cast(
+            f->be, &(struct cast_args){.dst = tensor_sub(wide, 0, wide.rows, h * (D + 1) + D, 1),
+                                       .src = column});
 }
 
 static struct linear linear_of(struct frame *f, const struct op *o)
@@ -76,8 +76,8 @@ static float *sums_of(struct frame *f, const struct linear *a)
     return z;
 }
 
-/* x [T, H*D] fp32 divided by z [H, T] in place: what finishes softmax attention does just that; a row
- * of zero sum (padding) becomes 0. m is scratch. */
+/* x [T, H*D] fp32 divided by z [H, T] in place: what finishes softmax attention does just that; a
+ * row of zero sum (padding) becomes 0. m is scratch. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = scratch_take(f, 4 * H * x.rows), *l = scratch_take(f, 4 * H * x.rows);
@@ -140,12 +140,9 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
                                                  .lo = f->batch->lo,
                                                  .hi = f->batch->hi});
     const float *z = sums_of(f, a);
-    f->be->ops->attn_delta(f->be, &(struct attn_delta_args){.o = out,
-                                                            .d_o = d_o,
-                                                            .delta = delta,
-                                                            .ld = T,
-                                                            .n_heads = H,
-                                                            .head_dim = D});
+    f->be->ops->attn_delta(
+        f->be, &(struct attn_delta_args){
+                   .o = out, .d_o = d_o, .delta = delta, .ld = T, .n_heads = H, .head_dim = D});
     frame_move(f, du, d_o, false);
     divide(f, du, du, z, H);
     widen(f, wide, du, H, false);
@@ -161,8 +158,7 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-static int linear_backward(struct frame *f, const struct op *o, const struct step *s,
-                           struct err *e)
+static int linear_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     struct linear a = linear_of(f, o);
     const struct tensor d_o = a.wide ? wide_gradient(f, o, &a) : frame_dy(f, o);
@@ -199,12 +195,9 @@ static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
 {
     const struct linear a = linear_of(f, o);
     (void)e;
-    linear_decode(f->linear, &(struct linear_decode){.shape = a.shape,
-                                                     .q = a.q,
-                                                     .k = a.k,
-                                                     .v = a.v,
-                                                     .o = a.o,
-                                                     .state = f->state});
+    linear_decode(f->linear,
+                  &(struct linear_decode){
+                      .shape = a.shape, .q = a.q, .k = a.k, .v = a.v, .o = a.o, .state = f->state});
     if (a.wide) normalise(f, o, &a);
     return 0;
 }

@@ -3,9 +3,10 @@
  *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
  *
  * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for T
- * rows), and what the experts made is kept in slots, [T*k, C], sorted by expert and then by row; row
- * t reads its k slots in the order of the router's choice. No sum depends on the number of ranks:
- * products are per row, and weight gradients per sum chunk, whose rows follow each other in a list.
+ * rows), and what the experts made is kept in slots, [T*k, C], sorted by expert and then by row;
+ * row t reads its k slots in the order of the router's choice. No sum depends on the number of
+ * ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other in
+ * a list.
  *
  * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
 #include "worker/model/op.h"
@@ -67,8 +68,7 @@ static struct tensor gathered(struct frame *f, struct tensor from, const int32_t
 {
     const struct tensor to = tensor_sub(room, 0, n, 0, room.cols);
     if (n)
-        f->be->ops->embed_fwd(f->be,
-                              &(struct embed_fwd_args){.table = from, .x = to, .ids = ids});
+        f->be->ops->embed_fwd(f->be, &(struct embed_fwd_args){.table = from, .x = to, .ids = ids});
     return to;
 }
 
@@ -97,10 +97,9 @@ struct expert_room {
 
 static struct expert_room expert_room(struct frame *f, const struct moe *m)
 {
-    return (struct expert_room){scratch_rows(f, f->dtype, m->T, m->C),
-                                scratch_rows(f, f->dtype, m->T, m->I),
-                                scratch_rows(f, f->dtype, m->T, m->I),
-                                scratch_rows(f, f->dtype, m->T, m->I)};
+    return (struct expert_room){
+        scratch_rows(f, f->dtype, m->T, m->C), scratch_rows(f, f->dtype, m->T, m->I),
+        scratch_rows(f, f->dtype, m->T, m->I), scratch_rows(f, f->dtype, m->T, m->I)};
 }
 
 static struct expert expert_forward(struct frame *f, const struct moe *m,
@@ -114,8 +113,8 @@ static struct expert expert_forward(struct frame *f, const struct moe *m,
     if (!x.n) return x;
     product(f, x.x, frame_weight(f, weight_of(m, e, 0), 1), x.h1);
     product(f, x.x, frame_weight(f, weight_of(m, e, 1), 1), x.h3);
-    f->be->ops->glu_fwd(
-        f->be, &(struct glu_fwd_args){.fn = ACT_SILU, .a = x.h1, .b = x.h3, .y = x.a});
+    f->be->ops->glu_fwd(f->be,
+                        &(struct glu_fwd_args){.fn = ACT_SILU, .a = x.h1, .b = x.h3, .y = x.a});
     return x;
 }
 
@@ -158,13 +157,9 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
         gathered(f, slots, m.slot + j * m.T, part, m.T);
         spread_weight(f, &m, j, ones, spread);
         f->be->ops->glu_fwd(
-            f->be,
-            &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = spread, .b = part, .y = part});
-        f->be->ops->mix(f->be, &(struct mix_args){.a = part,
-                                                  .b = j ? y : none,
-                                                  .y = y,
-                                                  .alpha = 1,
-                                                  .beta = 1});
+            f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = spread, .b = part, .y = part});
+        f->be->ops->mix(
+            f->be, &(struct mix_args){.a = part, .b = j ? y : none, .y = y, .alpha = 1, .beta = 1});
     }
     return 0;
 }
@@ -203,32 +198,26 @@ static void expert_sum(struct frame *f, const struct expert *x, float *dst, stru
     frame_sum(f, ROWS_T, dst, dy.cols * in.cols, &(struct sum_leaf){expert_leaf, &a});
 }
 
-/* An expert's weights and, into the rows of dx_slots that are its own, the gradient of what it read.
- * dy: of what it made. */
-static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x,
-                            int64_t e, struct tensor dy, struct tensor da, struct tensor dx)
+/* An expert's weights and, into the rows of dx_slots that are its own, the gradient of what it
+ * read. dy: of what it made. */
+static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
+                            struct tensor dy, struct tensor da, struct tensor dx)
 {
     const int w1 = weight_of(m, e, 0), w3 = weight_of(m, e, 1), w2 = weight_of(m, e, 2);
     expert_sum(f, x, frame_weight_grad(f, w2), dy, x->a);
     if (x->n) {
-        f->be->ops->gemm(f->be,
-                         &(struct gemm_args){.a = dy, .b = frame_weight(f, w2, 1), .c = da});
-        f->be->ops->glu_bwd(f->be, &(struct glu_bwd_args){.fn = ACT_SILU,
-                                                          .a = x->h1,
-                                                          .b = x->h3,
-                                                          .dy = da,
-                                                          .da = x->h1,
-                                                          .db = x->h3});
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dy, .b = frame_weight(f, w2, 1), .c = da});
+        f->be->ops->glu_bwd(
+            f->be, &(struct glu_bwd_args){
+                       .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
     }
     expert_sum(f, x, frame_weight_grad(f, w1), x->h1, x->x);
     expert_sum(f, x, frame_weight_grad(f, w3), x->h3, x->x);
     if (!x->n) return;
-    f->be->ops->gemm(f->be,
-                     &(struct gemm_args){.a = x->h1, .b = frame_weight(f, w1, 1), .c = dx});
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h3,
-                                                .b = frame_weight(f, w3, 1),
-                                                .c = dx,
-                                                .accumulate = true});
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h1, .b = frame_weight(f, w1, 1), .c = dx});
+    f->be->ops->gemm(
+        f->be,
+        &(struct gemm_args){.a = x->h3, .b = frame_weight(f, w3, 1), .c = dx, .accumulate = true});
 }
 
 /* Gradient of the slots, and of the router's weights: dslot = p dy, dp = dy . slot. */
@@ -305,8 +294,7 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
         expert_backward(f, &m, &x, e, tensor_sub(d_slots, m.first[e], x.n, 0, m.C),
-                        tensor_sub(da, 0, x.n, 0, m.I),
-                        tensor_sub(slots, m.first[e], x.n, 0, m.C));
+                        tensor_sub(da, 0, x.n, 0, m.I), tensor_sub(slots, m.first[e], x.n, 0, m.C));
     }
     router_backward(f, &m, dweight, &dx);
     for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of what the experts read */

@@ -59,8 +59,8 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* theta is [H, D]; the input has one or more sets of H heads (queries, then keys), each of which turns
- * by the same angles: their gradients meet in one sum. */
+/* theta is [H, D]; the input has one or more sets of H heads (queries, then keys), each of which
+ * turns by the same angles: their gradients meet in one sum. */
 struct lrpe {
     struct tensor x, theta, dy;
     struct back dx;

@@ -13,8 +13,7 @@ static int switch_forward(struct frame *f, const struct op *o, struct err *e)
                       e);
 }
 
-static int switch_backward(struct frame *f, const struct op *o, const struct step *s,
-                           struct err *e)
+static int switch_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]], g = f->grad[o->in[0]];
     const struct back dx = back_begin_new(f, o, s, 0, g.dtype);

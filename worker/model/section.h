@@ -16,28 +16,38 @@ struct model;
 /* What a model by program has beside struct model's own. */
 struct section_state {
     struct sections all;
-    struct frame frame;             /* of the section that runs */
-    int64_t weights[SECTION_MAX];   /* where each section's begin in the flat layout */
+    struct frame frame;           /* of the section that runs */
+    int64_t weights[SECTION_MAX]; /* where each section's begin in the flat layout */
     struct sp_linear linear;
     struct dsp dsp;
-    int stream_of[SECTION_MAX];     /* the residual stream's buffer at each border */
+    int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];
-    double *slopes;                 /* [L, H] */
-    int64_t grid[2];                /* of the sequence at hand */
-    bool own;                       /* decode: this rank keeps the new token's keys and values */
+    double *slopes;             /* [L, H] */
+    int64_t grid[2];            /* of the sequence at hand */
+    bool own;                   /* decode: this rank keeps the new token's keys and values */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
 };
+
+/* A section where it stands. */
+struct here {
+    int b; /* its number */
+    const struct program *p;
+    const struct section *s;
+    bool one; /* a single new token */
+};
+struct here section_at(const struct model *m, int b);
 
 /* Pointers of the plan's items of this rank. */
 void section_place(struct model *m, char *arena, char *segment);
 /* The shard has changed. */
 void section_resize(struct model *m);
 
-/* `in` and the layers; then, unless a training step goes on with the backward, `out` up to the loss.
- * fetch: asks for a section's weights before they are read. */
+/* `in` and the layers; then, unless a training step goes on with the backward, `out` up to the
+ * loss. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
-/* After section_forward without to_loss: loss and backward of everything. Leaves nll of every row. */
+/* After section_forward without to_loss: loss and backward of everything. Leaves nll of every
+ * row. */
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
 /* After section_forward to the loss: nll of every row; what the loss reads; its logits. */
 void section_loss(struct model *m, const struct batch *b);

@@ -98,7 +98,7 @@ static int check_strategy(const struct job_spec *s, const struct plan *p, struct
 /* Plain Llama has code of its own (worker/model/layer.c). */
 static bool needs_program(const struct model_shape *m)
 {
-    return m->family != FAMILY_LLAMA || m->qk_norm || m->window || m->rotary_dim;
+    return m->family != FAMILY_LLAMA || m->qk_norm || m->rotary_dim;
 }
 
 /* LASP in time: all that memory is planned for is one window. */

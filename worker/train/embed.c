@@ -21,13 +21,21 @@ static float from_bf16(uint16_t x)
     return f;
 }
 
+/* What stands for a token: what the head would read. A masked language model's reads what its own
+ * layers have made of it: there it is the last layer's output. */
+static struct tensor states(struct model *m, int64_t row0, int64_t n)
+{
+    if (!family_traits(m->shape.family)->masked) return model_normed(m, row0, n);
+    return tensor_sub(model_hidden(m), row0, n, 0, m->shape.width);
+}
+
 /* sum += the final hidden states of rows [row0, row0 + n), rows ascending. */
 static void add_rows(struct model *m, int64_t row0, int64_t n, void *buf, double *sum)
 {
     const int64_t C = m->shape.width;
     for (int64_t r = 0; r < n; r += PIECE) {
         const int64_t k = r + PIECE < n ? PIECE : n - r;
-        const struct tensor x = model_normed(m, row0 + r, k);
+        const struct tensor x = states(m, row0 + r, k);
         assert(x.ld == C);
         m->be->ops->download(m->be, buf, x.data, k * C * dtype_size(x.dtype));
         for (int64_t i = 0; i < k; i++)

@@ -60,6 +60,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 {
     struct batch *b = &m->batch;
     const struct shard *sh = &m->sp.shard;
+    const bool both = family_traits(m->shape.family)->masked; /* it reads both ways */
     b->n_tokens = n;
     b->n_targets = 0;
     for (int64_t i = 0; i < sh->T; i++) {
@@ -69,7 +70,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
         b->targets[i] = -1;
         b->pos[i] = real ? m->carry.n_tokens + pos : 0;
         b->lo[i] = real && m->carry.in ? -1 : 0; /* began before the sequence: sees its states */
-        b->hi[i] = real ? pos + 1 : 0;
+        b->hi[i] = real ? both ? n : pos + 1 : 0;
     }
 }
 

@@ -1,0 +1,278 @@
+/* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with the
+ * proof before its first step, saving, and what the saved model is asked afterwards. */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "tests/gang.h"
+#include "worker/family/family.h"
+#include "worker/model/hf.h"
+
+#define STEPS 10
+
+static char scratch[64], prepared_id[80], model_dir[8][1300];
+static struct gang g; /* 100 KiB: not on the stack */
+
+static const struct job_family {
+    const char *name;
+    struct model_shape shape;
+} families[] = {
+    {"bert", {.family = FAMILY_BERT, .vocab = 259, .type_vocab = 2, .max_pos = 64, .tied = 1}},
+    {"tnl", {.family = FAMILY_TNL, .layer_mask = {1}}},
+    {"linear", {.family = FAMILY_LINEAR, .feature_map = ACT_ELU1, .normalise = 1}},
+    {"retnet", {.family = FAMILY_RETNET, .tied = 1}},
+    {"minimax",
+     {.family = FAMILY_MINIMAX,
+      .n_kv_heads = 2,
+      .n_experts = 3,
+      .experts_per_token = 2,
+      .residual = {1, 1, 1, 1, 1, 1}}},
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static struct order *make_order(int kind, int sp, const struct job_family *f, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", f->name, suffix);
+    struct order *o = order_new((enum job_kind)kind, scratch, prepared_id, name);
+    struct job_spec *s = &o->spec;
+    struct model_shape *m = &s->model.shape;
+    *m = f->shape;
+    m->n_layers = 2;
+    m->width = 32;
+    m->n_heads = 4;
+    m->head_dim = 8;
+    m->ffn_width = 48;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    if (!m->vocab) m->vocab = 258;
+    if (!m->max_pos) m->max_pos = 4096;
+    s->parallel.sp = sp;
+    s->data.seq_len = 64;
+    return o;
+}
+
+static void add_data(struct job_spec *s)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/text.jsonl", scratch);
+    s->data.packing = PACKING_CONCAT;
+    s->data.n_train = 1;
+    s->data.train[0] = (struct spec_source){order_text(s, path), order_text(s, "text"), DATA_JSONL,
+                                            0, -1};
+}
+
+static bool run_ok(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, o->spec.resources.ranks, o);
+    gang_run(&g);
+    const bool ok = all_ok(&g);
+    CHECK(ok);
+    return ok;
+}
+
+static void test_prepare(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/text.jsonl", scratch);
+    FILE *f = fopen(path, "we");
+    for (int i = 0; f && i < 90; i++)
+        fprintf(f, "{\"text\":\"int f%d(int x) { return x * %d; }\"}\n", i, i * 7 % 13);
+    CHECK(f && !fclose(f));
+    struct order *o = make_order(JOB_TRAIN, 1, &families[1], "-prepare");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    free(o);
+}
+
+/* The strategy that splits the family, chosen by itself; losses of P ranks and one are the same to
+ * rounding. */
+static void train(const struct job_family *f, int sp, double losses[STEPS])
+{
+    char suffix[8], buf[64];
+    snprintf(suffix, sizeof suffix, "-%d", sp);
+    struct order *o = make_order(JOB_TRAIN, sp, f, suffix);
+    struct job_spec *s = &o->spec;
+    add_data(s);
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->optim.lr = 1e-2;
+    s->verify.first_step = sp > 1;
+    s->objective.mask_prob = 0.3;
+    const bool ok = run_ok(o);
+    const int want = sp == 1                          ? STRATEGY_LOCAL
+                     : f->shape.family == FAMILY_BERT ? STRATEGY_RSA
+                                                      : STRATEGY_LASP;
+    CHECK(s->parallel.strategy == want && s->parallel.layout == LAYOUT_CONTIGUOUS);
+    CHECK_MSG(g.n_steps == STEPS, "%s on %d ranks: %d steps", f->name, sp, g.n_steps);
+    for (int i = 0; i < g.n_steps && i < STEPS; i++) {
+        losses[i] = g.step[i].loss;
+        CHECK_MSG(g.step[i].ledger_ok, "%s on %d ranks: ledger of step %d", f->name, sp, i);
+        CHECK(g.step[i].memory_high == g.step[i].memory_planned);
+    }
+    if (ok && sp > 1) CHECK_MSG(gang_event(&g, EV_VERIFIED, 0), "%s: no proof", f->name);
+    if (ok) CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    if (ok && sp == 2) text(g.result, "hf", model_dir[f - families], sizeof model_dir[0]);
+    free(o);
+}
+
+static void test_train(void)
+{
+    for (int i = 0; i < N_FAMILIES; i++) {
+        double one[STEPS] = {0}, some[STEPS] = {0};
+        train(&families[i], 1, one);
+        for (int sp = 2; sp <= 3; sp++) {
+            train(&families[i], sp, some);
+            /* Ten steps of Adam carry a rounding of 1e-7 on: some hundred times it is the bound. */
+            for (int k = 0; k < STEPS; k++)
+                CHECK_MSG(fabs(some[k] - one[k]) <= 3e-5 * one[k], "%s P %d step %d: %.9g, %.9g",
+                          families[i].name, sp, k, some[k], one[k]);
+        }
+        CHECK_MSG(one[STEPS - 1] < one[0] - 0.3, "%s learns nothing: %g to %g", families[i].name,
+                  one[0], one[STEPS - 1]);
+    }
+}
+
+/* What the training on two ranks has left; its own config.json says what it is. */
+static void set_model(struct order *o, const struct job_family *f)
+{
+    const char *path = model_dir[f - families];
+    o->spec.model.path = order_text(&o->spec, path);
+    struct err e = {0};
+    CHECK_MSG(!hf_config_read(path, &o->spec.model.shape, &e), "%s", e.text);
+}
+
+/* What the trained model says, the same on any number of ranks: prefill passes states on, every
+ * token after it walks them. */
+static void test_generate(void)
+{
+    for (int i = 1; i < N_FAMILIES; i++) {
+        char first[4096] = "", again[4096] = "";
+        for (int sp = 1; sp <= 3; sp++) {
+            struct order *o = make_order(JOB_GENERATE, sp, &families[i], "-says");
+            o->spec.data.seq_len = 0;
+            o->spec.sampling.max_tokens = 24;
+            o->spec.input.prompt = order_text(&o->spec, "int f(int x) {");
+            set_model(o, &families[i]);
+            if (run_ok(o)) {
+                text(g.result, "text", sp == 1 ? first : again, sizeof first);
+                if (sp > 1) CHECK_STR(again, first);
+            }
+            free(o);
+        }
+    }
+}
+
+/* BERT's vectors on two ranks and one. */
+static void test_embed(void)
+{
+    for (int pooling = 0; pooling < POOLING_N; pooling++) {
+        static char raw[2][1 << 16];
+        size_t size[2] = {0};
+        for (int sp = 1; sp <= 2; sp++) {
+            struct order *o = make_order(JOB_EMBED, sp, &families[0], sp == 1 ? "-e1" : "-e2");
+            char path[1400];
+            snprintf(path, sizeof path, "%s/text.jsonl", scratch);
+            o->spec.input.source = (struct spec_source){
+                order_text(&o->spec, path), order_text(&o->spec, "text"), DATA_JSONL, 0, -1};
+            o->spec.embed.pooling = pooling;
+            set_model(o, &families[0]);
+            if (run_ok(o)) {
+                snprintf(path, sizeof path, "%s/artifacts/embeddings.npy", o->args.job_dir);
+                FILE *f = fopen(path, "re");
+                if (f) size[sp - 1] = fread(raw[sp - 1], 1, sizeof raw[0], f), fclose(f);
+            }
+            free(o);
+        }
+        CHECK(size[0] > 1000 && size[0] == size[1]);
+        double worst = 0;
+        for (size_t at = 128; at + 4 <= size[0]; at += 4) { /* vectors of length 1 */
+            float a, b;
+            memcpy(&a, raw[0] + at, 4), memcpy(&b, raw[1] + at, 4);
+            worst = fmax(worst, fabs((double)a - b));
+        }
+        CHECK_MSG(worst < 1e-5, "pooling %d: %g", pooling, worst);
+    }
+}
+
+static void refused(struct order *o, const char *field)
+{
+    struct err e = {0};
+    CHECK(job_check(&o->spec, &e) == -1);
+    CHECK_STR(e.field, field);
+    free(o);
+}
+
+static void test_rules(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, &families[1], "");
+    for (int k = 0; k < FAMILY_N; k++) {
+        const struct model_shape m = {.family = k};
+        const struct family_row *row = family_row(&m);
+        const struct family_traits *t = family_traits(k);
+        CHECK(row && row->linear == t->linear && row->softmax == t->softmax);
+        CHECK((row->task == MODEL_MASKED_LM) == t->masked);
+        CHECK((row->task == MODEL_DIFFUSION) == t->diffusion);
+    }
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.parallel.strategy = STRATEGY_RSA; /* states travel no ring of keys */
+    refused(o, "parallel.strategy");
+    o = make_order(JOB_TRAIN, 2, &families[0], "");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.parallel.strategy = STRATEGY_LASP;
+    refused(o, "parallel.strategy");
+    o = make_order(JOB_TRAIN, 2, &families[4], "");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.parallel.layout = LAYOUT_ZIGZAG;
+    refused(o, "parallel.layout");
+    o = make_order(JOB_TRAIN, 2, &families[0], "");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.model.shape.vocab = 258; /* no id for the mask */
+    refused(o, "model.config.vocab_size");
+    o = make_order(JOB_TRAIN, 2, &families[0], "");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.data.seq_len = 65; /* positions are a table of 64 */
+    refused(o, "data.seq_len");
+    o = make_order(JOB_TRAIN, 2, &families[0], "");
+    add_data(&o->spec);
+    o->spec.train.steps = STEPS;
+    o->spec.objective.type = OBJECTIVE_CAUSAL_LM;
+    refused(o, "objective.type");
+    o = make_order(JOB_GENERATE, 1, &families[0], "");
+    o->spec.data.seq_len = 0;
+    o->spec.sampling.max_tokens = 8;
+    o->spec.input.prompt = order_text(&o->spec, "x");
+    refused(o, "kind");
+    o = make_order(JOB_EMBED, 1, &families[3], "");
+    o->spec.input.source.path = order_text(&o->spec, "x");
+    o->spec.embed.pooling = POOLING_CLS;
+    refused(o, "embed.pooling");
+}
+
+int main(int argc, char **argv)
+{
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_family_jobs.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_rules);
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_generate);
+    RUN(test_embed);
+    struct err e = {0};
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("family_jobs");
+}

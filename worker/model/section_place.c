@@ -1,0 +1,150 @@
+/* section_place.c: where the plan has put what sections work with. */
+#include <assert.h>
+#include "worker/model/model.h"
+#include "worker/plan/attention.h"
+
+static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    if (!it->name) return NULL;
+    model_note_placed(m, it, it->size);
+    return (it->in_segment ? segment : arena) + it->offset;
+}
+
+/* The decays of every layer's linear attention. */
+static void set_slopes(struct model *m)
+{
+    for (int l = 0; l < m->shape.n_layers && m->prog.slopes; l++) {
+        const struct program *p = section_at(m, l + 1).p;
+        for (int i = 0; i < p->n_ops; i++) {
+            const int64_t H = p->op[i].u.linear.n_heads;
+            if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
+            for (int64_t h = 0; h < H; h++)
+                m->prog.slopes[l * m->shape.n_heads + h] = slope_of(
+                    (enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+        }
+    }
+}
+
+static void place_linear(struct model *m, char *arena, char *segment)
+{
+    const struct plan *p = m->plan;
+    struct sp_linear *l = &m->prog.linear;
+    l->ops = linear_find(p->exchange, p->sp);
+    l->be = m->be;
+    l->comm = m->comm;
+    l->state_dtype = DT_F32;
+    l->mutant = m->sp.mutant;
+    const struct plan_item *send = &p->item[PLAN_STATE_SEND], *recv = &p->item[PLAN_STATE_RECV];
+    l->buf.send[0] = item(m, PLAN_STATE_SEND, arena, segment);
+    l->buf.recv[0] = item(m, PLAN_STATE_RECV, arena, segment);
+    l->buf.all = item(m, PLAN_STATE_ALL, arena, segment);
+    l->buf.m = item(m, PLAN_STATE_M, arena, segment);
+    m->prog.slopes = (double *)item(m, PLAN_SLOPES, arena, segment);
+    set_slopes(m);
+    if (send->stride) l->buf.send[1] = (char *)l->buf.send[0] + send->stride;
+    if (recv->stride) l->buf.recv[1] = (char *)l->buf.recv[0] + recv->stride;
+}
+
+static void place_dsp(struct model *m, char *arena, char *segment)
+{
+    const struct plan *p = m->plan;
+    m->prog.dsp = (struct dsp){.be = m->be,
+                               .comm = m->comm,
+                               .P = p->sp,
+                               .r = m->rank,
+                               .rank_bits = p->rank_bits,
+                               .n = {p->grid[0], p->grid[1]},
+                               .send = item(m, PLAN_SWITCH_SEND, arena, segment),
+                               .recv = item(m, PLAN_SWITCH_RECV, arena, segment),
+                               .purpose = PURPOSE_SWITCH,
+                               .mutant = m->sp.mutant};
+}
+
+static void place_ring(struct model *m, char *arena, char *segment)
+{
+    struct sp_buffers *r = &m->sp.buf;
+    r->kv[0] = item(m, PLAN_RING_KV0, arena, segment);
+    r->kv[1] = item(m, PLAN_RING_KV1, arena, segment);
+    r->dkv[0] = (float *)item(m, PLAN_RING_DKV0, arena, segment);
+    r->dkv[1] = (float *)item(m, PLAN_RING_DKV1, arena, segment);
+    r->part = (float *)item(m, PLAN_RING_PART, arena, segment);
+    r->m = (float *)item(m, PLAN_RING_M, arena, segment);
+    r->delta = (float *)item(m, PLAN_RING_DELTA, arena, segment);
+    m->bounce = r->bounce = item(m, PLAN_BOUNCE, arena, segment);
+    struct attention_need need;
+    plan_attention(m->plan, m->shape.n_heads, m->shape.n_kv_heads, m->shape.head_dim, &need);
+    if (m->plan->item[PLAN_ATTN_WORK].name || m->plan->item[PLAN_ATTN_SEGMENT].name)
+        sp_place(r, &need, item(m, PLAN_ATTN_WORK, arena, segment),
+                 item(m, PLAN_ATTN_SEGMENT, arena, segment));
+}
+
+static void place_latents(struct model *m, char *arena, char *segment)
+{
+    struct batch *b = &m->batch;
+    b->types = (int32_t *)item(m, PLAN_TYPES, arena, segment);
+    b->group[0] = (int32_t *)item(m, PLAN_GROUP, arena, segment);
+    b->group[1] = (int32_t *)item(m, PLAN_GROUP_ALT, arena, segment);
+    b->latents.patches = (float *)item(m, PLAN_PATCHES, arena, segment);
+    b->latents.target = (float *)item(m, PLAN_TARGET, arena, segment);
+    b->latents.weight = (float *)item(m, PLAN_ROW_WEIGHT, arena, segment);
+    b->latents.text = (float *)item(m, PLAN_CAPTION, arena, segment);
+}
+
+/* A section that does not work in place passes on to the other stream. */
+static void number_streams(struct model *m)
+{
+    struct section_state *s = &m->prog;
+    const int L = m->shape.n_layers;
+    const bool apart = m->plan->n_streams == L + 1 && m->plan->item[PLAN_DX].name;
+    for (int b = 1; b <= L; b++) {
+        const bool moves = !section_at(m, b).s->at.in_place;
+        s->stream_of[b] = apart ? b : s->stream_of[b - 1] ^ moves;
+    }
+    for (int b = L; b >= 1; b--)
+        s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
+}
+
+void section_place(struct model *m, char *arena, char *segment)
+{
+    struct section_state *s = &m->prog;
+    plan_sections(&m->shape, m->plan, &s->all);
+    s->weights[0] = 0;
+    for (int i = 0; i <= m->shape.n_layers; i++)
+        s->weights[i + 1] = s->weights[i] + section_at(m, i).p->weights_size;
+    assert(m->shape.n_layers + 2 <= SECTION_MAX);
+    number_streams(m);
+    s->streams = item(m, PLAN_X, arena, segment);
+    s->d_streams = item(m, PLAN_DX, arena, segment);
+    s->work = item(m, PLAN_WORK, arena, segment);
+    s->kept = item(m, PLAN_KEPT, arena, segment);
+    s->caches = item(m, PLAN_CACHES, arena, segment);
+    s->carries = item(m, PLAN_CARRY, arena, segment);
+    s->carry_pass = item(m, PLAN_CARRY_PASS, arena, segment);
+    s->shared = item(m, PLAN_SHARED, arena, segment);
+    s->d_shared = item(m, PLAN_DSHARED, arena, segment);
+    s->grid[0] = m->plan->grid[0];
+    s->grid[1] = m->plan->grid[1];
+    place_ring(m, arena, segment);
+    place_linear(m, arena, segment);
+    place_dsp(m, arena, segment);
+    place_latents(m, arena, segment);
+    s->frame = (struct frame){.be = m->be,
+                              .shape = &m->shape,
+                              .dtype = m->dtype,
+                              .tree_room = m->tree,
+                              .tree_stride = m->tree_stride ? m->tree_stride / 4
+                                                            : m->plan->tree_size,
+                              .sp = &m->sp,
+                              .linear = &s->linear,
+                              .dsp = &s->dsp,
+                              .inv_freq = m->inv_freq};
+    section_resize(m);
+}
+
+void section_resize(struct model *m)
+{
+    m->prog.linear.shard = m->sp.shard;
+    m->prog.dsp.n[0] = m->prog.grid[0];
+    m->prog.dsp.n[1] = m->prog.grid[1];
+}
