@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "tests/mutant.h"
 #include "tests/ranks.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
@@ -460,8 +461,10 @@ static void test_block(void)
 static void test_mutants_are_caught(void)
 {
     for (int P = 2; P <= 8; P++) {
-        CHECK(block_wrong(15, 13, P, MUTANT_SWITCH_SWAPPED) > 0);
-        if (15 % P) CHECK_MSG(block_wrong(15, 13, P, MUTANT_PAD_SEEN) > 0, "P %d", P);
+        char by[32];
+        snprintf(by, sizeof by, "a block on %d ranks", P);
+        mutant_report(MUTANT_SWITCH_SWAPPED, block_wrong(15, 13, P, MUTANT_SWITCH_SWAPPED) > 0, by);
+        if (15 % P) mutant_report(MUTANT_PAD_SEEN, block_wrong(15, 13, P, MUTANT_PAD_SEEN) > 0, by);
     }
 }
 #endif
