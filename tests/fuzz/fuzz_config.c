@@ -1,4 +1,4 @@
-/* sources: worker/model/hf_config.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c
+/* sources: worker/model/hf_config.c worker/model/hf_config_value.c worker/model/hf_config_softmax.c worker/model/hf_config_linear.c worker/model/hf_config_write.c worker/model/hf_config_dit.c worker/model/hf_list.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/family/placement.c worker/family/program.c worker/family/retnet.c worker/family/schedule.c worker/family/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/job_model.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c
  *
  * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
  * its description reads back as the same shape. */
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct model_shape m, back;
     struct err e = {0};
-    char text[2048];
+    char text[4096];
     if (hf_config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
         assert(e.code && e.text[0]);
         return 0;

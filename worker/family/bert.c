@@ -117,6 +117,10 @@ static int check_bert(struct model_shape *m, struct err *e)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
                          "hidden_size %lld is not num_attention_heads %lld heads of one size",
                          (long long)m->width, (long long)m->n_heads);
+    if (m->max_pos > JOB_MAX_SEQ)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.max_position_embeddings",
+                         "max_position_embeddings %lld: a table of at most %lld is supported",
+                         (long long)m->max_pos, (long long)JOB_MAX_SEQ);
     if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's own */
     if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
         return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",

@@ -61,6 +61,10 @@ static int check_retnet(struct model_shape *m, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.config.value_dim",
                          "value_dim %lld: at most %d is supported, so take more attention heads",
                          (long long)m->value_dim, JOB_MAX_HEAD);
+    if (m->rope_theta != 10000)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.rope_theta",
+                         "rope_theta %g: this family's is 10000, its files have no other",
+                         m->rope_theta);
     return check_heads(m, e);
 }
 

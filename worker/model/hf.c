@@ -106,25 +106,6 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-struct param *hf_list(const struct model_shape *m, int *n, struct err *e)
-{
-    *n = param_tensors(m);
-    struct param *p = *n > HF_MAX_PARAMS ? NULL : malloc((size_t)*n * sizeof *p);
-    if (!p) {
-        err_set(e, ERR_TOO_LARGE, "a model of %d tensors; the limit is %d", *n, HF_MAX_PARAMS);
-        return NULL;
-    }
-    param_list(m, p, *n);
-    return p;
-}
-
-struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
-{
-    struct param *p = hf_list(m, n, e);
-    if (p) qsort(p, (size_t)*n, sizeof *p, by_param_name);
-    return p;
-}
-
 static int compare_unexpected(const struct hf_weights *w, const struct model_shape *m,
                               struct complaint *c, struct err *e)
 {
@@ -160,26 +141,6 @@ static int compare(const struct hf_weights *w, const char *dir, const struct mod
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
-
-int64_t hf_run_size(const struct param *p)
-{
-    return p->head_major_parts ? p->head_major_dim * (p->count / p->rows) : p->count;
-}
-
-/* ours: [parts][heads] runs, the file's: [heads][parts]. */
-int64_t hf_run_in_file(const struct param *p, int64_t i)
-{
-    if (!p->head_major_parts) return i;
-    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
-    return i % heads * p->head_major_parts + i / heads;
-}
-
-int64_t hf_run_here(const struct param *p, int64_t i)
-{
-    if (!p->head_major_parts) return i;
-    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
-    return i % p->head_major_parts * heads + i / p->head_major_parts;
-}
 
 static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtype dtype, void *out,
                    struct err *e)

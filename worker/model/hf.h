@@ -19,7 +19,7 @@
 #include "kernels/backend.h"
 #include "worker/plan/plan.h"
 
-#define HF_MAX_PARAMS 16384 /* tensors of one model */
+#define HF_MAX_PARAMS 32768 /* tensors of one model: 256 layers of 32 experts */
 #define HF_MAX_LAYERS 1024
 
 /* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
