@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "tests/mutant.h"
 #include "tests/ranks.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
@@ -460,8 +461,10 @@ static void test_block(void)
 static void test_mutants_are_caught(void)
 {
     for (int P = 2; P <= 8; P++) {
-        CHECK(block_wrong(15, 13, P, MUTANT_SWITCH_SWAPPED) > 0);
-        if (15 % P) CHECK_MSG(block_wrong(15, 13, P, MUTANT_PAD_SEEN) > 0, "P %d", P);
+        char by[32];
+        snprintf(by, sizeof by, "a block on %d ranks", P);
+        mutant_report(MUTANT_SWITCH_SWAPPED, block_wrong(15, 13, P, MUTANT_SWITCH_SWAPPED) > 0, by);
+        if (15 % P) mutant_report(MUTANT_PAD_SEEN, block_wrong(15, 13, P, MUTANT_PAD_SEEN) > 0, by);
     }
 }
 #endif
@@ -576,20 +579,24 @@ static void test_label(void)
 
 /* ---- against other ways ---------------------------------------------------------------------- */
 
-/* Counted bytes of a pair's two switches against the formulas of the alternatives. */
+/* Counted bytes of a pair's two switches against the alternatives: by their formulas, and the
+ * formula of one Ulysses attention against what this tree's own sends (tests/test_ulysses.c counts
+ * it). */
 static void test_ratios(void)
 {
     static const int P[] = {2, 4, 8};
     for (int i = 0; i < 3; i++) {
-        struct grid f = {.n = {16, 8}, .cols = 6, .dtype = DT_F32, .P = P[i]};
+        struct grid f = {.n = {16, 8}, .cols = 16, .dtype = DT_F32, .P = P[i]};
+        const struct volume_heads h = {16 * 8 / f.P, 8, 8, 2, PRECISION_FP32};
         field_open(&f);
         field_run(&f, switch_body);
         CHECK(f.wrong == 0);
         free(f.whole);
         for (int r = 0; r < f.P; r++) {
-            const int64_t got = f.sent[r].bytes_sent, rows = 16 * 8, row = 6 * 4;
+            const int64_t got = f.sent[r].bytes_sent, rows = 16 * 8, row = 16 * 4;
             CHECK(got == volume_pair(VOLUME_DSP, f.P, rows, row));
             CHECK(2 * got == volume_pair(VOLUME_ULYSSES_ONE, f.P, rows, row)); /* 0.500 */
+            CHECK(2 * got == volume_ulysses(f.P, r, &h, false).bytes_sent);
             CHECK(3 * got == volume_pair(VOLUME_OPEN_SORA_12, f.P, rows, row));
             CHECK(4 * got == volume_pair(VOLUME_ULYSSES_BOTH, f.P, rows, row)); /* 0.250 */
             CHECK(5 * got == volume_pair(VOLUME_OPEN_SORA_10, f.P, rows, row));

@@ -1,5 +1,6 @@
 /* Whole trainings by every way of softmax attention over ranks: P ranks learn what one rank learns,
- * the bytes of every step are the plan's and no byte lies outside it (tests/engine.h asserts both). */
+ * the bytes of every step are the plan's and no byte lies outside it (tests/engine.h asserts
+ * both). */
 #include "tests/engine.h"
 
 struct way {

@@ -354,6 +354,57 @@ static void test_memory_is_that_of_a_window(void)
     }
 }
 
+/* Each refusal names the field; the same job without the reason is not refused for it. */
+static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *))
+{
+    struct job_spec s = *good;
+    struct err e = {0};
+    CHECK_MSG(!job_check_model(&s, &e), "%s: %s", e.field, e.text);
+    spoil(&s);
+    CHECK(job_check_model(&s, &e) && e.code == ERR_UNSUPPORTED);
+    CHECK_STR(e.field, "memory.time_chunk");
+}
+static void spoil_kind(struct job_spec *s)
+{
+    s->kind = JOB_SCORE;
+}
+static void spoil_family(struct job_spec *s)
+{
+    s->model.shape.width = 32; /* of FAMILY_LLAMA */
+}
+static void spoil_bits(struct job_spec *s)
+{
+    s->determinism = DET_RANKS;
+}
+static void spoil_zero(struct job_spec *s)
+{
+    s->parallel.zero = 2;
+}
+static void spoil_stages(struct job_spec *s)
+{
+    s->n_stages = 1;
+}
+static void spoil_eval(struct job_spec *s)
+{
+    s->eval.n_data = 1;
+}
+static void spoil_first_step(struct job_spec *s)
+{
+    s->verify.first_step = 1;
+}
+
+static void test_what_cannot_be_walked_is_refused(void)
+{
+    static struct job_spec s;
+    void (*const spoils[])(struct job_spec *) = {spoil_kind,      spoil_family, spoil_bits,
+                                                 spoil_zero,      spoil_stages, spoil_eval,
+                                                 spoil_first_step};
+    spec_defaults(&s);
+    s.kind = JOB_TRAIN;
+    s.memory.time_chunk = 64;
+    for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) refused(&s, spoils[i]);
+}
+
 int main(void)
 {
     RUN(test_walk_equals_the_whole);
@@ -361,5 +412,6 @@ int main(void)
     RUN(test_padding);
     RUN(test_trainings);
     RUN(test_memory_is_that_of_a_window);
+    RUN(test_what_cannot_be_walked_is_refused);
     return test_done("in_time");
 }

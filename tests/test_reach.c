@@ -1,6 +1,6 @@
 /* What nobody sees is neither sent nor computed: packed documents and windows in the blockwise ring
- * and in the all-gather form, against float64 (tests/ring.h); and the bytes that this leaves, against
- * a count token by token. */
+ * and in the all-gather form, against float64 (tests/ring.h); and the bytes that this leaves,
+ * against a count token by token. */
 #include "tests/ring.h"
 
 static const int degrees[] = {1, 2, 3, 4, 5, 8};

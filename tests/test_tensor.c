@@ -353,8 +353,8 @@ static void test_129(void)
     each(129);
 }
 
-/* The published volumes of a block, two halves: 4 (P-1) T C each way; 6 backward where gathered inputs
- * are gathered again. */
+/* The published volumes of a block, two halves: 4 (P-1) T C each way; 6 backward where gathered
+ * inputs are gathered again. */
 static void test_published_volumes(void)
 {
     for (int P = 1; P <= 8; P++) {

@@ -3,15 +3,15 @@
 them, and golden.safetensors with what the model must compute, in float64.
 
 An oracle that shares no code with the engine: the models of Open-Sora 1.0 and 1.2, Latte and the
-Transformer-2D of the DSP paper, written from their definitions with plain PyTorch operations on whole
-tensors [frames, patches, width], convolutions for the patches, autograd for the gradients. Needed only
-to make the files again: pip install torch safetensors.
+Transformer-2D of the DSP paper, written from their definitions with plain PyTorch operations on
+whole tensors [frames, patches, width], convolutions for the patches, autograd for the gradients.
+Needed only to make the files again: pip install torch safetensors.
 
-golden.safetensors: z [C, T, H, W] the noised latents, v the target, float32; x_mask [T] (0: the frame
-is given clean); y [n, width] the caption; t, fps, height, width, dropped, label, float64 [1];
-prediction [C_out, T, H, W]; loss float64 [1]: mean of (prediction[:C] - v)^2 over frames that are not
-clean; grad:NAME float32: its gradient, of every tensor of model.safetensors that is trained; of those
-with more than 8192 elements every fifth row. Weights are exact in bfloat16.
+golden.safetensors: z [C, T, H, W] the noised latents, v the target, float32; x_mask [T] (0: the
+frame is given clean); y [n, width] the caption; t, fps, height, width, dropped, label, float64 [1];
+prediction [C_out, T, H, W]; loss float64 [1]: mean of (prediction[:C] - v)^2 over frames that are
+not clean; grad:NAME float32: its gradient, of every tensor of model.safetensors that is trained; of
+those with more than 8192 elements every fifth row. Weights are exact in bfloat16.
 
 usage: make_dit_golden.py [NAME ...]"""
 import json
@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).parent
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)  # the same sums each time
 
 
 # ---- common ------------------------------------------------------------------------------------
@@ -35,7 +36,8 @@ def lin(w, name, x):
 
 
 def ln(x):
-    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-6)
+    var = x.var(-1, keepdim=True, unbiased=False)
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(var + 1e-6)
 
 
 def rms(x, g):
@@ -93,7 +95,8 @@ def turn(x):
     a = torch.arange(x.shape[0])[:, None] * 10000.0 ** (-torch.arange(0, d, 2) / d)
     a = a.reshape([x.shape[0]] + [1] * (x.dim() - 2) + [d // 2])
     even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack([even * a.cos() - odd * a.sin(), odd * a.cos() + even * a.sin()], -1).flatten(-2)
+    turned = [even * a.cos() - odd * a.sin(), odd * a.cos() + even * a.sin()]
+    return torch.stack(turned, -1).flatten(-2)
 
 
 def attention(c, w, name, x, dim, qk_norm=False, rope=False):
@@ -163,12 +166,14 @@ def stdit3(c, w, s):
         for kind, dim in (("spatial", 1), ("temporal", 0)):
             p = f"{kind}_blocks.{i}."
             v, v0 = (six(w, p + "scale_shift_table", u, C) for u in (b, b0))
-            a = attention(c, w, p + "attn", modulated(mask, x, v, v0, 0), dim, c["qk_norm"], dim == 0)
+            a = modulated(mask, x, v, v0, 0)
+            a = attention(c, w, p + "attn", a, dim, c["qk_norm"], dim == 0)
             x = x + by_frame(mask, v[2] * a, v0[2] * a)
             x = x + cross(c, w, p + "cross_attn", x, y)
             a = mlp(w, p, modulated(mask, x, v, v0, 3))
             x = x + by_frame(mask, v[5] * a, v0[5] * a)
-    return unpatch(c, lin(w, "final_layer.linear", final_table(w, mask, x, t, t0)), h, wd, s["z"].shape)
+    x = lin(w, "final_layer.linear", final_table(w, mask, x, t, t0))
+    return unpatch(c, x, h, wd, s["z"].shape)
 
 
 def stdit(c, w, s):
@@ -190,7 +195,8 @@ def stdit(c, w, s):
         x = x + cross(c, w, p + "cross_attn", x, y)
         a = mlp(w, p, modulated(mask, x, v, v0, 3))
         x = x + by_frame(mask, v[5] * a, v0[5] * a)
-    return unpatch(c, lin(w, "final_layer.linear", final_table(w, mask, x, t, t0)), h, wd, s["z"].shape)
+    x = lin(w, "final_layer.linear", final_table(w, mask, x, t, t0))
+    return unpatch(c, x, h, wd, s["z"].shape)
 
 
 def latte(c, w, s):
@@ -207,7 +213,8 @@ def latte(c, w, s):
         x = x + v[2] * attention(c, w, p + "attn", modulated(every, x, v, v, 0), 1 - i % 2)
         x = x + v[5] * mlp(w, p, modulated(every, x, v, v, 3))
     v = lin(w, "final_layer.adaLN_modulation.1", cond).reshape(2, C)
-    return unpatch(c, lin(w, "final_layer.linear", modulated(every, x, v, v, 0)), h, wd, s["z"].shape)
+    x = lin(w, "final_layer.linear", modulated(every, x, v, v, 0))
+    return unpatch(c, x, h, wd, s["z"].shape)
 
 
 def t2d(c, w, s):
@@ -226,7 +233,8 @@ def t2d(c, w, s):
             x = x + cross(c, w, p + "cross_attn", x, y)
         a = mlp(w, p, modulated(mask, x, v, v0, 3))
         x = x + by_frame(mask, v[5] * a, v0[5] * a)
-    return unpatch(c, lin(w, "final_layer.linear", final_table(w, mask, x, t, t0)), h, wd, s["z"].shape)
+    x = lin(w, "final_layer.linear", final_table(w, mask, x, t, t0))
+    return unpatch(c, x, h, wd, s["z"].shape)
 
 
 # ---- tensors as released ------------------------------------------------------------------------
@@ -319,7 +327,8 @@ def t2d_shapes(c):
 
 
 BASE = dict(hidden_size=48, num_heads=2, mlp_ratio=0.75, patch_size=[1, 2, 2], in_channels=4,
-            pred_sigma=True, depth=1, caption_channels=11, model_max_length=7, class_dropout_prob=0.1)
+            pred_sigma=True, depth=1, caption_channels=11, model_max_length=7,
+            class_dropout_prob=0.1)
 
 
 def case(fn, shapes, seed, z, n_text=5, mask=None, dropped=False, label=0, **config):
@@ -343,8 +352,9 @@ CASES = {
     "t2d": case(t2d, t2d_shapes, 5, (4, 5, 5), n_text=3, mask=[1, 0, 1, 1], depth=2,
                 model_type="transformer_2d", qk_norm=True),
     # frames in patches of two, the last one alone
-    "t2d_plain": case(t2d, t2d_shapes, 6, (3, 4, 3), depth=2, model_type="transformer_2d", qk_norm=False,
-                      patch_size=[2, 2, 2], hidden_size=24, num_heads=3, mlp_ratio=4.0, **LATTE),
+    "t2d_plain": case(t2d, t2d_shapes, 6, (3, 4, 3), depth=2, model_type="transformer_2d",
+                      qk_norm=False, patch_size=[2, 2, 2], hidden_size=24, num_heads=3,
+                      mlp_ratio=4.0, **LATTE),
 }
 
 
@@ -364,9 +374,10 @@ def run(name):
         w[n] = x.to(torch.bfloat16).double().requires_grad_(n != "y_embedder.y_embedding")
     T = k["z"][0]
     frames = -(-T // c["patch_size"][0])
-    s = dict(z=exact(rand(c["in_channels"], *k["z"])), x_mask=torch.tensor(k["mask"] or [1.0] * frames) * 1.0,
-             y=exact(rand(k["n_text"], max(c["caption_channels"], 1))), t=617.25, fps=24.0, height=480.0,
-             width=854.0, dropped=float(k["dropped"]), label=float(k["label"]))
+    s = dict(z=exact(rand(c["in_channels"], *k["z"])),
+             x_mask=torch.tensor(k["mask"] or [1.0] * frames) * 1.0,
+             y=exact(rand(k["n_text"], max(c["caption_channels"], 1))), t=617.25, fps=24.0,
+             height=480.0, width=854.0, dropped=float(k["dropped"]), label=float(k["label"]))
     v = exact(rand(c["in_channels"], *k["z"]))
     out = k["fn"](c, w, s)
     counted = s["x_mask"].repeat_interleave(c["patch_size"][0])[:T] > 0
@@ -379,16 +390,19 @@ def run(name):
               d / "model.safetensors", {"format": "pt"})
     gold = {n: torch.tensor([s[n]]) for n in ("t", "fps", "height", "width", "dropped", "label")}
     gold |= {n: s[n].float().contiguous() for n in ("z", "y", "x_mask")}
-    gold |= {"v": v.float(), "prediction": out.detach().float().contiguous(), "loss": loss.detach()[None]}
+    gold |= {"v": v.float(), "prediction": out.detach().float().contiguous()}
+    gold["loss"] = loss.detach()[None]
     for n, x in w.items():
         if not x.requires_grad:
             continue
         # One key to look at: what looks does not matter.
-        alone = (k["n_text"] == 1 and ".q_linear." in n) or (frames == 1 and n.endswith("_norm.weight"))
+        alone = frames == 1 and n.endswith("_norm.weight")
+        alone = alone or (k["n_text"] == 1 and ".q_linear." in n)
         assert x.grad is not None and (float(x.grad.norm()) > 0 or alone), n
         gold["grad:" + n] = (x.grad if x.numel() <= 8192 else x.grad[::5]).float().contiguous()
     save_file(gold, d / "golden.safetensors")
-    print(f"{name}: loss {loss.item():.6f}, {sum(x.numel() for x in w.values())} weights", file=sys.stderr)
+    n = sum(x.numel() for x in w.values())
+    print(f"{name}: loss {loss.item():.6f}, {n} weights", file=sys.stderr)
 
 
 for which in sys.argv[1:] or CASES:

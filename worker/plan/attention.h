@@ -1,9 +1,9 @@
 /* attention.h: what each way of attention over several ranks needs beside the ring's buffers, which
- * the plan lists by themselves: pure arithmetic, for the plan, for whoever places buffers, and for the
- * strategies (worker/sp), which agree about every byte.
+ * the plan lists by themselves: pure arithmetic, for the plan, for whoever places buffers, and for
+ * the strategies (worker/sp), which agree about every byte.
  *
- *   two_pass    kept: a layer's probabilities [H, T, P*T] fp32; keys and values travel one after the
- *               other, so half of a ring's buffers
+ *   two_pass    kept: a layer's probabilities [H, T, P*T] fp32; keys and values travel one after
+ *               the other, so half of a ring's buffers
  *   all_gather  keys and values of all ranks, and the gradients of all ranks
  *   ulysses     kept: q, kv, o and lse of this rank's heads, all positions */
 #ifndef SEQD_PLAN_ATTENTION_H

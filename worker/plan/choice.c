@@ -166,6 +166,15 @@ static const char *strategy_word(int32_t strategy)
     return spec_field("parallel.strategy")->words[strategy];
 }
 
+/* "lasp by ring, sp 4 x dp 1" */
+static char *name_of(char out[64], const struct option *o)
+{
+    const bool states = o->strategy == STRATEGY_LASP && o->exchange != EXCHANGE_AUTO;
+    snprintf(out, 64, "%s%s%s, sp %d x dp %d", strategy_word(o->strategy), states ? " by " : "",
+             states ? spec_field("parallel.exchange")->words[o->exchange] : "", o->sp, o->dp);
+    return out;
+}
+
 static char *seconds(char out[32], double s)
 {
     if (s < 1e-3)
@@ -180,7 +189,7 @@ static char *seconds(char out[32], double s)
 static void explain(struct choice *c)
 {
     const struct option *b = &c->option[c->best], *second = NULL;
-    char mine[32], other[32], bytes[24];
+    char mine[32], other[32], bytes[24], name[64];
     int n_fit = 0;
     for (int i = 0; i < c->n; i++) {
         const struct option *o = &c->option[i];
@@ -203,9 +212,9 @@ static void explain(struct choice *c)
                  c->n);
     else
         snprintf(c->reason + n, sizeof c->reason - n,
-                 "the fastest of %d that fit, %s a step; next %s, sp %d x dp %d, %s", n_fit,
-                 seconds(mine, b->time.step_s), strategy_word(second->strategy), second->sp,
-                 second->dp, seconds(other, second->time.step_s));
+                 "the fastest of %d that fit, %s a step; next %s, %s", n_fit,
+                 seconds(mine, b->time.step_s), name_of(name, second),
+                 seconds(other, second->time.step_s));
 }
 
 /* A ring costs time where one rank would have done: worth a sentence before it is paid for. */

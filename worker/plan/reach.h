@@ -10,8 +10,8 @@
 
 /* Global key ranges, empty where a segment is all padding.
  *   [lo, hi)    what some row of the segment sees, mask and all
- *   [lo, meets) without the causal mask (with a window: the same as hi). The ring goes by this one: a
- *               sample of one document travels as a whole, whatever its masks */
+ *   [lo, meets) without the causal mask (with a window: the same as hi). The ring goes by this one:
+ *               a sample of one document travels as a whole, whatever its masks */
 struct reach {
     int64_t lo, hi, meets;
 };
@@ -42,8 +42,8 @@ bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int
 int reach_far(const struct reach_map *map, const struct shard *sh, int j);
 int reach_near(const struct reach_map *map, const struct shard *sh, int j);
 
-/* Rows of segment g of rank j that some query of rank q sees: [first, first + n) of the segment; from
- * the first to the last where they are not in a row. */
+/* Rows of segment g of rank j that some query of rank q sees: [first, first + n) of the segment;
+ * from the first to the last where they are not in a row. */
 struct reach_rows {
     int64_t first, n;
 };

@@ -166,8 +166,8 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
 
 #ifdef SEQD_MUTANTS
 /* Merging without a running maximum: each block's sums are brought to a maximum of 0, as if its
- * exponentials had been taken of the scores themselves. Right as long as nothing overflows. (The CPU
- * carries maxima in units of log 2.) */
+ * exponentials had been taken of the scores themselves. Right as long as nothing overflows. (The
+ * CPU carries maxima in units of log 2.) */
 static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
 {
     const struct tensor o = carried(sp, a);

@@ -13,9 +13,10 @@
  *
  * Both directions of a hop are one ticket, posted before the computation it hides behind.
  *
- * Where documents are packed, or a window is short, blocks whose keys a rank cannot see need not get
- * there (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets out, in
- * "run", from the first one that does, and goes home from there; a block that nobody meets stays. */
+ * Where documents are packed, or a window is short, blocks whose keys a rank cannot see need not
+ * get there (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets
+ * out, in "run", from the first one that does, and goes home from there; a block that nobody meets
+ * stays. */
 #include <assert.h>
 #include "worker/sp/block.h"
 

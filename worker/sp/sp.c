@@ -78,7 +78,8 @@ static void decode_run(struct sp *sp, const struct sp_decode_args *a, struct sp_
                                         .scale = s->scale});
 }
 
-/* This rank's keys all lie before the new token: it sees every one of its n_rows, or of its runs. */
+/* This rank's keys all lie before the new token: it sees every one of its n_rows, or of its
+ * runs. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
 {
     const struct sp_attn_shape *s = &sp->shape;

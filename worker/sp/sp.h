@@ -146,8 +146,8 @@ struct sp_ops {
 
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form); /* NULL: no such row */
 
-/* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes at
- * arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
+/* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
+ * at arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
 struct attention_need;
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 

@@ -1,18 +1,19 @@
 /* tensor.h: tensor parallelism (Megatron-LM): attention by heads, MLP by columns and then rows. The
- * baseline that sequence parallelism is measured against; for counting and for comparing, at the level
- * of the two halves of a block. fp32.
+ * baseline that sequence parallelism is measured against; for counting and for comparing, at the
+ * level of the two halves of a block. fp32.
  *
- *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce backward; g:
- *                             all-reduce forward, identity backward
- *   TP + SP (2205.05198)      norms and residuals on the own rows alone. f: all-gather of rows forward,
- *                             reduce-scatter backward; g: the other way round. The gathered input of a
- *                             half is kept for the weights' gradients, or gathered once more
+ *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce backward;
+ *                             g: all-reduce forward, identity backward
+ *   TP + SP (2205.05198)      norms and residuals on the own rows alone. f: all-gather of rows
+ *                             forward, reduce-scatter backward; g: the other way round. The
+ *                             gathered input of a half is kept for the weights' gradients, or gathered once more
  *
  * In elements of H*E = T*C per rank, a block of two halves: 4 (P-1) forward and 4 (P-1) backward in
  * both; gathered again: 6 (P-1) backward.
  *
- * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last one
- * columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs nobody. */
+ * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last
+ * one columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs
+ * nobody. */
 #ifndef SEQD_SP_TENSOR_H
 #define SEQD_SP_TENSOR_H
 
@@ -30,8 +31,8 @@ struct tensor_group {
 /* Rank w holds rows [tensor_row(w), tensor_row(w + 1)) under SP; P+1 borders. */
 int64_t tensor_row(const struct tensor_group *g, int w);
 
-/* One half: in(x) -> columns -> what -> rows -> out. Matrices' slices, and their gradients, which are
- * added to; NULL data: absent (biases). */
+/* One half: in(x) -> columns -> what -> rows -> out. Matrices' slices, and their gradients, which
+ * are added to; NULL data: absent (biases). */
 struct tensor_half {
     struct tensor first, bias, last;  /* [n, C], [1, n], [C, m] */
     float *d_first, *d_bias, *d_last; /* dense */

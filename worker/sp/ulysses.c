@@ -1,15 +1,15 @@
-/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all turns rows of all heads into all
- * rows of some heads, attention is local, and another all-to-all turns its output back.
+/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all turns rows of all heads into
+ * all rows of some heads, attention is local, and another all-to-all turns its output back.
  *
- *   forward   q and kv go out, o comes back: T D ((H - own) + 2 Hk ...) elements, (P-1)/P (2H + 2Hk)
- *             T D where heads divide
- *   backward  q, kv, o and lse of the own heads have been kept; dO goes out in the model's precision,
- *             dQ, dK and dV come back in fp32
+ *   forward   q and kv go out, o comes back: (P-1)/P (2H + 2Hk) T D elements where heads divide
+ *   backward  q, kv, o and lse of the own heads have been kept; dO goes out in the model's
+ *             precision, dQ, dK and dV come back in fp32
  *
- * Heads go to ranks as evenly as they can (worker/plan/attention.h). Where a group of query heads that
- * share a KV head is divided, its keys and values go to each of its ranks, and what these have of
- * their gradient is added in rank order. Attention takes one KV head at a time, over the logical chunks
- * of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is divided. */
+ * Heads go to ranks as evenly as they can (worker/plan/attention.h). Where a group of query heads
+ * that share a KV head is divided, its keys and values go to each of its ranks, and what these have
+ * of their gradient is added in rank order. Attention takes one KV head at a time, over the logical
+ * chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is
+ * divided. */
 #include <assert.h>
 #include "worker/plan/attention.h"
 #include "worker/sp/block.h"
@@ -142,7 +142,7 @@ static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
             block_copy(h->sp, own_kv_cols(h, to, i, v), kv_cols(h, kv, w, i, v));
 }
 
-/* Rows of the own heads from everybody: q, and kv unless it has no data, are of this rank's tokens. */
+/* Rows of the own heads from everybody; q, and kv unless it has no data, are of the own tokens. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
 {
@@ -166,8 +166,8 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
     return wait_all(h, e);
 }
 
-/* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks; what
- * comes of the own tokens lies in buf.in afterwards, parcel by parcel. */
+/* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks;
+ * what comes of the own tokens lies in buf.in afterwards, parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
     const bool with_kv = kv_all.data != NULL;
