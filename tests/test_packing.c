@@ -222,7 +222,7 @@ static void test_overlong(void)
     struct shard sh;
     int32_t ids[10], targets[10];
     int64_t pos[10], lo[10], hi[10];
-    struct batch b = {ids, targets, pos, lo, hi, 0, 0};
+    struct batch b = {.ids = ids, .targets = targets, .pos = pos, .lo = lo, .hi = hi};
     CHECK(!shard_init(&sh, 10, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     CHECK(!data_batch(x, &sh, 0, &b, &e) && b.n_targets == 0 && b.n_tokens == 10);
     for (int i = 0; i < 10; i++) CHECK(targets[i] == -1 && ids[i] == '0' + i);
@@ -278,7 +278,7 @@ static int compare_rows(const struct data_order *o, const struct want *w, int64_
 {
     int32_t ids[2 * MAX_S], targets[2 * MAX_S];
     int64_t pos[2 * MAX_S], lo[2 * MAX_S], hi[2 * MAX_S], n_targets = 0, covered = 0;
-    struct batch b = {ids, targets, pos, lo, hi, 0, 0};
+    struct batch b = {.ids = ids, .targets = targets, .pos = pos, .lo = lo, .hi = hi};
     int bad = 0;
     for (int r = 0; r < P; r++) {
         struct shard sh;
