@@ -347,15 +347,15 @@ struct fault {
 static void check_fault(int mutant, const struct fault *f)
 {
     struct problem p = f->extreme ? extreme_scores() : problem_make(37, 2, 1, 16, DOCS_ONE, true);
-    struct variant v = {
-        .P = f->P, .layout = f->layout, .strategy = STRATEGY_RSA, .n_threads = 1};
+    struct variant v = {.P = f->P, .layout = f->layout, .strategy = STRATEGY_RSA, .n_threads = 1};
     struct result out = result_make(&p);
     p.drop = f->drop;
     truth(&p);
     CHECK(run(&p, &v, &out) == 0 && within(compare(&p, &out)));
     v.mutant = mutant;
     run(&p, &v, &out);
-    CHECK_MSG(!within(compare(&p, &out)), "mutant %d layout %d passes", mutant, f->layout);
+    mutant_report(mutant, !within(compare(&p, &out)),
+                  f->layout == LAYOUT_ZIGZAG ? "zigzag ring" : "contiguous ring");
     result_free(&out);
     problem_free(&p);
 }

@@ -1,5 +1,6 @@
 /* Linear attention over ranks, forward and gradients, against float64 from the definition
  * (tests/linear.h). */
+#include "tests/mutant.h"
 #include "tests/linear.h"
 
 /* On the reference device everything is float64: a sum of n products of size 1 is off by about
@@ -244,11 +245,6 @@ static void test_volume_of_all_ranks(void)
 /* ---- mutants: each must be caught by the comparison above ------------------------------------ */
 
 #ifdef SEQD_MUTANTS
-static const char *const mutant_names[MUTANT_N] = {
-    [MUTANT_GRAD_OVER_P] = "gradient over P", [MUTANT_DECAY_POWER] = "decay power",
-    [MUTANT_STATE_EARLY] = "state early",     [MUTANT_OWN_DROPPED] = "own dropped",
-    [MUTANT_HEAD_OFFSET] = "head offset",     [MUTANT_STATE_CROSSED] = "state crossed"};
-
 /* Three ranks at least: what a rank passes on from one to another shows from there on. */
 static void check_mutant(int mutant, enum lin_docs docs)
 {
@@ -261,8 +257,13 @@ static void check_mutant(int mutant, enum lin_docs docs)
             lin_run_free(&out);
             v.mutant = mutant;
             lin_run(&p, &v, &out);
-            CHECK_MSG(!within(lin_compare(&out), DT_F64), "%s: P %d exchange %d passes",
-                      mutant_names[mutant], P, x);
+            char by[64];
+            snprintf(by, sizeof by, "%s, P %d",
+                     v.exchange == EXCHANGE_RING   ? "ring"
+                     : v.exchange == EXCHANGE_SCAN ? "scan"
+                                                   : "all_gather",
+                     P);
+            mutant_report(mutant, !within(lin_compare(&out), DT_F64), by);
             lin_run_free(&out);
         }
     lin_free(&p);

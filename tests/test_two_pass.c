@@ -1,5 +1,6 @@
 /* Ring Self-Attention as published (two passes, whole rows of scores) against float64 from the
  * definition (tests/ring.h). */
+#include "tests/mutant.h"
 #include "tests/ring.h"
 
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
@@ -132,7 +133,8 @@ static void check_mutant(int mutant, double drop)
         CHECK(run(&p, &v, &out) == 0 && within(compare(&p, &out)));
         v.mutant = mutant;
         run(&p, &v, &out);
-        CHECK_MSG(!within(compare(&p, &out)), "mutant %d P %d passes", mutant, P);
+        mutant_report(mutant, !within(compare(&p, &out)),
+                      P == 2 ? "two passes, P 2" : "two passes, P 3");
         result_free(&out);
         problem_free(&p);
     }

@@ -217,11 +217,13 @@ static void test_one_weight_off(void)
 static void test_mutants(void)
 {
     static struct trial t;
-    static const int zigzag[] = {MUTANT_GRAD_OVER_P,    MUTANT_STALE_KV,    MUTANT_HOP_OFF_BY_ONE,
-                                 MUTANT_ZIGZAG_SWAPPED, MUTANT_LABEL_SHIFT, MUTANT_DOC_CROSSED,
-                                 MUTANT_LOCAL_POSITION};
+    static const int zigzag[] = {MUTANT_GRAD_OVER_P,    MUTANT_STALE_KV,      MUTANT_HOP_OFF_BY_ONE,
+                                 MUTANT_ZIGZAG_SWAPPED, MUTANT_LABEL_SHIFT,   MUTANT_DOC_CROSSED,
+                                 MUTANT_LOCAL_POSITION, MUTANT_TOKEN_DROPPED, MUTANT_LOSS_MEAN,
+                                 MUTANT_SCALE};
     for (size_t i = 0; i < sizeof zigzag / sizeof *zigzag; i++)
-        for (int P = 2; P <= 4; P++) {
+        /* two ranks have as many targets each: their means may be averaged */
+        for (int P = zigzag[i] == MUTANT_LOSS_MEAN ? 3 : 2; P <= 4; P++) {
             set_up(&t, P, 96, LAYOUT_ZIGZAG);
             t.mutant = zigzag[i];
             expect_unequal(&t, sp_mutant_names[zigzag[i]]);

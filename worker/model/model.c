@@ -418,14 +418,35 @@ static int backward(struct model *m, const struct batch *b, float scale, double 
     return model_reduce(m, 0, true, e);
 }
 
+#ifdef SEQD_MUTANTS
+/* What a rank's loss counts too much or too little where ranks' means are averaged. */
+static double mean_of_means(const struct model *m, const struct batch *b)
+{
+    int64_t own = 0;
+    if (m->sp.mutant != MUTANT_LOSS_MEAN) return 1;
+    for (int64_t i = 0; i < m->sp.shard.T; i++) own += b->targets[i] >= 0;
+    return own ? (double)b->n_targets / (double)(own * m->plan->sp) : 1;
+}
+#endif
+
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
+#ifdef SEQD_MUTANTS
+    const double wrong = mean_of_means(m, b);
+    scale = (float)(scale * wrong);
+#endif
     if (forward(m, b, false, e)) return -1;
     model_rewind(m);
-    if (!m->plan->by_program) return backward(m, b, scale, nll_sum, e) ? -1 : sync(m, e);
-    if (section_backward(m, b, scale, e)) return -1;
-    *nll_sum = model_sum_nll(m);
+    if (!m->plan->by_program) {
+        if (backward(m, b, scale, nll_sum, e)) return -1;
+    } else {
+        if (section_backward(m, b, scale, e)) return -1;
+        *nll_sum = model_sum_nll(m);
+    }
+#ifdef SEQD_MUTANTS
+    *nll_sum *= wrong;
+#endif
     return sync(m, e);
 }
 

@@ -240,10 +240,20 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
+/* Every rank has all rows of the text. */
+static int64_t text_rows(const struct frame *f)
+{
+    const int64_t n = f->batch->latents.n_text;
+#ifdef SEQD_MUTANTS
+    if (f->dsp->mutant == MUTANT_REPLICATED_ROTATED) return (n + f->dsp->P - 1) / f->dsp->P;
+#endif
+    return n;
+}
+
 static int cross_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0);
-    struct whole w = whole_begin(f, o, q.rows, f->batch->latents.n_text, false);
+    struct whole w = whole_begin(f, o, q.rows, text_rows(f), false);
     (void)e;
     w.q = q;
     w.kv = frame_in(f, o, 1);
@@ -260,7 +270,7 @@ static int cross_backward(struct frame *f, const struct op *o, const struct step
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
-    const struct whole all = whole_begin(f, o, q.rows, f->batch->latents.n_text, true);
+    const struct whole all = whole_begin(f, o, q.rows, text_rows(f), true);
     (void)e;
     frame_zero(f, dq.to);
     frame_zero(f, dkv.to);
