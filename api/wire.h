@@ -32,7 +32,7 @@
 #include "api/core/profile.h"
 #include "api/core/rank.h"
 
-#define WIRE_ABI      1u
+#define WIRE_ABI      2u
 #define WIRE_MAX_SIZE (4 << 20) /* one message */
 #define NODE_NAME     64
 #define WIRE_CHUNK    65536     /* bytes of log in one message */

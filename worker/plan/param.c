@@ -110,7 +110,8 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->cols = w->cols;
     out->offset = offset + w->offset;
     out->count = count_of(w);
-    out->decay = w->cols > 0 && !w->frozen;
+    /* An angle is no matrix: decay would slow every rotation down. */
+    out->decay = w->cols > 0 && !w->frozen && w->init != INIT_LRPE;
     out->init = w->init;
     out->head_major_parts = w->head_major_parts;
     out->head_major_dim = w->head_major_dim;

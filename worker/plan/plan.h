@@ -35,7 +35,7 @@ struct param {
     char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     int64_t offset, count;
-    bool decay;         /* weight decay applies (2-D tensors) */
+    bool decay;         /* weight decay applies (matrices) */
     enum init_id init;  /* what random weights it gets */
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim;
