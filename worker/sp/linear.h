@@ -59,6 +59,7 @@ struct sp_linear {
     int mutant;
     struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
     int turn;
+    int64_t sent_size; /* private: all_gather: bytes of a state of the last sends */
 };
 
 struct linear_fwd {

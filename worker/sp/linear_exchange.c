@@ -159,9 +159,9 @@ static int gather_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
     const int P = sp->shard.P, r = sp->shard.r;
-    /* Another layer's summaries may have another size: what arrives from now on may lie where a
-     * peer still reads that layer's own one. */
-    if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
+    /* Where the last layer's states had another size, what arrives from now on may lie where a peer
+     * still reads that layer's own summary. */
+    if (sp->sent_size != p->size && linear_sends_wait(sp, &sp->sent[0], e)) return -1;
     comm_where(sp->comm)->hop = 1;
     for (int d = 1; d < P; d++)
         for (int k = 0; k < p->n; k++) {
@@ -219,6 +219,7 @@ static int gather_send(struct linear_pass *p, struct err *e)
     struct sp_linear *sp = p->sp;
     const int P = sp->shard.P, r = sp->shard.r;
     if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
+    sp->sent_size = p->size;
     gather_own(p);
     if (p->back) linear_zero(sp, sp->buf.send[0], p->size);
     for (int d = 1; d < P; d++)
