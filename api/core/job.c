@@ -359,7 +359,9 @@ static int check_parallel(struct job_spec *s, struct err *e)
 {
     int sp = s->parallel.sp;
     bool bits = s->determinism == DET_RANKS;
-    if (s->parallel.strategy == STRATEGY_AUTO)
+    /* Of a model.path that nobody has described yet the family is not known, which decides both. */
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    if (s->parallel.strategy == STRATEGY_AUTO && (known || sp == 1))
         s->parallel.strategy = sp == 1 ? STRATEGY_LOCAL : STRATEGY_RSA;
     if (s->parallel.strategy == STRATEGY_LOCAL && sp > 1)
         return err_field(e, ERR_INVALID, "parallel.strategy",
@@ -367,9 +369,9 @@ static int check_parallel(struct job_spec *s, struct err *e)
                          "\"rsa\"",
                          sp);
     const bool whole_rows = s->parallel.strategy == STRATEGY_ULYSSES; /* of its heads: balanced */
-    if (s->parallel.layout == LAYOUT_AUTO)
+    if (s->parallel.layout == LAYOUT_AUTO && (known || bits || sp == 1))
         s->parallel.layout = bits || sp == 1 || whole_rows ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
-    if (bits && s->parallel.layout != LAYOUT_CONTIGUOUS)
+    if (bits && s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "parallel.layout \"zigzag\" cannot give determinism \"ranks\": use "
                          "\"contiguous\"");
