@@ -400,31 +400,18 @@ static void break_infer(struct job_spec *s, int i)
 /* What is "auto" waits for a model.path to be described: the family decides it. */
 static void test_auto_waits_for_the_family(void)
 {
-    static struct job_spec spec;
-    struct job_spec *s = &spec;
+    static struct job_spec s;
     struct err e = {0};
-    good(s, JOB_GENERATE);
-    s->model.has_config = 0;
-    s->model.shape = (struct model_shape){0};
-    put(s, &s->model.path, "/m");
-    s->parallel.strategy = STRATEGY_AUTO;
-    s->parallel.layout = LAYOUT_AUTO;
-    s->parallel.sp = s->resources.ranks = 2;
-    CHECK_MSG(!job_check(s, &e), "%s", e.text);
-    CHECK(s->parallel.strategy == STRATEGY_AUTO && s->parallel.layout == LAYOUT_AUTO);
-    s->model.shape = (struct model_shape){.family = FAMILY_TNL,
-                                          .n_layers = 2,
-                                          .width = 64,
-                                          .n_heads = 4,
-                                          .n_kv_heads = 4,
-                                          .head_dim = 16,
-                                          .ffn_width = 96,
-                                          .vocab = 258,
-                                          .max_pos = 4096,
-                                          .norm_eps = 1e-6,
-                                          .rope_theta = 10000};
-    CHECK_MSG(!job_check(s, &e), "%s", e.text);
-    CHECK(s->parallel.strategy == STRATEGY_LASP && s->parallel.layout == LAYOUT_CONTIGUOUS);
+    good(&s, JOB_GENERATE);
+    put(&s, &s.model.path, "/m");
+    s.model.shape.width = 0;
+    s.parallel.sp = s.resources.ranks = 2;
+    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK(s.parallel.strategy == STRATEGY_AUTO && s.parallel.layout == LAYOUT_AUTO);
+    s.model.shape.width = 64;
+    s.model.shape.family = FAMILY_TNL;
+    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
 static void test_infer_rules(void)
