@@ -24,6 +24,12 @@ const struct family_traits *family_traits(int32_t family)
     return &families[family];
 }
 
+/* Else a model.path that nobody has described yet. */
+static bool known(const struct job_spec *s)
+{
+    return s->model.has_config || s->model.shape.width > 0;
+}
+
 static int not_yet(struct err *e, const char *field, const char *what)
 {
     return err_field(e, ERR_UNSUPPORTED, field, "%s: %s cannot be run yet", field, what);
@@ -148,9 +154,6 @@ static int check_family(struct job_spec *s, struct err *e)
             e, ERR_UNSUPPORTED, "embed.pooling",
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
             "mean");
-    if (s->train.attention_dropout > 0 && f->linear)
-        return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
-                         "train.attention_dropout: linear attention has no weights to drop");
     return f->masked ? check_masked_family(s, e) : 0;
 }
 
@@ -195,10 +198,10 @@ static int check_attention(const struct job_spec *s, struct err *e)
     const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
     if (m->window > 0 && !llama && s->kind == JOB_GENERATE)
         return not_yet(e, "model.config.sliding_window", "generating in a window of this family");
-    if (s->train.attention_dropout > 0 && (!f->softmax || f->diffusion))
+    if (s->train.attention_dropout > 0 && (f->linear || f->diffusion))
         return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
                          "train.attention_dropout drops weights of softmax attention over a "
-                         "sequence: this family has none");
+                         "sequence: not with this family, whose layers have other attention");
     if (two_pass && s->precision.params != PRECISION_FP32)
         return err_field(e, ERR_UNSUPPORTED, "parallel.form",
                          "parallel.form \"two_pass\" is the published reference and runs in fp32: "
@@ -218,11 +221,10 @@ static int check_in_time(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.time_chunk";
     const struct family_traits *f = family_traits(s->model.shape.family);
-    const bool known = s->model.has_config || s->model.shape.width > 0;
     if (s->kind != JOB_TRAIN)
         return err_field(e, ERR_UNSUPPORTED, field,
                          "memory.time_chunk: only a training is walked in windows: set it to 0");
-    if (known && (!f->linear || f->softmax))
+    if (known(s) && (!f->linear || f->softmax))
         return err_field(e, ERR_UNSUPPORTED, field,
                          "memory.time_chunk: a window knows of those before it what the states of "
                          "linear attention say, and this family has layers of softmax attention");
@@ -247,11 +249,10 @@ static int check_in_time(const struct job_spec *s, struct err *e)
 static int check_context(const struct job_spec *s, struct err *e)
 {
     const struct family_traits *f = family_traits(s->model.shape.family);
-    const bool known = s->model.has_config || s->model.shape.width > 0;
     const char *field = s->context.save ? "context.save" : "context.load";
     if (s->kind != JOB_GENERATE)
         return err_field(e, ERR_UNSUPPORTED, field, "%s: only generate jobs have a context", field);
-    if (known && (!f->linear || f->softmax))
+    if (known(s) && (!f->linear || f->softmax))
         return err_field(
             e, ERR_UNSUPPORTED, field,
             "%s: a context is what the states of linear attention say, and this family "
@@ -262,9 +263,7 @@ static int check_context(const struct job_spec *s, struct err *e)
 
 int job_check_model(struct job_spec *s, struct err *e)
 {
-    const bool known = s->model.has_config ||
-                       s->model.shape.width > 0; /* else: not described yet */
-    if (known && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
+    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
     if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return err_field(

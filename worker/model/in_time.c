@@ -2,11 +2,6 @@
 
 #include <assert.h>
 
-int64_t in_time_borders_size(int64_t n_windows, int64_t size)
-{
-    return (n_windows - 1) * size;
-}
-
 /* From rank `root` to rank `leaf`, and at once when they are one. */
 static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, const char *from,
                 char *to, struct err *e)

@@ -44,9 +44,6 @@ struct in_time {
     void *arg;
 };
 
-/* Bytes of `borders`; of what lies in the segment; of d_out. */
-int64_t in_time_borders_size(int64_t n_windows, int64_t size);
-
 /* The whole sequence, all windows. Collective. */
 int in_time_walk(struct in_time *t, struct err *e);
 

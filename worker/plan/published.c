@@ -3,13 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-static const char *const names[PUBLISHED_N] = {"rsa", "tp", "tp_sp", "ring", "ulysses"};
-
-const char *published_name(enum published_system s)
-{
-    return names[s];
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum unit {

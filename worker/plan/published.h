@@ -26,7 +26,6 @@ enum published_system {
     PUBLISHED_ULYSSES,
     PUBLISHED_N
 };
-const char *published_name(enum published_system s);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
