@@ -40,18 +40,7 @@ static int mixer(struct program *p, const struct model_shape *m, int x)
 
 static void write_retnet(const struct model_shape *m, struct family *f)
 {
-    const struct write_mlp mlp = {.norm = {"mlp_norm.weight", NULL, NORM_RMS, m->norm_eps, 0},
-                                  .gate = "mlp.gate_proj.weight",
-                                  .up = "mlp.up_proj.weight",
-                                  .down = "mlp.down_proj.weight",
-                                  .act = ACT_SILU};
-    const struct write_norm last = {"model.norm.weight", NULL, NORM_RMS, m->norm_eps, 0};
-    struct program *p = &f->layer[0];
-    write_embedding(&f->in, m, "model.embeddings.weight", 1);
-    prog_init(p, "model.layers.%d.");
-    p->result = write_mlp(p, m, mixer(p, m, prog_input(p, m->width)), &mlp);
-    f->n_kinds = 1;
-    write_head(&f->out, m, &last, "lm_head.weight");
+    write_fla(m, f, mixer);
 }
 
 static int check_retnet(struct model_shape *m, struct err *e)
