@@ -3,6 +3,9 @@
 #include <assert.h>
 #include <string.h>
 #include "kernels/cpu/cpu.h"
+#ifdef SEQD_CUDA
+#include "kernels/cuda/cuda.h"
+#endif
 
 struct device {
     const char *name;
@@ -11,6 +14,9 @@ struct device {
 
 static const struct device devices[] = {
     {"cpu", cpu_open},
+#ifdef SEQD_CUDA
+    {"cuda", cuda_open},
+#endif
 };
 
 struct be *be_open(const struct be_options *o, struct err *e)

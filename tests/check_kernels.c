@@ -14,6 +14,10 @@
 #include "tests/kern_elem.h"
 #include "tests/kern_linear.h"
 
+#ifndef DEVICE
+#define DEVICE "cpu"
+#endif
+
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* What a plain loop in float makes of c = op(a) op(b): the yardstick for the kernel's error. */
@@ -550,8 +554,8 @@ static void check_device(const char *isa, int n_threads)
 {
     struct err e;
     char *scratch = aligned_alloc(64, (size_t)n_threads * BE_SCRATCH_PER_THREAD);
-    be = be_open(&(struct be_options){"cpu", isa, n_threads, scratch}, &e);
-    be_other = be_open(&(struct be_options){"cpu", isa, 3, NULL}, &e);
+    be = be_open(&(struct be_options){DEVICE, isa, n_threads, scratch}, &e);
+    be_other = be_open(&(struct be_options){DEVICE, isa, 3, NULL}, &e);
     CHECK(be && be_other);
     for (act = DT_F32; be && be_other && act <= DT_BF16; act++)
         for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {

@@ -31,6 +31,10 @@ struct err {
     char text[512];   /* one sentence, no newline */
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Fills *e (NULL is allowed) and returns -1, so that `return err_set(...)` is the idiom. */
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -44,5 +48,9 @@ int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf
 
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */
 enum err_code err_by_name(const char *name); /* ERR_INTERNAL for an unknown word */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

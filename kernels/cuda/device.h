@@ -1,0 +1,164 @@
+/* device.h: what all kernels share: the runtime or its emulation, elements of either dtype, sums
+ * over a warp and a block, launches.
+ *
+ * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of columns
+ * alone; one over rows in pieces counted from row 0 of the call, added in ascending order
+ * (sums.h). Nothing uses atomics. */
+#ifndef SEQD_CUDA_DEVICE_H
+#define SEQD_CUDA_DEVICE_H
+
+#include <assert.h>
+#include "kernels/backend.h"
+#include "kernels/shapes.h"
+#include "kernels/cuda/cuda.h"
+
+#ifdef SEQD_EMU
+#include "kernels/cuda/emu.h"
+#define LAUNCH(c, kernel, grid, block, smem, ...)                                                  \
+    ((void)(c), emu_run(grid, block, smem, [&]() { kernel(__VA_ARGS__); }))
+#define DYNAMIC_SHARED(name) char *const name = emu_smem
+#define UNROLL
+#else
+#include <cuda_runtime.h>
+#define LAUNCH(c, kernel, grid, block, smem, ...)                                                  \
+    (kernel<<<grid, block, smem, (c)->compute>>>(__VA_ARGS__), cuda_launched(c, #kernel))
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
+#define UNROLL               _Pragma("unroll")
+#endif
+
+#define WARP 32
+#define FULL 0xffffffffu
+
+static inline int64_t div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- elements --------------------------------------------------------------------------------- */
+
+struct bf16 {
+    uint16_t bits;
+};
+
+static __device__ __forceinline__ float to_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float to_float(bf16 x)
+{
+    return __uint_as_float((unsigned)x.bits << 16);
+}
+/* To nearest, ties to even; NaN stays NaN. */
+static __device__ __forceinline__ void put(float *to, float x)
+{
+    *to = x;
+}
+static __device__ __forceinline__ void put(bf16 *to, float x)
+{
+    const unsigned u = __float_as_uint(x);
+    to->bits = (uint16_t)(x != x ? u >> 16 | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* VEC neighbours: one 16-byte access where VEC says so (8 of bf16, 4 of float). */
+template <class T, int VEC> struct alignas(sizeof(T) * VEC < 16 ? sizeof(T) * VEC : 16) pack {
+    T e[VEC];
+};
+template <class T, int VEC> static __device__ __forceinline__ void load(const T *p, float (&x)[VEC])
+{
+    const pack<T, VEC> v = *(const pack<T, VEC> *)p;
+    UNROLL
+    for (int i = 0; i < VEC; i++) x[i] = to_float(v.e[i]);
+}
+template <class T, int VEC>
+static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
+{
+    pack<T, VEC> v;
+    UNROLL
+    for (int i = 0; i < VEC; i++) put(&v.e[i], x[i]);
+    *(pack<T, VEC> *)p = v;
+}
+
+/* A tensor as a kernel has it, of either dtype: where a kernel waits for memory anyway, to ask which
+ * costs nothing. */
+struct mat {
+    void *data; /* NULL: not there */
+    int64_t ld;
+    bool is_bf16;
+};
+static inline struct mat mat_of(struct tensor t)
+{
+    return {t.data, t.ld, t.dtype == DT_BF16};
+}
+template <int VEC>
+static __device__ __forceinline__ void load(const mat &t, int64_t row, int64_t col, float (&x)[VEC])
+{
+    if (t.is_bf16)
+        load((const bf16 *)t.data + row * t.ld + col, x);
+    else
+        load((const float *)t.data + row * t.ld + col, x);
+}
+template <int VEC>
+static __device__ __forceinline__ void store(const mat &t, int64_t row, int64_t col,
+                                             const float (&x)[VEC])
+{
+    if (t.is_bf16)
+        store((bf16 *)t.data + row * t.ld + col, x);
+    else
+        store((float *)t.data + row * t.ld + col, x);
+}
+static __device__ __forceinline__ float get(const mat &t, int64_t row, int64_t col)
+{
+    float x[1];
+    load(t, row, col, x);
+    return x[0];
+}
+static __device__ __forceinline__ void set(const mat &t, int64_t row, int64_t col, float x)
+{
+    const float v[1] = {x};
+    store(t, row, col, v);
+}
+/* May its rows be read 16 bytes at a time? */
+static inline bool fits_packs(struct tensor t)
+{
+    return !t.data || ((uintptr_t)t.data % 16 == 0 && t.ld * dtype_size(t.dtype) % 16 == 0);
+}
+
+/* ---- sums over threads ------------------------------------------------------------------------ */
+
+template <class T> static __device__ __forceinline__ T warp_sum(T x)
+{
+    UNROLL
+    for (int d = WARP / 2; d; d /= 2) x += __shfl_xor_sync(FULL, x, d);
+    return x;
+}
+static __device__ __forceinline__ float warp_max(float x)
+{
+    UNROLL
+    for (int d = WARP / 2; d; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
+    return x;
+}
+/* Of all threads of a block of N threads, on each of them. room: [N / WARP] shared. */
+template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
+{
+    x = warp_sum(x);
+    __syncthreads(); /* room may still be read */
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+    __syncthreads();
+    T sum = room[0];
+    UNROLL
+    for (int w = 1; w < N / WARP; w++) sum += room[w];
+    return sum;
+}
+template <int N> static __device__ __forceinline__ float block_max(float x, float *room)
+{
+    x = warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float most = room[0];
+    UNROLL
+    for (int w = 1; w < N / WARP; w++) most = fmaxf(most, room[w]);
+    return most;
+}
+
+#endif

@@ -1,0 +1,265 @@
+#include "kernels/cuda/emu.h"
+
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+char *emu_smem;
+
+#define STACK ((size_t)256 << 10)
+#define MOST  1024
+#define SLOTS 2 /* of an exchange: nobody is two ahead of another */
+
+/* ---- fibers: a stack, and where it stands ------------------------------------------------------ */
+
+#ifdef __x86_64__
+/* What a call preserves goes on the stack that is left; glibc's own way asks the kernel each time. */
+struct place {
+    void *sp;
+};
+extern "C" void emu_switch(struct place *from, const struct place *to);
+asm(".text\n"
+    ".type emu_switch, @function\n"
+    "emu_switch:\n"
+    "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+    "    mov %rsp, (%rdi)\n"
+    "    mov (%rsi), %rsp\n"
+    "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
+    "    ret\n"
+    ".size emu_switch, .-emu_switch\n");
+
+static void place_at(struct place *p, void *stack, void (*entry)(void))
+{
+    void **top = (void **)((char *)stack + STACK - 64);
+    *--top = NULL; /* nobody returns from entry */
+    *--top = (void *)entry;
+    for (int i = 0; i < 6; i++) *--top = NULL;
+    p->sp = top;
+}
+#else
+struct place {
+    ucontext_t context;
+};
+static void emu_switch(struct place *from, const struct place *to)
+{
+    swapcontext(&from->context, &to->context);
+}
+static void place_at(struct place *p, void *stack, void (*entry)(void))
+{
+    getcontext(&p->context);
+    p->context.uc_stack.ss_sp = stack;
+    p->context.uc_stack.ss_size = STACK;
+    p->context.uc_link = NULL;
+    makecontext(&p->context, entry, 0);
+}
+#endif
+
+/* ---- a block ------------------------------------------------------------------------------------ */
+
+enum state { READY, AT_BLOCK, AT_WARP, GONE };
+
+struct fiber {
+    struct place at;
+    void *stack;
+    enum state state;
+    uint3 id;
+    unsigned turn; /* exchanges so far */
+    char slot[SLOTS][EMU_SLOT];
+};
+
+static struct {
+    std::mutex one;
+    struct fiber fiber[MOST];
+    int n, now;
+    struct place scheduler;
+    const std::function<void()> *thread;
+} emu;
+
+extern char __start_emu_shared[] __attribute__((weak));
+extern char __stop_emu_shared[] __attribute__((weak));
+
+static void fail(const char *why)
+{
+    fprintf(stderr, "emu: %s: block (%u, %u, %u), thread (%u, %u, %u)\n", why, blockIdx.x,
+            blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    abort();
+}
+
+static struct fiber *self(void)
+{
+    return &emu.fiber[emu.now];
+}
+
+int emu_lane(void)
+{
+    return emu.now % 32;
+}
+
+static struct fiber *lane(int i)
+{
+    const int at = emu.now / 32 * 32 + i;
+    return at < emu.n ? &emu.fiber[at] : NULL;
+}
+
+/* It was there at this exchange: it may have gone on to the next one, or left, since. */
+bool emu_lane_took_part(int i)
+{
+    const struct fiber *f = lane(i);
+    if (f && f->state != GONE && f->turn - self()->turn > 1)
+        fail("lanes of a warp exchange different things");
+    return f && f->turn - self()->turn <= 1;
+}
+
+static void enter(void)
+{
+    (*emu.thread)();
+    self()->state = GONE;
+    emu_switch(&self()->at, &emu.scheduler);
+}
+
+static void wait(enum state at)
+{
+    struct fiber *f = self();
+    f->state = at;
+    emu_switch(&f->at, &emu.scheduler);
+}
+
+void emu_block_barrier(void)
+{
+    wait(AT_BLOCK);
+}
+
+void emu_warp_barrier(void)
+{
+    wait(AT_WARP);
+}
+
+void emu_exchange(const void *mine, size_t size)
+{
+    struct fiber *f = self();
+    if (size > EMU_SLOT) fail("an exchange is too large");
+    f->turn++;
+    memcpy(f->slot[f->turn % SLOTS], mine, size);
+    wait(AT_WARP);
+}
+
+const void *emu_of_lane(int i)
+{
+    if (!emu_lane_took_part(i)) fail("a lane that left is read");
+    return lane(i)->slot[self()->turn % SLOTS];
+}
+
+/* All of [from, to) that live stand at the barrier: they go on. Returns whether they do. */
+static bool release(int from, int to, enum state at)
+{
+    bool any = false;
+    for (int i = from; i < to; i++) {
+        if (emu.fiber[i].state == GONE) continue;
+        if (emu.fiber[i].state != at) return false;
+        any = true;
+    }
+    for (int i = from; any && i < to; i++)
+        if (emu.fiber[i].state == at) emu.fiber[i].state = READY;
+    return any;
+}
+
+static bool release_some(void)
+{
+    bool any = false;
+    for (int w = 0; w < emu.n; w += 32) any |= release(w, w + 32 < emu.n ? w + 32 : emu.n, AT_WARP);
+    return any || release(0, emu.n, AT_BLOCK);
+}
+
+static void start(int i)
+{
+    struct fiber *f = &emu.fiber[i];
+    if (!f->stack) {
+        f->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (f->stack == MAP_FAILED) fail("no memory for a thread's stack");
+    }
+    place_at(&f->at, f->stack, enter);
+    f->state = READY;
+    f->turn = 0;
+    f->id = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
+             (unsigned)i / (blockDim.x * blockDim.y)};
+}
+
+static void run(int i)
+{
+    if (emu.fiber[i].state != READY) return;
+    emu.now = i;
+    threadIdx = emu.fiber[i].id;
+    emu_switch(&emu.scheduler, &emu.fiber[i].at);
+}
+
+static void run_block(size_t smem)
+{
+    bool up = true;
+    if (__start_emu_shared)
+        memset(__start_emu_shared, 0xff, (size_t)(__stop_emu_shared - __start_emu_shared));
+    memset(emu_smem, 0xff, smem);
+    for (int i = 0; i < emu.n; i++) start(i);
+    for (;; up = !up) {
+        bool live = false;
+        for (int i = 0; i < emu.n; i++) run(up ? i : emu.n - 1 - i);
+        for (int i = 0; i < emu.n; i++) live |= emu.fiber[i].state != GONE;
+        if (!live) return;
+        if (!release_some()) fail("threads wait at different barriers");
+    }
+}
+
+void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
+{
+    std::lock_guard<std::mutex> lock(emu.one);
+    const unsigned n = block.x * block.y * block.z;
+    if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
+    blockDim = block;
+    gridDim = grid;
+    emu.thread = &thread;
+    emu.n = (int)n;
+    if (n < 1 || n > MOST || smem > EMU_SMEM) fail("a launch no device would take");
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                blockIdx = {x, y, z};
+                run_block(smem);
+            }
+}
+
+/* ---- the runtime: memory is the host's, streams are always done --------------------------------- */
+
+cudaError_t cudaMalloc(void **p, size_t size)
+{
+    *p = aligned_alloc(256, (size + 255) / 256 * 256);
+    if (*p) memset(*p, 0xff, size);
+    return *p ? cudaSuccess : 2;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int, cudaStream_t)
+{
+    memcpy(dst, src, size);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
+{
+    memset(p, value, size);
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    return e ? "out of memory" : "no error";
+}

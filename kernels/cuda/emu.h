@@ -1,0 +1,186 @@
+/* emu.h: CUDA's execution model on the host, as far as our kernels use it, so that their source runs
+ * where there is no device: blocks one after another, a block's threads as fibers that yield at
+ * barriers. It proves indexing, barriers and arithmetic, never speed, and no result of it is one of
+ * a GPU.
+ *
+ *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock, which
+ *             aborts. Between two barriers threads run in one order and in the next in the other, so
+ *             that a missing barrier reads what is not there yet in one of them
+ *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
+ *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
+ *
+ * Launches are synchronous; one at a time in a process, ranks as threads wait for each other. */
+#ifndef SEQD_CUDA_EMU_H
+#define SEQD_CUDA_EMU_H
+
+#include <functional>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__    static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+/* One section for all of them: poisoned before each block. */
+#define __shared__ static __attribute__((section("emu_shared"), aligned(16)))
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+struct uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+#define EMU_SMEM (228 << 10) /* what a block of compute capability 9.0 may have */
+extern char *emu_smem;       /* the block's dynamic shared memory */
+
+void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
+
+void emu_block_barrier(void);
+void emu_warp_barrier(void);
+/* This lane's word of up to 64 bytes is there for all others after it. */
+#define EMU_SLOT 64
+void emu_exchange(const void *mine, size_t size);
+const void *emu_of_lane(int lane);
+bool emu_lane_took_part(int lane); /* it had not left the kernel before */
+int emu_lane(void);
+
+static inline void __syncthreads(void)
+{
+    emu_block_barrier();
+}
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    emu_warp_barrier();
+}
+
+template <class T> static inline T emu_shuffle(T v, int from)
+{
+    emu_exchange(&v, sizeof v);
+    T out = v;
+    if (from >= 0 && from < 32 && emu_lane_took_part(from))
+        memcpy(&out, emu_of_lane(from), sizeof out);
+    return out;
+}
+template <class T> static inline T __shfl_sync(unsigned, T v, int lane)
+{
+    return emu_shuffle(v, lane & 31);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask)
+{
+    return emu_shuffle(v, emu_lane() ^ mask);
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned delta)
+{
+    const int from = emu_lane() + (int)delta;
+    return emu_shuffle(v, from < 32 ? from : emu_lane());
+}
+template <class T> static inline T __shfl_up_sync(unsigned, T v, unsigned delta)
+{
+    const int from = emu_lane() - (int)delta;
+    return emu_shuffle(v, from >= 0 ? from : emu_lane());
+}
+static inline unsigned __ballot_sync(unsigned, int predicate)
+{
+    unsigned out = 0;
+    emu_exchange(&predicate, sizeof predicate);
+    for (int i = 0; i < 32; i++) {
+        int p = 0;
+        if (emu_lane_took_part(i)) memcpy(&p, emu_of_lane(i), sizeof p);
+        out |= p ? 1u << i : 0;
+    }
+    return out;
+}
+static inline int __any_sync(unsigned m, int p)
+{
+    return __ballot_sync(m, p) != 0;
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline float __uint_as_float(unsigned u)
+{
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline float rsqrtf(float x)
+{
+    return 1 / sqrtf(x);
+}
+template <class T> static inline T __ldg(const T *p)
+{
+    return *p;
+}
+
+/* ---- the runtime's part that the table's row uses --------------------------------------------- */
+
+typedef int cudaError_t;
+typedef struct emu_stream *cudaStream_t;
+enum { cudaSuccess, cudaMemcpyDefault, cudaFuncAttributeMaxDynamicSharedMemorySize };
+cudaError_t cudaMalloc(void **p, size_t size);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t s);
+const char *cudaGetErrorString(cudaError_t e);
+static inline cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    *s = NULL;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
+{
+    return cudaSuccess;
+}
+
+#endif

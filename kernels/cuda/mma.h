@@ -1,0 +1,118 @@
+/* mma.h: the tensor cores' products of bf16, of compute capability 8.0, and how tiles reach them.
+ *
+ * A warp's product D [16, 8] += A [16, 16] B [16, 8], sums in fp32. Lane t = 4 g + r holds
+ *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
+ *   b[0..1]  B(2r.., g), B(2r + 8.., g)                                      two rows a word
+ *   d[0..3]  D(g, 2r), D(g, 2r + 1), D(g + 8, 2r), D(g + 8, 2r + 1)
+ * so that a D, rounded to bf16, is an A of the next product: d of two neighbours in N make one a. */
+#ifndef SEQD_CUDA_MMA_H
+#define SEQD_CUDA_MMA_H
+
+#include "kernels/cuda/device.h"
+
+/* Two floats rounded to bf16, lo in the low half. */
+static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+{
+#ifdef SEQD_EMU
+    bf16 a, b;
+    put(&a, lo);
+    put(&b, hi);
+    return (uint32_t)a.bits | (uint32_t)b.bits << 16;
+#else
+    uint32_t out;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(hi), "f"(lo));
+    return out;
+#endif
+}
+
+/* d += a b */
+static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2])
+{
+#ifdef SEQD_EMU
+    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const int lane = emu_lane(), g = lane / 4, r = lane % 4;
+    emu_exchange(mine, sizeof mine);
+    for (int i = 0; i < 4; i++) {
+        const int row = g + i / 2 * 8, col = 2 * r + i % 2;
+        float sum = 0;
+        for (int k = 0; k < 16; k++) {
+            const int at = row % 8 * 4 + k % 8 / 2, bt = col * 4 + k % 8 / 2, shift = k % 2 * 16;
+            const uint32_t *pa = (const uint32_t *)emu_of_lane(at);
+            const uint32_t *pb = (const uint32_t *)emu_of_lane(bt) + 4;
+            const uint32_t wa = pa[row / 8 + k / 8 * 2], wb = pb[k / 8];
+            sum += __uint_as_float(wa >> shift << 16) * __uint_as_float(wb >> shift << 16);
+        }
+        d[i] += sum;
+    }
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* Four 8 x 8 matrices of bf16 from shared memory: lane t names the 16-byte row t % 8 of matrix t / 8.
+ * out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of matrix i; turned: (2r, g), (2r + 1, g). */
+template <bool TURNED>
+static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 *row)
+{
+#ifdef SEQD_EMU
+    const int lane = emu_lane(), g = lane / 4, r = lane % 4;
+    emu_exchange(&row, sizeof row);
+    for (int i = 0; i < 4; i++) {
+        uint16_t e[2];
+        for (int k = 0; k < 2; k++) {
+            const int at_row = TURNED ? 2 * r + k : g, at_col = TURNED ? g : 2 * r + k;
+            const bf16 *p;
+            memcpy(&p, emu_of_lane(8 * i + at_row), sizeof p);
+            e[k] = p[at_col].bits;
+        }
+        out[i] = (uint32_t)e[0] | (uint32_t)e[1] << 16;
+    }
+    emu_exchange(&row, 1); /* nobody overwrites what another still reads */
+#else
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    if (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(at)
+                     : "memory");
+#endif
+}
+
+/* 16 bytes to shared memory, behind the thread's back; have: how many of them there are, 0 or 16; the
+ * others become 0. */
+static __device__ __forceinline__ void copy16_async(void *shared, const void *global, int have)
+{
+#ifdef SEQD_EMU
+    memset(shared, 0, 16);
+    memcpy(shared, global, (size_t)have);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global), "r"(have)
+                 : "memory");
+#endif
+}
+/* Ends a group of copies; waits until at most N groups of this thread are under way. */
+static __device__ __forceinline__ void copies_commit(void)
+{
+#ifndef SEQD_EMU
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> static __device__ __forceinline__ void copies_wait(void)
+{
+#ifndef SEQD_EMU
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+#endif
