@@ -1,0 +1,416 @@
+/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block takes a tile
+ * of queries of one head past the tiles of keys that they see, ascending, with o, m and l in
+ * registers. Scores are in powers of two throughout; so is the carried m, until attn_finish turns it
+ * into a natural logarithm. */
+#include "kernels/cuda/attn.h"
+#include "kernels/cuda/each.h"
+
+/* ---- bf16: tensor cores ----------------------------------------------------------------------- */
+
+/* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
+ * shared memory serves both); heads of 256 have room for one: 8 warps. */
+template <int DP> struct fwd_shape {
+    static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 ? 8 : 4;
+    static const int rows = 16 * frags * warps, threads = warps * WARP;
+    static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * (int)sizeof(bf16);
+};
+
+struct fwd_state {
+    float *o, *m, *l;
+    int64_t o_ld, ml_ld;
+    bool aligned;
+};
+
+/* s[f] = q[16 f ..] k' */
+template <int DP, int FRAGS>
+static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], const bf16 *q,
+                                                  const bf16 *k)
+{
+    UNROLL
+    for (int f = 0; f < FRAGS; f++) UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++) s[f][n][e] = 0;
+    UNROLL
+    for (int kk = 0; kk < DP; kk += 16) {
+        uint32_t a[FRAGS][4];
+        UNROLL
+        for (int f = 0; f < FRAGS; f++) attn_a<DP>(a[f], q + 16 * f * attn_ld<DP>::value, kk);
+        UNROLL
+        for (int n = 0; n < ATTN_T; n += 16) {
+            uint32_t b[2][2];
+            attn_b<DP, true>(b, k, n, kk);
+            UNROLL
+            for (int f = 0; f < FRAGS; f++) {
+                mma_bf16(s[f][n / 8], a[f], b[0]);
+                mma_bf16(s[f][n / 8 + 1], a[f], b[1]);
+            }
+        }
+    }
+}
+
+/* o = alpha o + p v: the tile's part is summed alone, in the order of keys. */
+template <int DP, int FRAGS>
+static __device__ __forceinline__ void
+fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
+           const uint32_t (&p)[FRAGS][ATTN_T / 16][4], const bf16 *v)
+{
+    UNROLL
+    for (int n = 0; n < DP; n += 16) {
+        float part[FRAGS][2][4] = {};
+        UNROLL
+        for (int kk = 0; kk < ATTN_T; kk += 16) {
+            uint32_t b[2][2];
+            attn_b<DP, false>(b, v, n, kk);
+            UNROLL
+            for (int f = 0; f < FRAGS; f++) {
+                mma_bf16(part[f][0], p[f][kk / 16], b[0]);
+                mma_bf16(part[f][1], p[f][kk / 16], b[1]);
+            }
+        }
+        UNROLL
+        for (int f = 0; f < FRAGS; f++) UNROLL
+        for (int j = 0; j < 2; j++) UNROLL
+        for (int e = 0; e < 4; e++)
+            o[f][n / 8 + j][e] = fmaf(o[f][n / 8 + j][e], alpha[f][e / 2], part[f][j][e]);
+    }
+}
+
+/* Scores that a row does not see become -inf. rows: of this lane, lane / 4 and 8 below. */
+static __device__ __forceinline__ void fwd_mask(float (&s)[ATTN_N][4], const attn_span (&rows)[2],
+                                                int k0)
+{
+    const int at = k0 + threadIdx.x % 4 * 2;
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++) {
+        const int key = at + 8 * n + e % 2;
+        if (key < rows[e / 2].lo || key >= rows[e / 2].hi) s[n][e] = -INFINITY;
+    }
+}
+
+/* Scores of one row become probabilities, with its new maximum. A row that has seen nobody yet:
+ * -inf - 0 is an exponent, -inf - -inf is not. l: this lane's part of the sum. */
+static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
+                                                    float *m, float *l)
+{
+    float max = -INFINITY, sum = 0;
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) max = fmaxf(max, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    max = fmaxf(max, __shfl_xor_sync(FULL, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(FULL, max, 2));
+    const float now = fmaxf(*m, max * scale2), base = now == -INFINITY ? 0 : now;
+    const float alpha = attn_exp2(*m - base);
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 2 * half; e < 2 * half + 2; e++) {
+        s[n][e] = attn_exp2(fmaf(s[n][e], scale2, -base));
+        sum += s[n][e];
+    }
+    *m = now;
+    *l = fmaf(*l, alpha, sum);
+    return alpha;
+}
+
+/* A lane's carried rows: l is on the first lane of four. */
+template <int FRAGS>
+static __device__ __forceinline__ void fwd_begin(const fwd_state &st, const attn_call &c, int row,
+                                                 int64_t head, float (&m)[FRAGS][2],
+                                                 float (&l)[FRAGS][2])
+{
+    UNROLL
+    for (int i = 0; i < 2 * FRAGS; i++) {
+        const int at = row + 8 * i + threadIdx.x % WARP / 4;
+        m[i / 2][i % 2] = at < c.Tq ? st.m[head * st.ml_ld + at] : -INFINITY;
+        l[i / 2][i % 2] = at < c.Tq && threadIdx.x % 4 == 0 ? st.l[head * st.ml_ld + at] : 0;
+    }
+}
+template <int FRAGS>
+static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_call &c, int row,
+                                               int64_t head, const float (&m)[FRAGS][2],
+                                               const float (&l)[FRAGS][2])
+{
+    UNROLL
+    for (int i = 0; i < 2 * FRAGS; i++) {
+        const int at = row + 8 * i + threadIdx.x % WARP / 4;
+        float sum = l[i / 2][i % 2];
+        sum += __shfl_xor_sync(FULL, sum, 1);
+        sum += __shfl_xor_sync(FULL, sum, 2);
+        if (at >= c.Tq || threadIdx.x % 4) continue;
+        st.m[head * st.ml_ld + at] = m[i / 2][i % 2];
+        st.l[head * st.ml_ld + at] = sum;
+    }
+}
+
+/* Values of a tile come while its scores are made, the next keys while its values are added: one
+ * buffer of each. A warp whose rows see nobody of a tile does nothing in it. */
+template <int DP>
+static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 2)
+    attn_fwd_bf16(attn_call c, fwd_state st)
+{
+    typedef fwd_shape<DP> sh;
+    const int FRAGS = sh::frags;
+    DYNAMIC_SHARED(shared);
+    bf16 *const qs = (bf16 *)shared, *const ks = qs + sh::rows * sh::ld,
+                *const vs = ks + ATTN_T * sh::ld;
+    const int64_t head = blockIdx.y, g = head / c.group;
+    const bf16 *q = (const bf16 *)c.q.data + head * c.D;
+    const bf16 *k = (const bf16 *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
+    /* the last rows first: under a causal mask they are the longest */
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
+    const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
+    const attn_span hull = attn_hull(c, i0, sh::rows);
+    if (!hull.hi) return; /* all of the block */
+    attn_fetch<DP, sh::rows, sh::threads>(qs, q, c.q.ld, i0, c.Tq, c.D, st.aligned);
+    int k0 = hull.lo / ATTN_T * ATTN_T;
+    attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+    copies_commit();
+    float o[FRAGS][DP / 8][4], m[FRAGS][2], l[FRAGS][2];
+    attn_span rows[FRAGS][2];
+    fwd_begin<FRAGS>(st, c, row, head, m, l);
+    UNROLL
+    for (int f = 0; f < FRAGS; f++) {
+        attn_get<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, c.Tq, 0, c.D);
+        rows[f][0] = attn_row(c, row + 16 * f + threadIdx.x % WARP / 4);
+        rows[f][1] = attn_row(c, row + 16 * f + 8 + threadIdx.x % WARP / 4);
+    }
+    for (; k0 < hull.hi; k0 += ATTN_T) {
+        float alpha[FRAGS][2];
+        uint32_t p[FRAGS][ATTN_T / 16][4];
+        bool mine = false, whole = true;
+        UNROLL
+        for (int i = 0; i < 2 * FRAGS; i++) {
+            const attn_span r = rows[i / 2][i % 2];
+            mine |= attn_meets(r, k0, k0 + ATTN_T);
+            whole &= r.lo <= k0 && r.hi >= k0 + ATTN_T;
+        }
+        const bool some = __any_sync(FULL, mine), masked = __any_sync(FULL, !whole);
+        copies_wait<0>();
+        __syncthreads(); /* keys are there, the last values are read */
+        attn_fetch<DP, ATTN_T, sh::threads>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+        copies_commit();
+        if (some) {
+            float s[FRAGS][ATTN_N][4];
+            fwd_scores<DP, FRAGS>(s, qs + own * sh::ld, ks);
+            UNROLL
+            for (int f = 0; f < FRAGS; f++) {
+                if (masked) fwd_mask(s[f], rows[f], k0);
+                UNROLL
+                for (int h = 0; h < 2; h++)
+                    alpha[f][h] = fwd_softmax(s[f], h, c.scale2, &m[f][h], &l[f][h]);
+                attn_round(p[f], s[f]);
+            }
+        }
+        copies_wait<0>();
+        __syncthreads(); /* values are there, these keys are read */
+        if (k0 + ATTN_T < hull.hi)
+            attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D, st.aligned);
+        copies_commit();
+        if (some) fwd_values<DP, FRAGS>(o, alpha, p, vs);
+    }
+    UNROLL
+    for (int f = 0; f < FRAGS; f++)
+        attn_put<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, c.Tq, 0, c.D);
+    fwd_end<FRAGS>(st, c, row, head, m, l);
+}
+
+/* ---- fp32, and bf16 under dropout -------------------------------------------------------------- */
+
+struct fwd_room {
+    f32_slice a, b;
+    f32_tile p;
+    attn_keep keep;
+};
+
+/* As fwd_softmax, for a row that 16 lanes have, four scores each. */
+static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float scale2, float *m,
+                                                    float *l)
+{
+    float max = -INFINITY, sum = 0;
+    UNROLL
+    for (int j = 0; j < F32_EACH; j++) max = fmaxf(max, s[j]);
+    UNROLL
+    for (int d = 8; d; d /= 2) max = fmaxf(max, __shfl_xor_sync(FULL, max, d));
+    const float now = fmaxf(*m, max * scale2), base = now == -INFINITY ? 0 : now;
+    const float alpha = exp2f(*m - base);
+    UNROLL
+    for (int j = 0; j < F32_EACH; j++) {
+        s[j] = exp2f(fmaf(s[j], scale2, -base));
+        sum += s[j];
+    }
+    UNROLL
+    for (int d = 8; d; d /= 2) sum += __shfl_xor_sync(FULL, sum, d);
+    *m = now;
+    *l = fmaf(*l, alpha, sum);
+    return alpha;
+}
+
+/* The probabilities of a tile, masked by dropout, into shared memory; scores in s. */
+static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const attn_call &c,
+                                                         float (&s)[F32_EACH][F32_EACH],
+                                                         const attn_span (&rows)[F32_EACH], int k0,
+                                                         float (&m)[F32_EACH], float (&l)[F32_EACH],
+                                                         float (&alpha)[F32_EACH])
+{
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    UNROLL
+    for (int i = 0; i < F32_EACH; i++) {
+        UNROLL
+        for (int j = 0; j < F32_EACH; j++) {
+            const int key = k0 + tx + 16 * j;
+            if (key < rows[i].lo || key >= rows[i].hi) s[i][j] = -INFINITY;
+        }
+        alpha[i] = f32_softmax(s[i], c.scale2, &m[i], &l[i]);
+        UNROLL
+        for (int j = 0; j < F32_EACH; j++) {
+            const int r = ty + 16 * i, t = tx + 16 * j;
+            const float f = c.drop.on ? attn_factor(room->keep, c.drop, r, c.kv_pos + k0, t) : 1;
+            room->p[r][t] = s[i][j] * f;
+        }
+    }
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2)
+    attn_fwd_f32(attn_call c, fwd_state st)
+{
+    DYNAMIC_SHARED(shared);
+    fwd_room *const room = (fwd_room *)shared;
+    const int64_t head = blockIdx.y, q_col = head * c.D, k_col = head / c.group * c.D,
+                  v_col = k_col + (int64_t)c.Hk * c.D;
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * ATTN_T, lane = threadIdx.x % WARP;
+    const attn_span hull = attn_hull(c, i0, ATTN_T);
+    if (!hull.hi) return;
+    const attn_span warp_rows[2] = {attn_row(c, i0 + lane), attn_row(c, i0 + WARP + lane)};
+    attn_span rows[F32_EACH];
+    float m[F32_EACH], l[F32_EACH], alpha[F32_EACH];
+    f32_acc<DP> o;
+    f32_get(o, st.o + q_col, st.o_ld, i0, c.Tq, c.D);
+    UNROLL
+    for (int i = 0; i < F32_EACH; i++) {
+        const int r = i0 + (int)threadIdx.x / 16 + 16 * i;
+        rows[i] = attn_row(c, r);
+        m[i] = r < c.Tq ? st.m[head * st.ml_ld + r] : -INFINITY;
+        l[i] = r < c.Tq ? st.l[head * st.ml_ld + r] : 0;
+    }
+    for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
+        if (!f32_anybody(warp_rows, k0)) continue;
+        float s[F32_EACH][F32_EACH] = {};
+        if (c.drop.on)
+            attn_keep_make<F32_THREADS>(room->keep, c.drop, (int)head, i0, c.kv_pos + k0);
+        for (int d = 0; d < c.D; d += F32_SLICE) {
+            f32_fetch(room->a, c.q, i0, c.Tq, q_col, d, c.D, st.aligned);
+            f32_fetch(room->b, c.kv, k0, c.Tk, k_col, d, c.D, st.aligned);
+            __syncthreads();
+            f32_dot(s, room->a, room->b, c.D - d < F32_SLICE ? c.D - d : F32_SLICE);
+            __syncthreads();
+        }
+        f32_probabilities(room, c, s, rows, k0, m, l, alpha);
+        UNROLL
+        for (int d = 0; d < f32_acc<DP>::slices; d++) {
+            if (d * F32_SLICE >= c.D) break;
+            float part[F32_EACH][2];
+            f32_fetch(room->b, c.kv, k0, c.Tk, v_col, d * F32_SLICE, c.D, st.aligned);
+            __syncthreads();
+            f32_mix(part, room->p, room->b);
+            UNROLL
+            for (int i = 0; i < F32_EACH; i++) UNROLL
+            for (int e = 0; e < 2; e++) o.x[d][i][e] = fmaf(o.x[d][i][e], alpha[i], part[i][e]);
+            __syncthreads();
+        }
+    }
+    f32_put(o, st.o + q_col, st.o_ld, i0, c.Tq, c.D);
+    UNROLL
+    for (int i = 0; i < F32_EACH; i++) {
+        const int r = i0 + (int)threadIdx.x / 16 + 16 * i;
+        if (threadIdx.x % 16 || r >= c.Tq) continue;
+        st.m[head * st.ml_ld + r] = m[i];
+        st.l[head * st.ml_ld + r] = l[i];
+    }
+}
+
+/* ---- the slot --------------------------------------------------------------------------------- */
+
+template <int DP>
+static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, int64_t n_heads)
+{
+    const bool mma = attn_uses_mma(call);
+    const int rows = mma ? fwd_shape<DP>::rows : ATTN_T;
+    const int threads = mma ? fwd_shape<DP>::threads : F32_THREADS;
+    const int smem = mma ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
+    const dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)n_heads);
+    auto kernel = mma ? attn_fwd_bf16<DP> : attn_fwd_f32<DP>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, kernel, grid, dim3((unsigned)threads), (size_t)smem, call, st);
+}
+
+void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
+{
+    shape_attn_fwd(a);
+    const attn_call call = attn_call_of(a);
+    const bool aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
+    const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, aligned};
+    if (call.Tq < 1 || call.Tk < 1) return;
+    attn_sized(a->head_dim, [&](auto size) {
+        run_fwd<decltype(size)::value>(cuda_of(be), call, st, a->n_heads);
+    });
+}
+
+/* ---- finish and delta ------------------------------------------------------------------------- */
+
+/* Each element alone; a head's first column also has m. */
+struct finish_of {
+    mat o, out;
+    float *m;
+    const float *l;
+    int64_t ml_ld;
+    int D;
+    template <int VEC> __device__ void at(int64_t row, int64_t col) const
+    {
+        const int64_t head = (int)col / D, i = head * ml_ld + row;
+        const float sum = l[i];
+        float x[VEC];
+        load(o, row, col, x);
+        UNROLL
+        for (int e = 0; e < VEC; e++) x[e] = sum > 0 ? x[e] / sum : 0;
+        store(out, row, col, x);
+        if (col != head * D) return;
+        m[i] = sum > 0 ? (float)((double)m[i] / LOG2_E + log((double)sum)) : -INFINITY;
+    }
+};
+
+void cuda_attn_finish(struct be *be, const struct attn_finish_args *a)
+{
+    shape_attn_finish(a);
+    const finish_of f = {mat_of(a->o), mat_of(a->out), a->m, a->l, a->ml_ld, (int)a->head_dim};
+    if (a->head_dim % 8 == 0 && fits_packs(a->o) && fits_packs(a->out))
+        each_vec<8>(cuda_of(be), f, a->o.rows, a->o.cols);
+    else
+        each_vec<1>(cuda_of(be), f, a->o.rows, a->o.cols);
+}
+
+/* A warp has one head of one row; products in double, as the sum of what dP is measured against. */
+#define DELTA_WARPS 8
+
+static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t ld, int64_t rows,
+                                         int64_t n_heads, int64_t D)
+{
+    const int64_t at = (int64_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
+    const int64_t row = at / n_heads, head = at % n_heads;
+    if (row >= rows) return; /* a whole warp */
+    double sum = 0;
+    for (int64_t d = threadIdx.x % WARP; d < D; d += WARP)
+        sum += (double)get(o, row, head * D + d) * (double)get(d_o, row, head * D + d);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) delta[head * ld + row] = (float)sum;
+}
+
+void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
+{
+    shape_attn_delta(a);
+    struct cuda *c = cuda_of(be);
+    const int64_t n = a->o.rows * a->n_heads;
+    if (n > 0)
+        LAUNCH(c, attn_delta_kernel, dim3((unsigned)div_up(n, DELTA_WARPS)),
+               dim3(DELTA_WARPS * WARP), 0, mat_of(a->o), mat_of(a->d_o), a->delta, a->ld,
+               a->o.rows, a->n_heads, a->head_dim);
+}

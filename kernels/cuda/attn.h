@@ -1,0 +1,388 @@
+/* attn.h: what attention's two directions share: who sees whom, dropout's masks, tiles and their
+ * products on tensor cores (bf16) and without them (fp32; and bf16 under dropout, where masked
+ * probabilities stay fp32: kernels/backend.h).
+ *
+ * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Whatever is
+ * summed over a tile is a chain of its own that starts from 0 and is added to what is there. Rows of
+ * a tile never mix: a row's bits do not depend on those beside it, nor on whether a tile that it
+ * does not see was skipped: that would multiply by 1 and add 0.
+ *
+ * Kernels are made for padded head sizes 64, 96, 128 and 256; columns behind D are zeros. */
+#ifndef SEQD_CUDA_ATTN_H
+#define SEQD_CUDA_ATTN_H
+
+#include "kernels/cuda/mma.h"
+#include "kernels/philox.h"
+
+#define ATTN_T   64
+#define ATTN_MAX 256 /* head_dim */
+#define LOG2_E   1.4426950408889634
+
+/* ---- a call ----------------------------------------------------------------------------------- */
+
+/* Dropout as a kernel has it. on: false: none. */
+struct attn_rule {
+    bool on;
+    uint32_t key[2], layer, sample, head, least; /* kept: words of at least `least` */
+    int64_t q_pos;
+    float kept; /* what a kept element is multiplied by */
+};
+
+struct attn_call {
+    mat q, kv;
+    const int64_t *lo, *hi;
+    int64_t kv_pos;
+    int Tq, Tk, D, Hk, group; /* group: query heads of a KV head */
+    float scale, scale2;      /* scale2: of scores in powers of two */
+    attn_rule drop;
+};
+
+static inline attn_rule attn_rule_of(const struct attn_drop *d)
+{
+    attn_rule r = {};
+    if (!d) return r;
+    r.on = true;
+    r.key[0] = d->key[0];
+    r.key[1] = d->key[1];
+    r.layer = d->layer;
+    r.sample = d->sample;
+    r.head = d->head;
+    r.q_pos = d->q_pos;
+    r.least = (uint32_t)ceil(d->rate * 4294967296.0);
+    r.kept = (float)(1 / (1 - d->rate));
+    return r;
+}
+
+/* args: of forward or backward. */
+template <class A> static inline attn_call attn_call_of(const A *a)
+{
+    assert(a->head_dim <= ATTN_MAX && a->q.rows < 1 << 30 && a->kv.rows < 1 << 30);
+    attn_call c = {};
+    c.q = mat_of(a->q);
+    c.kv = mat_of(a->kv);
+    c.lo = a->lo;
+    c.hi = a->hi;
+    c.kv_pos = a->kv_pos;
+    c.Tq = (int)a->q.rows;
+    c.Tk = (int)a->kv.rows;
+    c.D = (int)a->head_dim;
+    c.Hk = (int)a->n_kv_heads;
+    c.group = (int)(a->n_heads / a->n_kv_heads);
+    c.scale = a->scale;
+    c.scale2 = (float)((double)a->scale * LOG2_E);
+    c.drop = attn_rule_of(a->drop);
+    return c;
+}
+
+/* Tensor cores' products or plain ones? */
+static inline bool attn_uses_mma(const attn_call &c)
+{
+    return c.q.is_bf16 && !c.drop.on;
+}
+
+template <int N> struct attn_size {
+    static const int value = N;
+};
+/* f with the padded size of heads of D. */
+template <class F> static inline void attn_sized(int64_t D, F f)
+{
+    if (D <= 64)
+        f(attn_size<64>());
+    else if (D <= 96)
+        f(attn_size<96>());
+    else if (D <= 128)
+        f(attn_size<128>());
+    else
+        f(attn_size<256>());
+}
+
+/* ---- who sees whom ---------------------------------------------------------------------------- */
+
+/* Key rows [lo, hi) of the call; nobody: 0, 0. */
+struct alignas(8) attn_span {
+    int lo, hi;
+};
+
+static __device__ __forceinline__ bool attn_meets(attn_span s, int from, int to)
+{
+    return s.lo < to && s.hi > from;
+}
+
+/* What query row `row` sees; rows behind the last see nobody. */
+static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row)
+{
+    if (row >= c.Tq) return {0, 0};
+    int64_t lo = c.lo[row] - c.kv_pos, hi = c.hi[row] - c.kv_pos;
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > c.Tk ? c.Tk : hi;
+    if (lo >= hi) return {0, 0};
+    return {(int)lo, (int)hi};
+}
+
+/* What rows [i0, i0 + n) see together, as one interval: for a whole warp. */
+static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0, int n)
+{
+    int lo = 1 << 30, hi = 0;
+    for (int i = threadIdx.x % WARP; i < n; i += WARP) {
+        const attn_span s = attn_row(c, i0 + i);
+        if (s.hi && s.lo < lo) lo = s.lo;
+        if (s.hi > hi) hi = s.hi;
+    }
+    UNROLL
+    for (int d = WARP / 2; d; d /= 2) {
+        const int l = __shfl_xor_sync(FULL, lo, d), h = __shfl_xor_sync(FULL, hi, d);
+        lo = l < lo ? l : lo;
+        hi = h > hi ? h : hi;
+    }
+    if (!hi) lo = 0;
+    return {lo, hi};
+}
+
+/* Dropout of one tile: keep[query][quad] has a bit for each of four keys. A word of Philox is one
+ * key's, so that a thread makes four factors at a time. Keys from global index `key`. */
+#define ATTN_QUADS (ATTN_T / 4 + 1) /* keys may begin within one */
+typedef uint8_t attn_keep[ATTN_T][ATTN_QUADS + 3];
+
+template <int THREADS>
+static __device__ __forceinline__ void attn_keep_make(attn_keep &keep, const attn_rule &d, int head,
+                                                      int64_t row, int64_t key)
+{
+    for (int i = threadIdx.x; i < ATTN_T * ATTN_QUADS; i += THREADS) {
+        const int r = i / ATTN_QUADS, q = i % ATTN_QUADS;
+        const uint32_t counter[4] = {(uint32_t)(d.q_pos + row + r), (uint32_t)(key / 4 + q),
+                                     d.layer << 16 | (d.head + (uint32_t)head), d.sample};
+        uint32_t word[4];
+        philox4x32(d.key, counter, word);
+        unsigned bits = 0;
+        UNROLL
+        for (int w = 0; w < 4; w++) bits |= (word[w] >= d.least ? 1u : 0u) << w;
+        keep[r][q] = (uint8_t)bits;
+    }
+}
+/* The factor of key row t of the tile. */
+static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const attn_rule &d,
+                                                    int query, int64_t key, int t)
+{
+    const int at = (int)(key % 4) + t;
+    return keep[query][at / 4] >> at % 4 & 1 ? d.kept : 0;
+}
+
+/* ---- tiles of bf16 ---------------------------------------------------------------------------- */
+
+/* Elements from a row to the next in shared memory: eight rows of 16 bytes lie in different banks. */
+template <int DP> struct attn_ld {
+    static const int value = DP + 8;
+};
+
+/* N rows from r0 of a head's columns, x's first being its; 0 where there are none. aligned: rows
+ * begin at 16 bytes and D is whole packs. */
+template <int DP, int N, int THREADS>
+static __device__ __forceinline__ void attn_fetch(bf16 *to, const bf16 *x, int64_t ld, int r0,
+                                                  int n_rows, int D, bool aligned)
+{
+    const int LD = attn_ld<DP>::value;
+    if (aligned) {
+        UNROLL
+        for (int i = threadIdx.x; i < N * (DP / 8); i += THREADS) {
+            const int r = i / (DP / 8), c = i % (DP / 8) * 8;
+            const bool there = r0 + r < n_rows && c < D;
+            copy16_async(to + r * LD + c, there ? x + (r0 + r) * ld + c : x, there ? 16 : 0);
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < N * DP; i += THREADS) {
+        const int r = i / DP, c = i % DP;
+        to[r * LD + c] = r0 + r < n_rows && c < D ? x[(r0 + r) * ld + c] : bf16{0};
+    }
+}
+
+/* A's fragment: rows [0, 16) of s, K [k, k + 16). */
+template <int DP> static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const bf16 *s, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
+    ldmatrix4<false>(a, s + (i % 2 * 8 + r) * attn_ld<DP>::value + k + i / 2 * 8);
+}
+/* B's of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise s[k][n]. */
+template <int DP, bool TURNED>
+static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, LD = attn_ld<DP>::value;
+    uint32_t x[4];
+    if (TURNED)
+        ldmatrix4<false>(x, s + (n + i / 2 * 8 + r) * LD + k + i % 2 * 8);
+    else
+        ldmatrix4<true>(x, s + (k + i % 2 * 8 + r) * LD + n + i / 2 * 8);
+    b[0][0] = x[0];
+    b[0][1] = x[1];
+    b[1][0] = x[2];
+    b[1][1] = x[3];
+}
+
+/* Products of a warp's 16 rows with ATTN_T rows: element e of number n is row lane / 4 + e / 2 * 8,
+ * column 8 n + lane % 4 * 2 + e % 2. */
+#define ATTN_N (ATTN_T / 8)
+
+/* Rounded to bf16, as A of the next product. */
+static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
+                                                  const float (&x)[ATTN_N][4])
+{
+    UNROLL
+    for (int k = 0; k < ATTN_T / 16; k++) UNROLL
+    for (int i = 0; i < 4; i++)
+        a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+/* A warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products; what
+ * lies behind (n_rows, n_cols) is 0 and stays untouched. */
+template <int N>
+static __device__ __forceinline__ void attn_get(float (&to)[N / 8][4], const float *x, int64_t ld,
+                                                int row, int n_rows, int col, int n_cols)
+{
+    const int lane = threadIdx.x % WARP;
+    UNROLL
+    for (int n = 0; n < N / 8; n++) UNROLL
+    for (int e = 0; e < 4; e++) {
+        const int r = row + lane / 4 + e / 2 * 8, c = col + 8 * n + lane % 4 * 2 + e % 2;
+        to[n][e] = r < n_rows && c < n_cols ? x[r * ld + c] : 0;
+    }
+}
+template <int N>
+static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], float *x, int64_t ld,
+                                                int row, int n_rows, int col, int n_cols)
+{
+    const int lane = threadIdx.x % WARP;
+    UNROLL
+    for (int n = 0; n < N / 8; n++) UNROLL
+    for (int e = 0; e < 4; e++) {
+        const int r = row + lane / 4 + e / 2 * 8, c = col + 8 * n + lane % 4 * 2 + e % 2;
+        if (r < n_rows && c < n_cols) x[r * ld + c] = from[n][e];
+    }
+}
+
+/* exp2 to 2^-22, 0 below the smallest normal number: what is rounded to bf16 needs no more. */
+static __device__ __forceinline__ float attn_exp2(float x)
+{
+#ifdef SEQD_EMU
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* ---- tiles of fp32 ---------------------------------------------------------------------------- */
+
+/* A block of 16 x 16 threads has a pair of tiles, 4 x 4 products a thread: rows ty + 16 i, columns
+ * tx + 16 j. Head columns pass through shared memory in slices, so that a block's memory does not
+ * grow with D. */
+#define F32_THREADS 256
+#define F32_SLICE   32
+#define F32_EACH    4
+
+typedef float f32_slice[ATTN_T][F32_SLICE + 4];
+typedef float f32_tile[ATTN_T][ATTN_T + 4];
+
+/* Columns [c, c + F32_SLICE) of ATTN_T rows from r0; x's column `col` is the head's first. */
+static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, int r0, int n_rows,
+                                                 int64_t col, int c, int D, bool aligned)
+{
+    UNROLL
+    for (int i = threadIdx.x; i < ATTN_T * F32_SLICE / 4; i += F32_THREADS) {
+        const int r = i / (F32_SLICE / 4), at = i % (F32_SLICE / 4) * 4;
+        const bool row = r0 + r < n_rows;
+        float v[4] = {};
+        if (aligned) {
+            if (row && c + at < D) load(x, r0 + r, col + c + at, v);
+        } else {
+            UNROLL
+            for (int e = 0; e < 4; e++)
+                if (row && c + at + e < D) v[e] = get(x, r0 + r, col + c + at + e);
+        }
+        store(&to[r][at], v);
+    }
+}
+
+/* d[i][j] += a[row i] b[row j] over a slice of n columns. */
+static __device__ __forceinline__ void f32_dot(float (&d)[F32_EACH][F32_EACH], const f32_slice &a,
+                                               const f32_slice &b, int n)
+{
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    for (int k = 0; k < n; k += 4) {
+        float x[F32_EACH][4], y[F32_EACH][4];
+        UNROLL
+        for (int i = 0; i < F32_EACH; i++) load(&a[ty + 16 * i][k], x[i]);
+        UNROLL
+        for (int j = 0; j < F32_EACH; j++) load(&b[tx + 16 * j][k], y[j]);
+        UNROLL
+        for (int i = 0; i < F32_EACH; i++) UNROLL
+        for (int j = 0; j < F32_EACH; j++) UNROLL
+        for (int e = 0; e < 4; e++) d[i][j] = fmaf(x[i][e], y[j][e], d[i][j]);
+    }
+}
+
+/* part[i][e] = sum over k of w[row i][k] b[k][2 tx + e]. */
+static __device__ __forceinline__ void f32_mix(float (&part)[F32_EACH][2], const f32_tile &w,
+                                               const f32_slice &b)
+{
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    UNROLL
+    for (int i = 0; i < F32_EACH; i++) part[i][0] = part[i][1] = 0;
+    for (int k = 0; k < ATTN_T; k += 4) {
+        float x[F32_EACH][4];
+        UNROLL
+        for (int i = 0; i < F32_EACH; i++) load(&w[ty + 16 * i][k], x[i]);
+        UNROLL
+        for (int e = 0; e < 4; e++) {
+            float y[2];
+            load(&b[k + e][2 * tx], y);
+            UNROLL
+            for (int i = 0; i < F32_EACH; i++) {
+                part[i][0] = fmaf(x[i][e], y[0], part[i][0]);
+                part[i][1] = fmaf(x[i][e], y[1], part[i][1]);
+            }
+        }
+    }
+}
+
+/* A thread's part of ATTN_T rows x DP columns: [slice][row i][e], columns 32 slice + 2 tx + e. */
+template <int DP> struct f32_acc {
+    static const int slices = DP / F32_SLICE;
+    float x[slices][F32_EACH][2];
+};
+template <int DP>
+static __device__ __forceinline__ void f32_get(f32_acc<DP> &to, const float *x, int64_t ld, int r0,
+                                               int n_rows, int D)
+{
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    UNROLL
+    for (int s = 0; s < f32_acc<DP>::slices; s++) UNROLL
+    for (int i = 0; i < F32_EACH; i++) UNROLL
+    for (int e = 0; e < 2; e++) {
+        const int r = r0 + ty + 16 * i, c = F32_SLICE * s + 2 * tx + e;
+        to.x[s][i][e] = r < n_rows && c < D ? x[r * ld + c] : 0;
+    }
+}
+template <int DP>
+static __device__ __forceinline__ void f32_put(const f32_acc<DP> &from, float *x, int64_t ld,
+                                               int r0, int n_rows, int D)
+{
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    UNROLL
+    for (int s = 0; s < f32_acc<DP>::slices; s++) UNROLL
+    for (int i = 0; i < F32_EACH; i++) UNROLL
+    for (int e = 0; e < 2; e++) {
+        const int r = r0 + ty + 16 * i, c = F32_SLICE * s + 2 * tx + e;
+        if (r < n_rows && c < D) x[r * ld + c] = from.x[s][i][e];
+    }
+}
+
+/* Does anybody of the ATTN_T queries whose intervals the warp's lanes have (two each) see keys
+ * [k0, k0 + ATTN_T)? */
+static __device__ __forceinline__ bool f32_anybody(const attn_span (&rows)[2], int k0)
+{
+    return __any_sync(FULL, attn_meets(rows[0], k0, k0 + ATTN_T) ||
+                                attn_meets(rows[1], k0, k0 + ATTN_T)) != 0;
+}
+
+#endif

@@ -1,0 +1,544 @@
+/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics: one kernel has
+ * a block for each tile of keys and makes dk and dv, another one for each tile of queries and makes
+ * dq; both make scores and dP again. A block owns rows and walks past tiles of the other side,
+ * ascending: owned and walked are
+ *
+ *   dkv: k and v of a KV head    q and dO, of the group's heads one after the other
+ *   dq:  q and dO of a head      k and v
+ *
+ * and in both s = owned[0] walked[0]', dP = owned[1] walked[1]'. */
+#include "kernels/cuda/attn.h"
+
+struct bwd_call {
+    attn_call c;
+    mat d_o;
+    float *dq, *dkv;
+    int64_t dq_ld, dkv_ld, ml_ld;
+    const float *lse, *delta;
+    attn_span *spans; /* of each tile of queries: what it sees */
+    int n_tiles;      /* of queries */
+    bool aligned;
+};
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf, so
+ * that its probabilities are 0. */
+struct alignas(16) bwd_query {
+    float lse, delta;
+    attn_span sees;
+};
+
+static __device__ __forceinline__ bwd_query bwd_query_of(const bwd_call &b, int64_t head, int row)
+{
+    bwd_query q = {INFINITY, 0, attn_row(b.c, row)};
+    if (row >= b.c.Tq) return q;
+    const float lse = b.lse[head * b.ml_ld + row];
+    if (lse == -INFINITY) return q;
+    q.lse = (float)((double)lse * LOG2_E);
+    q.delta = b.delta[head * b.ml_ld + row];
+    return q;
+}
+
+/* A warp of one block has one tile of queries. */
+static __global__ void attn_spans(bwd_call b)
+{
+    const attn_span s = attn_hull(b.c, (int)blockIdx.x * ATTN_T, ATTN_T);
+    if (threadIdx.x == 0) b.spans[blockIdx.x] = s;
+}
+
+/* A walk over tiles of queries of heads [head, last), ascending, that see some of keys [k0, k1). */
+struct bwd_walk {
+    int head, last, tile, k0, k1;
+};
+
+/* Goes on to the first such tile from `tile` of its head; a whole warp asks. */
+static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
+{
+    for (; w->head < w->last; w->head++, w->tile = 0)
+        for (; w->tile < b.n_tiles; w->tile += WARP) {
+            const int i = w->tile + (int)threadIdx.x % WARP;
+            const unsigned found =
+                __ballot_sync(FULL, i < b.n_tiles && attn_meets(b.spans[i], w->k0, w->k1));
+            if (!found) continue;
+            w->tile += __ffs((int)found) - 1;
+            return;
+        }
+}
+
+/* ---- bf16: tensor cores ----------------------------------------------------------------------- */
+
+/* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
+ * warps then have the same rows, and half of the columns of what is made. */
+template <int DP> struct bwd_shape {
+    static const int halves = DP > 128 ? 2 : 1, stages = DP > 128 ? 1 : 2;
+    static const int threads = 256, rows = threads / WARP / halves * 16, cols = DP / halves;
+    static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
+    static const int queries = 2 * (own + stages * tile) * (int)sizeof(bf16); /* where they begin */
+    static const int smem = queries + stages * ATTN_T * (int)sizeof(bwd_query);
+};
+
+/* Shared memory of both kernels. */
+template <int DP> struct bwd_room {
+    bf16 *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
+    bwd_query *queries;
+};
+template <int DP> static __device__ __forceinline__ bwd_room<DP> bwd_room_of(char *shared)
+{
+    typedef bwd_shape<DP> sh;
+    bf16 *const own = (bf16 *)shared, *const tile = own + 2 * sh::own;
+    return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_query *)(shared + sh::queries)};
+}
+
+/* s and dP of a warp's rows, that own[] begins with, and a walked tile. */
+template <int DP>
+static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
+                                                    const bf16 *own0, const bf16 *own1,
+                                                    const bf16 *tile0, const bf16 *tile1)
+{
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++) s[n][e] = dp[n][e] = 0;
+    UNROLL
+    for (int k = 0; k < DP; k += 16) {
+        uint32_t a0[4], a1[4];
+        attn_a<DP>(a0, own0, k);
+        attn_a<DP>(a1, own1, k);
+        UNROLL
+        for (int n = 0; n < ATTN_T; n += 16) {
+            uint32_t b0[2][2], b1[2][2];
+            attn_b<DP, true>(b0, tile0, n, k);
+            attn_b<DP, true>(b1, tile1, n, k);
+            UNROLL
+            for (int j = 0; j < 2; j++) {
+                mma_bf16(s[n / 8 + j], a0, b0[j]);
+                mma_bf16(dp[n / 8 + j], a1, b1[j]);
+            }
+        }
+    }
+}
+
+/* acc += k (w tile): the tile's part is summed alone. tile: from the warp's first column. */
+template <int DP>
+static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols / 8][4],
+                                               const uint32_t (&w)[ATTN_T / 16][4],
+                                               const bf16 *tile, float k)
+{
+    UNROLL
+    for (int n = 0; n < bwd_shape<DP>::cols; n += 16) {
+        float part[2][4] = {};
+        UNROLL
+        for (int kk = 0; kk < ATTN_T; kk += 16) {
+            uint32_t b[2][2];
+            attn_b<DP, false>(b, tile, n, kk);
+            mma_bf16(part[0], w[kk / 16], b[0]);
+            mma_bf16(part[1], w[kk / 16], b[1]);
+        }
+        UNROLL
+        for (int j = 0; j < 2; j++) UNROLL
+        for (int e = 0; e < 4; e++)
+            acc[n / 8 + j][e] = fmaf(part[j][e], k, acc[n / 8 + j][e]);
+    }
+}
+
+/* One probability and its ds, in place of score and dP. */
+static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, float lse,
+                                               float delta, bool seen)
+{
+    *s = seen ? attn_exp2(fmaf(*s, scale2, -lse)) : 0;
+    *dp = *s * (*dp - delta);
+}
+
+/* Where a warp stands among a block's: its first row, and the first column that it makes. */
+template <int DP> static __device__ __forceinline__ int bwd_warp_row(void)
+{
+    return (int)threadIdx.x / WARP / bwd_shape<DP>::halves * 16;
+}
+template <int DP> static __device__ __forceinline__ int bwd_warp_col(void)
+{
+    return (int)threadIdx.x / WARP % bwd_shape<DP>::halves * bwd_shape<DP>::cols;
+}
+
+/* ---- dk and dv -------------------------------------------------------------------------------- */
+
+/* The walked tile's q and dO on their way. */
+template <int DP>
+static __device__ __forceinline__ void dkv_fetch(const bwd_room<DP> &room, const bwd_call &b,
+                                                 const bwd_walk &w, int stage)
+{
+    typedef bwd_shape<DP> sh;
+    const mat from[2] = {b.c.q, b.d_o};
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        attn_fetch<DP, ATTN_T, sh::threads>(
+            room.tile[i] + stage * 2 * sh::tile, (const bf16 *)from[i].data + (int64_t)w.head * b.c.D,
+            from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
+}
+/* And of its rows what a thread brings. */
+static __device__ __forceinline__ bwd_query dkv_query(const bwd_call &b, const bwd_walk &w)
+{
+    if (threadIdx.x >= ATTN_T || w.head >= w.last) return {};
+    return bwd_query_of(b, w.head, w.tile * ATTN_T + (int)threadIdx.x);
+}
+
+/* How queries of a tile see keys [k0, k0 + 16): nobody, some, all all of them. */
+enum bwd_view { SEES_NONE, SEES_SOME, SEES_ALL };
+static __device__ __forceinline__ bwd_view dkv_view(const bwd_query *queries, int k0)
+{
+    bool mine = false, whole = true;
+    UNROLL
+    for (int i = threadIdx.x % WARP; i < ATTN_T; i += WARP) {
+        const attn_span s = queries[i].sees;
+        mine |= attn_meets(s, k0, k0 + 16);
+        whole &= s.lo <= k0 && s.hi >= k0 + 16;
+    }
+    if (!__any_sync(FULL, mine)) return SEES_NONE;
+    return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
+}
+
+/* A warp's rows are keys from k0, the columns queries. */
+static __device__ __forceinline__ void dkv_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
+                                                   const bwd_query *queries, int k0, bool masked,
+                                                   float scale2)
+{
+    const int key = k0 + threadIdx.x % WARP / 4, at = threadIdx.x % 4 * 2;
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++) {
+        const bwd_query q = queries[8 * n + at + e % 2];
+        const int k = key + e / 2 * 8;
+        bwd_one(&s[n][e], &dp[n][e], scale2, q.lse, q.delta,
+                !masked || (k >= q.sees.lo && k < q.sees.hi));
+    }
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf16(bwd_call b)
+{
+    typedef bwd_shape<DP> sh;
+    DYNAMIC_SHARED(shared);
+    const bwd_room<DP> room = bwd_room_of<DP>(shared);
+    const attn_call &c = b.c;
+    const int g = (int)blockIdx.y, k0 = (int)blockIdx.x * sh::rows;
+    const int own = bwd_warp_row<DP>(), col = bwd_warp_col<DP>();
+    bwd_walk w = {g * c.group, (g + 1) * c.group, 0, k0, k0 + sh::rows};
+    bwd_seek(&w, b);
+    if (w.head == w.last) return; /* all of the block */
+    const int64_t k_col = (int64_t)g * c.D, v_col = k_col + (int64_t)c.Hk * c.D;
+    const bf16 *kv = (const bf16 *)c.kv.data;
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], kv + k_col, c.kv.ld, k0, c.Tk, c.D, b.aligned);
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], kv + v_col, c.kv.ld, k0, c.Tk, c.D, b.aligned);
+    dkv_fetch(room, b, w, 0);
+    copies_commit();
+    bwd_query query = dkv_query(b, w);
+    if (threadIdx.x < ATTN_T) room.queries[threadIdx.x] = query;
+    float dk[sh::cols / 8][4], dv[sh::cols / 8][4];
+    attn_get<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
+    attn_get<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
+    for (int stage = 0; w.head < w.last; stage = sh::stages - 1 - stage) {
+        const int other = sh::stages - 1 - stage;
+        const bf16 *q = room.tile[0] + stage * 2 * sh::tile,
+                   *d_o = room.tile[1] + stage * 2 * sh::tile;
+        const bwd_query *queries = room.queries + stage * ATTN_T;
+        copies_wait<0>();
+        __syncthreads(); /* the tile is there, the one before it is read */
+        w.tile++;
+        bwd_seek(&w, b);
+        if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
+        copies_commit();
+        query = dkv_query(b, w);
+        const bwd_view view = dkv_view(queries, k0 + own);
+        if (view != SEES_NONE) {
+            float s[ATTN_N][4], dp[ATTN_N][4];
+            uint32_t a[ATTN_T / 16][4];
+            bwd_products<DP>(s, dp, room.own[0] + own * sh::ld, room.own[1] + own * sh::ld, q, d_o);
+            dkv_softmax(s, dp, queries, k0 + own, view == SEES_SOME, c.scale2);
+            attn_round(a, s);
+            bwd_add<DP>(dv, a, d_o + col, 1);
+            attn_round(a, dp);
+            bwd_add<DP>(dk, a, q + col, c.scale);
+        }
+        if (sh::stages == 1) __syncthreads(); /* the tile is read */
+        if (sh::stages == 1 && w.head < w.last) dkv_fetch(room, b, w, other);
+        copies_commit();
+        if (threadIdx.x < ATTN_T) room.queries[other * ATTN_T + threadIdx.x] = query;
+    }
+    attn_put<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
+    attn_put<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
+}
+
+/* ---- dq --------------------------------------------------------------------------------------- */
+
+template <int DP>
+static __device__ __forceinline__ void dq_fetch(const bwd_room<DP> &room, const bwd_call &b,
+                                                int64_t g, int k0, int stage)
+{
+    typedef bwd_shape<DP> sh;
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        attn_fetch<DP, ATTN_T, sh::threads>(
+            room.tile[i] + stage * 2 * sh::tile,
+            (const bf16 *)b.c.kv.data + (i * (int64_t)b.c.Hk + g) * b.c.D, b.c.kv.ld, k0, b.c.Tk,
+            b.c.D, b.aligned);
+}
+
+/* A warp's rows are queries, of which the lane has two; the columns keys from k0. */
+static __device__ __forceinline__ void dq_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
+                                                  const bwd_query (&rows)[2], int k0, bool masked,
+                                                  float scale2)
+{
+    const int at = k0 + threadIdx.x % 4 * 2;
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++) {
+        const bwd_query &q = rows[e / 2];
+        const int k = at + 8 * n + e % 2;
+        bwd_one(&s[n][e], &dp[n][e], scale2, q.lse, q.delta,
+                !masked || (k >= q.sees.lo && k < q.sees.hi));
+    }
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16(bwd_call b)
+{
+    typedef bwd_shape<DP> sh;
+    DYNAMIC_SHARED(shared);
+    const bwd_room<DP> room = bwd_room_of<DP>(shared);
+    const attn_call &c = b.c;
+    const int64_t head = blockIdx.y, g = head / c.group;
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
+    const int own = bwd_warp_row<DP>(), col = bwd_warp_col<DP>();
+    const attn_span hull = attn_hull(c, i0, sh::rows);
+    if (!hull.hi) return; /* all of the block */
+    int k0 = hull.lo / ATTN_T * ATTN_T;
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const bf16 *)c.q.data + head * c.D, c.q.ld,
+                                          i0, c.Tq, c.D, b.aligned);
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], (const bf16 *)b.d_o.data + head * c.D,
+                                          b.d_o.ld, i0, c.Tq, c.D, b.aligned);
+    dq_fetch(room, b, g, k0, 0);
+    copies_commit();
+    const int row = i0 + own + (int)threadIdx.x % WARP / 4;
+    const bwd_query rows[2] = {bwd_query_of(b, head, row), bwd_query_of(b, head, row + 8)};
+    float dq[sh::cols / 8][4];
+    attn_get<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
+    for (int stage = 0; k0 < hull.hi; k0 += ATTN_T, stage = sh::stages - 1 - stage) {
+        const int other = sh::stages - 1 - stage;
+        const bf16 *k = room.tile[0] + stage * 2 * sh::tile,
+                   *v = room.tile[1] + stage * 2 * sh::tile;
+        bool mine = false, whole = true;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            mine |= attn_meets(rows[i].sees, k0, k0 + ATTN_T);
+            whole &= rows[i].sees.lo <= k0 && rows[i].sees.hi >= k0 + ATTN_T;
+        }
+        const bool some = __any_sync(FULL, mine), masked = __any_sync(FULL, !whole);
+        copies_wait<0>();
+        __syncthreads(); /* the tile is there, the one before it is read */
+        if (sh::stages > 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
+        copies_commit();
+        if (some) {
+            float s[ATTN_N][4], dp[ATTN_N][4];
+            uint32_t a[ATTN_T / 16][4];
+            bwd_products<DP>(s, dp, room.own[0] + own * sh::ld, room.own[1] + own * sh::ld, k, v);
+            dq_softmax(s, dp, rows, k0, masked, c.scale2);
+            attn_round(a, dp);
+            bwd_add<DP>(dq, a, k + col, c.scale);
+        }
+        if (sh::stages == 1) __syncthreads(); /* the tile is read */
+        if (sh::stages == 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
+        copies_commit();
+    }
+    attn_put<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
+}
+
+/* ---- fp32, and bf16 under dropout -------------------------------------------------------------- */
+
+struct bwd_f32_room {
+    f32_slice own[2], tile[2];
+    f32_tile p, ds;
+    attn_keep keep;
+};
+
+/* A tile of a tensor: rows from r0 of n, a head's columns from col. */
+struct f32_rows {
+    mat x;
+    int r0, n;
+    int64_t col;
+};
+
+/* s and dP of a pair of tiles. */
+static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bwd_call &b,
+                                                    const f32_rows (&own)[2],
+                                                    const f32_rows (&tile)[2],
+                                                    float (&s)[F32_EACH][F32_EACH],
+                                                    float (&dp)[F32_EACH][F32_EACH])
+{
+    const int D = b.c.D;
+    for (int d = 0; d < D; d += F32_SLICE) {
+        const int n = D - d < F32_SLICE ? D - d : F32_SLICE;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            f32_fetch(room->own[i], own[i].x, own[i].r0, own[i].n, own[i].col, d, D, b.aligned);
+            f32_fetch(room->tile[i], tile[i].x, tile[i].r0, tile[i].n, tile[i].col, d, D, b.aligned);
+        }
+        __syncthreads();
+        f32_dot(s, room->own[0], room->tile[0], n);
+        f32_dot(dp, room->own[1], room->tile[1], n);
+        __syncthreads();
+    }
+}
+
+/* Element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off, and dv's
+ * probabilities pass it; ds has them whole. */
+static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
+                                               const bwd_query &q, int r, int t, int key, float s,
+                                               float dp, float factor)
+{
+    const bool seen = key >= q.sees.lo && key < q.sees.hi;
+    const float p = seen ? exp2f(fmaf(s, c.scale2, -q.lse)) : 0;
+    room->p[r][t] = p * factor;
+    room->ds[r][t] = p * (dp * factor - q.delta);
+}
+
+/* acc += k (w x): slice by slice, the tile's part is summed alone. */
+template <int DP>
+static __device__ __forceinline__ void f32_add(f32_acc<DP> &acc, const f32_tile &w,
+                                               f32_slice &slice, const f32_rows &x, int D,
+                                               bool aligned, float k)
+{
+    UNROLL
+    for (int d = 0; d < f32_acc<DP>::slices; d++) {
+        if (d * F32_SLICE >= D) break;
+        float part[F32_EACH][2];
+        f32_fetch(slice, x.x, x.r0, x.n, x.col, d * F32_SLICE, D, aligned);
+        __syncthreads();
+        f32_mix(part, w, slice);
+        UNROLL
+        for (int i = 0; i < F32_EACH; i++) UNROLL
+        for (int e = 0; e < 2; e++) acc.x[d][i][e] = fmaf(part[i][e], k, acc.x[d][i][e]);
+        __syncthreads();
+    }
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2) attn_dkv_f32(bwd_call b)
+{
+    DYNAMIC_SHARED(shared);
+    bwd_f32_room *const room = (bwd_f32_room *)shared;
+    const attn_call &c = b.c;
+    const int g = (int)blockIdx.y, k0 = (int)blockIdx.x * ATTN_T;
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, lane = threadIdx.x % WARP;
+    const int64_t k_col = (int64_t)g * c.D, v_col = k_col + (int64_t)c.Hk * c.D;
+    const f32_rows own[2] = {{c.kv, k0, c.Tk, k_col}, {c.kv, k0, c.Tk, v_col}};
+    bwd_walk w = {g * c.group, (g + 1) * c.group, 0, k0, k0 + ATTN_T};
+    bwd_seek(&w, b);
+    if (w.head == w.last) return;
+    f32_acc<DP> dk, dv;
+    f32_get(dk, b.dkv + k_col, b.dkv_ld, k0, c.Tk, c.D);
+    f32_get(dv, b.dkv + v_col, b.dkv_ld, k0, c.Tk, c.D);
+    for (; w.head < w.last; w.tile++, bwd_seek(&w, b)) {
+        const int i0 = w.tile * ATTN_T;
+        const attn_span rows[2] = {attn_row(c, i0 + lane), attn_row(c, i0 + WARP + lane)};
+        if (!f32_anybody(rows, k0)) continue;
+        const int64_t col = (int64_t)w.head * c.D;
+        const f32_rows tile[2] = {{c.q, i0, c.Tq, col}, {b.d_o, i0, c.Tq, col}};
+        float s[F32_EACH][F32_EACH] = {}, dp[F32_EACH][F32_EACH] = {};
+        if (c.drop.on)
+            attn_keep_make<F32_THREADS>(room->keep, c.drop, w.head, i0, c.kv_pos + k0);
+        f32_products(room, b, own, tile, s, dp);
+        UNROLL
+        for (int j = 0; j < F32_EACH; j++) {
+            const int t = tx + 16 * j;
+            const bwd_query q = bwd_query_of(b, w.head, i0 + t);
+            UNROLL
+            for (int i = 0; i < F32_EACH; i++) {
+                const int r = ty + 16 * i;
+                const float f = c.drop.on ? attn_factor(room->keep, c.drop, t, c.kv_pos + k0, r) : 1;
+                f32_one(room, c, q, r, t, k0 + r, s[i][j], dp[i][j], f);
+            }
+        }
+        f32_add(dv, room->p, room->tile[1], tile[1], c.D, b.aligned, 1);
+        f32_add(dk, room->ds, room->tile[0], tile[0], c.D, b.aligned, c.scale);
+    }
+    f32_put(dk, b.dkv + k_col, b.dkv_ld, k0, c.Tk, c.D);
+    f32_put(dv, b.dkv + v_col, b.dkv_ld, k0, c.Tk, c.D);
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_f32(bwd_call b)
+{
+    DYNAMIC_SHARED(shared);
+    bwd_f32_room *const room = (bwd_f32_room *)shared;
+    const attn_call &c = b.c;
+    const int64_t head = blockIdx.y, col = head * c.D, k_col = head / c.group * c.D,
+                  v_col = k_col + (int64_t)c.Hk * c.D;
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * ATTN_T;
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, lane = threadIdx.x % WARP;
+    const f32_rows own[2] = {{c.q, i0, c.Tq, col}, {b.d_o, i0, c.Tq, col}};
+    const attn_span hull = attn_hull(c, i0, ATTN_T);
+    if (!hull.hi) return;
+    const attn_span rows[2] = {attn_row(c, i0 + lane), attn_row(c, i0 + WARP + lane)};
+    f32_acc<DP> dq;
+    f32_get(dq, b.dq + col, b.dq_ld, i0, c.Tq, c.D);
+    for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
+        if (!f32_anybody(rows, k0)) continue;
+        const f32_rows tile[2] = {{c.kv, k0, c.Tk, k_col}, {c.kv, k0, c.Tk, v_col}};
+        float s[F32_EACH][F32_EACH] = {}, dp[F32_EACH][F32_EACH] = {};
+        if (c.drop.on)
+            attn_keep_make<F32_THREADS>(room->keep, c.drop, (int)head, i0, c.kv_pos + k0);
+        f32_products(room, b, own, tile, s, dp);
+        UNROLL
+        for (int i = 0; i < F32_EACH; i++) {
+            const int r = ty + 16 * i;
+            const bwd_query q = bwd_query_of(b, head, i0 + r);
+            UNROLL
+            for (int j = 0; j < F32_EACH; j++) {
+                const int t = tx + 16 * j;
+                const float f = c.drop.on ? attn_factor(room->keep, c.drop, r, c.kv_pos + k0, t) : 1;
+                f32_one(room, c, q, r, t, k0 + t, s[i][j], dp[i][j], f);
+            }
+        }
+        f32_add(dq, room->ds, room->tile[0], tile[0], c.D, b.aligned, c.scale);
+    }
+    f32_put(dq, b.dq + col, b.dq_ld, i0, c.Tq, c.D);
+}
+
+/* ---- the slot --------------------------------------------------------------------------------- */
+
+template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t n_heads)
+{
+    const bool mma = attn_uses_mma(b.c);
+    const int rows = mma ? bwd_shape<DP>::rows : ATTN_T;
+    const int smem = mma ? bwd_shape<DP>::smem : (int)sizeof(bwd_f32_room);
+    const dim3 threads(mma ? bwd_shape<DP>::threads : F32_THREADS);
+    auto dkv = mma ? attn_dkv_bf16<DP> : attn_dkv_f32<DP>;
+    auto dq = mma ? attn_dq_bf16<DP> : attn_dq_f32<DP>;
+    (void)cudaFuncSetAttribute(dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    (void)cudaFuncSetAttribute(dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
+    LAUNCH(c, dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads, (size_t)smem, b);
+    LAUNCH(c, dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads, (size_t)smem, b);
+}
+
+void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
+{
+    shape_attn_bwd(a);
+    struct cuda *c = cuda_of(be);
+    bwd_call b = {};
+    b.c = attn_call_of(a);
+    b.d_o = mat_of(a->d_o);
+    b.dq = (float *)a->dq.data;
+    b.dkv = (float *)a->dkv.data;
+    b.dq_ld = a->dq.ld;
+    b.dkv_ld = a->dkv.ld;
+    b.ml_ld = a->ml_ld;
+    b.lse = a->lse;
+    b.delta = a->delta;
+    b.spans = (attn_span *)c->be.scratch;
+    b.n_tiles = (int)div_up(a->q.rows, ATTN_T);
+    b.aligned = fits_packs(a->q) && fits_packs(a->kv) && fits_packs(a->d_o) && a->head_dim % 8 == 0;
+    if (b.c.Tq < 1 || b.c.Tk < 1) return;
+    assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->scratch_size);
+    attn_sized(a->head_dim,
+               [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
+}
