@@ -101,49 +101,33 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
 
 /* ---- working memory -------------------------------------------------------------------------- */
 
+_Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
+
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
 {
-    const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
-    *w = (struct infer_work){0};
-    if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
-    if (in->model->plan->kind == JOB_GENERATE && in->model->plan->by_program) {
-        if (context_layout_init(&w->layout, &in->model->shape, e)) return -1;
-        if (w->layout.n_states) w->states = malloc((size_t)w->layout.size);
-        if (w->layout.n_states && !w->states)
-            return err_set(e, ERR_IO, "out of memory for states behind a prompt");
+    struct model *m = in->model;
+    const int64_t V = m->shape.vocab, n = m->plan->n_decode, top = plan_alternatives(in->spec);
+    assert(m->plan->kind == JOB_GENERATE && n == in->spec->sampling.max_tokens);
+    *w = (struct infer_work){.n_top = (int)top};
+    w->logits = model_take(m, PLAN_ANSWER_LOGITS, 2 * V * (int64_t)sizeof *w->logits);
+    w->first = w->logits + V;
+    sampler_init(&w->sampler, V, model_take(m, PLAN_SAMPLER, sampler_size(V)));
+    w->tokens = model_take(m, PLAN_ANSWER_TOKENS, n * (int64_t)sizeof *w->tokens);
+    if (reports && top >= 0) {
+        const size_t token = sizeof *w->logprob + (size_t)top * sizeof *w->top;
+        w->logprob = model_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token);
+        w->top = (struct sample_top *)(w->logprob + n);
     }
-    w->logits = malloc(V * sizeof *w->logits);
-    w->first = malloc(V * sizeof *w->first);
-    w->tokens = malloc(n * sizeof *w->tokens);
-    if (reports) w->logprob = malloc(n * sizeof *w->logprob);
-    if (w->logits && w->first && w->tokens && (w->logprob || !reports)) return 0;
-    infer_work_fini(w);
-    return err_set(e, ERR_IO, "out of memory for %zu logits and %zu tokens", V, n);
+    if (!m->plan->by_program) return 0;
+    if (context_layout_init(&w->layout, &m->shape, e)) return -1;
+    w->states = model_take(m, PLAN_CONTEXT_BEHIND, w->layout.size);
+    return 0;
 }
 
 void infer_work_fini(struct infer_work *w)
 {
-    sampler_fini(&w->sampler);
-    free(w->logits);
-    free(w->first);
-    free(w->tokens);
-    free(w->logprob);
-    free(w->top);
-    free(w->states);
     context_layout_fini(&w->layout);
     *w = (struct infer_work){0};
-}
-
-/* Room for the alternatives of one request's tokens. */
-static int reserve_top(struct infer_work *w, const struct request *r, struct err *e)
-{
-    int64_t n = w->logprob && r->logprobs > 0 ? r->max_tokens * r->logprobs : 0;
-    if (n <= w->top_room) return 0;
-    struct sample_top *top = realloc(w->top, (size_t)n * sizeof *top);
-    if (!top) return err_set(e, ERR_IO, "out of memory for %lld alternatives", (long long)n);
-    w->top = top;
-    w->top_room = n;
-    return 0;
 }
 
 static void tokens_fini(struct infer_tokens *t)
@@ -384,9 +368,8 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     out->choice = calloc((size_t)r->n, sizeof *out->choice);
     if (!out->choice)
         return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
-    if (reserve_top(w, r, e) || check_length(in, r->n_tokens, e) ||
-        infer_forward(in, r->tokens, r->n_tokens, e))
-        goto fail;
+    assert(r->logprobs <= w->n_top);
+    if (check_length(in, r->n_tokens, e) || infer_forward(in, r->tokens, r->n_tokens, e)) goto fail;
     if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;

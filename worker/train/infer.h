@@ -31,17 +31,18 @@ const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
 /* ---- one request (infer.c) ------------------------------------------------------------------- */
 
-/* Set up once for a job: nothing is allocated for a token. */
+/* Set up once for a job, in the plan's memory. */
 struct infer_work {
     struct sampler sampler;
-    float *logits, *first; /* [V] of the token to come; those behind the prompt */
-    int32_t *tokens;       /* [sampling.max_tokens] */
-    double *logprob;       /* the same; NULL unless this rank reports */
-    struct sample_top *top;
-    int64_t top_room;       /* entries of top */
+    float *logits, *first;  /* [V] of the token to come; those behind the prompt */
+    int32_t *tokens;        /* [sampling.max_tokens] */
+    double *logprob;        /* the same; NULL unless this rank reports */
+    struct sample_top *top; /* the same times a request's logprobs, at most n_top */
+    int n_top;              /* -1: the job reports no log-probabilities */
     struct request request; /* the one at work */
     struct context_layout layout;
-    char *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
+    char
+        *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
 };
 /* reports: rank 0, which also keeps log-probabilities where they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
