@@ -307,6 +307,7 @@ static void echo_body(struct ranks *g, int rank, void *arg)
         r.max_tokens = 4;
         r.ignore_eos = 1;
         rc = infer_answer(&in, &w, &r, &a, &e);
+        CHECK(rc || a.ledger_equal);
         if (!rc && rank == 0) rc = reply_batch(&reply, &r, 0, "m", &a, &e);
         if (!rc && rank == 0) memcpy(x->line, reply.line, (size_t)reply.size);
     }

@@ -22,7 +22,7 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
-/* How a result then reaches every rank is not the algorithm's and not compared. */
+/* How a result then reaches every rank is each caller's. */
 bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
     static const enum purpose compared[] = {PURPOSE_RING_KV, PURPOSE_STATE, PURPOSE_SWITCH,
@@ -292,6 +292,62 @@ static int check_finite(const struct infer *in, const float *logits, const struc
     return 0;
 }
 
+/* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
+ * *like: a rank that chose as most did. */
+static int odd_rank(const int64_t *choice, int P, int *like)
+{
+    int most = 0, odd = -1;
+    for (int q = 0; q < P; q++) {
+        int n = 0;
+        for (int k = 0; k < P; k++) n += choice[k] == choice[q];
+        if (n > most) most = n, *like = q;
+    }
+    for (int q = 0; q < P && odd < 0; q++)
+        if (choice[q] != choice[*like]) odd = q;
+    return odd;
+}
+
+/* Every rank chooses for itself, from logits that have to be the same bits: a rank that computes
+ * wrongly would go on with a text of its own, and its keys would spoil everybody's. */
+static int agree_on(const struct infer *in, struct infer_work *w, const struct request *r,
+                    int64_t position, int32_t token, struct err *e)
+{
+    struct model *m = in->model;
+    int like = 0;
+    if (!m->comm) return 0;
+    const int64_t *choice = comm_each_i64(m->comm, PURPOSE_CONTROL, token, m->bounce, e);
+    if (!choice) return -1;
+    w->n_choices++;
+    const int odd = odd_rank(choice, m->plan->sp, &like);
+    if (odd < 0) return 0;
+    return err_set(
+        e, ERR_CORRUPT,
+        "behind token %lld of prompt %s rank %d chose token %lld and rank %d token %lld: "
+        "their logits should be the same bits, so one of them computes wrongly (memory, "
+        "processor), or their processors are of different kinds",
+        (long long)position, r->id, odd, (long long)choice[odd], like, (long long)choice[like]);
+}
+
+/* Since infer_at: the logits behind the prompt from their owner, each choice, and of an echoed
+ * prompt the log-probabilities. */
+static bool shared_as_planned(const struct infer *in, const struct infer_work *w,
+                              const struct request *r)
+{
+    const struct model *m = in->model;
+    const int P = m->plan->sp, me = m->sp.shard.r;
+    struct comm_count want = {0};
+    int64_t row;
+    if (!m->comm) return true;
+    const int root = infer_owner(in, r->n_tokens - 1, &row, NULL);
+    volume_add(&want, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
+    volume_add(&want, volume_sum_small(P, 1), w->n_choices);
+    if (r->echo && r->logprobs >= 0) {
+        const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
+        volume_add(&want, volume_gather(P, mine, me == 0), 1);
+    }
+    return ledger_equal(&comm_ledger(m->comm)[PURPOSE_CONTROL], &want);
+}
+
 /* One continuation into w->tokens, behind a prompt that is in the cache. */
 static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
                         int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
@@ -313,6 +369,7 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
         const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample,
                                              may_end || r->ignore_eos ? -1 : TOKEN_EOD, &key);
+        if (agree_on(in, w, r, key.position, token, e)) return -1;
         if (token == TOKEN_EOD && may_end) {
             out->finish = FINISH_STOP;
             break;
@@ -343,6 +400,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
     struct model *m = in->model;
     const bool logprobs = w->logprob && r->logprobs >= 0;
     int64_t n_decodes = 0;
+    w->n_choices = 0;
     for (int64_t c = 0; c < r->n; c++) {
         struct infer_choice *choice = &out->choice[c];
         int64_t n = 0;
@@ -355,7 +413,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
         n_decodes += m->n_decoded;
         out->n_generated += n;
     }
-    out->ledger_equal = infer_moved(in, 1, n_decodes);
+    out->ledger_equal = infer_moved(in, 1, n_decodes) && shared_as_planned(in, w, r);
     return 0;
 }
 

@@ -3,7 +3,8 @@
  *
  * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
- * order). Every rank gets the same logits and chooses the same token. n continuations of a prompt
+ * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
+ * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
  * share its prefill: the cache is rewound to the prompt's end before each. */
 #ifndef SEQD_TRAIN_INFER_H
 #define SEQD_TRAIN_INFER_H
@@ -39,7 +40,8 @@ struct infer_work {
     double *logprob;        /* the same; NULL unless this rank reports */
     struct sample_top *top; /* the same times a request's logprobs, at most n_top */
     int n_top;              /* -1: the job reports no log-probabilities */
-    struct request request; /* the one at work */
+    int64_t n_choices;      /* of the request at work, of all its continuations */
+    struct request request; /* that one */
     struct context_layout layout;
     char
         *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
@@ -71,7 +73,7 @@ struct infer_answer {
 };
 /* Collective; every rank has the same request, which is not refused. fails: ERR_TOO_LARGE when the
  * prompt is longer than the plan's sequence, naming data.seq_len; ERR_CORRUPT when logits are not
- * finite. */
+ * finite, and when a rank chose another token than the others. */
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *r,
                  struct infer_answer *out, struct err *e);
 void infer_answer_fini(struct infer_answer *a);
