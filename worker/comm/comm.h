@@ -15,7 +15,7 @@
  *     what the peer acknowledged, the receiver what it copied.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
- *     step, layer, hop and peer.
+ *     step, layer, hop and peer (and seqrank names the job before that).
  *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
  *   - The first failure is the last: every later call fails at once with the same sentence, and no
