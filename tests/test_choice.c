@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "tests/test.h"
 #include "worker/plan/choice.h"
+#include "worker/plan/form.h"
 
 static struct job_spec spec;
 static struct choice choice;
@@ -238,6 +239,135 @@ static void test_nothing_fits(void)
         CHECK(choice.option[choice.best].size <= choice.option[i].size);
 }
 
+/* ---- the form of ring attention -------------------------------------------------------------- */
+
+static struct reach_document equal_documents(void *arg, int64_t pos)
+{
+    const int64_t n = *(const int64_t *)arg, first = pos / n * n;
+    return (struct reach_document){first, first + n};
+}
+
+/* Samples full of documents of n tokens each, as four ranks see them. */
+static struct form_seen see(int64_t n)
+{
+    static struct plan p;
+    static struct job_spec s;
+    struct form_seen seen = {0};
+    struct reach_map map;
+    struct shard sh;
+    struct err e = {0};
+    s = spec;
+    CHECK(job_check(&s, &e) == 0);
+    CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
+    CHECK(!shard_init(&sh, p.S, p.sp, 0, p.layout, false, &e));
+    reach_make(&map, &sh,
+               &(struct reach_documents){
+                   .at = equal_documents, .arg = &n, .n_tokens = p.S, .causal = true});
+    for (int i = 0; i < 3; i++) form_count(&s, &p, &map, &seen);
+    CHECK(seen.n_samples == 3);
+    return seen;
+}
+
+static enum form_id form_of(const struct machine *m, const struct form_seen *seen, char reason[384])
+{
+    static struct job_spec s;
+    struct err e = {0};
+    s = spec;
+    CHECK(job_check(&s, &e) == 0 && form_waits(&s));
+    return form_choose(&s, m, seen, reason, 384);
+}
+
+/* 4 ranks, 4 layers, S 4096, contiguous: T 1024 rows of 2 * 4 * 64 floats. Documents of 96 tokens:
+ * one crosses each border, at 1024, 2048, 3072 (10 2/3, 21 1/3, 32 documents): rows 960 .. 1023 and
+ * 2016 .. 2047 are seen behind it, and at 3072 a document ends. Rank 0 sends 64 rows of keys and
+ * values, forward and backward, and gets as many of gradients. In a ring, which does
+ * not ask who is causal, blocks of 1024 rows pass rank 3: rank 1's and 2's on their way back to
+ * ranks 0 and 1, twice, and the gradients of rank 0's and 1's on their way home. */
+static void test_form_bytes(void)
+{
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    spec.parallel.layout = LAYOUT_CONTIGUOUS;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    const struct form_seen seen = see(96);
+    const int64_t row = 2 * 4 * 64 * 4, layers = 4, n = 3;
+    CHECK_MSG(seen.all_gather.bytes == n * layers * 3 * 64 * row, "%lld, by hand %lld",
+              (long long)seen.all_gather.bytes, (long long)(n * layers * 3 * 64 * row));
+    CHECK(seen.all_gather.messages == n * layers * 3);
+    CHECK_MSG(seen.blockwise.bytes == n * layers * 6 * 1024 * row, "%lld, by hand %lld",
+              (long long)seen.blockwise.bytes, (long long)(n * layers * 6 * 1024 * row));
+}
+
+static void test_form_choice(void)
+{
+    const struct machine none = {0}, slow = devices(1e-3, 1e-3, 100);
+    char reason[384], bytes[24];
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    for (int layout = LAYOUT_AUTO; layout < LAYOUT_N; layout++)
+        for (int timed = 0; timed < 2; timed++) {
+            const struct machine *m = timed ? &slow : &none;
+            spec.parallel.layout = layout;
+            struct form_seen seen = see(48);
+            CHECK_MSG(form_of(m, &seen, reason) == FORM_ALL_GATHER, "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.all_gather.bytes / 3)), "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.blockwise.bytes / 3)), "%s", reason);
+            CHECK((strstr(reason, "measured") == NULL) == timed);
+            seen = see(4096); /* one document */
+            CHECK_MSG(form_of(m, &seen, reason) == FORM_BLOCKWISE, "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.blockwise.bytes / 3)), "%s", reason);
+        }
+}
+
+/* Keys and values of all ranks must have room; and what a rank says may be anything. */
+static void test_form_limits(void)
+{
+    static struct plan p;
+    static struct job_spec s;
+    const struct machine none = {0};
+    char reason[384];
+    struct err e = {0};
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    struct form_seen seen = see(48);
+    s = spec;
+    CHECK(job_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
+    spec.resources.memory_mib = ((p.arena_size + p.segment_size) >> 20) + 1;
+    CHECK_MSG(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "does not fit"),
+              "%s", reason);
+    spec.resources.memory_mib = 0;
+    CHECK(form_of(&none, &seen, reason) == FORM_ALL_GATHER);
+    seen.all_gather.bytes = -1;
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    seen = (struct form_seen){INT64_MAX, {INT64_MAX, INT64_MAX}, {INT64_MAX, INT64_MAX}};
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    seen = (struct form_seen){0};
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
+    seen = (struct form_seen){1, {INT64_MAX, INT64_MAX}, {1, 1}};
+    const struct machine slow = devices(1, 1, 1);
+    CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
+}
+
+/* Open only where documents can tell. */
+static void test_form_waits(void)
+{
+    static struct job_spec s;
+    struct err e = {0};
+    for (int i = 0; i < 6; i++) {
+        decoder(4096, 4);
+        s = spec;
+        s.parallel.sp = i == 1 ? 1 : 4;
+        s.resources.ranks = s.parallel.sp;
+        if (i == 2) s.parallel.strategy = STRATEGY_ULYSSES;
+        if (i == 3) s.parallel.form = FORM_TWO_PASS;
+        if (i >= 4) s.data.document_mask = 0;
+        if (i == 5) s.model.shape.window = 128;
+        CHECK_MSG(job_check(&s, &e) == 0, "%d: %s", i, e.text);
+        CHECK_MSG(form_waits(&s) == (i == 0 || i == 5), "%d", i);
+    }
+}
+
 static void test_json(void)
 {
     static char out[32768];
@@ -265,6 +395,10 @@ int main(void)
     RUN(test_pure);
     RUN(test_limits);
     RUN(test_nothing_fits);
+    RUN(test_form_bytes);
+    RUN(test_form_choice);
+    RUN(test_form_limits);
+    RUN(test_form_waits);
     RUN(test_json);
     return test_done("choice");
 }
