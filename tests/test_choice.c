@@ -227,6 +227,147 @@ static void test_limits(void)
     CHECK(choice.max_seq_len == 0); /* no limit is known */
 }
 
+/* ---- every family ---------------------------------------------------------------------------- */
+
+static const struct {
+    int family;
+    bool plain; /* of softmax attention alone */
+} kinds[] = {{FAMILY_LLAMA, true},   {FAMILY_BERT, true},    {FAMILY_TNL, false},
+             {FAMILY_LINEAR, false}, {FAMILY_RETNET, false}, {FAMILY_MINIMAX, false}};
+#define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
+
+static void model_of(int family, int64_t seq_len, int ranks)
+{
+    struct err e = {0};
+    static struct job_spec checked;
+    decoder(seq_len, ranks);
+    struct model_shape *m = &spec.model.shape;
+    m->family = family;
+    m->n_kv_heads = m->n_heads;
+    m->vocab = 300;
+    if (family == FAMILY_MINIMAX) {
+        m->n_experts = 4, m->experts_per_token = 2;
+        m->layer_mask[0] = 5; /* two of four layers are linear */
+        for (int i = 0; i < 6; i++) m->residual[i] = 1;
+    }
+    const int64_t positions = m->max_pos;
+    checked = spec;
+    CHECK_MSG(job_check(&checked, &e) == 0 && family_complete(&checked.model.shape, &e) == 0,
+              "family %d: %s", family, e.text);
+    spec.model.shape = checked.model.shape;
+    spec.model.shape.max_pos = positions;
+}
+
+/* The longest is the longest of every family, whatever splits it; what the limits of a strategy are
+ * made of is the plan's business. BERT's table of positions grows with it, unless it was given. */
+static void test_family_limits(void)
+{
+    struct machine m = devices(1e-2, 1, 10);
+    for (int k = 0; k < N_KINDS; k++)
+        for (int sp = 1; sp <= 4; sp *= 4) {
+            model_of(kinds[k].family, 1024, sp);
+            spec.parallel.sp = sp;
+            spec.resources.memory_mib = 200;
+            choose(&m);
+            const int64_t most = choice.max_seq_len;
+            CHECK_MSG(choice.n >= 1 && most > 1024, "family %d sp %d: %d weighed, longest %lld",
+                      kinds[k].family, sp, choice.n, (long long)most);
+            CHECK(choice.max_batch == most / 1024 && choice.longest == most);
+            if (kinds[k].family == FAMILY_BERT) spec.model.shape.max_pos = most;
+            CHECK_MSG(fits(most), "family %d sp %d", kinds[k].family, sp);
+            if (kinds[k].family == FAMILY_BERT) spec.model.shape.max_pos = most + 1;
+            CHECK_MSG(!fits(most + 1), "family %d sp %d: %lld is not the longest", kinds[k].family,
+                      sp, (long long)most);
+        }
+    model_of(FAMILY_BERT, 512, 2);
+    spec.model.shape.max_pos = 600;
+    spec.resources.memory_mib = 500;
+    choose(&m);
+    CHECK(choice.max_seq_len == 600);
+}
+
+static const struct option *found(int strategy, int form, int exchange)
+{
+    for (int i = 0; i < choice.n + choice.n_compared; i++) {
+        const struct option *o = &choice.option[i];
+        if (o->strategy == strategy && (form < 0 || o->form == form) &&
+            (exchange < 0 || o->exchange == exchange) && o->sp == choice.option[choice.best].sp)
+            return o;
+    }
+    return NULL;
+}
+
+/* What is listed of each family, and what is not. */
+static void test_compared(void)
+{
+    struct machine m = devices(1e-3, 1, 10);
+    for (int k = 0; k < N_KINDS; k++) {
+        model_of(kinds[k].family, 1024, 4);
+        spec.parallel.sp = 4;
+        choose(&m);
+        const bool llama = kinds[k].family == FAMILY_LLAMA;
+        CHECK(!found(STRATEGY_RSA, FORM_ALL_GATHER, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS, -1) == !llama);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS_SCATTER, -1) == !llama);
+        CHECK(!found(STRATEGY_ULYSSES, -1, -1) == !llama);
+        for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
+            CHECK(!found(STRATEGY_LASP, -1, x) == kinds[k].plain);
+        for (int s = STRATEGY_TP; s <= STRATEGY_TP_SP; s++) {
+            const struct option *o = found(s, -1, -1);
+            CHECK(!o == !kinds[k].plain);
+            if (o) CHECK(!o->runs && strstr(o->note, "not run by jobs") && o->time.step_s > 0);
+            if (o) CHECK((o->size > 0) == llama);
+        }
+        for (int i = 0; i < choice.n + choice.n_compared; i++)
+            CHECK(choice.option[i].bytes > 0 && choice.option[i].messages > 0 &&
+                  !choice.option[i].note == (i < choice.n));
+    }
+    spec.parallel.strategy = STRATEGY_LASP; /* asked for: the others are compared */
+    spec.parallel.exchange = EXCHANGE_SCAN;
+    choose(&m);
+    CHECK(choice.asked && choice.n == 1 && choice.n_compared == 2);
+    CHECK(found(STRATEGY_LASP, -1, EXCHANGE_RING)->note != NULL);
+    spec.parallel.sp = spec.resources.ranks = 1;
+    spec.parallel.strategy = STRATEGY_AUTO;
+    choose(&m);
+    CHECK(choice.n == 1 && choice.n_compared == 0);
+}
+
+/* Tensor parallelism by hand: 4 ranks, 4 layers of two halves, S 1024 rows of 256 floats, each an
+ * all-reduce forward and one backward: 2 * 3/4 of 1 MiB; beside the loss and the agreement of a
+ * step, which a lone rank does not need. A rank's weights: a quarter of q, k, v, o and the MLP. */
+static void test_tensor(void)
+{
+    static struct plan p;
+    static struct job_spec s;
+    struct machine m = devices(1e-3, 1, 10);
+    struct err e = {0};
+    model_of(FAMILY_LLAMA, 1024, 4);
+    spec.parallel.sp = 4;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    choose(&m);
+    const struct option *o = found(STRATEGY_TP, -1, -1);
+    if (!o) return;
+    CHECK_MSG(o->bytes == 4 * 2 * 2 * (3 * (1 << 20) / 2), "%lld", (long long)o->bytes);
+    const double whole = (double)choice.option[choice.best].time.compute_s;
+    CHECK(o->time.compute_s > whole &&
+          o->time.compute_s < 1.2 * whole); /* the head is not divided */
+    s = spec;
+    s.model.shape.n_heads = s.model.shape.n_kv_heads = 1;
+    s.model.shape.ffn_width /= 4;
+    s.parallel.sp = s.parallel.dp = s.resources.ranks = 1;
+    CHECK(job_check(&s, &e) == 0);
+    CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
+    CHECK(p.n_params == 2 * 300 * 256 + 256 + 4 * (2 * 256 + 4 * 256 * 64 + 3 * 256 * 128));
+    CHECK(o->size > p.arena_size && o->size < p.arena_size + (4 << 20)); /* and a bounce buffer */
+    CHECK(found(STRATEGY_TP_SP, -1, -1)->size < o->size);
+    CHECK(found(STRATEGY_TP_SP, -1, -1)->bytes == o->bytes);
+    spec.parallel.sp = 0;
+    spec.resources.ranks = 8; /* 4 heads on 8 ranks */
+    choose(&m);
+    CHECK(choice.option[choice.best].sp == 8 && !found(STRATEGY_TP, -1, -1));
+}
+
 static void test_nothing_fits(void)
 {
     struct machine m = devices(1, 10, 10);
@@ -370,7 +511,7 @@ static void test_form_waits(void)
 
 static void test_json(void)
 {
-    static char out[32768];
+    static char out[65536];
     struct jwrite w;
     struct machine m = devices(1, 10, 10);
     decoder(4096, 4);
@@ -382,6 +523,9 @@ static void test_json(void)
     jwrite_end(&w);
     CHECK(jwrite_finish(&w) > 0);
     CHECK(strstr(out, "\"weighed\":[{\"strategy\":") && strstr(out, "\"chosen\":true"));
+    CHECK(strstr(out, "\"form\":\"two_pass\"") && strstr(out, "\"comm_bytes\":"));
+    CHECK(strstr(out, "\"runs\":false") && strstr(out, "\"note\":\"not run by jobs"));
+    CHECK(strstr(out, "decides it when the data are prepared"));
     CHECK(strstr(out, "\"estimate\":{\"step_s\":") && strstr(out, "\"source\":\"given\""));
 }
 
@@ -394,6 +538,9 @@ int main(void)
     RUN(test_asked);
     RUN(test_pure);
     RUN(test_limits);
+    RUN(test_family_limits);
+    RUN(test_compared);
+    RUN(test_tensor);
     RUN(test_nothing_fits);
     RUN(test_form_bytes);
     RUN(test_form_choice);
