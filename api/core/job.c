@@ -271,6 +271,10 @@ static int check_data(struct job_spec *s, struct err *e)
 {
     count_latents(s);
     if (s->kind == JOB_GENERATE) return check_generate(s, e);
+    if (!s->data.seq_len && s->data.n_train && s->data.train[0].format == DATA_LATENTS)
+        return err_field(e, ERR_INVALID, "data.frames",
+                         "data.frames, data.height and data.width say how large the largest "
+                         "sample's latents are: one is missing");
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: the tokens of one sequence");
