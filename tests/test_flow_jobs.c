@@ -113,7 +113,9 @@ static void train(int family, int sp, double losses[STEPS], double evals[2])
     char name[32], buf[64];
     snprintf(name, sizeof name, "train-%d-%d", family, sp);
     struct order *o = make_order(JOB_TRAIN, family, sp, name);
+    o->spec.verify.first_step = sp > 1;
     run_ok(o);
+    if (sp > 1) CHECK_MSG(gang_event(&g, EV_VERIFIED, 0), "family %d: no proof", family);
     CHECK(o->spec.parallel.strategy == (sp == 1 ? STRATEGY_LOCAL : STRATEGY_DSP));
     CHECK_MSG(g.n_steps == STEPS, "family %d on %d ranks: %d steps", family, sp, g.n_steps);
     for (int i = 0; i < g.n_steps && i < STEPS; i++) {
@@ -190,6 +192,30 @@ static void test_from_average(void)
     free(o);
 }
 
+/* P ranks against one, whose batch is built from the definition; every seed begins with another
+ * sample. */
+static void test_verify(void)
+{
+    double worst = 0;
+    for (int i = 0; i < FAMILIES; i++)
+        for (int k = 0; k < 8; k++) {
+            const int bf16 = k % 2;
+            struct order *o = make_order(JOB_VERIFY, families[i], 2 + k % 3, "verify");
+            o->spec.seed = k;
+            o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+            o->spec.objective.text_dropout = 0.4;
+            if (run_ok(o)) {
+                char buf[64];
+                CHECK(flag(g.result, "equal"));
+                CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+                if (!bf16) worst = fmax(worst, number(g.result, "worst_rel_l2"));
+                CHECK(number(g.result, "logits_rel_l2") >= 0 && number(g.result, "targets") > 0);
+            }
+            free(o);
+        }
+    CHECK_MSG(worst > 0, "nothing was compared");
+}
+
 static void test_bf16(void)
 {
     double losses[2][STEPS] = {{0}};
@@ -219,6 +245,7 @@ int main(int argc, char **argv)
     RUN(test_train);
     RUN(test_resume);
     RUN(test_from_average);
+    RUN(test_verify);
     RUN(test_bf16);
     struct err e = {0};
     if (getenv("KEEP"))
