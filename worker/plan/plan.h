@@ -341,6 +341,15 @@ struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
+/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own grid,
+ * which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+struct plan_pass {
+    int64_t grid[2];
+    bool forward; /* without a backward pass */
+};
+void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
+                    const struct plan_pass *x, struct comm_count out[PURPOSE_N]);
+
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 

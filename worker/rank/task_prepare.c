@@ -2,6 +2,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/plan/form.h"
+#include "worker/rank/prepare_latents.h"
 #include "worker/rank/run.h"
 
 /* How the documents fill samples of one length. */
@@ -161,7 +162,8 @@ int task_prepare(struct run *r, struct err *e)
     if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* what was written can be read, or nobody will */
-    int rc = send(r, d, e);
+    const bool latents = family_traits(r->spec->model.shape.family)->diffusion;
+    int rc = latents ? prepare_latents(r, d, e) : send(r, d, e);
     data_close(d);
     return rc;
 }
