@@ -106,7 +106,7 @@ int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, 
     const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
     *w = (struct infer_work){0};
     if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
-    if (in->model->plan->kind == JOB_GENERATE && in->model->plan->by_program) {
+    if (in->model->plan->kind == JOB_GENERATE) {
         if (context_layout_init(&w->layout, &in->model->shape, e)) return -1;
         if (w->layout.n_states) w->states = malloc((size_t)w->layout.size);
         if (w->layout.n_states && !w->states)
