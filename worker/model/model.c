@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 #include "api/core/mem.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
@@ -17,6 +16,15 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
     int64_t *end = it->in_segment ? &m->segment_end : &m->arena_end;
     if (it->offset + size > *end) *end = it->offset + size;
     m->placed_size = mem_round(m->arena_end, PLAN_PAGE) + mem_round(m->segment_end, PLAN_PAGE);
+}
+
+void *model_take(struct model *m, enum plan_id id, int64_t size)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    if (!it->name) return NULL;
+    assert(!it->in_segment && it->size == size);
+    model_note_placed(m, it, size);
+    return m->arena + it->offset;
 }
 
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
@@ -96,7 +104,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    *m = (struct model){.shape = *s, .plan = o->plan, .arena = o->arena, .be = o->be};
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
     m->sp.ops = attention_row(o->plan);

@@ -1,6 +1,5 @@
 #include "worker/plan/memory.h"
 
-#include <assert.h>
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
 
@@ -122,7 +121,7 @@ static int init_shard(struct placer *b, struct err *e)
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
-    struct placer b = {.p = p, .m = c->shape};
+    struct placer b = {.p = p, .m = c->shape, .spec = c->spec};
     if (init_shard(&b, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
@@ -132,6 +131,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
     put_parameters(&b, c);
     memory_program(&b, c->reference);
+    memory_infer(&b);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);

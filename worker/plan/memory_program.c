@@ -356,4 +356,5 @@ void memory_program(struct placer *b, bool reference)
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);
+    memory_contexts(b, n.state);
 }
