@@ -350,9 +350,9 @@ static int forward(struct model *m, const struct batch *b, bool to_loss, struct 
 {
     const int64_t C = m->shape.width;
     m->sp.drop.sample = (uint32_t)b->sample;
-    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
-    cut_window(m, b);
+    if (!m->plan->by_program) cut_window(m, b);
     if (gather_ranges(m, b, e)) return -1;
+    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
     if (model_fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
