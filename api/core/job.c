@@ -426,7 +426,7 @@ static const char *const event_names[JOB_EVENT_N] = {
     [EV_HANG] = "hang",           [EV_CANCEL] = "cancel",
     [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
     [EV_EVAL] = "eval",           [EV_VERIFIED] = "verified",
-    [EV_NOTE] = "note",
+    [EV_NOTE] = "note",           [EV_RESTART] = "restart",
 };
 
 const char *job_state_name(enum job_state s)
@@ -452,6 +452,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         {
             [EV_ASSIGN] = TO(JOB_STARTING),
             [EV_CANCEL] = TO(JOB_CANCELLED),
+            [EV_RESTART] = TO(JOB_QUEUED),
         },
     [JOB_STARTING] =
         {

@@ -447,6 +447,7 @@ enum job_event {
     EV_VERIFIED,   /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
     EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
+    EV_RESTART,    /* the checkpoint of `step` on `node`, which is away, is given up */
     JOB_EVENT_N
 };
 
