@@ -398,6 +398,11 @@ const char *spec_suggest(const char *path);
  * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
+/* What P ranks and one may differ by where the job does not say. */
+struct job_tolerance {
+    double loss_rel, grad_rel_l2;
+};
+struct job_tolerance job_tolerance(int32_t precision);
 /* The part of it that is about generate, score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
