@@ -263,19 +263,11 @@ static int check_family(struct job_spec *s, struct err *e)
     return f->masked ? check_masked_family(s, e) : f->diffusion ? check_diffusion(s, e) : 0;
 }
 
-/* The decoder whose layers are kept by name: what two_pass and ulysses keep has a place there. */
-static bool is_plain_llama(const struct model_shape *m)
-{
-    return m->family == FAMILY_LLAMA && !m->qk_norm && !m->rotary_dim;
-}
-
 static int check_ulysses(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const bool ranks = s->determinism == DET_RANKS;
     const int sp = s->parallel.sp;
-    if (!is_plain_llama(m))
-        return not_yet(e, "parallel.strategy", "\"ulysses\" with this family");
     if (s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
@@ -297,17 +289,19 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
 /* What forms and strategies of softmax attention cannot do. */
 static int check_attention(const struct job_spec *s, struct err *e)
 {
-    const struct model_shape *m = &s->model.shape;
-    const struct family_traits *f = family_traits(m->family);
-    const bool ranks = s->determinism == DET_RANKS, llama = is_plain_llama(m);
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool ranks = s->determinism == DET_RANKS;
     const int form = s->parallel.form;
     const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
-    if (m->window > 0 && !llama && s->kind == JOB_GENERATE)
-        return not_yet(e, "model.config.sliding_window", "generating in a window of this family");
     if (s->train.attention_dropout > 0 && (f->linear || f->diffusion))
         return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
                          "train.attention_dropout drops weights of softmax attention over a "
                          "sequence: not with this family, whose layers have other attention");
+    if (two_pass && (f->linear || f->diffusion))
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.form",
+            "parallel.form \"two_pass\" is a form of ring self-attention, which does not "
+            "split this family's sequences");
     if (two_pass && s->precision.params != PRECISION_FP32)
         return err_field(e, ERR_UNSUPPORTED, "parallel.form",
                          "parallel.form \"two_pass\" is the published reference and runs in fp32: "
@@ -316,7 +310,6 @@ static int check_attention(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "parallel.form",
                          "parallel.form \"two_pass\" sums as blocks arrive: determinism \"ranks\" "
                          "needs \"blockwise\" or \"all_gather\"");
-    if (two_pass && !llama) return not_yet(e, "parallel.form", "this form with this family");
     return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
 }
 
@@ -369,7 +362,8 @@ static int check_context(const struct job_spec *s, struct err *e)
 
 int job_check_model(struct job_spec *s, struct err *e)
 {
-    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
+    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e)))
+        return -1;
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return err_field(
             e, ERR_UNSUPPORTED, "parallel.strategy",

@@ -155,6 +155,7 @@ int64_t plan_held(const struct plan *p, int64_t S)
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
 {
     const struct memory_choice c = {.shape = &s->model.shape,
+                                    .spec = s,
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens};
     if (memory_place(p, &c, e)) return -1;
@@ -180,6 +181,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                    struct err *e)
 {
     const struct memory_choice c = {.shape = &spec->model.shape,
+                                    .spec = spec,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true,
                                     .weights = p->zero == 3,

@@ -163,6 +163,17 @@ enum plan_id {
     PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                      * a gradient */
     PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
+    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
+     * every rank: a plan is of any of them. */
+    PLAN_CONTEXT_BEFORE,   /* context.load: a state of each layer, as wide as the largest */
+    PLAN_CONTEXT_BEHIND,   /* generate: likewise, behind the prompt, for its other continuations */
+    PLAN_ANSWER_LOGITS,    /* [2, V]: of the token to come, and behind the prompt */
+    PLAN_SAMPLER,          /* 25 V bytes */
+    PLAN_ANSWER_TOKENS,    /* int32 [n_decode] */
+    PLAN_ANSWER_LOGPROBS,  /* double [n_decode] and their alternatives: rank 0 */
+    PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
+    PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
+    PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
     PLAN_ID_N
 };
 
@@ -269,6 +280,11 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
 /* The same, with the family's program whatever the family: for comparing the two of Llama. */
 int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
                       struct err *e);
+
+/* How many alternatives this generate job may report with a token: bounded where each request says
+ * so for itself. -1: not even log-probabilities. */
+#define PLAN_ALTERNATIVES 20
+int plan_alternatives(const struct job_spec *spec);
 
 /* Tokens that are verified: of a verify job all of its sequence, of a training what
  * verify.first_step takes from its first one. */
