@@ -76,7 +76,8 @@ static int open_shape(struct run *r, struct err *e)
 static int open_data(struct run *r, const struct task *t, struct err *e)
 {
     if (open_shape(r, e)) return -1;
-    if (r->spec->model.shape.vocab < BYTE_VOCAB)
+    if (!family_traits(r->spec->model.shape.family)->diffusion &&
+        r->spec->model.shape.vocab < BYTE_VOCAB)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
