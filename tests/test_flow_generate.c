@@ -51,6 +51,7 @@ static void job_of(struct job *j, const char *name, int P, const char *requests,
 {
     static const int64_t most[3] = {5, 8, 9};
     char path[128];
+    struct err e = {0};
     *j = (struct job){.name = name};
     flow_rank_spec(&j->spec, name, P, most);
     snprintf(path, sizeof path, "%s/%s", scratch, requests);
@@ -58,7 +59,8 @@ static void job_of(struct job *j, const char *name, int P, const char *requests,
     CHECK(!spec_intern(&j->spec, path, strlen(path), &j->spec.input.source.path));
     j->spec.input.source.format = DATA_JSONL;
     j->spec.sampling.steps = 3;
-    j->spec.determinism = DET_RANKS;
+    j->spec.determinism = P == 3 ? DET_RUN : DET_RANKS;
+    CHECK_MSG(!job_check(&j->spec, &e), "%s: %s", e.field, e.text);
 }
 
 static bool ask(void *arg)
@@ -180,7 +182,6 @@ static void test_golden(void)
             char dir[32];
             snprintf(dir, sizeof dir, "%s.%d", asked[i][0], P);
             job_of(&j, asked[i][0], P, "golden.jsonl", dir);
-            j.spec.determinism = DET_RUN;
             flow_rank_run(&j.spec, body, &j);
             const double d = distance_to(j.dir, asked[i][0]);
             CHECK_MSG(d <= 1e-5, "%s P %d: %.3g", asked[i][0], P, d);
@@ -286,6 +287,74 @@ static void test_resume(void)
     job_of(&j, "stdit3", 2, "many.jsonl", "again"); /* nothing is left */
     flow_rank_run(&j.spec, body, &j);
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
+}
+
+/* ---- the spec -------------------------------------------------------------------------------- */
+
+static void set(struct job_spec *s, const char *path, double v)
+{
+    const struct field *f = spec_field(path);
+    char *at = (char *)s + f->offset;
+    if (f->type == FIELD_INT)
+        *(int64_t *)at = (int64_t)v;
+    else if (f->type == FIELD_DOUBLE)
+        *(double *)at = v;
+    else
+        *(int32_t *)at = (int32_t)v;
+}
+
+/* What a job of a diffusion model cannot mean, and one of a decoder. */
+static void test_rules(void)
+{
+    static const struct {
+        const char *field;
+        double value;
+    } wrong[] = {{"sampling.temperature", 0.7},
+                 {"sampling.max_tokens", 10},
+                 {"sampling.top_k", 5},
+                 {"sampling.n", 2},
+                 {"sampling.ignore_eos", 1},
+                 {"sampling.logprobs", 2},
+                 {"data.frames", 0},
+                 {"data.width", 0},
+                 {"data.seq_len", 100},
+                 {"context.save", 1},
+                 {"sampling.steps", 10001},
+                 {"sampling.guidance", -1}};
+    static struct job j;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        job_of(&j, "latte", 1, "many.jsonl", "none");
+        set(&j.spec, wrong[i].field, wrong[i].value);
+        CHECK_MSG(job_check(&j.spec, &e) && !strcmp(e.field, wrong[i].field), "%s: %s: %s",
+                  wrong[i].field, e.field, e.text);
+    }
+    job_of(&j, "latte", 1, "many.jsonl", "none");
+    j.spec.input.source.format = DATA_LATENTS;
+    CHECK(job_check(&j.spec, &e) && !strcmp(e.field, "input.format"));
+    j.spec.input.source.path = 0;
+    CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
+    CHECK_MSG(job_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
+    /* Of a directory that nobody has described yet: its sizes say what it is. */
+    job_of(&j, "latte", 2, "many.jsonl", "none");
+    j.spec.model.shape = (struct model_shape){0};
+    CHECK(!spec_intern(&j.spec, "latte", 5, &j.spec.model.path));
+    CHECK_MSG(!job_check(&j.spec, &e), "%s: %s", e.field, e.text);
+    struct job_spec *s = malloc(sizeof *s);
+    spec_defaults(s);
+    s->kind = JOB_GENERATE;
+    s->model.shape = (struct model_shape){.n_layers = 1,
+                                          .width = 8,
+                                          .n_heads = 1,
+                                          .ffn_width = 8,
+                                          .vocab = 258,
+                                          .norm_eps = 1e-5,
+                                          .rope_theta = 1e4};
+    CHECK(!spec_intern(s, "x", 1, &s->input.prompt));
+    CHECK_MSG(!job_check(s, &e), "%s: %s", e.field, e.text);
+    s->sampling.guidance = 2;
+    CHECK_MSG(job_check(s, &e) && !strcmp(e.field, "sampling.guidance"), "%s", e.text);
+    free(s);
 }
 
 /* ---- bad requests ---------------------------------------------------------------------------- */
@@ -422,6 +491,7 @@ int main(void)
     RUN(test_golden);
     RUN(test_many);
     RUN(test_resume);
+    RUN(test_rules);
     RUN(test_bad_lines);
     RUN(test_told);
     RUN(test_bad_captions);

@@ -112,22 +112,10 @@ static int check_requests(const struct job_spec *s, struct err *e)
                      "a generate job of a diffusion model reads jsonl: a request a line");
 }
 
-/* The largest sample of all requests: nobody reads them before memory is planned. */
-static int check_largest(const struct job_spec *s, struct err *e)
-{
-    static const char *const fields[] = {"data.frames", "data.height", "data.width"};
-    const int64_t size[] = {s->data.frames, s->data.height, s->data.width};
-    for (int i = 0; i < 3; i++)
-        if (size[i] < 1)
-            return err_field(e, ERR_INVALID, fields[i],
-                             "%s is missing: the %s of the largest sample, in latents", fields[i],
-                             fields[i] + 5);
-    return 0;
-}
-
 static int check_samples(const struct job_spec *s, struct err *e)
 {
-    return check_requests(s, e) || check_largest(s, e) || check_heeded(s, true, e) ? -1 : 0;
+    /* Nobody reads the requests before memory is planned: the spec says how large they are. */
+    return check_requests(s, e) || job_check_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
 static int check_generate(const struct job_spec *s, struct err *e)

@@ -140,7 +140,9 @@ void section_place(struct model *m, char *arena, char *segment)
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,
-                              .inv_freq = m->inv_freq};
+                              .inv_freq = m->inv_freq,
+                              .all_lo = m->all_lo,
+                              .all_hi = m->all_hi};
     section_resize(m);
 }
 

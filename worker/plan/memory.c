@@ -254,7 +254,7 @@ static int init_shard(struct placer *b, struct err *e)
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
-    struct placer b = {.p = p, .m = c->shape};
+    struct placer b = {.p = p, .m = c->shape, .spec = c->spec};
     if (init_shard(&b, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
@@ -271,6 +271,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
         put_ring(&b);
         put_rest(&b, c->reference);
     }
+    memory_infer(&b);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);

@@ -165,6 +165,17 @@ enum plan_id {
     PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
     PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
     PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
+    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
+     * every rank: a plan is of any of them. */
+    PLAN_CONTEXT_BEFORE,   /* context.load: a state of each layer, as wide as the largest */
+    PLAN_CONTEXT_BEHIND,   /* generate: likewise, behind the prompt, for its other continuations */
+    PLAN_ANSWER_LOGITS,    /* [2, V]: of the token to come, and behind the prompt */
+    PLAN_SAMPLER,          /* 25 V bytes */
+    PLAN_ANSWER_TOKENS,    /* int32 [n_decode] */
+    PLAN_ANSWER_LOGPROBS,  /* double [n_decode] and their alternatives: rank 0 */
+    PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
+    PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
+    PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
     PLAN_ID_N
 };
 
@@ -272,6 +283,11 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
 int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
                       struct err *e);
 
+/* How many alternatives this generate job may report with a token: bounded where each request says
+ * so for itself. -1: not even log-probabilities. */
+#define PLAN_ALTERNATIVES 20
+int plan_alternatives(const struct job_spec *spec);
+
 /* Tokens that are verified: of a verify job all of its sequence, of a training what
  * verify.first_step takes from its first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
@@ -326,6 +342,15 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
+
+/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own grid,
+ * which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+struct plan_pass {
+    int64_t grid[2];
+    bool forward; /* without a backward pass */
+};
+void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
+                    const struct plan_pass *x, struct comm_count out[PURPOSE_N]);
 
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
