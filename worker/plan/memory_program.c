@@ -313,9 +313,9 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
+    const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
     const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
-    const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
         {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm},

@@ -163,8 +163,6 @@ enum plan_id {
     PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                      * a gradient */
     PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
-    PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
-    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
     /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
      * every rank: a plan is of any of them. */
     PLAN_CONTEXT_BEFORE,   /* context.load: a state of each layer, as wide as the largest */
@@ -176,6 +174,8 @@ enum plan_id {
     PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
     PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
+    PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
+    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
     PLAN_ID_N
 };
 
