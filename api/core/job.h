@@ -410,6 +410,8 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Its part about families, strategies and objectives (job_model.c): also sets what is "auto" and
  * depends on the family. */
 int job_check_model(struct job_spec *s, struct err *e);
+/* Of a diffusion model's job: sizes are those of its largest latents, and nothing counts tokens. */
+int job_check_latents(const struct job_spec *s, struct err *e);
 
 /* What the rules need to know of a family; its programs say the same (worker/family). */
 struct family_traits {
