@@ -307,9 +307,9 @@ static void test_compared(void)
         choose(&m);
         const bool llama = kinds[k].family == FAMILY_LLAMA;
         CHECK(!found(STRATEGY_RSA, FORM_ALL_GATHER, -1) == !kinds[k].plain);
-        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS, -1) == !llama);
-        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS_SCATTER, -1) == !llama);
-        CHECK(!found(STRATEGY_ULYSSES, -1, -1) == !llama);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS_SCATTER, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_ULYSSES, -1, -1) == !kinds[k].plain);
         for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
             CHECK(!found(STRATEGY_LASP, -1, x) == kinds[k].plain);
         for (int s = STRATEGY_TP; s <= STRATEGY_TP_SP; s++) {
