@@ -314,6 +314,8 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
+    const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
+    const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
         {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm},
@@ -323,13 +325,15 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1},
         {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1},
         {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types},
-        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, !lm},
-        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
+        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns},
+        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, learns},
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
-        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
+        {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
+        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, !samples},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
         {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1},
         {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},

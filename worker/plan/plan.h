@@ -145,6 +145,8 @@ enum plan_id {
     PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
     PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
+    PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
+    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
     PLAN_ID_N
 };
 
@@ -240,7 +242,7 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt; embed, one document of S tokens; verify, one forward and backward (its gathering of
+ * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document of S tokens; verify, one forward and backward (its gathering of
  * logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.

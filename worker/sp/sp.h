@@ -94,10 +94,13 @@ enum sp_mutant {
     MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
     MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
+    MUTANT_GRAD_DROPPED,       /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_N
 };
 #ifdef SEQD_MUTANTS
 extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's, in lower case */
+/* MUTANT_GRAD_OVER_P: every element by 1/P. fp32 or fp64. Any other: nothing. */
+void sp_mutant_over_p(int mutant, struct tensor grad, int P);
 #endif
 
 /* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
