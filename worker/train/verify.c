@@ -28,7 +28,7 @@ static struct flow_source flow_of(const struct verify_args *a, const struct data
     return (struct flow_source){a->data, order, a->spec, false};
 }
 
-/* In a training all rings run the same tokens, and their sum is so many times one ring's. */
+/* All rings run the same tokens, and their sum is so many times one ring's. */
 static int copies(const struct model *m)
 {
     return plan_sum_ranks(m->plan) / m->plan->sp;
@@ -60,11 +60,13 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
-    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
-                                 PURPOSE_PARAM,   PURPOSE_LOSS,     PURPOSE_HEADS,
-                                 PURPOSE_SWITCH};
+    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,  PURPOSE_PARAM,
+                                 PURPOSE_LOSS,    PURPOSE_HEADS,    PURPOSE_SWITCH};
     for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
         if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
+    int64_t bad = !v->ledger_equal;
+    if (m->world && comm_sum_i64(m->world, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
+    v->ledger_equal = bad == 0;
     return 0;
 }
 
@@ -181,8 +183,7 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
     const struct plan *plan = ref->plan;
     double nll;
     const struct flow_source flow = flow_of(a, order);
-    if (latents(ref) ? verify_flow_reference(&flow, ref, e)
-                     : fill_reference(a, order, ref, e))
+    if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
         return -1;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
@@ -451,15 +452,12 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             goto out;
     }
     if (run_whole(a, order, ref, out, e)) goto out;
-    if (m->ring) { /* rings side by side run the same tokens; one is compared */
+    if (m->ring) { /* its loss and gradients are in the sums; logits are compared of the first ring */
         rc = 0;
         goto out;
     }
     if (first && (run_reference(a, order, ref, out, e) || compare_grads(ref, m, out, e))) goto out;
     if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
-    int64_t bad = !out->ledger_equal;
-    if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
-    out->ledger_equal = bad == 0;
     if (first) {
         judge(a->spec, out);
         if (a->job_dir && keep(a, ref, out, e)) goto out;
