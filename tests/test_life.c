@@ -450,6 +450,30 @@ static struct order *stage_order(int sp, const char *name)
     return o;
 }
 
+/* A window is as long as eval.seq_len says in every stage, also in shorter ones: fewer windows with
+ * more targets each, the same number in all evaluations, and what they send is as planned. */
+static void test_eval_length(void)
+{
+    double n_short = 0, n_long = 0;
+    char buf[64];
+    for (int i = 0; i < 2; i++) {
+        struct order *o = stage_order(2, i ? "eval-long" : "eval-short");
+        o->spec.eval.at_start = 1;
+        o->spec.eval.every_steps = 7;
+        o->spec.eval.seq_len = i ? 150 : 0;
+        if (run_ok(o)) {
+            double *n = i ? &n_long : &n_short;
+            *n = number(gang_event(&g, EV_EVAL, 0)->json, "sequences");
+            for (int k = 1; k < 4; k++)
+                CHECK(number(gang_event(&g, EV_EVAL, k)->json, "sequences") == *n);
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
+        free(o);
+    }
+    CHECK_MSG(n_long >= 1 && n_long == ceil(n_long) && n_long < n_short, "%g and %g", n_long,
+              n_short);
+}
+
 static void test_stages(void)
 {
     struct order *o = stage_order(2, "stages");
@@ -726,6 +750,7 @@ int main(int argc, char **argv)
     RUN(test_eval);
     RUN(test_eval_is_exact);
     RUN(test_eval_part);
+    RUN(test_eval_length);
     RUN(test_stages);
     RUN(test_stages_resume);
     RUN(test_length_in_tokens);
