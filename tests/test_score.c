@@ -127,7 +127,8 @@ static void body(struct ranks *g, int rank, void *arg)
     int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
     struct asked asked = {r->left}; /* every rank is asked as often as the others */
     struct infer in = {&t->model, &r->spec, r->dir, enough, &asked};
-    if (!rc && r->damaged) ((float *)t->model.params)[t->model.map.norm] += 1;
+    const int64_t norm = param_named(&tiny_shape, "model.norm.weight").offset;
+    if (!rc && r->damaged) ((float *)t->model.params)[norm] += 1;
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && rank == 0) r->out = out;
     if (r->want && !rc) rc = plain(t, r, &e);
