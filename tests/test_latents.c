@@ -399,8 +399,8 @@ static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
     return w[0];
 }
 
-/* A frame is one of the random ones when fewer than n_some come before it, counted one by one; and of
- * very many there are as many as were drawn. */
+/* A frame is one of the random ones when fewer than n_some come before it, counted one by one; and
+ * of very many there are as many as were drawn. */
 static void test_random_frames(void)
 {
     struct latents_sample x = {.height = 512, .width = 512, .num_frames = 1};

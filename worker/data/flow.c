@@ -86,7 +86,7 @@ static int64_t some_frames(uint32_t w, int64_t T)
     return 1 + (int64_t)(uniform(w) * (double)most);
 }
 
-/* Random frames are the first n_some in the order of a word each, the earlier of two that are equal. */
+/* Random frames are the first n_some in the order of a word each, of equal ones the earlier. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];

@@ -220,7 +220,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     return m->sp.shard.r == 0 ? take_window(s, m->batch.n_targets, out, e) : 0;
 }
 
-/* ---- going on where an earlier attempt was ------------------------------------------------------ */
+/* ---- going on where an earlier attempt was --------------------------------------------------- */
 
 static int share(struct scorer *s, int64_t *n, struct err *e)
 {

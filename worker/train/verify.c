@@ -552,7 +552,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             goto out;
     }
     if (run_whole(a, order, ref, out, e)) goto out;
-    if (m->ring) { /* its loss and gradients are in the sums; logits are compared of the first ring */
+    if (m->ring) { /* its loss and gradients are in the sums; of logits the first ring's compare */
         rc = 0;
         goto out;
     }
