@@ -47,7 +47,7 @@ static void add_source(struct job_spec *s, struct spec_source *to, const char *n
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s.jsonl", scratch, name);
-    *to = (struct spec_source){order_text(s, path), 0, DATA_LATENTS, 0, -1};
+    *to = (struct spec_source){tiny_text(s, path), 0, DATA_LATENTS, 0, -1};
 }
 
 static struct order *make_order(int kind, int family, int sp, const char *name)
@@ -183,7 +183,7 @@ static void test_from_average(void)
 {
     struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "finetune");
     struct err e = {0};
-    o->spec.model.path = order_text(&o->spec, ema_dir);
+    o->spec.model.path = tiny_text(&o->spec, ema_dir);
     o->spec.model.shape = (struct model_shape){0};
     CHECK_MSG(!hf_config_read(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
     o->spec.train.steps = o->spec.schedule.warmup_steps = 1;
@@ -296,7 +296,7 @@ static void test_rules(void)
     o->spec.input.source = o->spec.data.train[0];
     refused(o, "kind");
     o = bad(JOB_TRAIN);
-    o->spec.model.shape = order_model; /* reads tokens */
+    o->spec.model.shape = tiny_shape; /* reads tokens */
     refused(o, "data.train.0");
 }
 

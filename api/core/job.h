@@ -209,6 +209,7 @@ struct job_spec {
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
+        int64_t seq_len;     /* of a window, whatever the stage: losses compare; 0: data.seq_len */
         int64_t every_steps; /* 0: only at_start and at_end say */
         int64_t max_tokens;  /* 0: all of it */
         int32_t at_start, at_end;

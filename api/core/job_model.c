@@ -172,6 +172,7 @@ static int check_lengths(const struct job_spec *s, struct err *e)
 {
     char field[40];
     if (s->train.tokens) return no_tokens(e, "train.tokens", "give train.steps or train.passes");
+    if (s->eval.seq_len) return no_tokens(e, "eval.seq_len", "leave it out");
     if (s->eval.max_tokens)
         return no_tokens(e, "eval.max_tokens", "name fewer samples in eval.data");
     for (int i = 0; i < s->n_stages; i++) {

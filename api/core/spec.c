@@ -117,6 +117,7 @@ const struct field spec_fields[] = {
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "concat, best_fit or none: how documents fill sequences."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
     ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_ALL, TRAINING, "all, or completion: only what follows the prompt is learnt."),
+    INT("eval.seq_len", eval.seq_len, 1, JOB_MAX_SEQ, 0, TRAINING, "Tokens of an evaluation's windows, in every stage; at most the longest stage's; default: data.seq_len."),
     INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Evaluate every so many steps."),
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
     BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),

@@ -147,8 +147,8 @@ struct order_options {
     int mutant; /* tests only: enum sp_mutant (label shift, document crossed, local position) */
 };
 /* As the spec has it: packing, overlong, seed, masks, causal unless the family reads both ways, the
- * tokens to hide; seq_len 0 means data.seq_len (a stage
- * gives its own). SET_EVAL is in order. */
+ * tokens to hide; seq_len 0 means data.seq_len (a stage gives its own), of SET_EVAL
+ * stage_eval_seq_len. SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
 struct order_stats { /* of one pass */

@@ -295,7 +295,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
                       const struct plan_forward *x, struct comm_count out[PURPOSE_N],
                       struct err *e);
 
-/* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
+/* Over how many ranks gradients and losses are summed: all where there is a backward pass, else
+ * those of a ring. */
 int plan_sum_ranks(const struct plan *p);
 
 /* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their

@@ -20,7 +20,7 @@ static int plan_comms(struct training *t, struct err *e)
     }
     free(p);
     if (rc || !t->feed.n_eval) return rc;
-    const struct plan_eval v = {s->data.seq_len, t->feed.n_eval};
+    const struct plan_eval v = {stage_eval_seq_len(s), t->feed.n_eval};
     return plan_eval_comm(&s->model.shape, &r->plan, r->args->rank, &v, t->eval_want, e);
 }
 
