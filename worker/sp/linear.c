@@ -297,16 +297,6 @@ static const double *shifted(const struct sp_linear_shape *s)
     for (int64_t h = 0; h < s->n_heads; h++) slope[h] = s->slope[(h + 1) % s->n_heads];
     return slope;
 }
-
-static void scale_tensor(struct tensor t, double by)
-{
-    for (int64_t i = 0; i < t.rows; i++)
-        for (int64_t j = 0; j < t.cols; j++)
-            if (t.dtype == DT_F64)
-                ((double *)t.data)[i * t.ld + j] *= by;
-            else
-                ((float *)t.data)[i * t.ld + j] *= (float)by;
-}
 #endif
 
 static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
@@ -332,11 +322,9 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
     if (x->fold(&p, e)) return -1;
     chunks_enter_bwd(&p, a);
 #ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_GRAD_OVER_P) {
-        scale_tensor(a->dq, 1.0 / sp->shard.P);
-        scale_tensor(a->dk, 1.0 / sp->shard.P);
-        scale_tensor(a->dv, 1.0 / sp->shard.P);
-    }
+    sp_mutant_over_p(sp->mutant, a->dq, sp->shard.P);
+    sp_mutant_over_p(sp->mutant, a->dk, sp->shard.P);
+    sp_mutant_over_p(sp->mutant, a->dv, sp->shard.P);
 #endif
     return pass_end(&p, e);
 }
