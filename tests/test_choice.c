@@ -547,10 +547,10 @@ static void test_form_limits(void)
     seen.all_gather.bytes = -1;
     CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
     seen = (struct form_seen){INT64_MAX, {INT64_MAX, INT64_MAX}, {INT64_MAX, INT64_MAX}};
-    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
     seen = (struct form_seen){0};
     CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
-    seen = (struct form_seen){1, {INT64_MAX, INT64_MAX}, {1, 1}};
+    seen = (struct form_seen){1, {1000000, 1000000000000000}, {1, 1}};
     const struct machine slow = devices(1, 1, 1);
     CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
 }
