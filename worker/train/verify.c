@@ -11,6 +11,8 @@
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
 #include "worker/train/control.h"
+#include "worker/train/verify_flow.h"
+#include "worker/train/verify_keep.h"
 #include "worker/train/whole.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
@@ -24,6 +26,17 @@ static void set_dropout(const struct job_spec *spec, struct model *m)
 }
 
 /* ---- the ranks' side: as in training ---------------------------------------------------------- */
+
+/* A diffusion model, whose data verify_flow.c knows. */
+static bool latents(const struct model *m)
+{
+    return m->plan->grid[0] > 0;
+}
+
+static struct flow_source flow_of(const struct verify_args *a, const struct data_order *order)
+{
+    return (struct flow_source){a->data, order, a->spec, false};
+}
 
 /* In a training all rings run the same tokens, and their sum is so many times one ring's. */
 static int copies(const struct model *m)
@@ -49,12 +62,15 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     struct comm_count want[PURPOSE_N];
     const int n_copies = copies(m);
     double nll;
-    if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
-    set_dropout(a->spec, m);
     if (a->want)
         memcpy(want, a->want, sizeof want);
     else
         plan_comm(&m->shape, m->plan, m->rank, want);
+    const struct flow_source flow = flow_of(a, order);
+    if (latents(m) ? verify_flow_ranks(a, &flow, want, e)
+                   : data_batch(order, &m->sp.shard, 0, &m->batch, e))
+        return -1;
+    set_dropout(a->spec, m);
     plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, want);
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
@@ -195,7 +211,9 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
     double nll;
     set_dropout(a->spec, ref);
     ref->batch.sample = 0;
-    if (fill_reference(a, order, ref, e)) return -1;
+    const struct flow_source flow = flow_of(a, order);
+    if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
+        return -1;
     v->targets_1 = ref->batch.n_targets;
     const double n = reference_targets(v);
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
@@ -214,7 +232,8 @@ static double ratio(double diff, double norm)
 }
 
 /* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
- * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see).
+ * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
+ * one frame nothing turns on the queries and keys of attention along time).
  * There every token's dk leaves its rounding, together sqrt(1/C) of that of the key's weights, whose
  * gradient has each dk times a normed x, |x| = sqrt(C). In fp32 that is about 1e-8 of the whole
  * gradient, in bf16 0.41 u / sqrt(C) = 1e-4 at C = 48, and that is a hundredth of this norm at most: it
@@ -222,7 +241,8 @@ static double ratio(double diff, double norm)
 static double noise_norm(const struct model *m, const float *g)
 {
     double sum = 0;
-    if (!family_traits(m->shape.family)->masked) return 0;
+    const struct family_traits *f = family_traits(m->shape.family);
+    if (!f->masked && !f->diffusion) return 0;
     for (int64_t i = 0; i < m->plan->n_params; i++) sum += (double)g[i] * g[i];
     return (m->dtype == DT_F32 ? 1e-3 : 1e-2) * sqrt(sum);
 }
@@ -399,83 +419,7 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
     return 0;
 }
 
-/* ---- artifacts ------------------------------------------------------------------------------- */
-
-static int write_grads(const struct verify_args *a, const float *grad, const char *name,
-                       struct artifact_done *done, struct err *e)
-{
-    if (artifact_path(a->job_dir, name, done, e)) return -1;
-    if (hf_write_flat(done->path, &a->model->shape, "", grad, e)) return -1;
-    return artifact_describe(done, e);
-}
-
-static void write_rows(struct jwrite *w, const struct verify *v)
-{
-    jwrite_array(w, "tensors");
-    for (int i = 0; i < v->n_rows; i++) {
-        const struct verify_row *r = &v->row[i];
-        jwrite_object(w, NULL);
-        jwrite_str(w, "name", r->name);
-        jwrite_double(w, "rel_l2", r->rel_l2);
-        jwrite_double(w, "allowed", r->allowed);
-        jwrite_double(w, "cosine", r->cosine);
-        jwrite_double(w, "norm_sp1", r->norm_1);
-        jwrite_double(w, "norm_spP", r->norm_p);
-        jwrite_end(w);
-    }
-    jwrite_end(w);
-}
-
-static int write_json(const struct verify_args *a, const struct verify *v,
-                      struct artifact_done *done, struct err *e)
-{
-    struct artifact out = {0};
-    size_t room = 4096 + (size_t)v->n_rows * 384; /* a name and five numbers of 25 characters */
-    char *buf = malloc(room);
-    struct jwrite w;
-    int rc = -1;
-    if (!buf) return err_set(e, ERR_IO, "out of memory for verify.json");
-    jwrite_init(&w, buf, room);
-    jwrite_object(&w, NULL);
-    jwrite_bool(&w, "equal", v->equal);
-    jwrite_int(&w, "ranks", v->n_ranks);
-    jwrite_int(&w, "tokens", v->n_tokens);
-    jwrite_int(&w, "targets_sp1", v->targets_1);
-    jwrite_int(&w, "targets_spP", v->targets_p);
-    jwrite_double(&w, "loss_sp1", v->loss_1);
-    jwrite_double(&w, "loss_spP", v->loss_p);
-    jwrite_double(&w, "loss_rel", v->loss_rel);
-    jwrite_double(&w, "allowed_loss_rel", v->allowed_loss_rel);
-    jwrite_double(&w, "logits_max_abs", v->logits_max_abs);
-    jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
-    jwrite_double(&w, "allowed_logits_rel_l2", v->allowed_logits_rel_l2);
-    jwrite_double(&w, "allowed_rel_l2", a->spec->verify.grad_rel_l2);
-    jwrite_bool(&w, "controlled", v->controlled);
-    if (v->nearest >= 0) jwrite_str(&w, "nearest", v->row[v->nearest].name);
-    write_rows(&w, v);
-    jwrite_end(&w);
-    int64_t n = jwrite_finish(&w);
-    assert(n > 0);
-    buf[n] = '\n';
-    if (!artifact_open(&out, a->job_dir, "verify.json", e) &&
-        !artifact_write(&out, buf, (size_t)n + 1, e) && !artifact_finish(&out, e))
-        rc = 0;
-    *done = out.done;
-    artifact_drop(&out);
-    free(buf);
-    return rc;
-}
-
-static int keep_grads(const struct verify_args *a, const struct model *ref, struct verify *v,
-                      struct err *e)
-{
-    char name[ARTIFACT_NAME];
-    snprintf(name, sizeof name, "grads-sp%d.safetensors", v->n_ranks);
-    /* One rank against itself: two names all the same. */
-    if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
-    if (write_grads(a, ref->grad, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
-    return write_grads(a, v->grad, name, &v->artifact[1], e);
-}
+/* ---- the whole -------------------------------------------------------------------------------- */
 
 /* The verdict, of rank 0. Gradients are kept before the control writes over them. */
 static int conclude(const struct verify_args *a, struct model *ref, struct verify *v, struct err *e)
@@ -484,12 +428,10 @@ static int conclude(const struct verify_args *a, struct model *ref, struct verif
     v->allowed_loss_rel = a->spec->verify.loss_rel;
     v->allowed_logits_rel_l2 = a->spec->verify.grad_rel_l2;
     judge(v);
-    if (a->job_dir && keep_grads(a, ref, v, e)) return -1;
+    if (a->job_dir && verify_keep_grads(a, ref->grad, v, e)) return -1;
     if (!v->equal && v->targets_1 == v->targets_p && widen_bounds(a->spec, ref, v, e)) return -1;
-    return a->job_dir ? write_json(a, v, &v->artifact[2], e) : 0;
+    return a->job_dir ? verify_keep_json(a, v, e) : 0;
 }
-
-/* ---- the whole -------------------------------------------------------------------------------- */
 
 /* The ranks' pass; what they have shared out comes to the first one, which has the reference. */
 static int run_whole(const struct verify_args *a, const struct data_order *order, struct model *ref,
@@ -512,7 +454,8 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     struct data_order *order = NULL;
     int rc = -1;
     *out = (struct verify){.n_ranks = plan_sum_ranks(m->plan)};
-    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
+    struct order_options oo = latents(m) ? latents_order_options(a->spec, SET_TRAIN)
+                                         : data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
     oo.mutant = a->mutant;
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
@@ -535,7 +478,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     }
     if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, m, out, e)))
         goto out;
-    if (compare_logits(m, ref, out, e)) goto out;
+    if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
     int64_t bad = !out->ledger_equal;
     if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
     out->ledger_equal = bad == 0;
