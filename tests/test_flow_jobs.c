@@ -362,7 +362,8 @@ static void test_passes(void)
     CHECK_MSG(targets == 4 * values(0, LATENTS_USUAL, true), "%lld values learnt, not %lld",
               (long long)targets, (long long)(4 * values(0, LATENTS_USUAL, true)));
     const struct gang_event *v = gang_event(&g, EV_EVAL, 0);
-    CHECK(v && number(v->json, "targets") == (double)values(1, 4, false));
+    CHECK_MSG(v && number(v->json, "targets") == (double)values(1, 4, false), "%s, not %lld",
+              v ? v->json : "none", (long long)values(1, 4, false));
     free(o);
 }
 
