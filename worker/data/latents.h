@@ -19,6 +19,7 @@
 #ifndef SEQD_DATA_LATENTS_H
 #define SEQD_DATA_LATENTS_H
 
+#include "api/core/file.h"
 #include "worker/data/data.h"
 
 #define LATENTS_HEAD  22          /* words */
@@ -57,5 +58,17 @@ int latents_read(const struct data *d, const struct latents_sample *s, int64_t f
                  float *out, struct err *e);
 int latents_read_text(const struct data *d, const struct latents_sample *s, int64_t first,
                       int64_t n, float *out, struct err *e);
+
+/* ---- the files of a line (format_latents.c) --------------------------------------------------- */
+
+/* A path of a line, relative to the manifest's directory. */
+int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);
+/* Beneath root: nothing outside of it is read. The caller closes it. */
+struct st_file;
+struct st_file *latents_file(const char *root, const char *path, struct err *e);
+/* Of so many dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is none. */
+struct st_tensor;
+const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
+                                       const char *path, struct err *e);
 
 #endif
