@@ -1,6 +1,7 @@
 /* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
- * training on samples of every size with evaluation and averaged weights, being killed and going on,
- * starting from what was saved; what cannot be learnt is refused with its file, line and field. */
+ * training on samples of every size with evaluation and averaged weights, being killed and going
+ * on, starting from what was saved; what cannot be learnt is refused with its file, line and
+ * field. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -342,8 +343,8 @@ static int64_t values(int from, int to, bool clean)
     return n;
 }
 
-/* A training that stages only the rate, by passes: 5 samples, 4 a step. Every video is given one clean
- * frame in training, and none where it is held out. */
+/* A training that stages only the rate, by passes: 5 samples, 4 a step. Every video is given one
+ * clean frame in training, and none where it is held out. */
 static void test_passes(void)
 {
     int64_t targets = 0;

@@ -188,7 +188,8 @@ static void test_fit(void)
     unfit(d, o, "model.config.type_vocab_size", "label 4");
     struct latents_sample x;
     CHECK(latents_sample(o, 0, &x, &e) == 0 && latents_check(d, spec, &x, &e) == -1);
-    CHECK(strstr(e.text, "line 1") && strstr(e.text, "\"label\"") && !strcmp(e.field, "data.train"));
+    CHECK(strstr(e.text, "line 1") && strstr(e.text, "\"label\"") &&
+          !strcmp(e.field, "data.train"));
     m->type_vocab = 0;
     fits(d, o);
     data_order_close(o);
