@@ -430,10 +430,14 @@ struct linear_args {
     const float *gate;
     bool gate_diagonal;
 };
+/* The summary and the output may be asked for apart, in two calls: a summary on its way to other ranks
+ * hides behind the output (LASP-2, 2502.07563). It costs as much as the output's own way through the
+ * states, a third of the whole. The same bits as together. */
 struct linear_fwd_args {
     struct linear_args in;
-    struct tensor o; /* [n, H*Dv] act, written */
-    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document */
+    struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and so is q */
+    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document; NULL:
+              * unwanted */
 };
 /* o += the part of the entering state. */
 struct linear_enter_args {
@@ -442,7 +446,8 @@ struct linear_enter_args {
     const void *state;
 };
 /* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: the
- * gradient this chunk has for the state that enters it. */
+ * gradient this chunk has for the state that enters it. As forward, apart: dq, dk and dv with data
+ * NULL: dm alone, and k and v are not read; dm NULL: the gradients alone. */
 struct linear_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;

@@ -162,6 +162,22 @@ check "its loss is the lowest" awk -v b="$(field "$life" result.best.loss)" -v l
 same "bytes == formula in every stage" "$(field "$life" result.ledger)" equal
 refuse "stages that do not ascend" 1 'stages\.1\.from_step' submit --set 'stages=[{"from_step":9},{"from_step":5}]'
 
+# ---- diffusion -----------------------------------------------------------------------------------
+bash tests/make_latents.sh "$T/data/latents"
+flow=$(seqctl submit "$EXAMPLES/train-diffusion.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model is trained" || bad "a diffusion model is trained" "$T/out"
+same "switch bytes == formula, whatever the sample" "$(field "$flow" result.ledger)" equal
+same "memory == plan" "$(field "$flow" last_metrics.memory.high)" "$(field "$flow" last_metrics.memory.planned)"
+check "switches were counted" test "$(field "$flow" last_metrics.comm.switch.bytes_sent)" -gt 0
+seqctl events "$flow" -o jsonl >"$T/flow"
+same "an evaluation each" "$(grep -c '"type": "eval"' "$T/flow")" 3
+same "4 ranks == 1 rank before step 1" "$(grep -c '"type": "verified"' "$T/flow")" 1
+check "averaged weights" test -s "$(field "$flow" result.hf_ema)/model.safetensors"
+says "where a step's latents came from" 'latents/latents.jsonl' curl -sS "$(base)/v1/jobs/$flow/steps/3/data"
+says "verify: 3 ranks == 1, samples of any size" '3 ranks == 1 rank' seqctl verify "$EXAMPLES/train-diffusion.json" --set parallel.sp=3
+refuse "a sample larger than the plan's largest" 10 'latents\.jsonl line 1: .*data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --wait --set data.frames=4
+refuse "a diffusion model without sizes" 1 'data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --set data.frames=0
+refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diffusion.json" --set 'train={"tokens":100}'
+
 # ---- cancel -----------------------------------------------------------------------------------
 long=$(submit -o name -q --set train.steps=100000)
 wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout 30 || bad "cancel: the job does not step"

@@ -486,6 +486,8 @@ static void test_pages(void)
     for (int i = 0; i < 7; i++) CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(post("/v1/jobs/3:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs/3:cancel", "") == 200); /* again: as it is */
+    CHECK(post("/v1/jobs/4:restart", "") == 409 && strstr(reply, "has no checkpoint"));
+    CHECK(post("/v1/jobs/99:restart", "") == 404);
     for (int page = 0; page < 4; page++) {
         char path[96];
         snprintf(path, sizeof path, "/v1/jobs?limit=2%s%s", *cursor ? "&cursor=" : "", cursor);

@@ -398,6 +398,11 @@ const char *spec_suggest(const char *path);
  * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
+/* What P ranks and one may differ by where the job does not say. */
+struct job_tolerance {
+    double loss_rel, grad_rel_l2;
+};
+struct job_tolerance job_tolerance(int32_t precision);
 /* The part of it that is about generate, score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
@@ -449,6 +454,7 @@ enum job_event {
     EV_VERIFIED,   /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
     EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
+    EV_RESTART,    /* the checkpoint of `step` on `node`, which is away, is given up */
     JOB_EVENT_N
 };
 

@@ -221,7 +221,7 @@ const struct field spec_fields[] = {
 #define AT(member) offsetof(struct spec_source, member)
 const struct field source_fields[] = {
     TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node."),
-    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy or openai_batch; default by suffix."),
+    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy, openai_batch or latents; default by suffix."),
     TEXT("text_key", text_key, "text", READS_DATA | READS_IN, "jsonl: the member that holds the text."),
     REAL("weight", weight, 0, 1e9, 0, TRAINING, "Share of the samples, relative to the others; default: by size."),
     INT("eod", eod, -1, 1 << 22, -1, READS_DATA, "Token files: the id between documents; default: the format's own."),

@@ -85,8 +85,10 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     if (plan_make(w->spec, limit, p, &e) && e.code != ERR_DOES_NOT_FIT) return;
     m->n_heads = heads, m->n_kv_heads = kv_heads, m->ffn_width = ffn;
     if (strategy == STRATEGY_TP_SP) {
-        const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_X_MID].size +
-                                p->item[PLAN_DX].size;
+        /* And the streams between attention and MLP, where they are kept. */
+        const int64_t mid = p->item[PLAN_KEPT].name && p->recompute == RECOMPUTE_NONE;
+        const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_DX].size +
+                                mid * m->n_layers * p->stream_size;
         p->arena_size -= streams - streams / P;
     }
     p->segment_size += volume_bounce_size(P);

@@ -46,7 +46,7 @@ int task_verify(struct run *r, struct err *e)
     if (run_first(r)) {
         if (report(r, &v, run_memory_high(m, v.reference_end), e)) goto out;
         if (!v.equal) {
-            verify_sentence(r->spec, &v, e);
+            verify_sentence(&v, e);
             goto out;
         }
     }

@@ -69,7 +69,6 @@ int training_eval(struct training *t, bool *improved, struct err *e)
 
 static int send_verified(struct training *t, const struct verify *v, struct err *e)
 {
-    const struct job_spec *s = t->r->spec;
     char json[1024];
     struct jwrite w;
     jwrite_init(&w, json, sizeof json);
@@ -78,11 +77,11 @@ static int send_verified(struct training *t, const struct verify *v, struct err 
     jwrite_int(&w, "tokens", v->n_tokens);
     jwrite_int(&w, "targets", v->targets_1);
     jwrite_double(&w, "loss_rel", v->loss_rel);
-    jwrite_double(&w, "allowed_loss_rel", s->verify.loss_rel);
+    jwrite_double(&w, "allowed_loss_rel", v->allowed_loss_rel);
     jwrite_str(&w, "worst", v->row[0].name);
     jwrite_double(&w, "grad_rel_l2", v->row[0].rel_l2);
     jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
-    jwrite_double(&w, "allowed_rel_l2", s->verify.grad_rel_l2);
+    jwrite_double(&w, "allowed_rel_l2", v->row[0].allowed);
     jwrite_int(&w, "n_tensors", v->n_rows);
     jwrite_str(&w, "ledger", v->ledger_equal ? "equal" : "differs");
     jwrite_end(&w);
@@ -108,7 +107,7 @@ int training_verify_first(struct training *t, struct err *e)
     if (!rc) rc = verify_run(&a, &v, e);
     if (!rc && run_first(r)) {
         if (!v.equal)
-            rc = verify_sentence(r->spec, &v, e);
+            rc = verify_sentence(&v, e);
         else
             rc = send_verified(t, &v, e);
     }
