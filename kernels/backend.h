@@ -281,8 +281,8 @@ struct act_bwd_args {
     bool accumulate;
 };
 
-/* y = act(a) * b; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not wanted. da may
- * be a and db may be b when not accumulating. */
+/* y = act(a) * b, y may be a; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not
+ * wanted. da may be a and db may be b when not accumulating. */
 struct glu_fwd_args {
     enum act_id fn;
     struct tensor a, b, y;
