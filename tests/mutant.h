@@ -13,6 +13,13 @@ static inline void mutant_report(int mutant, bool caught, const char *by)
     printf("mutant %s %s %s\n", sp_mutant_names[mutant], caught ? "caught" : "missed", by);
     CHECK_MSG(caught, "mutant %s passes: %s", sp_mutant_names[mutant], by);
 }
+
+/* The same of a proof. by: the tensor it names, and of what: "layers.1.k_proj (llama, ring, P 3)". */
+static inline void verify_report(int mutant, bool named, const char *by)
+{
+    printf("verify %s %s %s\n", sp_mutant_names[mutant], named ? "names" : "misses", by);
+    CHECK_MSG(named, "verify does not name what %s makes wrong: %s", sp_mutant_names[mutant], by);
+}
 #endif
 
 #endif

@@ -4,8 +4,9 @@
 
 #include <stdlib.h>
 #include "kernels/bf16.h"
+#include "tests/pages.h"
 #include "tests/ranks.h"
-#include "tests/test.h"
+#include "tests/small.h"
 #include "worker/model/model.h"
 #include "worker/plan/plan.h"
 
@@ -15,24 +16,6 @@ struct tiny_rank {
     void *arena;
     struct be *be;
 };
-
-static const struct model_shape tiny_shape = {.n_layers = 2,
-                                              .width = 48,
-                                              .n_heads = 6,
-                                              .n_kv_heads = 2,
-                                              .head_dim = 8,
-                                              .ffn_width = 40,
-                                              .vocab = 260,
-                                              .max_pos = 4096,
-                                              .norm_eps = 1e-5,
-                                              .rope_theta = 10000};
-
-static inline spec_ref tiny_text(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
 
 /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
 static inline void tiny_scale(struct model *m)
@@ -57,9 +40,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
 {
     *t = (struct tiny_rank){0};
     if (plan_make(spec, 0, &t->plan, e)) return -1;
-    t->arena = aligned_alloc(4096, (size_t)t->plan.arena_size);
-    if (!t->arena) abort();
-    memset(t->arena, 0, (size_t)t->plan.arena_size);
+    t->arena = engine_pages(t->plan.arena_size);
     struct be_options bo = {.device = "cpu",
                             .n_threads = t->plan.n_threads,
                             .scratch = (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset};
@@ -84,7 +65,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
 static inline void tiny_close(struct tiny_rank *t)
 {
     be_close(t->be);
-    free(t->arena);
+    if (t->arena) engine_unpage(t->arena, t->plan.arena_size);
 }
 
 #endif

@@ -5,7 +5,7 @@
  *
  * Everything drawn is a pure function of (seed, number of the sample in the order, index): Philox4x32-10,
  * so that the noise of an element does not depend on the number of ranks, on which of them holds
- * it, or on what was drawn before; a resumed training draws the same. tested: tests/test_flow.c */
+ * it, or on what was drawn before; a resumed training draws the same. tested: tests/test_latents.c */
 #ifndef SEQD_DATA_FLOW_H
 #define SEQD_DATA_FLOW_H
 
@@ -19,6 +19,8 @@ struct flow_draw {
     int64_t clean_tail;  /* the last so many */
     uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
     int64_t n_some, T;   /* frames of patches in all */
+    uint32_t last_word;  /* of the random ones: the last in their order */
+    int64_t last_frame;
 };
 
 /* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with

@@ -62,6 +62,7 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     int64_t rows = f->rows[x->rows].n * (grad && in_parts(x->rows) ? f->parts : 1);
     if (!data) return (struct tensor){0};
     if (x->state) rows = f->parts;
+    if (x->form) rows = 1;
     if (h->one && at->value[base].where == PLACE_CACHE && !grad)
         data += m->cache_used * x->cols * dtype_size(t);
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
@@ -124,7 +125,7 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
 }
 
 /* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
- * tokens that it stores (decode.c). */
+ * tokens that it stores (model.c). */
 static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
 {
     if (k < prompt) return shard_pos(&m->sp.shard, k);

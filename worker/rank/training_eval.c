@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/verify.h"
 
@@ -18,6 +19,12 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
+/* Their loss is a mean squared error: nothing to take the exponential of. */
+static bool latents(const struct training *t)
+{
+    return t->r->plan.grid[0] > 0;
+}
+
 static int send_eval(struct training *t, struct err *e)
 {
     const struct eval *v = &t->eval;
@@ -28,7 +35,7 @@ static int send_eval(struct training *t, struct err *e)
     jwrite_object(&w, NULL);
     jwrite_int(&w, "step", t->train.step);
     jwrite_double(&w, "loss", v->loss);
-    jwrite_double(&w, "ppl", exp(v->loss));
+    if (!latents(t)) jwrite_double(&w, "ppl", exp(v->loss));
     jwrite_int(&w, "targets", v->targets);
     jwrite_int(&w, "sequences", v->windows);
     if (v->n_bytes > 0) jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
@@ -40,9 +47,9 @@ static int send_eval(struct training *t, struct err *e)
 int training_eval(struct training *t, bool *improved, struct err *e)
 {
     struct ckpt_state *st = &t->state;
-    const struct eval_args a = {.source = feed_eval(&t->feed),
+    const struct eval_args a = {.source = feed_eval(&t->feed, t->r->spec),
                                 .n_windows = t->feed.n_eval,
-                                .seq_len = t->r->spec->data.seq_len,
+                                .seq_len = stage_eval_seq_len(t->r->spec),
                                 .want = t->eval_want,
                                 .stopped = run_stopped,
                                 .arg = t->r};
@@ -63,7 +70,6 @@ int training_eval(struct training *t, bool *improved, struct err *e)
 
 static int send_verified(struct training *t, const struct verify *v, struct err *e)
 {
-    const struct job_spec *s = t->r->spec;
     char json[1024];
     struct jwrite w;
     jwrite_init(&w, json, sizeof json);
@@ -72,11 +78,11 @@ static int send_verified(struct training *t, const struct verify *v, struct err 
     jwrite_int(&w, "tokens", v->n_tokens);
     jwrite_int(&w, "targets", v->targets_1);
     jwrite_double(&w, "loss_rel", v->loss_rel);
-    jwrite_double(&w, "allowed_loss_rel", s->verify.loss_rel);
+    jwrite_double(&w, "allowed_loss_rel", v->allowed_loss_rel);
     jwrite_str(&w, "worst", v->row[0].name);
     jwrite_double(&w, "grad_rel_l2", v->row[0].rel_l2);
     jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
-    jwrite_double(&w, "allowed_rel_l2", s->verify.grad_rel_l2);
+    jwrite_double(&w, "allowed_rel_l2", v->row[0].allowed);
     jwrite_int(&w, "n_tensors", v->n_rows);
     jwrite_str(&w, "ledger", v->ledger_equal ? "equal" : "differs");
     jwrite_end(&w);
@@ -102,7 +108,7 @@ int training_verify_first(struct training *t, struct err *e)
     if (!rc) rc = verify_run(&a, &v, e);
     if (!rc && run_first(r)) {
         if (!v.equal)
-            rc = verify_sentence(r->spec, &v, e);
+            rc = verify_sentence(&v, e);
         else
             rc = send_verified(t, &v, e);
     }

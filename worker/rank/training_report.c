@@ -30,7 +30,7 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_object(w, "eval");
     jwrite_int(w, "step", s->eval_step);
     jwrite_double(w, "loss", s->eval_loss);
-    jwrite_double(w, "ppl", exp(s->eval_loss));
+    if (!t->r->plan.grid[0]) jwrite_double(w, "ppl", exp(s->eval_loss));
     jwrite_int(w, "evaluations", s->n_evals);
     jwrite_end(w);
     if (!s->has_best || !t->best.path[0]) return;
@@ -45,14 +45,16 @@ static void write_evals(struct jwrite *w, const struct training *t)
 int training_result(struct training *t, struct err *e)
 {
     struct run *r = t->r;
-    char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8];
+    char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8], ema[CKPT_PATH_SIZE + 8];
     struct jwrite w;
     snprintf(hf, sizeof hf, "%s/hf", t->last.path);
+    snprintf(ema, sizeof ema, "%s/hf_ema", t->last.path);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "steps", t->train.step);
     jwrite_double(&w, "loss", t->step.loss);
-    jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
+    if (!r->plan.grid[0])
+        jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
     jwrite_int(&w, "tokens", t->state.tokens_seen);
     jwrite_int(&w, "skipped_steps", t->guard.state.skipped);
     jwrite_int(&w, "rollbacks", t->guard.state.rollbacks);
@@ -60,6 +62,7 @@ int training_result(struct training *t, struct err *e)
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
     jwrite_str(&w, "checkpoint", t->last.path);
     jwrite_str(&w, "hf", hf);
+    if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
     run_write_account(&w, r, t->ledger_equal, t->step.memory_high);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");

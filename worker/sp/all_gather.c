@@ -203,6 +203,10 @@ static int bwd_direct(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
         if (i > 1 && home_add(&w, i - 1, a->dkv, e)) return -1;
     }
     if (w.P > 1 && home_add(&w, w.P - 1, a->dkv, e)) return -1;
+#ifdef SEQD_MUTANTS
+    sp_mutant_over_p(sp->mutant, a->dq, w.P);
+    sp_mutant_over_p(sp->mutant, a->dkv, w.P);
+#endif
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;
 }

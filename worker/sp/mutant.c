@@ -25,5 +25,17 @@ const char *const sp_mutant_names[MUTANT_N] = {
     [MUTANT_STATE_CROSSED] = "state_crossed",
     [MUTANT_PAD_SEEN] = "pad_seen",
     [MUTANT_SWITCH_SWAPPED] = "switch_swapped",
+    [MUTANT_GRAD_DROPPED] = "grad_dropped",
 };
+
+void sp_mutant_over_p(int mutant, struct tensor grad, int P)
+{
+    if (mutant != MUTANT_GRAD_OVER_P) return;
+    for (int64_t i = 0; i < grad.rows; i++)
+        for (int64_t j = 0; j < grad.cols; j++)
+            if (grad.dtype == DT_F64)
+                ((double *)grad.data)[i * grad.ld + j] /= P;
+            else
+                ((float *)grad.data)[i * grad.ld + j] /= (float)P;
+}
 #endif

@@ -195,14 +195,6 @@ static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct bl
     return dkv_send(g, i, e);
 }
 
-#ifdef SEQD_MUTANTS
-static void scale_tensor(struct tensor t, float by)
-{
-    for (int64_t i = 0; i < t.rows; i++)
-        for (int64_t j = 0; j < t.cols; j++) ((float *)t.data)[i * t.ld + j] *= by;
-}
-#endif
-
 static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
 {
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
@@ -229,10 +221,8 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
     own.dkv = a->dkv;
     block_bwd(sp, a, &own, &view, true);
 #ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_GRAD_OVER_P) {
-        scale_tensor(a->dq, 1.0f / (float)g.P);
-        scale_tensor(a->dkv, 1.0f / (float)g.P);
-    }
+    sp_mutant_over_p(sp->mutant, a->dq, g.P);
+    sp_mutant_over_p(sp->mutant, a->dkv, g.P);
 #endif
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;

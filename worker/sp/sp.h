@@ -94,10 +94,13 @@ enum sp_mutant {
     MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
     MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
+    MUTANT_GRAD_DROPPED,       /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_N
 };
 #ifdef SEQD_MUTANTS
 extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's, in lower case */
+/* MUTANT_GRAD_OVER_P: every element by 1/P. fp32 or fp64. Any other: nothing. */
+void sp_mutant_over_p(int mutant, struct tensor grad, int P);
 #endif
 
 /* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
@@ -125,16 +128,9 @@ struct sp_bwd_args {
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
  * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out; all act
- * With a sliding window the token sees some of the rows: runs of them, each computed by itself. */
-#define SP_RUNS (SHARD_SEGS + 1)
-struct sp_run {
-    int64_t row, n;
-};
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, kv, o;
-    const struct sp_run *run; /* ascending; NULL: all rows */
-    int n_runs;
 };
 
 struct sp_ops {

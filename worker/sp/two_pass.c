@@ -298,10 +298,8 @@ static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_red
     const struct tensor own = full_of(&w, sp->shard.r, KEYS);
     block_copy(sp, a->dkv, tensor_of(DT_F32, own.data, own.rows, a->dkv.cols, a->dkv.cols));
 #ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_GRAD_OVER_P) {
-        scale_by(&w, a->dq, a->dq, 1.0f / (float)sp->shard.P);
-        scale_by(&w, a->dkv, a->dkv, 1.0f / (float)sp->shard.P);
-    }
+    sp_mutant_over_p(sp->mutant, a->dq, sp->shard.P);
+    sp_mutant_over_p(sp->mutant, a->dkv, sp->shard.P);
 #endif
     return 0;
 }

@@ -307,6 +307,10 @@ static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e
         block_copy(sp, query_cols(&h, a->dq, w), p.q);
         add_kv(&h, a->dkv, p.kv, w);
     }
+#ifdef SEQD_MUTANTS
+    sp_mutant_over_p(sp->mutant, a->dq, h.P);
+    sp_mutant_over_p(sp->mutant, a->dkv, h.P);
+#endif
     return 0;
 }
 

@@ -7,20 +7,53 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
+#include "worker/train/control.h"
+#include "worker/train/verify_flow.h"
+#include "worker/train/verify_keep.h"
 #include "worker/train/whole.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
 
+/* Both sides drop the same weights of attention: those of the first step. */
+static void set_dropout(const struct job_spec *spec, struct model *m)
+{
+    m->sp.drop.rate = spec->train.attention_dropout;
+    philox_key(spec->seed, 1, m->sp.drop.key);
+}
+
 /* ---- the ranks' side: as in training ---------------------------------------------------------- */
 
-/* In a training all rings run the same tokens, and their sum is so many times one ring's. */
+/* A diffusion model, whose data verify_flow.c knows. */
+static bool latents(const struct model *m)
+{
+    return m->plan->grid[0] > 0;
+}
+
+static struct flow_source flow_of(const struct verify_args *a, const struct data_order *order)
+{
+    return (struct flow_source){a->data, order, a->spec, false};
+}
+
+/* All rings run the same tokens, and their sum is so many times one ring's. */
 static int copies(const struct model *m)
 {
     return plan_sum_ranks(m->plan) / m->plan->sp;
 }
+
+#ifdef SEQD_MUTANTS
+static void drop_grad(const struct verify_args *a)
+{
+    struct model *m = a->model;
+    struct param p;
+    if (a->mutant != MUTANT_GRAD_DROPPED || m->rank != 0) return;
+    param_get(&m->shape, a->mutant_tensor, &p);
+    memset(m->grad + p.offset, 0, (size_t)p.count * sizeof *m->grad);
+}
+#endif
 
 static int run_ranks(const struct verify_args *a, const struct data_order *order, struct verify *v,
                      struct err *e)
@@ -29,8 +62,15 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     struct comm_count want[PURPOSE_N];
     const int n_copies = copies(m);
     double nll;
-    if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
-    memcpy(want, a->want ? a->want : m->plan->comm, sizeof want);
+    if (a->want)
+        memcpy(want, a->want, sizeof want);
+    else
+        plan_comm(&m->shape, m->plan, m->ring * m->plan->sp + m->rank, want);
+    const struct flow_source flow = flow_of(a, order);
+    if (latents(m) ? verify_flow_ranks(a, &flow, want, e)
+                   : data_batch(order, &m->sp.shard, 0, &m->batch, e))
+        return -1;
+    set_dropout(a->spec, m);
     plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, want);
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
@@ -39,13 +79,19 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     if (m->world) comm_ledger_reset(m->world);
     if (model_grad(m, &m->batch, (float)(1.0 / (double)(n * n_copies)), &nll, e)) return -1;
     if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+#ifdef SEQD_MUTANTS
+    drop_grad(a);
+#endif
     if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
-    const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
-                                 PURPOSE_PARAM,   PURPOSE_LOSS,     PURPOSE_HEADS};
-    for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
-        if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
+    for (int i = 0; m->world && i < PURPOSE_N; i++)
+        if (i != PURPOSE_CONTROL && i != PURPOSE_VERIFY &&
+            !ledger_equal(&comm_ledger(m->world)[i], &want[i]))
+            v->ledger_equal = false;
+    int64_t bad = !v->ledger_equal;
+    if (m->world && comm_sum_i64(m->world, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
+    v->ledger_equal = bad == 0;
     return 0;
 }
 
@@ -156,18 +202,27 @@ static int open_reference(const struct verify_args *a, struct model *ref, const 
     return 0;
 }
 
+static double reference_targets(const struct verify *v)
+{
+    return v->targets_1 > 0 ? (double)v->targets_1 : 1;
+}
+
 static int run_reference(const struct verify_args *a, const struct data_order *order,
                          struct model *ref, struct verify *v, struct err *e)
 {
     const struct plan *plan = ref->plan;
     double nll;
-    if (fill_reference(a, order, ref, e)) return -1;
+    const struct flow_source flow = flow_of(a, order);
+    set_dropout(a->spec, ref);
+    ref->batch.sample = 0;
+    if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
+        return -1;
     v->targets_1 = ref->batch.n_targets;
-    int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
+    const double n = reference_targets(v);
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
-    if (model_grad(ref, &ref->batch, (float)(1.0 / (double)n), &nll, e)) return -1;
+    if (model_grad(ref, &ref->batch, (float)(1.0 / n), &nll, e)) return -1;
     if (model_reduce_grad(ref, e)) return -1;
-    v->loss_1 = nll / (double)n;
+    v->loss_1 = nll / n;
     return 0;
 }
 
@@ -180,13 +235,15 @@ static double ratio(double diff, double norm)
 }
 
 /* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
- * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see).
- * Rounding leaves about 1e-8 of the whole gradient there: against a thousandth of it that passes, and
- * a factor or a missing part still shows. */
+ * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
+ * one frame nothing turns on the queries and keys of attention along time).
+ * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth of it
+ * the first passes, the second by the control's measure, and a factor or a missing part still shows. */
 static double noise_norm(const struct model *m, const float *g)
 {
     double sum = 0;
-    if (!family_traits(m->shape.family)->masked) return 0;
+    const struct family_traits *f = family_traits(m->shape.family);
+    if (!f->masked && !f->diffusion) return 0;
     for (int64_t i = 0; i < m->plan->n_params; i++) sum += (double)g[i] * g[i];
     return 1e-3 * sqrt(sum);
 }
@@ -208,15 +265,18 @@ static void compare_tensor(const float *g1, const float *gp, int64_t n, double n
     r->cosine = one > 0 && many > 0 ? dot / (r->norm_1 * r->norm_p) : one == many ? 1 : 0;
 }
 
+/* First what is farthest beyond its bound. */
 static int worse(const void *a, const void *b)
 {
     const struct verify_row *x = a, *y = b;
+    const double by = ratio(x->rel_l2, x->allowed), than = ratio(y->rel_l2, y->allowed);
+    if (by != than) return by > than ? -1 : 1;
     if (x->rel_l2 != y->rel_l2) return x->rel_l2 > y->rel_l2 ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
-static int compare_grads(const struct model *ref, const struct model *m, struct verify *v,
-                         struct err *e)
+static int compare_grads(const struct job_spec *spec, const struct model *ref,
+                         const struct model *m, struct verify *v, struct err *e)
 {
     v->n_rows = param_tensors(&m->shape);
     v->row = calloc((size_t)v->n_rows, sizeof *v->row);
@@ -226,6 +286,8 @@ static int compare_grads(const struct model *ref, const struct model *m, struct 
         struct param p;
         param_get(&m->shape, i, &p);
         snprintf(v->row[i].name, sizeof v->row[i].name, "%s", p.name);
+        v->row[i].index = i;
+        v->row[i].allowed = spec->verify.grad_rel_l2;
         compare_tensor(ref->grad + p.offset, v->grad + p.offset, p.count, noise, &v->row[i]);
     }
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
@@ -304,90 +366,76 @@ out:
     return rc;
 }
 
-static void judge(const struct job_spec *spec, struct verify *v)
+static void judge(struct verify *v)
 {
-    v->loss_rel = ratio(fabs(v->loss_p - v->loss_1), fabs(v->loss_1));
-    v->equal = v->targets_1 == v->targets_p && v->loss_rel <= spec->verify.loss_rel &&
-               v->logits_rel_l2 <= spec->verify.grad_rel_l2 &&
-               v->row[0].rel_l2 <= spec->verify.grad_rel_l2;
-}
-
-/* ---- artifacts ------------------------------------------------------------------------------- */
-
-static int write_grads(const struct verify_args *a, const float *grad, const char *name,
-                       struct artifact_done *done, struct err *e)
-{
-    if (artifact_path(a->job_dir, name, done, e)) return -1;
-    if (hf_write_flat(done->path, &a->model->shape, "", grad, e)) return -1;
-    return artifact_describe(done, e);
-}
-
-static void write_rows(struct jwrite *w, const struct verify *v)
-{
-    jwrite_array(w, "tensors");
+    v->equal = v->targets_1 == v->targets_p && v->loss_rel <= v->allowed_loss_rel &&
+               v->logits_rel_l2 <= v->allowed_logits_rel_l2;
+    v->nearest = -1;
     for (int i = 0; i < v->n_rows; i++) {
-        const struct verify_row *r = &v->row[i];
-        jwrite_object(w, NULL);
-        jwrite_str(w, "name", r->name);
-        jwrite_double(w, "rel_l2", r->rel_l2);
-        jwrite_double(w, "cosine", r->cosine);
-        jwrite_double(w, "norm_sp1", r->norm_1);
-        jwrite_double(w, "norm_spP", r->norm_p);
-        jwrite_end(w);
+        if (v->row[i].rel_l2 <= v->row[i].allowed) continue;
+        v->equal = false;
+        if (v->nearest < 0 || v->row[i].index > v->row[v->nearest].index) v->nearest = i;
     }
-    jwrite_end(w);
 }
 
-static int write_json(const struct verify_args *a, const struct verify *v,
-                      struct artifact_done *done, struct err *e)
+/* ---- what the model itself makes of roundings -------------------------------------------------- */
+
+/* A bound of the job stands for `usual`, what is allowed where a job says nothing: it is widened as
+ * that would be, to `to`. A part that is missing, or a factor 1/P, must show whatever the control says: never
+ * more than half of what P = 2 would make of that. */
+static double widen(double allowed, double usual, double to)
 {
-    struct artifact out = {0};
-    size_t room = 4096 + (size_t)v->n_rows * 320; /* a name and four numbers of 25 characters */
-    char *buf = malloc(room);
-    struct jwrite w;
-    int rc = -1;
-    if (!buf) return err_set(e, ERR_IO, "out of memory for verify.json");
-    jwrite_init(&w, buf, room);
-    jwrite_object(&w, NULL);
-    jwrite_bool(&w, "equal", v->equal);
-    jwrite_int(&w, "ranks", v->n_ranks);
-    jwrite_int(&w, "tokens", v->n_tokens);
-    jwrite_int(&w, "targets_sp1", v->targets_1);
-    jwrite_int(&w, "targets_spP", v->targets_p);
-    jwrite_double(&w, "loss_sp1", v->loss_1);
-    jwrite_double(&w, "loss_spP", v->loss_p);
-    jwrite_double(&w, "loss_rel", v->loss_rel);
-    jwrite_double(&w, "allowed_loss_rel", a->spec->verify.loss_rel);
-    jwrite_double(&w, "logits_max_abs", v->logits_max_abs);
-    jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
-    jwrite_double(&w, "allowed_rel_l2", a->spec->verify.grad_rel_l2);
-    write_rows(&w, v);
-    jwrite_end(&w);
-    int64_t n = jwrite_finish(&w);
-    assert(n > 0);
-    buf[n] = '\n';
-    if (!artifact_open(&out, a->job_dir, "verify.json", e) &&
-        !artifact_write(&out, buf, (size_t)n + 1, e) && !artifact_finish(&out, e))
-        rc = 0;
-    *done = out.done;
-    artifact_drop(&out);
-    free(buf);
-    return rc;
+    const double most = 0.25;
+    if (!(to > usual)) return allowed;
+    return allowed * (to < most ? to : most) / usual;
 }
 
-static int keep(const struct verify_args *a, const struct model *ref, struct verify *v,
-                struct err *e)
+/* Only where something is beyond its bound, and counts are right. g1: the reference's gradient, in the
+ * room that the ranks' had. */
+static int widen_bounds(const struct job_spec *spec, struct model *ref, struct verify *v,
+                        struct err *e)
 {
-    char name[ARTIFACT_NAME];
-    snprintf(name, sizeof name, "grads-sp%d.safetensors", v->n_ranks);
-    /* One rank against itself: two names all the same. */
-    if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
-    if (write_grads(a, ref->grad, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
-    if (write_grads(a, v->grad, name, &v->artifact[1], e)) return -1;
-    return write_json(a, v, &v->artifact[2], e);
+    const struct job_tolerance usual = job_tolerance(spec->precision.params);
+    const float *g1 = v->grad;
+    struct control c;
+    if (control_init(&c, ref, v->grad, e)) return -1;
+    if (control_run(&c, (float)(1.0 / reference_targets(v)), e)) {
+        control_fini(&c);
+        return -1;
+    }
+    const double noise = noise_norm(ref, g1);
+    for (int i = 0; i < v->n_rows; i++) {
+        struct verify_row own;
+        struct param p;
+        param_get(&ref->shape, v->row[i].index, &p);
+        compare_tensor(g1 + p.offset, ref->grad + p.offset, p.count, noise, &own);
+        /* What is all rounding is the sum of a few, and drawn anew on both sides. */
+        const double margin = own.norm_1 < noise ? 2 * CONTROL_MARGIN : CONTROL_MARGIN;
+        v->row[i].allowed = widen(v->row[i].allowed, usual.grad_rel_l2, margin * own.rel_l2);
+    }
+    v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel, CONTROL_MARGIN * c.loss_rel);
+    v->allowed_logits_rel_l2 = widen(v->allowed_logits_rel_l2, usual.grad_rel_l2,
+                                     CONTROL_MARGIN * c.logits_rel_l2);
+    v->controlled = true;
+    control_fini(&c);
+    qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
+    judge(v);
+    return 0;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */
+
+/* The verdict, of rank 0. Gradients are kept before the control writes over them. */
+static int conclude(const struct verify_args *a, struct model *ref, struct verify *v, struct err *e)
+{
+    v->loss_rel = ratio(fabs(v->loss_p - v->loss_1), fabs(v->loss_1));
+    v->allowed_loss_rel = a->spec->verify.loss_rel;
+    v->allowed_logits_rel_l2 = a->spec->verify.grad_rel_l2;
+    judge(v);
+    if (a->job_dir && verify_keep_grads(a, ref->grad, v, e)) return -1;
+    if (!v->equal && v->targets_1 == v->targets_p && widen_bounds(a->spec, ref, v, e)) return -1;
+    return a->job_dir ? verify_keep_json(a, v, e) : 0;
+}
 
 /* The ranks' pass; what they have shared out comes to the first one, which has the reference. */
 static int run_whole(const struct verify_args *a, const struct data_order *order, struct model *ref,
@@ -396,6 +444,7 @@ static int run_whole(const struct verify_args *a, const struct data_order *order
     struct whole w;
     whole_begin(&w, a->model, v->grad);
     const int rc = run_ranks(a, order, v, e);
+    a->model->sp.drop.rate = 0;
     whole_end(&w);
     return rc ? -1 : whole_weights(a->model, ref ? ref->params : NULL, e);
 }
@@ -409,7 +458,8 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     struct data_order *order = NULL;
     int rc = -1;
     *out = (struct verify){.n_ranks = plan_sum_ranks(m->plan)};
-    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
+    struct order_options oo = latents(m) ? latents_order_options(a->spec, SET_TRAIN)
+                                         : data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
     oo.mutant = a->mutant;
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
@@ -426,19 +476,14 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             goto out;
     }
     if (run_whole(a, order, ref, out, e)) goto out;
-    if (m->ring) { /* rings side by side run the same tokens; one is compared */
+    if (m->ring) { /* its loss and gradients are in the sums; of logits the first ring's compare */
         rc = 0;
         goto out;
     }
-    if (first && (run_reference(a, order, ref, out, e) || compare_grads(ref, m, out, e))) goto out;
-    if (compare_logits(m, ref, out, e)) goto out;
-    int64_t bad = !out->ledger_equal;
-    if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
-    out->ledger_equal = bad == 0;
-    if (first) {
-        judge(a->spec, out);
-        if (a->job_dir && keep(a, ref, out, e)) goto out;
-    }
+    if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, m, out, e)))
+        goto out;
+    if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
+    if (first && conclude(a, ref, out, e)) goto out;
     rc = 0;
 out:
     data_order_close(order);
@@ -455,18 +500,20 @@ void verify_fini(struct verify *v)
     v->n_rows = 0;
 }
 
-int verify_sentence(const struct job_spec *spec, const struct verify *v, struct err *e)
+int verify_sentence(const struct verify *v, struct err *e)
 {
+    const struct verify_row *worst = &v->row[0];
+    const struct verify_row *near = v->nearest < 0 ? worst : &v->row[v->nearest];
     if (v->targets_1 != v->targets_p)
         return err_set(e, ERR_CORRUPT,
                        "%d ranks do not equal 1 rank: %lld targets instead of %lld, worst tensor "
                        "%s: rel-L2 %.3g",
-                       v->n_ranks, (long long)v->targets_p, (long long)v->targets_1, v->row[0].name,
-                       v->row[0].rel_l2);
+                       v->n_ranks, (long long)v->targets_p, (long long)v->targets_1, worst->name,
+                       worst->rel_l2);
     return err_set(e, ERR_CORRUPT,
                    "%d ranks do not equal 1 rank: loss %.9g differs by %.3g relative from %.9g "
                    "(allowed %.3g), logits by rel-L2 %.3g, worst tensor %s: rel-L2 %.3g "
-                   "(allowed %.3g)",
-                   v->n_ranks, v->loss_p, v->loss_rel, v->loss_1, spec->verify.loss_rel,
-                   v->logits_rel_l2, v->row[0].name, v->row[0].rel_l2, spec->verify.grad_rel_l2);
+                   "(allowed %.3g), nearest to the output %s",
+                   v->n_ranks, v->loss_p, v->loss_rel, v->loss_1, v->allowed_loss_rel,
+                   v->logits_rel_l2, worst->name, worst->rel_l2, worst->allowed, near->name);
 }

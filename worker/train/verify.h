@@ -12,9 +12,15 @@
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
- * The same before step 1 of a training, with the training's own model (verify.first_step): then all
- * rings run the same tokens, the gradients are summed over all of them, and so the sum over rings
- * is compared as well.
+ * Allowed is what the job says (verify.grad_rel_l2, loss_rel), and where that is not kept, more for
+ * those tensors in which roundings alone make more in this model on this data: that is measured
+ * (worker/train/control.h).
+ *
+ * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
+ * computes something else moves the loss and the gradients by its share. Logits are compared of the
+ * first ring, whose rank 0 has the reference's.
+ *
+ * The same before step 1 of a training, with the training's own model (verify.first_step).
  *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */
@@ -35,27 +41,32 @@ struct verify_args {
                           * length that is compared */
     void *arena; /* where plan->reference_offset counts from */
     const struct data *data;
-    const char *job_dir;           /* NULL: no artifacts */
-    int mutant; /* tests only: enum sp_mutant of the packer; the model has its own */
-    const struct comm_count *want; /* [PURPOSE_N] of one pass at that length; NULL: the plan's */
+    const char *job_dir; /* NULL: no artifacts */
+    int mutant;          /* tests only: enum sp_mutant of the packer; the model has its own */
+    int mutant_tensor;   /* of MUTANT_GRAD_DROPPED */
+    const struct comm_count *want; /* [PURPOSE_N] of one pass at that length; NULL: by the plan */
 };
 
 struct verify_row { /* one tensor */
     char name[64];
-    double rel_l2, cosine, norm_1, norm_p;
+    int index; /* in the model's order (worker/plan/plan.h), which is that of forward */
+    double rel_l2, allowed, cosine, norm_1, norm_p;
 };
 
 struct verify { /* complete on rank 0 only */
     bool equal;
     int n_ranks;
     int64_t n_tokens, targets_1, targets_p;
-    double loss_1, loss_p, loss_rel;
-    double logits_max_abs, logits_rel_l2;
+    double loss_1, loss_p, loss_rel, allowed_loss_rel;
+    double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
+    bool controlled; /* bounds were widened to what the model makes of roundings */
     int n_rows;
-    struct verify_row *row; /* owned, worst first */
-    int64_t reference_end;  /* bytes of the arena that the reference placed */
-    float *grad;            /* [n_params] the ranks', while verify_run runs */
-    bool ledger_equal;      /* this rank's counts; reduced over ranks */
+    struct verify_row *row; /* owned, farthest beyond its bound first */
+    int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
+                  * begins; -1: none is */
+    int64_t reference_end; /* bytes of the arena that the reference placed */
+    float *grad;           /* [n_params] the ranks', while verify_run runs */
+    bool ledger_equal;     /* this rank's counts; reduced over ranks */
     struct artifact_done artifact[VERIFY_ARTIFACTS];
 };
 
@@ -64,6 +75,6 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e);
 void verify_fini(struct verify *v);
 
 /* What is wrong, one sentence with the worst tensor's name, into e (ERR_CORRUPT). Returns -1. */
-int verify_sentence(const struct job_spec *spec, const struct verify *v, struct err *e);
+int verify_sentence(const struct verify *v, struct err *e);
 
 #endif
