@@ -1,11 +1,22 @@
 /* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block takes a tile
  * of queries of one head past the tiles of keys that they see, ascending, with o, m and l in
- * registers. Scores are in powers of two throughout; so is the carried m, until attn_finish turns it
- * into a natural logarithm. */
+ * registers. Scores are in powers of two throughout; so is the carried m, until attn_finish turns
+ * it into a natural logarithm.
+ *
+ * Arithmetic of its limit, for each pair of query and key that is seen, and head:
+ *   flops   4 D
+ *   bytes   per query 2 D of q (bf16), 8 D of o, in and out; K and V, 4 D a key, once for 128
+ *           queries: 128 flops for a byte that L2 gives
+ *   bf16    a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256; up
+ *           to 255 registers, so two blocks of 4 warps to a multiprocessor, at 256 one of 8. Tensor
+ *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
+ *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
+ *           32 / D as long as all products
+ *   fp32    64 queries, 39 KiB, two blocks of 8 warps; plain multiply-adds are the limit */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 
-/* ---- bf16: tensor cores ----------------------------------------------------------------------- */
+/* ---- bf16: tensor cores ---------------------------------------------------------------------- */
 
 /* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
  * shared memory serves both); heads of 256 have room for one: 8 warps. */
@@ -72,19 +83,6 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
         for (int j = 0; j < 2; j++) UNROLL
         for (int e = 0; e < 4; e++)
             o[f][n / 8 + j][e] = fmaf(o[f][n / 8 + j][e], alpha[f][e / 2], part[f][j][e]);
-    }
-}
-
-/* Scores that a row does not see become -inf. rows: of this lane, lane / 4 and 8 below. */
-static __device__ __forceinline__ void fwd_mask(float (&s)[ATTN_N][4], const attn_span (&rows)[2],
-                                                int k0)
-{
-    const int at = k0 + threadIdx.x % 4 * 2;
-    UNROLL
-    for (int n = 0; n < ATTN_N; n++) UNROLL
-    for (int e = 0; e < 4; e++) {
-        const int key = at + 8 * n + e % 2;
-        if (key < rows[e / 2].lo || key >= rows[e / 2].hi) s[n][e] = -INFINITY;
     }
 }
 
@@ -165,35 +163,25 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
     attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
     copies_commit();
     float o[FRAGS][DP / 8][4], m[FRAGS][2], l[FRAGS][2];
-    attn_span rows[FRAGS][2];
+    const attn_bounds bounds = attn_bounds_of(c, row, 16 * FRAGS);
     fwd_begin<FRAGS>(st, c, row, head, m, l);
     UNROLL
-    for (int f = 0; f < FRAGS; f++) {
+    for (int f = 0; f < FRAGS; f++)
         attn_get<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, c.Tq, 0, c.D);
-        rows[f][0] = attn_row(c, row + 16 * f + threadIdx.x % WARP / 4);
-        rows[f][1] = attn_row(c, row + 16 * f + 8 + threadIdx.x % WARP / 4);
-    }
     for (; k0 < hull.hi; k0 += ATTN_T) {
         float alpha[FRAGS][2];
         uint32_t p[FRAGS][ATTN_T / 16][4];
-        bool mine = false, whole = true;
-        UNROLL
-        for (int i = 0; i < 2 * FRAGS; i++) {
-            const attn_span r = rows[i / 2][i % 2];
-            mine |= attn_meets(r, k0, k0 + ATTN_T);
-            whole &= r.lo <= k0 && r.hi >= k0 + ATTN_T;
-        }
-        const bool some = __any_sync(FULL, mine), masked = __any_sync(FULL, !whole);
+        const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
         __syncthreads(); /* keys are there, the last values are read */
         attn_fetch<DP, ATTN_T, sh::threads>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
         copies_commit();
-        if (some) {
+        if (view != SEES_NONE) {
             float s[FRAGS][ATTN_N][4];
             fwd_scores<DP, FRAGS>(s, qs + own * sh::ld, ks);
             UNROLL
             for (int f = 0; f < FRAGS; f++) {
-                if (masked) fwd_mask(s[f], rows[f], k0);
+                if (view == SEES_SOME) attn_mask(s[f], c, row + 16 * f, k0);
                 UNROLL
                 for (int h = 0; h < 2; h++)
                     alpha[f][h] = fwd_softmax(s[f], h, c.scale2, &m[f][h], &l[f][h]);
@@ -205,7 +193,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
         if (k0 + ATTN_T < hull.hi)
             attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D, st.aligned);
         copies_commit();
-        if (some) fwd_values<DP, FRAGS>(o, alpha, p, vs);
+        if (view != SEES_NONE) fwd_values<DP, FRAGS>(o, alpha, p, vs);
     }
     UNROLL
     for (int f = 0; f < FRAGS; f++)
@@ -213,7 +201,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
     fwd_end<FRAGS>(st, c, row, head, m, l);
 }
 
-/* ---- fp32, and bf16 under dropout -------------------------------------------------------------- */
+/* ---- fp32, and bf16 under dropout ------------------------------------------------------------ */
 
 struct fwd_room {
     f32_slice a, b;
@@ -256,8 +244,7 @@ static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const a
     for (int i = 0; i < F32_EACH; i++) {
         UNROLL
         for (int j = 0; j < F32_EACH; j++) {
-            const int key = k0 + tx + 16 * j;
-            if (key < rows[i].lo || key >= rows[i].hi) s[i][j] = -INFINITY;
+            if (!attn_in(rows[i], k0 + tx + 16 * j)) s[i][j] = -INFINITY;
         }
         alpha[i] = f32_softmax(s[i], c.scale2, &m[i], &l[i]);
         UNROLL
@@ -293,7 +280,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2)
         l[i] = r < c.Tq ? st.l[head * st.ml_ld + r] : 0;
     }
     for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
-        if (!f32_anybody(warp_rows, k0)) continue;
+        if (!attn_anybody(warp_rows, k0)) continue;
         float s[F32_EACH][F32_EACH] = {};
         if (c.drop.on)
             attn_keep_make<F32_THREADS>(room->keep, c.drop, (int)head, i0, c.kv_pos + k0);
@@ -328,7 +315,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2)
     }
 }
 
-/* ---- the slot --------------------------------------------------------------------------------- */
+/* ---- the slot -------------------------------------------------------------------------------- */
 
 template <int DP>
 static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, int64_t n_heads)
@@ -355,7 +342,7 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
     });
 }
 
-/* ---- finish and delta ------------------------------------------------------------------------- */
+/* ---- finish and delta ------------------------------------------------------------------------ */
 
 /* Each element alone; a head's first column also has m. */
 struct finish_of {

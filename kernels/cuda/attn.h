@@ -3,8 +3,8 @@
  * probabilities stay fp32: kernels/backend.h).
  *
  * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Whatever is
- * summed over a tile is a chain of its own that starts from 0 and is added to what is there. Rows of
- * a tile never mix: a row's bits do not depend on those beside it, nor on whether a tile that it
+ * summed over a tile is a chain of its own that starts from 0 and is added to what is there. Rows
+ * of a tile never mix: a row's bits do not depend on those beside it, nor on whether a tile that it
  * does not see was skipped: that would multiply by 1 and add 0.
  *
  * Kernels are made for padded head sizes 64, 96, 128 and 256; columns behind D are zeros. */
@@ -18,7 +18,7 @@
 #define ATTN_MAX 256 /* head_dim */
 #define LOG2_E   1.4426950408889634
 
-/* ---- a call ----------------------------------------------------------------------------------- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 /* Dropout as a kernel has it. on: false: none. */
 struct attn_rule {
@@ -96,7 +96,7 @@ template <class F> static inline void attn_sized(int64_t D, F f)
         f(attn_size<256>());
 }
 
-/* ---- who sees whom ---------------------------------------------------------------------------- */
+/* ---- who sees whom --------------------------------------------------------------------------- */
 
 /* Key rows [lo, hi) of the call; nobody: 0, 0. */
 struct alignas(8) attn_span {
@@ -106,6 +106,11 @@ struct alignas(8) attn_span {
 static __device__ __forceinline__ bool attn_meets(attn_span s, int from, int to)
 {
     return s.lo < to && s.hi > from;
+}
+
+static __device__ __forceinline__ bool attn_in(attn_span s, int key)
+{
+    return key >= s.lo && key < s.hi;
 }
 
 /* What query row `row` sees; rows behind the last see nobody. */
@@ -167,9 +172,10 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
     return keep[query][at / 4] >> at % 4 & 1 ? d.kept : 0;
 }
 
-/* ---- tiles of bf16 ---------------------------------------------------------------------------- */
+/* ---- tiles of bf16 --------------------------------------------------------------------------- */
 
-/* Elements from a row to the next in shared memory: eight rows of 16 bytes lie in different banks. */
+/* Elements from a row to the next in shared memory: 16 bytes of eight rows lie in different
+ * banks. */
 template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
@@ -197,21 +203,22 @@ static __device__ __forceinline__ void attn_fetch(bf16 *to, const bf16 *x, int64
 }
 
 /* A's fragment: rows [0, 16) of s, K [k, k + 16). */
-template <int DP> static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const bf16 *s, int k)
+template <int DP>
+static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const bf16 *s, int k)
 {
-    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
-    ldmatrix4<false>(a, s + (i % 2 * 8 + r) * attn_ld<DP>::value + k + i / 2 * 8);
+    const int lane = threadIdx.x % WARP;
+    ldmatrix4<false>(a, s + lane % 16 * attn_ld<DP>::value + lane / 16 * 8, k);
 }
 /* B's of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise s[k][n]. */
 template <int DP, bool TURNED>
 static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
 {
-    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, LD = attn_ld<DP>::value;
+    const int lane = threadIdx.x % WARP, LD = attn_ld<DP>::value;
     uint32_t x[4];
     if (TURNED)
-        ldmatrix4<false>(x, s + (n + i / 2 * 8 + r) * LD + k + i % 2 * 8);
+        ldmatrix4<false>(x, s + (lane / 16 * 8 + lane % 8) * LD + lane / 8 % 2 * 8, n * LD + k);
     else
-        ldmatrix4<true>(x, s + (k + i % 2 * 8 + r) * LD + n + i / 2 * 8);
+        ldmatrix4<true>(x, s + lane % 16 * LD + lane / 16 * 8, k * LD + n);
     b[0][0] = x[0];
     b[0][1] = x[1];
     b[1][0] = x[2];
@@ -221,6 +228,48 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const bf16 *s
 /* Products of a warp's 16 rows with ATTN_T rows: element e of number n is row lane / 4 + e / 2 * 8,
  * column 8 n + lane % 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
+
+/* How a warp's rows see a tile: none of it, some, all rows all of it. */
+enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
+
+/* Of a warp's queries: what some see lies in `some`, all see what `all` has. */
+struct attn_bounds {
+    attn_span some, all;
+};
+static __device__ __forceinline__ attn_bounds attn_bounds_of(const attn_call &c, int row, int n)
+{
+    int lo = 0, hi = c.Tk;
+    for (int i = threadIdx.x % WARP; i < n; i += WARP) {
+        const attn_span s = attn_row(c, row + i);
+        lo = s.lo > lo ? s.lo : lo;
+        hi = s.hi < hi ? s.hi : hi;
+    }
+    UNROLL
+    for (int d = WARP / 2; d; d /= 2) {
+        const int l = __shfl_xor_sync(FULL, lo, d), h = __shfl_xor_sync(FULL, hi, d);
+        lo = l > lo ? l : lo;
+        hi = h < hi ? h : hi;
+    }
+    return {attn_hull(c, row, n), {lo, hi}};
+}
+/* Keys of the tile from k0. */
+static __device__ __forceinline__ attn_view attn_view_of(const attn_bounds &b, int k0)
+{
+    if (!attn_meets(b.some, k0, k0 + ATTN_T)) return SEES_NONE;
+    return b.all.lo <= k0 && b.all.hi >= k0 + ATTN_T ? SEES_ALL : SEES_SOME;
+}
+
+/* Scores that a row does not see become -inf; rows: queries from `row`, columns: keys from k0. */
+static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const attn_call &c, int row,
+                                                 int k0)
+{
+    const int lane = threadIdx.x % WARP, at = k0 + lane % 4 * 2;
+    const attn_span rows[2] = {attn_row(c, row + lane / 4), attn_row(c, row + lane / 4 + 8)};
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++)
+        if (!attn_in(rows[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
+}
 
 /* Rounded to bf16, as A of the next product. */
 static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
@@ -271,7 +320,7 @@ static __device__ __forceinline__ float attn_exp2(float x)
 #endif
 }
 
-/* ---- tiles of fp32 ---------------------------------------------------------------------------- */
+/* ---- tiles of fp32 --------------------------------------------------------------------------- */
 
 /* A block of 16 x 16 threads has a pair of tiles, 4 x 4 products a thread: rows ty + 16 i, columns
  * tx + 16 j. Head columns pass through shared memory in slices, so that a block's memory does not
@@ -281,7 +330,7 @@ static __device__ __forceinline__ float attn_exp2(float x)
 #define F32_EACH    4
 
 typedef float f32_slice[ATTN_T][F32_SLICE + 4];
-typedef float f32_tile[ATTN_T][ATTN_T + 4];
+typedef float f32_tile[ATTN_T][ATTN_T + 16]; /* two rows of a warp lie in different banks */
 
 /* Columns [c, c + F32_SLICE) of ATTN_T rows from r0; x's column `col` is the head's first. */
 static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, int r0, int n_rows,
@@ -379,7 +428,7 @@ static __device__ __forceinline__ void f32_put(const f32_acc<DP> &from, float *x
 
 /* Does anybody of the ATTN_T queries whose intervals the warp's lanes have (two each) see keys
  * [k0, k0 + ATTN_T)? */
-static __device__ __forceinline__ bool f32_anybody(const attn_span (&rows)[2], int k0)
+static __device__ __forceinline__ bool attn_anybody(const attn_span (&rows)[2], int k0)
 {
     return __any_sync(FULL, attn_meets(rows[0], k0, k0 + ATTN_T) ||
                                 attn_meets(rows[1], k0, k0 + ATTN_T)) != 0;

@@ -1,12 +1,22 @@
-/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics: one kernel has
- * a block for each tile of keys and makes dk and dv, another one for each tile of queries and makes
- * dq; both make scores and dP again. A block owns rows and walks past tiles of the other side,
- * ascending: owned and walked are
+/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics: one kernel
+ * has a block for each tile of keys and makes dk and dv, another one for each tile of queries and
+ * makes dq; both make scores and dP again. A block owns rows and walks past tiles of the other
+ * side, ascending: owned and walked are
  *
  *   dkv: k and v of a KV head    q and dO, of the group's heads one after the other
  *   dq:  q and dO of a head      k and v
  *
- * and in both s = owned[0] walked[0]', dP = owned[1] walked[1]'. */
+ * and in both s = owned[0] walked[0]', dP = owned[1] walked[1]'.
+ *
+ * Arithmetic of its limit, for each pair of query and key that is seen, and head:
+ *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10; half as much again of s and dP
+ *           for heads of 256, where two warps make the same
+ *   bytes   dkv: 4 D of q and dO (bf16) a query for 128 keys: 256 flops for a byte of L2; dq: 192
+ *   bf16    8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
+ *           what keeps a second one out), 138 at 128, 133 at 256; up to 255 registers. Shared
+ *           memory is the limit: it is read in 40 cycles for 32 of tensor cores in s and dP, and
+ *           as long as they take in what follows
+ *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn.h"
 
 struct bwd_call {
@@ -20,18 +30,17 @@ struct bwd_call {
     bool aligned;
 };
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf, so
- * that its probabilities are 0. */
-struct alignas(16) bwd_query {
+/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf,
+ * so that its probabilities are 0. */
+struct alignas(8) bwd_stat {
     float lse, delta;
-    attn_span sees;
 };
 
-static __device__ __forceinline__ bwd_query bwd_query_of(const bwd_call &b, int64_t head, int row)
+static __device__ __forceinline__ bwd_stat bwd_stat_of(const bwd_call &b, int64_t head, int row)
 {
-    bwd_query q = {INFINITY, 0, attn_row(b.c, row)};
+    bwd_stat q = {INFINITY, 0};
     if (row >= b.c.Tq) return q;
     const float lse = b.lse[head * b.ml_ld + row];
     if (lse == -INFINITY) return q;
@@ -58,15 +67,21 @@ static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
     for (; w->head < w->last; w->head++, w->tile = 0)
         for (; w->tile < b.n_tiles; w->tile += WARP) {
             const int i = w->tile + (int)threadIdx.x % WARP;
-            const unsigned found =
-                __ballot_sync(FULL, i < b.n_tiles && attn_meets(b.spans[i], w->k0, w->k1));
+            const unsigned found = __ballot_sync(FULL, i < b.n_tiles &&
+                                                           attn_meets(b.spans[i], w->k0, w->k1));
             if (!found) continue;
             w->tile += __ffs((int)found) - 1;
             return;
         }
 }
 
-/* ---- bf16: tensor cores ----------------------------------------------------------------------- */
+/* ---- bf16: tensor cores ---------------------------------------------------------------------- */
+
+/* Of a walked tile of queries. */
+struct alignas(16) bwd_queries {
+    bwd_stat stat[ATTN_T];
+    attn_span sees[ATTN_T];
+};
 
 /* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
  * warps then have the same rows, and half of the columns of what is made. */
@@ -75,19 +90,19 @@ template <int DP> struct bwd_shape {
     static const int threads = 256, rows = threads / WARP / halves * 16, cols = DP / halves;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
     static const int queries = 2 * (own + stages * tile) * (int)sizeof(bf16); /* where they begin */
-    static const int smem = queries + stages * ATTN_T * (int)sizeof(bwd_query);
+    static const int smem = queries + stages * (int)sizeof(bwd_queries);
 };
 
 /* Shared memory of both kernels. */
 template <int DP> struct bwd_room {
     bf16 *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
-    bwd_query *queries;
+    bwd_queries *queries;
 };
 template <int DP> static __device__ __forceinline__ bwd_room<DP> bwd_room_of(char *shared)
 {
     typedef bwd_shape<DP> sh;
     bf16 *const own = (bf16 *)shared, *const tile = own + 2 * sh::own;
-    return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_query *)(shared + sh::queries)};
+    return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
 /* s and dP of a warp's rows, that own[] begins with, and a walked tile. */
@@ -136,17 +151,15 @@ static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols 
         }
         UNROLL
         for (int j = 0; j < 2; j++) UNROLL
-        for (int e = 0; e < 4; e++)
-            acc[n / 8 + j][e] = fmaf(part[j][e], k, acc[n / 8 + j][e]);
+        for (int e = 0; e < 4; e++) acc[n / 8 + j][e] = fmaf(part[j][e], k, acc[n / 8 + j][e]);
     }
 }
 
 /* One probability and its ds, in place of score and dP. */
-static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, float lse,
-                                               float delta, bool seen)
+static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {
-    *s = seen ? attn_exp2(fmaf(*s, scale2, -lse)) : 0;
-    *dp = *s * (*dp - delta);
+    *s = attn_exp2(fmaf(*s, scale2, -q.lse));
+    *dp = *s * (*dp - q.delta);
 }
 
 /* Where a warp stands among a block's: its first row, and the first column that it makes. */
@@ -159,7 +172,7 @@ template <int DP> static __device__ __forceinline__ int bwd_warp_col(void)
     return (int)threadIdx.x / WARP % bwd_shape<DP>::halves * bwd_shape<DP>::cols;
 }
 
-/* ---- dk and dv -------------------------------------------------------------------------------- */
+/* ---- dk and dv ------------------------------------------------------------------------------- */
 
 /* The walked tile's q and dO on their way. */
 template <int DP>
@@ -170,25 +183,35 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<DP> &room, const
     const mat from[2] = {b.c.q, b.d_o};
     UNROLL
     for (int i = 0; i < 2; i++)
-        attn_fetch<DP, ATTN_T, sh::threads>(
-            room.tile[i] + stage * 2 * sh::tile, (const bf16 *)from[i].data + (int64_t)w.head * b.c.D,
-            from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
+        attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
+                                            (const bf16 *)from[i].data + (int64_t)w.head * b.c.D,
+                                            from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* And of its rows what a thread brings. */
-static __device__ __forceinline__ bwd_query dkv_query(const bwd_call &b, const bwd_walk &w)
+/* And of its rows, by a thread each, the rest: brought early, put down when the place is free. */
+struct bwd_brought {
+    bwd_stat stat;
+    attn_span sees;
+};
+static __device__ __forceinline__ bwd_brought dkv_bring(const bwd_call &b, const bwd_walk &w)
 {
+    const int row = w.tile * ATTN_T + (int)threadIdx.x;
     if (threadIdx.x >= ATTN_T || w.head >= w.last) return {};
-    return bwd_query_of(b, w.head, w.tile * ATTN_T + (int)threadIdx.x);
+    return {bwd_stat_of(b, w.head, row), attn_row(b.c, row)};
+}
+static __device__ __forceinline__ void dkv_put_down(bwd_queries *to, const bwd_brought &x)
+{
+    if (threadIdx.x >= ATTN_T) return;
+    to->stat[threadIdx.x] = x.stat;
+    to->sees[threadIdx.x] = x.sees;
 }
 
-/* How queries of a tile see keys [k0, k0 + 16): nobody, some, all all of them. */
-enum bwd_view { SEES_NONE, SEES_SOME, SEES_ALL };
-static __device__ __forceinline__ bwd_view dkv_view(const bwd_query *queries, int k0)
+/* How queries of a tile see keys [k0, k0 + 16). */
+static __device__ __forceinline__ attn_view dkv_view(const bwd_queries *q, int k0)
 {
     bool mine = false, whole = true;
     UNROLL
     for (int i = threadIdx.x % WARP; i < ATTN_T; i += WARP) {
-        const attn_span s = queries[i].sees;
+        const attn_span s = q->sees[i];
         mine |= attn_meets(s, k0, k0 + 16);
         whole &= s.lo <= k0 && s.hi >= k0 + 16;
     }
@@ -197,19 +220,23 @@ static __device__ __forceinline__ bwd_view dkv_view(const bwd_query *queries, in
 }
 
 /* A warp's rows are keys from k0, the columns queries. */
-static __device__ __forceinline__ void dkv_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
-                                                   const bwd_query *queries, int k0, bool masked,
-                                                   float scale2)
+static __device__ __forceinline__ void dkv_mask(float (&s)[ATTN_N][4], const bwd_queries *q, int k0)
 {
     const int key = k0 + threadIdx.x % WARP / 4, at = threadIdx.x % 4 * 2;
     UNROLL
     for (int n = 0; n < ATTN_N; n++) UNROLL
     for (int e = 0; e < 4; e++) {
-        const bwd_query q = queries[8 * n + at + e % 2];
-        const int k = key + e / 2 * 8;
-        bwd_one(&s[n][e], &dp[n][e], scale2, q.lse, q.delta,
-                !masked || (k >= q.sees.lo && k < q.sees.hi));
+        const attn_span sees = q->sees[8 * n + at + e % 2];
+        if (!attn_in(sees, key + e / 2 * 8)) s[n][e] = -INFINITY;
     }
+}
+static __device__ __forceinline__ void dkv_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
+                                                   const bwd_queries *q, float scale2)
+{
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++)
+        bwd_one(&s[n][e], &dp[n][e], scale2, q->stat[8 * n + threadIdx.x % 4 * 2 + e % 2]);
 }
 
 template <int DP>
@@ -226,12 +253,13 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
     if (w.head == w.last) return; /* all of the block */
     const int64_t k_col = (int64_t)g * c.D, v_col = k_col + (int64_t)c.Hk * c.D;
     const bf16 *kv = (const bf16 *)c.kv.data;
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], kv + k_col, c.kv.ld, k0, c.Tk, c.D, b.aligned);
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], kv + v_col, c.kv.ld, k0, c.Tk, c.D, b.aligned);
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], kv + k_col, c.kv.ld, k0, c.Tk, c.D,
+                                          b.aligned);
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], kv + v_col, c.kv.ld, k0, c.Tk, c.D,
+                                          b.aligned);
     dkv_fetch(room, b, w, 0);
     copies_commit();
-    bwd_query query = dkv_query(b, w);
-    if (threadIdx.x < ATTN_T) room.queries[threadIdx.x] = query;
+    dkv_put_down(room.queries, dkv_bring(b, w));
     float dk[sh::cols / 8][4], dv[sh::cols / 8][4];
     attn_get<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
     attn_get<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
@@ -239,20 +267,21 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
         const int other = sh::stages - 1 - stage;
         const bf16 *q = room.tile[0] + stage * 2 * sh::tile,
                    *d_o = room.tile[1] + stage * 2 * sh::tile;
-        const bwd_query *queries = room.queries + stage * ATTN_T;
+        const bwd_queries *queries = room.queries + stage;
         copies_wait<0>();
         __syncthreads(); /* the tile is there, the one before it is read */
         w.tile++;
         bwd_seek(&w, b);
         if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
         copies_commit();
-        query = dkv_query(b, w);
-        const bwd_view view = dkv_view(queries, k0 + own);
+        const bwd_brought next = dkv_bring(b, w);
+        const attn_view view = dkv_view(queries, k0 + own);
         if (view != SEES_NONE) {
             float s[ATTN_N][4], dp[ATTN_N][4];
             uint32_t a[ATTN_T / 16][4];
             bwd_products<DP>(s, dp, room.own[0] + own * sh::ld, room.own[1] + own * sh::ld, q, d_o);
-            dkv_softmax(s, dp, queries, k0 + own, view == SEES_SOME, c.scale2);
+            if (view == SEES_SOME) dkv_mask(s, queries, k0 + own);
+            dkv_softmax(s, dp, queries, c.scale2);
             attn_round(a, s);
             bwd_add<DP>(dv, a, d_o + col, 1);
             attn_round(a, dp);
@@ -261,13 +290,13 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
         if (sh::stages == 1) __syncthreads(); /* the tile is read */
         if (sh::stages == 1 && w.head < w.last) dkv_fetch(room, b, w, other);
         copies_commit();
-        if (threadIdx.x < ATTN_T) room.queries[other * ATTN_T + threadIdx.x] = query;
+        dkv_put_down(room.queries + other, next);
     }
     attn_put<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
     attn_put<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
 }
 
-/* ---- dq --------------------------------------------------------------------------------------- */
+/* ---- dq -------------------------------------------------------------------------------------- */
 
 template <int DP>
 static __device__ __forceinline__ void dq_fetch(const bwd_room<DP> &room, const bwd_call &b,
@@ -276,26 +305,10 @@ static __device__ __forceinline__ void dq_fetch(const bwd_room<DP> &room, const 
     typedef bwd_shape<DP> sh;
     UNROLL
     for (int i = 0; i < 2; i++)
-        attn_fetch<DP, ATTN_T, sh::threads>(
-            room.tile[i] + stage * 2 * sh::tile,
-            (const bf16 *)b.c.kv.data + (i * (int64_t)b.c.Hk + g) * b.c.D, b.c.kv.ld, k0, b.c.Tk,
-            b.c.D, b.aligned);
-}
-
-/* A warp's rows are queries, of which the lane has two; the columns keys from k0. */
-static __device__ __forceinline__ void dq_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
-                                                  const bwd_query (&rows)[2], int k0, bool masked,
-                                                  float scale2)
-{
-    const int at = k0 + threadIdx.x % 4 * 2;
-    UNROLL
-    for (int n = 0; n < ATTN_N; n++) UNROLL
-    for (int e = 0; e < 4; e++) {
-        const bwd_query &q = rows[e / 2];
-        const int k = at + 8 * n + e % 2;
-        bwd_one(&s[n][e], &dp[n][e], scale2, q.lse, q.delta,
-                !masked || (k >= q.sees.lo && k < q.sees.hi));
-    }
+        attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
+                                            (const bf16 *)b.c.kv.data +
+                                                (i * (int64_t)b.c.Hk + g) * b.c.D,
+                                            b.c.kv.ld, k0, b.c.Tk, b.c.D, b.aligned);
 }
 
 template <int DP>
@@ -318,29 +331,27 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16
     dq_fetch(room, b, g, k0, 0);
     copies_commit();
     const int row = i0 + own + (int)threadIdx.x % WARP / 4;
-    const bwd_query rows[2] = {bwd_query_of(b, head, row), bwd_query_of(b, head, row + 8)};
+    const bwd_stat stat[2] = {bwd_stat_of(b, head, row), bwd_stat_of(b, head, row + 8)};
+    const attn_bounds bounds = attn_bounds_of(c, i0 + own, 16);
     float dq[sh::cols / 8][4];
     attn_get<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
     for (int stage = 0; k0 < hull.hi; k0 += ATTN_T, stage = sh::stages - 1 - stage) {
         const int other = sh::stages - 1 - stage;
         const bf16 *k = room.tile[0] + stage * 2 * sh::tile,
                    *v = room.tile[1] + stage * 2 * sh::tile;
-        bool mine = false, whole = true;
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            mine |= attn_meets(rows[i].sees, k0, k0 + ATTN_T);
-            whole &= rows[i].sees.lo <= k0 && rows[i].sees.hi >= k0 + ATTN_T;
-        }
-        const bool some = __any_sync(FULL, mine), masked = __any_sync(FULL, !whole);
+        const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
         __syncthreads(); /* the tile is there, the one before it is read */
         if (sh::stages > 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
         copies_commit();
-        if (some) {
+        if (view != SEES_NONE) {
             float s[ATTN_N][4], dp[ATTN_N][4];
             uint32_t a[ATTN_T / 16][4];
             bwd_products<DP>(s, dp, room.own[0] + own * sh::ld, room.own[1] + own * sh::ld, k, v);
-            dq_softmax(s, dp, rows, k0, masked, c.scale2);
+            if (view == SEES_SOME) attn_mask(s, c, i0 + own, k0);
+            UNROLL
+            for (int n = 0; n < ATTN_N; n++) UNROLL
+            for (int e = 0; e < 4; e++) bwd_one(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
             attn_round(a, dp);
             bwd_add<DP>(dq, a, k + col, c.scale);
         }
@@ -351,7 +362,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16
     attn_put<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
 }
 
-/* ---- fp32, and bf16 under dropout -------------------------------------------------------------- */
+/* ---- fp32, and bf16 under dropout ------------------------------------------------------------ */
 
 struct bwd_f32_room {
     f32_slice own[2], tile[2];
@@ -379,7 +390,8 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
         UNROLL
         for (int i = 0; i < 2; i++) {
             f32_fetch(room->own[i], own[i].x, own[i].r0, own[i].n, own[i].col, d, D, b.aligned);
-            f32_fetch(room->tile[i], tile[i].x, tile[i].r0, tile[i].n, tile[i].col, d, D, b.aligned);
+            f32_fetch(room->tile[i], tile[i].x, tile[i].r0, tile[i].n, tile[i].col, d, D,
+                      b.aligned);
         }
         __syncthreads();
         f32_dot(s, room->own[0], room->tile[0], n);
@@ -388,13 +400,12 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
     }
 }
 
-/* Element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off, and dv's
- * probabilities pass it; ds has them whole. */
+/* Element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off, and
+ * dv's probabilities pass it; ds has them whole. */
 static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
-                                               const bwd_query &q, int r, int t, int key, float s,
+                                               const bwd_stat &q, int r, int t, bool seen, float s,
                                                float dp, float factor)
 {
-    const bool seen = key >= q.sees.lo && key < q.sees.hi;
     const float p = seen ? exp2f(fmaf(s, c.scale2, -q.lse)) : 0;
     room->p[r][t] = p * factor;
     room->ds[r][t] = p * (dp * factor - q.delta);
@@ -439,22 +450,23 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2) attn_dkv_
     for (; w.head < w.last; w.tile++, bwd_seek(&w, b)) {
         const int i0 = w.tile * ATTN_T;
         const attn_span rows[2] = {attn_row(c, i0 + lane), attn_row(c, i0 + WARP + lane)};
-        if (!f32_anybody(rows, k0)) continue;
+        if (!attn_anybody(rows, k0)) continue;
         const int64_t col = (int64_t)w.head * c.D;
         const f32_rows tile[2] = {{c.q, i0, c.Tq, col}, {b.d_o, i0, c.Tq, col}};
         float s[F32_EACH][F32_EACH] = {}, dp[F32_EACH][F32_EACH] = {};
-        if (c.drop.on)
-            attn_keep_make<F32_THREADS>(room->keep, c.drop, w.head, i0, c.kv_pos + k0);
+        if (c.drop.on) attn_keep_make<F32_THREADS>(room->keep, c.drop, w.head, i0, c.kv_pos + k0);
         f32_products(room, b, own, tile, s, dp);
         UNROLL
         for (int j = 0; j < F32_EACH; j++) {
             const int t = tx + 16 * j;
-            const bwd_query q = bwd_query_of(b, w.head, i0 + t);
+            const bwd_stat q = bwd_stat_of(b, w.head, i0 + t);
+            const attn_span sees = attn_row(c, i0 + t);
             UNROLL
             for (int i = 0; i < F32_EACH; i++) {
                 const int r = ty + 16 * i;
-                const float f = c.drop.on ? attn_factor(room->keep, c.drop, t, c.kv_pos + k0, r) : 1;
-                f32_one(room, c, q, r, t, k0 + r, s[i][j], dp[i][j], f);
+                const float f = c.drop.on ? attn_factor(room->keep, c.drop, t, c.kv_pos + k0, r)
+                                          : 1;
+                f32_one(room, c, q, r, t, attn_in(sees, k0 + r), s[i][j], dp[i][j], f);
             }
         }
         f32_add(dv, room->p, room->tile[1], tile[1], c.D, b.aligned, 1);
@@ -481,7 +493,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
     f32_acc<DP> dq;
     f32_get(dq, b.dq + col, b.dq_ld, i0, c.Tq, c.D);
     for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
-        if (!f32_anybody(rows, k0)) continue;
+        if (!attn_anybody(rows, k0)) continue;
         const f32_rows tile[2] = {{c.kv, k0, c.Tk, k_col}, {c.kv, k0, c.Tk, v_col}};
         float s[F32_EACH][F32_EACH] = {}, dp[F32_EACH][F32_EACH] = {};
         if (c.drop.on)
@@ -490,12 +502,14 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
         UNROLL
         for (int i = 0; i < F32_EACH; i++) {
             const int r = ty + 16 * i;
-            const bwd_query q = bwd_query_of(b, head, i0 + r);
+            const bwd_stat q = bwd_stat_of(b, head, i0 + r);
+            const attn_span sees = attn_row(c, i0 + r);
             UNROLL
             for (int j = 0; j < F32_EACH; j++) {
                 const int t = tx + 16 * j;
-                const float f = c.drop.on ? attn_factor(room->keep, c.drop, r, c.kv_pos + k0, t) : 1;
-                f32_one(room, c, q, r, t, k0 + t, s[i][j], dp[i][j], f);
+                const float f = c.drop.on ? attn_factor(room->keep, c.drop, r, c.kv_pos + k0, t)
+                                          : 1;
+                f32_one(room, c, q, r, t, attn_in(sees, k0 + t), s[i][j], dp[i][j], f);
             }
         }
         f32_add(dq, room->ds, room->tile[0], tile[0], c.D, b.aligned, c.scale);
@@ -503,7 +517,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
     f32_put(dq, b.dq + col, b.dq_ld, i0, c.Tq, c.D);
 }
 
-/* ---- the slot --------------------------------------------------------------------------------- */
+/* ---- the slot -------------------------------------------------------------------------------- */
 
 template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t n_heads)
 {
@@ -516,8 +530,10 @@ template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t
     (void)cudaFuncSetAttribute(dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     (void)cudaFuncSetAttribute(dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
-    LAUNCH(c, dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads, (size_t)smem, b);
-    LAUNCH(c, dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads, (size_t)smem, b);
+    LAUNCH(c, dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads, (size_t)smem,
+           b);
+    LAUNCH(c, dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads, (size_t)smem,
+           b);
 }
 
 void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
@@ -539,6 +555,5 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     b.aligned = fits_packs(a->q) && fits_packs(a->kv) && fits_packs(a->d_o) && a->head_dim % 8 == 0;
     if (b.c.Tq < 1 || b.c.Tk < 1) return;
     assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->scratch_size);
-    attn_sized(a->head_dim,
-               [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
+    attn_sized(a->head_dim, [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
 }

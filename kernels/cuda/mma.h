@@ -53,12 +53,16 @@ static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&
 #endif
 }
 
-/* Four 8 x 8 matrices of bf16 from shared memory: lane t names the 16-byte row t % 8 of matrix t / 8.
+/* Four 8 x 8 matrices of bf16 from shared memory: lane t names the 16-byte row t % 8 of matrix
+ * t / 8, `behind` elements further on: where that is a constant, the load has it, and needs no register.
  * out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of matrix i; turned: (2r, g), (2r + 1, g). */
 template <bool TURNED>
-static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 *row)
+static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 *row,
+                                                 int behind = 0)
 {
 #ifdef SEQD_EMU
+    row += behind;
+    assert((uintptr_t)row % 16 == 0);
     const int lane = emu_lane(), g = lane / 4, r = lane % 4;
     emu_exchange(&row, sizeof row);
     for (int i = 0; i < 4; i++) {
@@ -73,7 +77,7 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 
     }
     emu_exchange(&row, 1); /* nobody overwrites what another still reads */
 #else
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row) + (uint32_t)(2 * behind);
     if (TURNED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -92,6 +96,7 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 
 static __device__ __forceinline__ void copy16_async(void *shared, const void *global, int have)
 {
 #ifdef SEQD_EMU
+    assert((uintptr_t)shared % 16 == 0 && (uintptr_t)global % 16 == 0);
     memset(shared, 0, 16);
     memcpy(shared, global, (size_t)have);
 #else
