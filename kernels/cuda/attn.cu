@@ -12,7 +12,7 @@
  *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
  *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
  *           32 / D as long as all products
- *   fp32    64 queries, 39 KiB, two blocks of 8 warps; plain multiply-adds are the limit */
+ *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const a
 }
 
 template <int DP>
-static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2)
+static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     attn_fwd_f32(attn_call c, fwd_state st)
 {
     DYNAMIC_SHARED(shared);
