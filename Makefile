@@ -24,7 +24,9 @@ $(error MODE=$(MODE): want release, debug, asan, tsan or mutants)
 endif
 GIT_VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN) $(HARDEN) $(CFLAGS_$(MODE)) $(CFLAGS)
-LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now $(LDFLAGS_$(MODE)) $(LDFLAGS)
+# Where programs look for plugins: beside themselves, a tests/ above, an installed lib/seqd.
+LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../lib/seqd' \
+               $(LDFLAGS_$(MODE)) $(LDFLAGS)
 
 # Floating point: no contraction that depends on the compiler's mood (kernels ask for FMA by name),
 # no fast-math anywhere.
@@ -166,6 +168,50 @@ $(B)/gen/openapi_yaml.h: api/openapi.yaml
 $(B)/obj/daemon/store.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
 
+# ---- devices that are plugins ---------------------------------------------------------------
+# CUDA=1: with the device "cuda", for compute capability 8.0 (PTX for what comes after), 9.0a, 10.0.
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CXX ?= c++
+CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
+CUDA_ARCHS := 80 90a 100
+NVCCFLAGS := -std=c++17 -O3 -g -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
+             -gencode=arch=compute_80,code=compute_80 \
+             $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+CUDA_PLUGIN := $(B)/libkernels_cuda.so
+EMU_PLUGIN := $(B)/libkernels_emulated.so
+ifeq ($(CUDA),1)
+ifeq ($(NVCC),)
+$(error CUDA=1 needs nvcc, the compiler of the CUDA Toolkit: put it in PATH, or say NVCC=/path/to/nvcc)
+endif
+all: $(CUDA_PLUGIN)
+endif
+
+$(B)/cuda/%.o: kernels/cuda/%.cu
+	@$(if $(V),,echo '  NV  $<'; )mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(B)/cuda/err.o: api/core/err.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. -O2 -fPIC -fvisibility=hidden -c -o $@ $<
+$(CUDA_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)) $(B)/cuda/err.o
+	@$(if $(V),,echo '  LD  $@')
+	$(Q)$(NVCC) -shared -cudart static -o $@ $^
+
+EMU_FLAGS := -std=c++17 -O2 -g -Wall -Wno-unused-function -DSEQD_EMU -I. -fPIC -fvisibility=hidden \
+             -ffp-contract=off $(filter -fsanitize=%,$(CFLAGS_$(MODE)))
+$(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
+	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
+	$(Q)$(CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
+$(B)/emu/emu.o: kernels/cuda/emu.cc $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/cuda/err.o
+	@$(if $(V),,echo '  LD  $@')
+	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
+$(B)/tests/check_emulated: | $(EMU_PLUGIN)
+
+## cuda: compile the CUDA kernels for every architecture (needs nvcc, no GPU)
+cuda: $(CUDA_PLUGIN)
+
 # ---- tests ----------------------------------------------------------------------------------
 # A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
 # every other one the engine, plan and core only, so that it also builds on a bare GPU machine.
@@ -260,7 +306,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all check check-asan check-tsan mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

@@ -45,8 +45,9 @@ static void print_comm(const struct jv *p)
 /* What a step takes, and what was weighed against it. */
 static void print_weighed(const struct jv *p)
 {
-    static const char *const head[] = {"STRATEGY", "SP",   "DP", "RECOMPUTE", "FITS",
-                                       "PER RANK", "STEP", "",   NULL};
+    static const char *const head[] = {"STRATEGY", "SP",       "DP",    "RECOMPUTE",
+                                       "FITS",     "PER RANK", "MOVES", "MESSAGES",
+                                       "STEP",     "",         NULL};
     char text[TEXT_SHORT];
     const struct jv *list = jv_get(p, "weighed");
     struct table t;
@@ -55,15 +56,19 @@ static void print_weighed(const struct jv *p)
     for (size_t i = 0; i < jv_len(list); i++) {
         const struct jv *o = jv_at(list, i, NULL);
         char name[96];
-        const char *exchange = jv_str(o, "exchange", "");
-        snprintf(name, sizeof name, "%.32s, %.32s%s%.24s", jv_str(o, "strategy", "?"),
-                 jv_str(o, "layout", "?"), *exchange ? ", " : "", exchange);
+        const char *way = jv_str(o, "exchange", jv_str(o, "form", ""));
+        const bool runs = jv_bool(o, "runs", true);
+        snprintf(name, sizeof name, "%.32s%s%.24s, %.32s", jv_str(o, "strategy", "?"),
+                 *way ? " " : "", way, jv_str(o, "layout", "?"));
         table_add(&t, name);
         table_add(&t, text_count(text, jv_num(o, "sp", 0)));
         table_add(&t, text_count(text, jv_num(o, "dp", 0)));
         table_add(&t, jv_str(o, "recompute", "?"));
-        table_add(&t, jv_bool(o, "fits", false) ? "yes" : "no");
-        table_add(&t, text_bytes(text, jv_int(o, "bytes", 0)));
+        const bool counted = jv_int(o, "bytes", 0) > 0;
+        table_add(&t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
+        table_add(&t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
+        table_add(&t, text_bytes(text, jv_int(o, "comm_bytes", 0)));
+        table_add(&t, text_count(text, jv_num(o, "comm_messages", 0)));
         const double s = jv_num(o, "step_s", -1);
         snprintf(text, sizeof text,
                  s < 0   ? "-"
@@ -71,7 +76,10 @@ static void print_weighed(const struct jv *p)
                          : "%.3g s",
                  s < 1 ? s * 1e3 : s);
         table_add(&t, text);
-        table_add(&t, jv_bool(o, "chosen", false) ? "<- chosen" : "");
+        table_add(&t, jv_bool(o, "chosen", false) ? "<- chosen"
+                      : !runs                     ? "not run by jobs"
+                      : jv_get(o, "note")         ? "compared"
+                                                  : "");
     }
     puts("");
     table_print(&t, stdout);
@@ -95,7 +103,11 @@ static void print_outlook(const struct jv *p)
         printf("; by rates that were %s\n",
                text_safe(clean, sizeof clean, jv_str(p, "machine.source", "given")));
     }
-    if (limits)
+    if (limits && jv_get(limits, "max_frames"))
+        printf("longest video     %s frames of this size (%s with all ranks in one ring)\n",
+               text_count(a, jv_num(limits, "max_frames", 0)),
+               text_count(b, jv_num(limits, "max_frames_one_ring", 0)));
+    else if (limits)
         printf(
             "longest sequence  %s tokens (%s with all ranks in one ring), or %s at once of these\n",
             text_count(a, jv_num(limits, "max_seq_len", 0)),

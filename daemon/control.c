@@ -278,7 +278,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     add_event(c, t, ev);
     if (ev->type == EV_PREPARED &&
         json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) > 0)
-        store_spec_set(t, j->id, c->spec_json);
+        store_spec_set(t, j->id, c->spec_json, ev->form ? j->plan : NULL);
     write_doc(c, j);
     store_job_set(t, j->id, (int)j->state, c->doc);
     store_commit(c->o.store, t, committed, k);

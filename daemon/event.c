@@ -24,6 +24,18 @@ static int cause_by_name(const char *name)
     return CAUSE_USER;
 }
 
+static const char *const *form_words(void)
+{
+    return spec_field("parallel.form")->words;
+}
+
+static int32_t form_by_name(const char *name)
+{
+    for (int i = 0; form_words()[i]; i++)
+        if (!strcmp(form_words()[i], name)) return i + 1;
+    return 0;
+}
+
 static void write_places(struct jwrite *w, const struct event *ev)
 {
     jwrite_array(w, "nodes");
@@ -59,6 +71,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (*ev->prepared_id) jwrite_str(&w, "prepared_id", ev->prepared_id);
     if (ev->n_tokens) jwrite_int(&w, "n_tokens", ev->n_tokens);
     if (ev->steps) jwrite_int(&w, "steps", ev->steps);
+    if (ev->form) jwrite_str(&w, "form", form_words()[ev->form - 1]);
     if (*ev->detail) jwrite_raw(&w, "detail", ev->detail);
     jwrite_end(&w);
     return jwrite_finish(&w);
@@ -136,11 +149,13 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     if (jread_is(j, "steps")) return read_int(j, &ev->steps, e);
     if (jread_is(j, "n_tokens")) return read_int(j, &ev->n_tokens, e);
     bool task = jread_is(j, "task"), cause = jread_is(j, "class"), code = jread_is(j, "code");
-    if (task || cause || code) {
+    bool form = jread_is(j, "form");
+    if (task || cause || code || form) {
         if (read_text(j, word, sizeof word, e)) return -1;
         if (task) ev->task = strcmp(word, "prepare") ? TASK_RUN : TASK_PREPARE;
         if (cause) ev->cause = cause_by_name(word);
         if (code) ev->err.code = err_by_name(word);
+        if (form) ev->form = form_by_name(word);
         return 0;
     }
     int32_t *small = jread_is(j, "rank")          ? &ev->rank

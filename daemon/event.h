@@ -45,6 +45,7 @@ struct event {
     /* PREPARED */
     char prepared_id[80];
     int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */
+    int32_t form; /* 1 + what parallel.form "auto" became, an enum form_id; 0: it was not open */
     /* CHECKPOINT, ARTIFACT, PREPARED: what the rank said, a JSON object; "" when nothing */
     char detail[EVENT_DETAIL_SIZE];
 };

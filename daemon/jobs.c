@@ -144,6 +144,8 @@ static void fold_prepared(struct job *j, const struct event *ev)
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
+    /* Once and for all: data that another node prepares again change nothing. */
+    if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
     if (!ev->steps) return;
     j->steps = ev->steps;
     j->spec->train.steps = ev->steps;

@@ -7,6 +7,7 @@
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "daemon/doc.h"
+#include "daemon/prepared.h"
 
 #define STEPS_FLUSH_SIZE (256 << 10)
 
@@ -231,45 +232,6 @@ static void on_event(struct control *c, struct job *j, const struct record *r)
     control_apply(c, j, &ev);
 }
 
-/* {"prepared_id": "...", "n_tokens": N, ...} */
-static int read_prepared(const char *json, struct event *ev, int64_t *per_pass)
-{
-    struct jread j;
-    *per_pass = 0;
-    jread_init(&j, json, strlen(json));
-    jread_next(&j);
-    while (jread_next(&j) == J_KEY) {
-        int bad = 0;
-        if (jread_is(&j, "prepared_id"))
-            bad = jread_next(&j) != J_STRING ||
-                  jread_copy(&j, ev->prepared_id, sizeof ev->prepared_id);
-        else if (jread_is(&j, "n_tokens"))
-            bad = jread_next(&j) != J_NUMBER || jread_int(&j, &ev->n_tokens);
-        else if (jread_is(&j, "samples_per_pass"))
-            bad = jread_next(&j) != J_NUMBER || jread_int(&j, per_pass);
-        else
-            bad = jread_skip(&j);
-        if (bad) return -1;
-    }
-    return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
-}
-
-static void on_prepared(struct control *c, struct job *j, struct part *p, const char *json)
-{
-    struct event ev = {.type = EV_PREPARED, .rank = -1};
-    if (strlen(json) < sizeof ev.detail) memcpy(ev.detail, json, strlen(json) + 1);
-    int64_t per_pass;
-    if (!read_prepared(json, &ev, &per_pass)) {
-        /* Packing decides how many sequences a pass has: as many as so many tokens end to end. */
-        ev.steps = job_steps(j->spec, per_pass ? per_pass * j->spec->data.seq_len : ev.n_tokens);
-        control_apply(c, j, &ev);
-        return;
-    }
-    struct event bad = {.type = EV_RANK_EXIT, .rank = 0, .cause = CAUSE_FINAL};
-    err_set(&bad.err, ERR_INVALID, "the preparation found no tokens in the data");
-    if (attempt_alive(j)) attempt_fail(c, j, p, &bad);
-}
-
 static void on_result(struct control *c, struct job *j, struct part *p, const struct record *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);
@@ -277,7 +239,7 @@ static void on_result(struct control *c, struct job *j, struct part *p, const st
     if (!take_json(r->data, r->head.size, json, RANK_RESULT_SIZE + 1)) {
         ring_proven(c, j);
         if (j->attempt->task == TASK_PREPARE)
-            on_prepared(c, j, p, json);
+            prepared_take(c, j, p, json);
         else
             control_result(c, j, json);
     }

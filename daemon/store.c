@@ -27,7 +27,7 @@ static const char *const op_sql[OP_N] = {
     [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
                    "VALUES (?1, ?2, ?3, ?5, ?6, ?7)",
     [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
-    [OP_SPEC] = "UPDATE jobs SET spec = ?5 WHERE id = ?1",
+    [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
     [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
     [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
                  "VALUES (?8, ?1, ?2, ?3, ?4, ?5)",

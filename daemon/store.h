@@ -57,7 +57,8 @@ struct store_txn *store_begin(void); /* NULL never: out of memory ends the proce
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
-void store_spec_set(struct store_txn *t, int64_t id, const char *spec);
+/* plan NULL: as it was. */
+void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);

@@ -177,7 +177,9 @@ static void extend_plan(struct posting *p, const struct choice *c, const struct 
 /* Everything that is "auto" becomes what is best, once and for all. */
 static int choose(struct posting *p, const struct machine *m, struct choice *c, struct err *e)
 {
+    const int64_t positions = p->asked.model.shape.max_pos;
     p->asked.model.shape = p->spec.model.shape;
+    if (p->spec.model.has_config) p->asked.model.shape.max_pos = positions; /* if it was said */
     p->asked.resources = p->spec.resources;
     choice_make(&p->asked, m, p->goal != GOAL_SUBMIT, c);
     choice_apply(c, &p->spec);
@@ -301,9 +303,8 @@ static int read_body(struct posting *p, struct err *e)
 {
     size_t size;
     const char *body = http_body(p->r, &size);
-    int bad = p->goal == GOAL_PLAN
-                  ? json_plan_read(body, size, &p->spec, &p->hardware, e)
-                  : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
+    int bad = p->goal == GOAL_PLAN ? json_plan_read(body, size, &p->spec, &p->hardware, e)
+                                   : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
     if (bad || take_hardware(p, e)) return -1;
     p->asked = p->spec;
     return job_check(&p->spec, e) || read_key(p, e) ? -1 : 0;

@@ -48,11 +48,11 @@ void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
     o->text[0] = txn_copy(doc);
 }
 
-void store_spec_set(struct store_txn *t, int64_t id, const char *spec)
+void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan)
 {
     struct op *o = add_op(t, OP_SPEC);
     o->n[0] = id;
-    o->text[0] = txn_copy(spec);
+    o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan);
 }
 
 void store_result_set(struct store_txn *t, int64_t id, const char *result)

@@ -1,29 +1,55 @@
 #include "kernels/backend.h"
 
 #include <assert.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 #include "kernels/cpu/cpu.h"
-#ifdef SEQD_CUDA
-#include "kernels/cuda/cuda.h"
-#endif
+#include "kernels/plugin.h"
 
 struct device {
     const char *name;
     struct be *(*open)(const struct be_options *o, struct err *e);
+    const char *plugin; /* open NULL: the library that has it */
 };
 
+/* "emulated": the kernels of "cuda" on the host (kernels/cuda/emu.h). For tests: it is slow. */
 static const struct device devices[] = {
-    {"cpu", cpu_open},
-#ifdef SEQD_CUDA
-    {"cuda", cuda_open},
-#endif
+    {"cpu", cpu_open, NULL},
+    {"cuda", NULL, "libkernels_cuda.so"},
+    {"emulated", NULL, "libkernels_emulated.so"},
 };
+
+/* Beside this program, or where its RUNPATH says. It stays open: its kernels are running. */
+static struct be *plugin_open(const struct device *d, const struct be_options *o, struct err *e)
+{
+    void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);
+    const struct kernels_plugin *p = library ? dlsym(library, KERNELS_PLUGIN) : NULL;
+    if (!p) {
+        err_set(e, ERR_UNSUPPORTED, "device \"%s\": %s (`make CUDA=1` builds the one of CUDA)",
+                d->name, dlerror());
+        return NULL;
+    }
+    if (p->abi != KERNELS_ABI || p->ops_size != sizeof(struct be_ops)) {
+        err_set(e, ERR_UNSUPPORTED,
+                "device \"%s\": %s is of another build: ABI %d, table of %zu bytes; want %d, %zu: "
+                "install both together",
+                d->name, d->plugin, p->abi, p->ops_size, KERNELS_ABI, sizeof(struct be_ops));
+        return NULL;
+    }
+    return p->open(o, e);
+}
 
 struct be *be_open(const struct be_options *o, struct err *e)
 {
-    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
-        if (!strcmp(o->device, devices[i].name)) return devices[i].open(o, e);
-    err_set(e, ERR_UNSUPPORTED, "this build has no device \"%s\"; it has: cpu", o->device);
+    char list[64] = "";
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+        const struct device *d = &devices[i];
+        const size_t used = strlen(list);
+        if (!strcmp(o->device, d->name)) return d->open ? d->open(o, e) : plugin_open(d, o, e);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", d->name);
+    }
+    err_set(e, ERR_UNSUPPORTED, "there is no device \"%s\"; there are: %s", o->device, list);
     return NULL;
 }
 

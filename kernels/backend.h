@@ -1,7 +1,7 @@
 /* backend.h: what a device must be able to do. One table of operations, one row per device.
  *
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
- * implementation of the table (kernels/cpu; kernels/cuda later). Everything above this line of the
+ * implementation of the table (kernels/cpu, kernels/cuda). Everything above this line of the
  * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
  * waits and reports. Shapes are asserted by every device with the lines of shapes.h.
  *
@@ -532,7 +532,7 @@ struct be {
 };
 
 struct be_options {
-    const char *device; /* "cpu" */
+    const char *device; /* "cpu", "cuda" */
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
     void *scratch;      /* from the plan, or NULL: be_open allocates (tests) */

@@ -576,8 +576,10 @@ int main(void)
     only = getenv("SEQD_TEST_ONLY");
     RUN(test_every_slot);
     RUN(test_unknown_names);
-    for (const char *const *isa = be_isas(); *isa; isa++)
-        for (int n_threads = small ? 2 : 1; n_threads <= 2; n_threads++)
+    static const char *const itself[] = {DEVICE, NULL};
+    const bool cpu = !strcmp(DEVICE, "cpu");
+    for (const char *const *isa = cpu ? be_isas() : itself; *isa; isa++)
+        for (int n_threads = small || !cpu ? 2 : 1; n_threads <= 2; n_threads++)
             check_device(*isa, n_threads);
-    return test_done("check_kernels");
+    return test_done(cpu ? "check_kernels" : "check_" DEVICE);
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "tests/pages.h"
 #include "tests/ranks.h"
 #include "worker/train/train.h"
 
@@ -108,29 +109,6 @@ static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, stru
 }
 
 /* ---- a rank ----------------------------------------------------------------------------------- */
-
-/* Tests ask which pages were touched, so pages are small; benches define ENGINE_PAGES MADV_HUGEPAGE
- * before they include this and get what the device's own alloc gives. */
-#ifndef ENGINE_PAGES
-#define ENGINE_PAGES MADV_NOHUGEPAGE
-#endif
-
-/* Zeroed whole pages between two that nobody may touch. */
-static inline void *engine_pages(int64_t size)
-{
-    char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED || size % PLAN_PAGE) abort();
-    madvise(p, (size_t)(size + 2 * PLAN_PAGE), ENGINE_PAGES);
-    if (mprotect(p, PLAN_PAGE, PROT_NONE) || mprotect(p + PLAN_PAGE + size, PLAN_PAGE, PROT_NONE))
-        abort();
-    return p + PLAN_PAGE;
-}
-
-static inline void engine_unpage(void *p, int64_t size)
-{
-    munmap((char *)p - PLAN_PAGE, (size_t)(size + 2 * PLAN_PAGE));
-}
 
 static inline struct be *engine_be(const struct plan *p, void *arena, const char *isa)
 {

@@ -106,6 +106,7 @@ struct gang {
     struct rank_fail fail; /* the first */
     int fail_rank;
     bool silent_blobs;        /* never answer with BLOBS */
+    bool short_blobs;         /* hand them round a byte too short */
     int kill_rank;            /* SIGKILL this one at the first checkpoint event; -1: nobody */
     int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
@@ -196,7 +197,7 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
     switch (h->type) {
     case RANK_BLOB:
         g->blob[r].rank = r;
-        g->blob[r].size = (int32_t)h->size;
+        g->blob[r].size = (int32_t)h->size - g->short_blobs;
         memcpy(g->blob[r].data, body, h->size);
         if (++g->n_blobs == g->n && !g->silent_blobs)
             for (int i = 0; i < g->n; i++)

@@ -50,6 +50,7 @@ static inline int64_t trial_rows(const struct trial *t, int v, bool grad)
 {
     const struct value *w = &t->p->value[v];
     const bool apart = grad && (w->rows == ROWS_TEXT || w->rows == ROWS_COND);
+    if (w->form) return 1;
     return w->state ? t->x->parts : t->x->rows[w->rows] * (apart ? t->x->parts : 1);
 }
 
@@ -63,6 +64,7 @@ static inline struct span_of_bytes trial_span(const struct trial *t, int v, bool
                               .stride = t->p->value[base].cols * unit,
                               .offset = at->offset,
                               .tag = base + 1 + (grad ? TAG_GRAD : 0)};
+    if (t->p->value[v].form) b.len = t->x->attn_kept;
     switch (at->where) {
     case PLACE_NONE: b.tag = 0; break;
     case PLACE_WORK: b.region = R_WORK; break;
@@ -263,6 +265,7 @@ static inline void trial_backward(struct trial *t, const struct step *st, int st
     for (int k = 0; k < OP_INS + OP_OUTS; k++) {
         const int v = k < OP_INS ? op->in[k] : op->out[k - OP_INS];
         if (v == PROG_NONE || !(bits >> k & 1)) continue;
+        if (t->p->value[v].form && !t->x->attn_kept) continue;
         const int part = trial_part(&s, trial_span(t, v, false));
         trial_read(t, s.part[part], step);
         if (k < OP_INS) value[k] = part;

@@ -11,12 +11,6 @@
 #include "worker/model/hf.h"
 #include "worker/train/spread.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 #define U 0x1p-9
 
 static struct job_spec spec;

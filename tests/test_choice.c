@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "tests/test.h"
 #include "worker/plan/choice.h"
+#include "worker/plan/form.h"
 
 static struct job_spec spec;
 static struct choice choice;
@@ -226,6 +227,147 @@ static void test_limits(void)
     CHECK(choice.max_seq_len == 0); /* no limit is known */
 }
 
+/* ---- every family ---------------------------------------------------------------------------- */
+
+static const struct {
+    int family;
+    bool plain; /* of softmax attention alone */
+} kinds[] = {{FAMILY_LLAMA, true},   {FAMILY_BERT, true},    {FAMILY_TNL, false},
+             {FAMILY_LINEAR, false}, {FAMILY_RETNET, false}, {FAMILY_MINIMAX, false}};
+#define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
+
+static void model_of(int family, int64_t seq_len, int ranks)
+{
+    struct err e = {0};
+    static struct job_spec checked;
+    decoder(seq_len, ranks);
+    struct model_shape *m = &spec.model.shape;
+    m->family = family;
+    m->n_kv_heads = m->n_heads;
+    m->vocab = 300;
+    if (family == FAMILY_MINIMAX) {
+        m->n_experts = 4, m->experts_per_token = 2;
+        m->layer_mask[0] = 5; /* two of four layers are linear */
+        for (int i = 0; i < 6; i++) m->residual[i] = 1;
+    }
+    const int64_t positions = m->max_pos;
+    checked = spec;
+    CHECK_MSG(job_check(&checked, &e) == 0 && family_complete(&checked.model.shape, &e) == 0,
+              "family %d: %s", family, e.text);
+    spec.model.shape = checked.model.shape;
+    spec.model.shape.max_pos = positions;
+}
+
+/* The longest is the longest of every family, whatever splits it; what the limits of a strategy are
+ * made of is the plan's business. BERT's table of positions grows with it, unless it was given. */
+static void test_family_limits(void)
+{
+    struct machine m = devices(1e-2, 1, 10);
+    for (int k = 0; k < N_KINDS; k++)
+        for (int sp = 1; sp <= 4; sp *= 4) {
+            model_of(kinds[k].family, 1024, sp);
+            spec.parallel.sp = sp;
+            spec.resources.memory_mib = 200;
+            choose(&m);
+            const int64_t most = choice.max_seq_len;
+            CHECK_MSG(choice.n >= 1 && most > 1024, "family %d sp %d: %d weighed, longest %lld",
+                      kinds[k].family, sp, choice.n, (long long)most);
+            CHECK(choice.max_batch == most / 1024 && choice.longest == most);
+            if (kinds[k].family == FAMILY_BERT) spec.model.shape.max_pos = most;
+            CHECK_MSG(fits(most), "family %d sp %d", kinds[k].family, sp);
+            if (kinds[k].family == FAMILY_BERT) spec.model.shape.max_pos = most + 1;
+            CHECK_MSG(!fits(most + 1), "family %d sp %d: %lld is not the longest", kinds[k].family,
+                      sp, (long long)most);
+        }
+    model_of(FAMILY_BERT, 512, 2);
+    spec.model.shape.max_pos = 600;
+    spec.resources.memory_mib = 500;
+    choose(&m);
+    CHECK(choice.max_seq_len == 600);
+}
+
+static const struct option *found(int strategy, int form, int exchange)
+{
+    for (int i = 0; i < choice.n + choice.n_compared; i++) {
+        const struct option *o = &choice.option[i];
+        if (o->strategy == strategy && (form < 0 || o->form == form) &&
+            (exchange < 0 || o->exchange == exchange) && o->sp == choice.option[choice.best].sp)
+            return o;
+    }
+    return NULL;
+}
+
+/* What is listed of each family, and what is not. */
+static void test_compared(void)
+{
+    struct machine m = devices(1e-3, 1, 10);
+    for (int k = 0; k < N_KINDS; k++) {
+        model_of(kinds[k].family, 1024, 4);
+        spec.parallel.sp = 4;
+        choose(&m);
+        const bool llama = kinds[k].family == FAMILY_LLAMA;
+        CHECK(!found(STRATEGY_RSA, FORM_ALL_GATHER, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_RSA, FORM_TWO_PASS_SCATTER, -1) == !kinds[k].plain);
+        CHECK(!found(STRATEGY_ULYSSES, -1, -1) == !kinds[k].plain);
+        for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
+            CHECK(!found(STRATEGY_LASP, -1, x) == kinds[k].plain);
+        for (int s = STRATEGY_TP; s <= STRATEGY_TP_SP; s++) {
+            const struct option *o = found(s, -1, -1);
+            CHECK(!o == !kinds[k].plain);
+            if (o) CHECK(!o->runs && strstr(o->note, "not run by jobs") && o->time.step_s > 0);
+            if (o) CHECK((o->size > 0) == llama);
+        }
+        for (int i = 0; i < choice.n + choice.n_compared; i++)
+            CHECK(choice.option[i].bytes > 0 && choice.option[i].messages > 0 &&
+                  !choice.option[i].note == (i < choice.n));
+    }
+    spec.parallel.strategy = STRATEGY_LASP; /* asked for: the others are compared */
+    spec.parallel.exchange = EXCHANGE_SCAN;
+    choose(&m);
+    CHECK(choice.asked && choice.n == 1 && choice.n_compared == 2);
+    CHECK(found(STRATEGY_LASP, -1, EXCHANGE_RING)->note != NULL);
+    spec.parallel.sp = spec.resources.ranks = 1;
+    spec.parallel.strategy = STRATEGY_AUTO;
+    choose(&m);
+    CHECK(choice.n == 1 && choice.n_compared == 0);
+}
+
+/* Tensor parallelism by hand: 4 ranks, 4 layers of two halves, S 1024 rows of 256 floats, each an
+ * all-reduce forward and one backward: 2 * 3/4 of 1 MiB; beside the loss and the agreement of a
+ * step, which a lone rank does not need. A rank's weights: a quarter of q, k, v, o and the MLP. */
+static void test_tensor(void)
+{
+    static struct plan p;
+    static struct job_spec s;
+    struct machine m = devices(1e-3, 1, 10);
+    struct err e = {0};
+    model_of(FAMILY_LLAMA, 1024, 4);
+    spec.parallel.sp = 4;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    choose(&m);
+    const struct option *o = found(STRATEGY_TP, -1, -1);
+    if (!o) return;
+    CHECK_MSG(o->bytes == 4 * 2 * 2 * (3 * (1 << 20) / 2), "%lld", (long long)o->bytes);
+    const double whole = (double)choice.option[choice.best].time.compute_s;
+    CHECK(o->time.compute_s > whole &&
+          o->time.compute_s < 1.2 * whole); /* the head is not divided */
+    s = spec;
+    s.model.shape.n_heads = s.model.shape.n_kv_heads = 1;
+    s.model.shape.ffn_width /= 4;
+    s.parallel.sp = s.parallel.dp = s.resources.ranks = 1;
+    CHECK(job_check(&s, &e) == 0);
+    CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
+    CHECK(p.n_params == 2 * 300 * 256 + 256 + 4 * (2 * 256 + 4 * 256 * 64 + 3 * 256 * 128));
+    CHECK(o->size > p.arena_size && o->size < p.arena_size + (4 << 20)); /* and a bounce buffer */
+    CHECK(found(STRATEGY_TP_SP, -1, -1)->size < o->size);
+    CHECK(found(STRATEGY_TP_SP, -1, -1)->bytes == o->bytes);
+    spec.parallel.sp = 0;
+    spec.resources.ranks = 8; /* 4 heads on 8 ranks */
+    choose(&m);
+    CHECK(choice.option[choice.best].sp == 8 && !found(STRATEGY_TP, -1, -1));
+}
+
 static void test_nothing_fits(void)
 {
     struct machine m = devices(1, 10, 10);
@@ -238,9 +380,138 @@ static void test_nothing_fits(void)
         CHECK(choice.option[choice.best].size <= choice.option[i].size);
 }
 
+/* ---- the form of ring attention -------------------------------------------------------------- */
+
+static struct reach_document equal_documents(void *arg, int64_t pos)
+{
+    const int64_t n = *(const int64_t *)arg, first = pos / n * n;
+    return (struct reach_document){first, first + n};
+}
+
+/* Samples full of documents of n tokens each, as four ranks see them. */
+static struct form_seen see(int64_t n)
+{
+    static struct plan p;
+    static struct job_spec s;
+    struct form_seen seen = {0};
+    struct reach_map map;
+    struct shard sh;
+    struct err e = {0};
+    s = spec;
+    CHECK(job_check(&s, &e) == 0);
+    CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
+    CHECK(!shard_init(&sh, p.S, p.sp, 0, p.layout, false, &e));
+    reach_make(&map, &sh,
+               &(struct reach_documents){
+                   .at = equal_documents, .arg = &n, .n_tokens = p.S, .causal = true});
+    for (int i = 0; i < 3; i++) form_count(&s, &p, &map, &seen);
+    CHECK(seen.n_samples == 3);
+    return seen;
+}
+
+static enum form_id form_of(const struct machine *m, const struct form_seen *seen, char reason[384])
+{
+    static struct job_spec s;
+    struct err e = {0};
+    s = spec;
+    CHECK(job_check(&s, &e) == 0 && form_waits(&s));
+    return form_choose(&s, m, seen, reason, 384);
+}
+
+/* 4 ranks, 4 layers, S 4096, contiguous: T 1024 rows of 2 * 4 * 64 floats. Documents of 96 tokens:
+ * one crosses each border, at 1024, 2048, 3072 (10 2/3, 21 1/3, 32 documents): rows 960 .. 1023 and
+ * 2016 .. 2047 are seen behind it, and at 3072 a document ends. Rank 0 sends 64 rows of keys and
+ * values, forward and backward, and gets as many of gradients. In a ring, which does
+ * not ask who is causal, blocks of 1024 rows pass rank 3: rank 1's and 2's on their way back to
+ * ranks 0 and 1, twice, and the gradients of rank 0's and 1's on their way home. */
+static void test_form_bytes(void)
+{
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    spec.parallel.layout = LAYOUT_CONTIGUOUS;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    const struct form_seen seen = see(96);
+    const int64_t row = 2 * 4 * 64 * 4, layers = 4, n = 3;
+    CHECK_MSG(seen.all_gather.bytes == n * layers * 3 * 64 * row, "%lld, by hand %lld",
+              (long long)seen.all_gather.bytes, (long long)(n * layers * 3 * 64 * row));
+    CHECK(seen.all_gather.messages == n * layers * 3);
+    CHECK_MSG(seen.blockwise.bytes == n * layers * 6 * 1024 * row, "%lld, by hand %lld",
+              (long long)seen.blockwise.bytes, (long long)(n * layers * 6 * 1024 * row));
+}
+
+static void test_form_choice(void)
+{
+    const struct machine none = {0}, slow = devices(1e-3, 1e-3, 100);
+    char reason[384], bytes[24];
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    for (int layout = LAYOUT_AUTO; layout < LAYOUT_N; layout++)
+        for (int timed = 0; timed < 2; timed++) {
+            const struct machine *m = timed ? &slow : &none;
+            spec.parallel.layout = layout;
+            struct form_seen seen = see(48);
+            CHECK_MSG(form_of(m, &seen, reason) == FORM_ALL_GATHER, "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.all_gather.bytes / 3)), "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.blockwise.bytes / 3)), "%s", reason);
+            CHECK((strstr(reason, "measured") == NULL) == timed);
+            seen = see(4096); /* one document */
+            CHECK_MSG(form_of(m, &seen, reason) == FORM_BLOCKWISE, "%s", reason);
+            CHECK_MSG(strstr(reason, plan_bytes(bytes, seen.blockwise.bytes / 3)), "%s", reason);
+        }
+}
+
+/* Keys and values of all ranks must have room; and what a rank says may be anything. */
+static void test_form_limits(void)
+{
+    static struct plan p;
+    static struct job_spec s;
+    const struct machine none = {0};
+    char reason[384];
+    struct err e = {0};
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    struct form_seen seen = see(48);
+    s = spec;
+    CHECK(job_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
+    spec.resources.memory_mib = ((p.arena_size + p.segment_size) >> 20) + 1;
+    CHECK_MSG(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "does not fit"),
+              "%s", reason);
+    spec.resources.memory_mib = 0;
+    CHECK(form_of(&none, &seen, reason) == FORM_ALL_GATHER);
+    seen.all_gather.bytes = -1;
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    seen = (struct form_seen){INT64_MAX, {INT64_MAX, INT64_MAX}, {INT64_MAX, INT64_MAX}};
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    seen = (struct form_seen){0};
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
+    seen = (struct form_seen){1, {INT64_MAX, INT64_MAX}, {1, 1}};
+    const struct machine slow = devices(1, 1, 1);
+    CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
+}
+
+/* Open only where documents can tell. */
+static void test_form_waits(void)
+{
+    static struct job_spec s;
+    struct err e = {0};
+    for (int i = 0; i < 6; i++) {
+        decoder(4096, 4);
+        s = spec;
+        s.parallel.sp = i == 1 ? 1 : 4;
+        s.resources.ranks = s.parallel.sp;
+        if (i == 2) s.parallel.strategy = STRATEGY_ULYSSES;
+        if (i == 3) s.parallel.form = FORM_TWO_PASS;
+        if (i >= 4) s.data.document_mask = 0;
+        if (i == 5) s.model.shape.window = 128;
+        CHECK_MSG(job_check(&s, &e) == 0, "%d: %s", i, e.text);
+        CHECK_MSG(form_waits(&s) == (i == 0 || i == 5), "%d", i);
+    }
+}
+
 static void test_json(void)
 {
-    static char out[32768];
+    static char out[65536];
     struct jwrite w;
     struct machine m = devices(1, 10, 10);
     decoder(4096, 4);
@@ -252,6 +523,9 @@ static void test_json(void)
     jwrite_end(&w);
     CHECK(jwrite_finish(&w) > 0);
     CHECK(strstr(out, "\"weighed\":[{\"strategy\":") && strstr(out, "\"chosen\":true"));
+    CHECK(strstr(out, "\"form\":\"two_pass\"") && strstr(out, "\"comm_bytes\":"));
+    CHECK(strstr(out, "\"runs\":false") && strstr(out, "\"note\":\"not run by jobs"));
+    CHECK(strstr(out, "decides it when the data are prepared"));
     CHECK(strstr(out, "\"estimate\":{\"step_s\":") && strstr(out, "\"source\":\"given\""));
 }
 
@@ -264,7 +538,14 @@ int main(void)
     RUN(test_asked);
     RUN(test_pure);
     RUN(test_limits);
+    RUN(test_family_limits);
+    RUN(test_compared);
+    RUN(test_tensor);
     RUN(test_nothing_fits);
+    RUN(test_form_bytes);
+    RUN(test_form_choice);
+    RUN(test_form_limits);
+    RUN(test_form_waits);
     RUN(test_json);
     return test_done("choice");
 }

@@ -6,12 +6,6 @@
 #include "tests/engine.h"
 #include "worker/train/spread.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 static struct job_spec spec; /* 75 KiB: off the stack */
 
 enum { STEPS = 5 };

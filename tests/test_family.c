@@ -282,9 +282,9 @@ static void check_run(const struct run *r, const char *what)
     }
 }
 
-static const char *const names[] = {"bert",    "bert_wide",    "tnl",    "tnl_wide",
-                                    "linear",  "linear_relu",  "retnet", "retnet_wide",
-                                    "minimax", "minimax_wide", "mistral"};
+static const char *const names[] = {"bert",    "bert_wide",    "tnl",     "tnl_wide",
+                                    "linear",  "linear_relu",  "retnet",  "retnet_wide",
+                                    "minimax", "minimax_wide", "mistral", "qwen3"};
 enum { NAMES = sizeof names / sizeof *names };
 
 static void on_ranks(int P)
@@ -327,6 +327,43 @@ static void test_recompute(void)
             run_free(&r);
             golden_close(&g);
         }
+}
+
+/* ---- every way of softmax attention ----------------------------------------------------------- */
+
+static const struct way {
+    enum strategy_id strategy;
+    enum form_id form;
+    const char *name;
+} ways[] = {{STRATEGY_RSA, FORM_TWO_PASS, "two_pass"},
+            {STRATEGY_RSA, FORM_TWO_PASS_SCATTER, "two_pass_scatter"},
+            {STRATEGY_RSA, FORM_ALL_GATHER, "all_gather"},
+            {STRATEGY_ULYSSES, FORM_AUTO, "ulysses"}};
+
+/* What a way keeps of a layer comes through every recompute mode; on 3 ranks heads do not divide
+ * and rows are padded. */
+static void test_ways(void)
+{
+    static const char *const softmax[] = {"bert", "bert_wide", "mistral", "qwen3"};
+    for (size_t i = 0; i < sizeof softmax / sizeof *softmax; i++) {
+        struct golden g;
+        golden_open(&g, softmax[i]);
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+            for (enum recompute_id mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
+                for (int P = 2; P <= 3; P++) {
+                    struct run r = {.spec.memory.recompute = mode};
+                    char what[64];
+                    r.spec.parallel.strategy = ways[k].strategy;
+                    r.spec.parallel.form = ways[k].form;
+                    snprintf(what, sizeof what, "%s, %d ranks, recompute %d", ways[k].name, P,
+                             mode);
+                    run(&r, &g, P);
+                    CHECK(r.strategy == ways[k].strategy);
+                    check_run(&r, what);
+                    run_free(&r);
+                }
+        golden_close(&g);
+    }
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
@@ -520,6 +557,7 @@ int main(void)
     RUN(test_one_rank);
     RUN(test_more_ranks);
     RUN(test_recompute);
+    RUN(test_ways);
     RUN(test_rank_bits);
     RUN(test_bf16);
     RUN(test_decode);

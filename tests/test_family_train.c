@@ -6,7 +6,8 @@
 #include "tests/test.h"
 #include "worker/model/hf.h"
 
-static const char *const names[] = {"bert", "tnl", "linear", "retnet", "minimax", "mistral"};
+static const char *const names[] = {"bert",    "tnl",     "linear", "retnet",
+                                    "minimax", "mistral", "qwen3"};
 enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
 
 static void spec_of(struct job_spec *s, const char *name)
@@ -89,9 +90,43 @@ static void test_rings(void)
     }
 }
 
+/* Softmax families by every way of attention: what one rank learns, and the bytes that were planned.
+ * On 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
+static void test_ways(void)
+{
+    static const struct {
+        enum strategy_id strategy;
+        enum form_id form;
+    } ways[] = {{STRATEGY_RSA, FORM_TWO_PASS},
+                {STRATEGY_RSA, FORM_TWO_PASS_SCATTER},
+                {STRATEGY_ULYSSES, FORM_AUTO}};
+    static const char *const softmax[] = {"bert", "mistral", "qwen3"};
+    for (size_t i = 0; i < sizeof softmax / sizeof *softmax; i++)
+        for (int k = 0; k < 3; k++)
+            for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+                struct job_spec s;
+                struct synth y;
+                struct engine_run one, more;
+                spec_of(&s, softmax[i]);
+                s.memory.recompute = mode;
+                go(&one, &s, &y, 1, 1, 0);
+                s.parallel.strategy = ways[k].strategy;
+                s.parallel.form = ways[k].form;
+                go(&more, &s, &y, 2 + mode % 2, 1, mode);
+                CHECK(more.plan.strategy == ways[k].strategy);
+                CHECK_MSG(fabs(more.loss[0] - one.loss[0]) <= 2e-6 * one.loss[0] &&
+                              fabs(more.norm[0] - one.norm[0]) <= 5e-5 * one.norm[0],
+                          "%s, way %d, recompute %d: loss %.9g, %.9g, norm %.9g, %.9g", softmax[i],
+                          k, mode, more.loss[0], one.loss[0], more.norm[0], one.norm[0]);
+                engine_free(&more);
+                engine_free(&one);
+            }
+}
+
 int main(void)
 {
     RUN(test_rank_bits);
     RUN(test_rings);
+    RUN(test_ways);
     return test_done("family_train");
 }

@@ -307,6 +307,7 @@ static void echo_body(struct ranks *g, int rank, void *arg)
         r.max_tokens = 4;
         r.ignore_eos = 1;
         rc = infer_answer(&in, &w, &r, &a, &e);
+        CHECK(rc || a.ledger_equal);
         if (!rc && rank == 0) rc = reply_batch(&reply, &r, 0, "m", &a, &e);
         if (!rc && rank == 0) memcpy(x->line, reply.line, (size_t)reply.size);
     }
@@ -328,6 +329,7 @@ static void test_echo(void)
     struct one *o = one_open();
     for (int P = 1; P <= 3; P++) {
         job_spec_of(&x.j, P);
+        x.j.spec.sampling.logprobs = 3;
         x.j.spec.input.prompt = tiny_text(&x.j.spec, "x");
         run(&x.j, P, echo_body);
         int n = 0; /* the tokens that came, as ids again */

@@ -80,6 +80,27 @@ static void continue_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
+/* One rank's head is damaged: the logits behind the prompt come from their owner, the next ones do
+ * not. */
+static void damaged_body(struct ranks *g, int rank, void *arg)
+{
+    struct story *s = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct infer_answer a = {0};
+    struct err e = {0};
+    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    float *head = (float *)t->model.params + t->model.map.head;
+    for (int64_t i = 0; rank == g->P - 2 && i < tiny_shape.vocab * tiny_shape.width; i++)
+        head[i] = -head[i];
+    if (!rc) rc = answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
+    CHECK(rc == -1 && e.code == ERR_CORRUPT);
+    char want[32];
+    snprintf(want, sizeof want, "rank %d chose", g->P - 2);
+    CHECK_MSG(strstr(e.text, want) && strstr(e.text, "behind token 8 of prompt 0"), "%s", e.text);
+    tiny_close(t);
+    free(t);
+}
+
 static int64_t segment_of(const struct job_spec *spec)
 {
     static struct plan p;
@@ -218,6 +239,17 @@ static void long_body(struct ranks *g, int rank, void *arg)
     free(tokens);
     tiny_close(t);
     free(t);
+}
+
+/* Every rank says who it was, that one too. */
+static void test_damaged_rank_is_named(void)
+{
+    static struct story s;
+    for (int P = 3; P <= 4; P++) {
+        story_spec(&s, P, LAYOUT_CONTIGUOUS);
+        fill_prompt(&s, 7);
+        tell(&s, P, LAYOUT_CONTIGUOUS, damaged_body);
+    }
 }
 
 static void test_prompt_too_long(void)
@@ -473,6 +505,7 @@ int main(void)
     RUN(test_temperature_same_on_any_ranks);
     RUN(test_decode_equals_prefill);
     RUN(test_decode_in_a_window);
+    RUN(test_damaged_rank_is_named);
     RUN(test_prompt_too_long);
     RUN(test_score);
     RUN(test_prompts);

@@ -100,6 +100,123 @@ static void test_read(void)
     }
 }
 
+/* Classes instead of captions; neither. */
+static void test_no_text(void)
+{
+    static const struct shape s = {2, 1, 3, 2, 1, 1, ST_F32};
+    struct latents_sample x;
+    float z[12];
+    put_files(&s);
+    manifest("{\"latents\":\"z.safetensors\",\"height\":4,\"width\":4,\"label\":65534}\n"
+             "{\"latents\":\"z.safetensors\",\"height\":4,\"width\":4}");
+    struct data *d = prepare_open();
+    struct order_options oo = latents_order_options(spec, SET_TRAIN);
+    oo.in_order = true;
+    struct data_order *o = order_open(d, &oo);
+    for (int n = 0; n < 2; n++) {
+        CHECK_MSG(latents_sample(o, n, &x, &e) == 0, "%s", e.text);
+        CHECK(x.label == (n ? -1 : 65534) && x.text_len == 0 && x.text_width == 0);
+        CHECK(x.document == n && latents_read(d, &x, 0, 12, z, &e) == 0 && z[11] == value(11, 0));
+    }
+    data_order_close(o);
+    data_close(d);
+}
+
+/* A sample that the model cannot learn from: the manifest, its line and what to change. */
+static void unfit(const struct data *d, const struct data_order *o, const char *field,
+                  const char *says)
+{
+    struct latents_sample x;
+    e = (struct err){0};
+    CHECK(latents_sample(o, 1, &x, &e) == 0);
+    CHECK(latents_check(d, spec, &x, &e) == -1);
+    CHECK_STR(e.field, field);
+    CHECK_MSG(strstr(e.text, "list.jsonl line 2: ") && strstr(e.text, says), "\"%s\"", e.text);
+}
+
+static void fits(const struct data *d, const struct data_order *o)
+{
+    struct latents_sample x;
+    CHECK(latents_sample(o, 1, &x, &e) == 0);
+    CHECK_MSG(latents_check(d, spec, &x, &e) == 0, "%s", e.text);
+}
+
+/* z [2, 3, 4, 6] in patches of 1 x 2 x 2, captions of 3 x 5. */
+static void test_fit(void)
+{
+    struct model_shape *m = &spec->model.shape;
+    put_files(&(struct shape){2, 3, 4, 6, 3, 5, ST_F32});
+    manifest(LINE "}\n" LINE ",\"label\":4}");
+    struct data *d = prepare_open();
+    struct order_options oo = latents_order_options(spec, SET_TRAIN);
+    oo.in_order = true;
+    struct data_order *o = order_open(d, &oo);
+    *m = (struct model_shape){.in_channels = 2,
+                              .patch_t = 1,
+                              .patch_h = 2,
+                              .patch_w = 2,
+                              .caption_channels = 5,
+                              .text_len = 3,
+                              .type_vocab = 6};
+    spec->data.frames = 3, spec->data.height = 4, spec->data.width = 6;
+    fits(d, o);
+    spec->data.height = 6, spec->data.width = 4; /* as many patches */
+    fits(d, o);
+    spec->data.width = 3; /* a patch is whole or not at all: as many still */
+    fits(d, o);
+    spec->data.width = 2;
+    unfit(d, o, "data.width", "4 x 6, 6 patches");
+    spec->data.height = 2, spec->data.width = 6;
+    unfit(d, o, "data.height", "say 3 of the largest");
+    spec->data.height = 4;
+    spec->data.frames = 2;
+    unfit(d, o, "data.frames", "3 frames");
+    m->patch_t = 2; /* two of two frames */
+    spec->data.frames = 4;
+    fits(d, o);
+    m->in_channels = 4;
+    unfit(d, o, "model.config.in_channels", "2 channels");
+    m->in_channels = 2;
+    m->text_len = 2;
+    unfit(d, o, "model.config.model_max_length", "3 tokens");
+    m->text_len = 3;
+    m->caption_channels = 6;
+    unfit(d, o, "model.config.caption_channels", "5 numbers");
+    m->caption_channels = 0; /* reads none */
+    fits(d, o);
+    m->type_vocab = 5; /* classes 0 to 3, and none */
+    unfit(d, o, "model.config.type_vocab_size", "label 4");
+    struct latents_sample x;
+    CHECK(latents_sample(o, 0, &x, &e) == 0 && latents_check(d, spec, &x, &e) == -1);
+    CHECK(strstr(e.text, "line 1") && strstr(e.text, "\"label\"") && !strcmp(e.field, "data.train"));
+    m->type_vocab = 0;
+    fits(d, o);
+    data_order_close(o);
+    data_close(d);
+}
+
+/* A model that reads captions, and a sample that has none. */
+static void test_fit_no_text(void)
+{
+    struct latents_sample x;
+    put_files(&(struct shape){2, 3, 4, 6, 3, 5, ST_F32});
+    manifest("{\"latents\":\"z.safetensors\",\"height\":4,\"width\":4}");
+    spec->model.shape = (struct model_shape){.in_channels = 2,
+                                             .patch_t = 1,
+                                             .patch_h = 2,
+                                             .patch_w = 2,
+                                             .caption_channels = 5,
+                                             .text_len = 3};
+    spec->data.frames = 3, spec->data.height = 4, spec->data.width = 6;
+    struct data *d = prepare_open();
+    struct order_options oo = latents_order_options(spec, SET_TRAIN);
+    struct data_order *o = order_open(d, &oo);
+    CHECK(latents_sample(o, 0, &x, &e) == 0 && latents_check(d, spec, &x, &e) == -1);
+    CHECK(strstr(e.text, "\"text\"") != NULL);
+    data_order_close(o);
+    data_close(d);
+}
+
 /* The prepared data is a function of the tensors too, not of the manifest alone. */
 static void test_digest(void)
 {
@@ -125,7 +242,11 @@ static void test_refused(void)
 {
     const float nan4[4] = {1, 2, NAN, 3};
     put_files(&(struct shape){1, 2, 2, 2, 3, 2, ST_F32});
-    refused("{\"latents\":\"z.safetensors\",\"height\":4,\"width\":4}", ERR_INVALID, "\"text\"");
+    refused("{\"text\":\"y.safetensors\",\"height\":4,\"width\":4}", ERR_INVALID, "\"latents\"");
+    refused("{\"latents\":\"z.safetensors\",\"text_len\":1,\"height\":4,\"width\":4}", ERR_INVALID,
+            "\"text_len\" without");
+    refused(LINE ",\"label\":-1}", ERR_INVALID, "label");
+    refused(LINE ",\"label\":65535}", ERR_INVALID, "label");
     refused("{\"latents\":\"z.safetensors\",\"text\":\"y.safetensors\",\"width\":4}", ERR_INVALID,
             "\"height\"");
     refused(LINE ",\"fps\":0}", ERR_INVALID, "fps");
@@ -355,6 +476,9 @@ int main(void)
 {
     datadir_begin("latents");
     RUN(test_read);
+    RUN(test_no_text);
+    RUN(test_fit);
+    RUN(test_fit_no_text);
     RUN(test_digest);
     RUN(test_refused);
     RUN(test_not_mixed);

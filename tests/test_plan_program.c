@@ -2,6 +2,7 @@
  * by hand, the decoder against the plan that was written for it alone, hostile shapes. */
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "tests/shapes.h"
 #include "tests/test.h"
 #include "worker/plan/plan.h"
@@ -253,6 +254,31 @@ static void test_switches(void)
     }
 }
 
+/* What ways of attention keep beside the blockwise ring: two_pass each layer's probabilities,
+ * ulysses the own heads' q, k, v, o and lse of all rows. Under "full" one layer's, in the workspace. */
+static void test_kept_by_ways(void)
+{
+    static const int families[] = {FAMILY_LLAMA, FAMILY_BERT};
+    for (int i = 0; i < 2; i++)
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+            int64_t kept[3];
+            for (int way = 0; way < 3; way++) {
+                small_spec(families[i], JOB_TRAIN, 2);
+                spec.model.shape.qk_norm = families[i] == FAMILY_LLAMA;
+                spec.memory.recompute = mode;
+                spec.parallel.strategy = way < 2 ? STRATEGY_RSA : STRATEGY_ULYSSES;
+                spec.parallel.form = way == 1 ? FORM_TWO_PASS : FORM_AUTO;
+                kept[way] = make()->item[PLAN_KEPT].size;
+            }
+            const struct model_shape *m = &spec.model.shape;
+            const int64_t T = make()->T, L = mode == RECOMPUTE_FULL ? 0 : m->n_layers;
+            const int64_t nq = m->n_heads / 2, nk = m->n_kv_heads / 2, D = m->head_dim;
+            const int64_t heads = 2 * T * (2 * nq + 2 * nk) * D * 4 + nq * 2 * T * 4;
+            CHECK(kept[1] - kept[0] == L * mem_round(m->n_heads * T * 2 * T * 4, 64));
+            CHECK(kept[2] - kept[0] == L * mem_round(heads, 64));
+        }
+}
+
 /* A hybrid has both: a ring in softmax layers, states in linear ones. */
 static void test_hybrid(void)
 {
@@ -336,6 +362,7 @@ int main(void)
     RUN(test_states);
     RUN(test_states_of_chunks);
     RUN(test_switches);
+    RUN(test_kept_by_ways);
     RUN(test_hybrid);
     RUN(test_grids);
     RUN(test_hostile);

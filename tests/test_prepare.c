@@ -120,6 +120,40 @@ static void test_counts(void)
     free(o);
 }
 
+/* What the forms of ring attention would move, told by who has seen the documents: of short lines
+ * all_gather gets a part; of one long document, whose last row sees all, as much as a ring brings, but for
+ * the padding of the last of 23 samples. */
+static void test_forms(void)
+{
+    static const char *const files[] = {"lines.jsonl", "text.jsonl"};
+    for (int k = 0; k < 2; k++) {
+        struct order *o = make_order(JOB_TRAIN, 2, 1);
+        add(&o->spec, files[k], k ? DATA_TEXT : DATA_JSONL, 0);
+        o->args.task = TASK_PREPARE;
+        o->args.prepared_id[0] = 0;
+        struct err e = {0};
+        CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+        gang_start(&g, 1, o); /* the one rank that prepares */
+        gang_run(&g);
+        CHECK_MSG(all_ok(&g), "%s", g.fail.text);
+        const char *forms = strstr(g.result, "\"forms\":");
+        long long n = 0, ring = 0, all = 0;
+        CHECK_MSG(forms && sscanf(forms,
+                                  "\"forms\":{\"samples\":%lld,\"blockwise\":{\"messages\":%*d,"
+                                  "\"bytes\":%lld},\"all_gather\":{\"messages\":%*d,\"bytes\":%lld",
+                                  &n, &ring, &all) == 3,
+                  "%s", g.result);
+        CHECK_MSG(n > 0 && ring > 0 && (k ? all * 20 > ring * 19 : all * 4 < ring * 3),
+                  "%s: %lld samples, a ring %lld, all_gather %lld", files[k], n, ring, all);
+        free(o);
+    }
+    struct order *o = make_order(JOB_TRAIN, 1, 1); /* nothing is open on one rank */
+    add(&o->spec, "lines.jsonl", DATA_JSONL, 0);
+    prepare(o);
+    CHECK(!strstr(g.result, "\"forms\""));
+    free(o);
+}
+
 static void refuse(struct order *o, enum err_code code, const char *field, const char *part)
 {
     prepare(o);
@@ -252,6 +286,7 @@ int main(int argc, char **argv)
     setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
     write_files();
     RUN(test_counts);
+    RUN(test_forms);
     RUN(test_refuses);
     RUN(test_ranks_equal);
     RUN(test_verify);

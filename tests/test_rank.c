@@ -577,6 +577,20 @@ static void test_other_build(void)
     free(o);
 }
 
+/* What a rank says of its peers names the job, for whoever reads it in a log of many. */
+static void test_peer_fault_names_the_job(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "blobs");
+    o->args.job = 41;
+    o->args.epoch = 3;
+    gang_start(&g, 2, o);
+    g.short_blobs = true;
+    gang_run(&g);
+    CHECK(g.n_fails == 2 && g.fail.code == ERR_PEER);
+    CHECK_MSG(!strncmp(g.fail.text, "job 41, epoch 3: blob ", 22), "%s", g.fail.text);
+    free(o);
+}
+
 static int shell(const char *args, char *out, size_t size)
 {
     char cmd[4096];
@@ -638,6 +652,7 @@ int main(int argc, char **argv)
     RUN(test_gang_gone);
     RUN(test_gang_killed);
     RUN(test_other_build);
+    RUN(test_peer_fault_names_the_job);
     RUN(test_describe);
 #ifdef SEQD_MUTANTS
     RUN(test_mutant_by_name);

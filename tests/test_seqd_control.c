@@ -39,6 +39,7 @@ static struct world {
     struct sim_attempt attempt[32];
     int64_t log_acked;
     struct msg last_expect;
+    int form; /* of the last order's spec */
     int n_expected;
 } w;
 
@@ -73,6 +74,7 @@ static int on_send(void *arg, const char *node, const struct msg *m)
         a->job = m->job, a->epoch = m->epoch, a->task = m->task, a->n_ranks = m->n_ranks;
         CHECK(m->n_local == m->n_ranks && m->spec && m->spec->data.seq_len);
         CHECK((m->task == TASK_RUN) == (*m->prepared_id != 0));
+        w.form = m->spec->parallel.form;
         break;
     case MSG_BLOBS:
         CHECK(a && m->n_blobs == a->n_ranks);
@@ -393,6 +395,42 @@ static void test_life(void)
     control_link_calls.message(w.control, "n1", &late);
     CHECK(a->forgotten);
     finish();
+}
+
+/* What "auto" waited for stands in the order of the ranks, and after a restart. */
+static void test_form(void)
+{
+    static const char *const said[] = {
+        "{\"prepared_id\":\"abc\",\"n_tokens\":1000,\"forms\":{\"samples\":2,"
+        "\"blockwise\":{\"messages\":8,\"bytes\":800000},\"all_gather\":{\"messages\":8,"
+        "\"bytes\":400}}}",
+        "{\"prepared_id\":\"abc\",\"n_tokens\":1000,\"forms\":{\"samples\":2,"
+        "\"blockwise\":{\"messages\":8,\"bytes\":800000},\"all_gather\":{\"messages\":16,"
+        "\"bytes\":800000}}}"};
+    for (int i = 0; i < 2; i++) {
+        begin();
+        submit(NULL, NULL);
+        hello();
+        settle();
+        CHECK(w.form == FORM_AUTO && w.n_attempts == 1);
+        record(&w.attempt[0], RANK_RESULT, 0, NULL, 0, said[i]);
+        rec_exit(&w.attempt[0], 0, 0, 0);
+        rec_exit(&w.attempt[0], RANK_GANG, GANG_DONE, 0);
+        send_spool(&w.attempt[0]);
+        settle();
+        CHECK(w.form == (i ? FORM_BLOCKWISE : FORM_ALL_GATHER) && w.n_attempts == 2);
+        const struct job *j = control_job(w.control, 1);
+        CHECK(j->spec->parallel.form == w.form);
+        /* the plan that is shown is that of the form which runs */
+        if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
+        goodbye();
+        close_seqd();
+        open_seqd();
+        j = control_job(w.control, 1);
+        CHECK(j && j->spec->parallel.form == w.form);
+        if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
+        finish();
+    }
 }
 
 static void test_sigkill_is_infrastructure(void)
@@ -747,6 +785,7 @@ int main(void)
     log_init("test");
     json_init();
     RUN(test_life);
+    RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);
     RUN(test_consequence_waits_for_cause);

@@ -58,6 +58,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         snprintf(ev->prepared_id, sizeof ev->prepared_id, "0123abc");
         ev->n_tokens = 12345;
         ev->steps = job_steps(j->spec, ev->n_tokens);
+        ev->form = rand_r(&seed) % 2 ? 1 + FORM_ALL_GATHER : 0;
         snprintf(ev->detail, sizeof ev->detail, "{\"a\":[1,2,{\"b\":\"}\"}]}");
         break;
     case EV_STEP:
@@ -86,6 +87,7 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
     CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
+    CHECK(a->spec->parallel.form == b->spec->parallel.form);
 }
 
 /* The ASSIGN of a seqd that knew one node, and what no seqd has written. */

@@ -5,12 +5,6 @@
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 /* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ------------------------ */
 
 struct golden {
@@ -270,7 +264,8 @@ static void test_bits_4096(void)
 static void test_bits_other_isas(void)
 {
     for (const char *const *isa = be_isas() + 1; *isa; isa++) {
-        if (!strncmp(*isa, "avx512", 6)) continue; /* in fp32 the same instructions as the best one */
+        if (!strncmp(*isa, "avx512", 6))
+            continue; /* in fp32 the same instructions as the best one */
         check_bits(&(struct bits_case){
             .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
     }
@@ -465,45 +460,12 @@ static void test_no_allocation(void)
 }
 #endif
 
-static bool inside(const struct plan_item *it, int64_t at)
-{
-    return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
-}
-
-/* How many bytes of pages at base were touched; `spare` alone may hold pages that were not. */
-static int64_t touched_bytes(void *base, int64_t size, const struct plan_item *spare)
-{
-    const int64_t n = size / PLAN_PAGE;
-    unsigned char *seen = calloc((size_t)n, 1);
-    int64_t bad = 0, touched = 0;
-    if (!seen) abort();
-    CHECK(mincore(base, (size_t)size, seen) == 0);
-    for (int64_t i = 0; i < n; i++) {
-        touched += seen[i] & 1;
-        bad += !(seen[i] & 1) && !inside(spare, i * PLAN_PAGE);
-    }
-    CHECK_MSG(bad == 0, "%lld pages were planned and never touched", (long long)bad);
-    free(seen);
-    return touched * PLAN_PAGE;
-}
-
 /* Room for the largest case of any job: the backend's scratch, and the collectives' buffer. */
 static int64_t arena_bytes(struct train *t)
 {
     const struct plan *p = t->plan;
     char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
-    return touched_bytes(arena, p->arena_size, &p->item[PLAN_SCRATCH]);
-}
-
-static int64_t anonymous_bytes(void)
-{
-    char line[128];
-    long long kib = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %lld", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib * 1024;
+    return pages_touched(arena, p->arena_size, &p->item[PLAN_SCRATCH]);
 }
 
 struct rss {
@@ -520,14 +482,14 @@ static void rss_before(struct train *t, int rank, void *arg)
     for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
         t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
     const struct plan_item *item = t->plan->item;
-    r->before = anonymous_bytes() - item[PLAN_PARAMS].size - item[PLAN_MASTER].size;
+    r->before = pages_anonymous() - item[PLAN_PARAMS].size - item[PLAN_MASTER].size;
 }
 
 static void rss_after(struct train *t, int rank, void *arg)
 {
     struct rss *r = arg;
     r->arena = arena_bytes(t);
-    r->after = anonymous_bytes();
+    r->after = pages_anonymous();
 }
 
 /* The process grows by the arena's pages and (stack, libc) next to nothing else. */
@@ -560,7 +522,7 @@ static void ring_pages(struct train *t, int rank, void *arg)
     const struct plan_item *bounce = &p->item[PLAN_BOUNCE];
     CHECK(bounce->in_segment && bounce->offset + bounce->size <= p->segment_size);
     arena_bytes(t);
-    touched_bytes(comm_segment(t->model.comm), p->segment_size, bounce);
+    pages_touched(comm_segment(t->model.comm), p->segment_size, bounce);
 }
 
 /* On every rank of a ring each page of arena and segment is used; what lies around the arena faults

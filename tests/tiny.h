@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include "kernels/bf16.h"
+#include "tests/pages.h"
 #include "tests/ranks.h"
 #include "tests/test.h"
 #include "worker/model/model.h"
@@ -57,9 +58,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
 {
     *t = (struct tiny_rank){0};
     if (plan_make(spec, 0, &t->plan, e)) return -1;
-    t->arena = aligned_alloc(4096, (size_t)t->plan.arena_size);
-    if (!t->arena) abort();
-    memset(t->arena, 0, (size_t)t->plan.arena_size);
+    t->arena = engine_pages(t->plan.arena_size);
     struct be_options bo = {.device = "cpu",
                             .n_threads = t->plan.n_threads,
                             .scratch = (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset};
@@ -84,7 +83,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
 static inline void tiny_close(struct tiny_rank *t)
 {
     be_close(t->be);
-    free(t->arena);
+    if (t->arena) engine_unpage(t->arena, t->plan.arena_size);
 }
 
 #endif

@@ -34,10 +34,18 @@ static int n_words(const char *const *words)
     return n;
 }
 
+/* A diffusion model has no vocabulary, and its config.json no key for one. */
+static bool without_vocabulary(const struct job_spec *s)
+{
+    const int32_t family = s->model.shape.family;
+    return family >= 0 && family < FAMILY_N && family_traits(family)->diffusion;
+}
+
 static int check_table(const struct job_spec *s, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
         const char *at = (const char *)s + f->offset;
+        if (at == (const char *)&s->model.shape.vocab && without_vocabulary(s)) continue;
         if (check_number(s, f, e)) return -1;
         if (f->type == FIELD_ENUM) {
             int32_t v = *(const int32_t *)at;
@@ -271,6 +279,10 @@ static int check_data(struct job_spec *s, struct err *e)
 {
     count_latents(s);
     if (s->kind == JOB_GENERATE) return check_generate(s, e);
+    if (!s->data.seq_len && s->data.n_train && s->data.train[0].format == DATA_LATENTS)
+        return err_field(e, ERR_INVALID, "data.frames",
+                         "data.frames, data.height and data.width say how large the largest "
+                         "sample's latents are: one is missing");
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: the tokens of one sequence");

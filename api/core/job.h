@@ -411,7 +411,6 @@ struct family_traits {
     bool linear, softmax; /* attentions its layers have */
     bool masked;          /* a masked language model: reads both ways */
     bool diffusion;
-    bool runs;
 };
 const struct family_traits *family_traits(int32_t family);
 

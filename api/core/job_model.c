@@ -4,14 +4,14 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* By enum model_family. runs: jobs of it can be run. */
+/* By enum model_family. */
 static const struct family_traits families[FAMILY_N] = {
-    [FAMILY_LLAMA] = {.softmax = true, .runs = true},
-    [FAMILY_BERT] = {.softmax = true, .masked = true, .runs = true},
-    [FAMILY_TNL] = {.linear = true, .runs = true},
-    [FAMILY_LINEAR] = {.linear = true, .runs = true},
-    [FAMILY_RETNET] = {.linear = true, .runs = true},
-    [FAMILY_MINIMAX] = {.linear = true, .softmax = true, .runs = true},
+    [FAMILY_LLAMA] = {.softmax = true},
+    [FAMILY_BERT] = {.softmax = true, .masked = true},
+    [FAMILY_TNL] = {.linear = true},
+    [FAMILY_LINEAR] = {.linear = true},
+    [FAMILY_RETNET] = {.linear = true},
+    [FAMILY_MINIMAX] = {.linear = true, .softmax = true},
     [FAMILY_STDIT] = {.softmax = true, .diffusion = true},
     [FAMILY_STDIT3] = {.softmax = true, .diffusion = true},
     [FAMILY_LATTE] = {.softmax = true, .diffusion = true},
@@ -141,11 +141,116 @@ static int check_masked_family(struct job_spec *s, struct err *e)
     return check_mask(s, e) || check_positions(s, e) ? -1 : 0;
 }
 
+/* ---- diffusion ------------------------------------------------------------------------------- */
+
+/* Sizes are those of latents; what counts tokens has nothing to count. */
+static int check_sizes(const struct job_spec *s, struct err *e)
+{
+    static const char *const fields[] = {"data.frames", "data.height", "data.width"};
+    const int64_t size[] = {s->data.frames, s->data.height, s->data.width};
+    for (int i = 0; i < 3; i++)
+        if (size[i] < 1)
+            return err_field(e, ERR_INVALID, fields[i],
+                             "%s is missing: how large the largest sample's latents are (z is [C, "
+                             "data.frames, data.height, data.width])",
+                             fields[i]);
+    const double n = (double)size[0] * (double)size[1] * (double)size[2];
+    if (n > (double)JOB_MAX_SEQ)
+        return err_field(e, ERR_TOO_LARGE, "data.frames",
+                         "data.frames x data.height x data.width is %.0f: at most %lld", n,
+                         (long long)JOB_MAX_SEQ);
+    if (s->data.seq_len != (int64_t)n)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len %lld: latents have data.frames, data.height and data.width "
+                         "instead: leave it out",
+                         (long long)s->data.seq_len);
+    return 0;
+}
+
+static int no_tokens(struct err *e, const char *field, const char *instead)
+{
+    return err_field(e, ERR_UNSUPPORTED, field,
+                     "%s counts tokens, and samples of latents are of any size: %s", field,
+                     instead);
+}
+
+static int check_lengths(const struct job_spec *s, struct err *e)
+{
+    char field[40];
+    if (s->train.tokens)
+        return no_tokens(e, "train.tokens", "give train.steps or train.passes");
+    if (s->eval.max_tokens)
+        return no_tokens(e, "eval.max_tokens", "name fewer samples in eval.data");
+    for (int i = 0; i < s->n_stages; i++) {
+        snprintf(field, sizeof field, "stages.%d.seq_len", i);
+        if (s->stages[i].seq_len) return no_tokens(e, field, "leave it out");
+        snprintf(field, sizeof field, "stages.%d.rope_theta", i);
+        if (s->stages[i].rope_theta > 0)
+            return err_field(e, ERR_UNSUPPORTED, field,
+                             "%s: this family's rotary base is part of its definition: leave it "
+                             "out",
+                             field);
+    }
+    return 0;
+}
+
+static int check_flow(const struct job_spec *s, struct err *e)
+{
+    double sum = 0;
+    for (int i = 0; i < 4; i++) sum += s->objective.frame_mask[i];
+    if (sum > 1 + 1e-9)
+        return err_field(e, ERR_INVALID, "objective.frame_mask",
+                         "objective.frame_mask: its shares of the samples add up to %g, more than 1",
+                         sum);
+    return check_sizes(s, e) || check_lengths(s, e) ? -1 : 0;
+}
+
+/* What else a job of a diffusion model must keep to. */
+static int check_diffusion(const struct job_spec *s, struct err *e)
+{
+    switch (s->kind) {
+    case JOB_TRAIN:
+    case JOB_VERIFY: return check_flow(s, e);
+    case JOB_GENERATE: return not_yet(e, "kind", "generating from this family");
+    default:
+        return err_field(e, ERR_UNSUPPORTED, "kind",
+                         "a %s job reads tokens: this family is trained on latents, it can train "
+                         "and verify",
+                         kind_name(s->kind));
+    }
+}
+
+/* Latents for diffusion models, and for nobody else. */
+static int check_format(const struct job_spec *s, const struct spec_source *src, const char *field,
+                        struct err *e)
+{
+    const bool diffusion = family_traits(s->model.shape.family)->diffusion;
+    if ((src->format == DATA_LATENTS) == diffusion) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     diffusion ? "%s.format: this family learns from \"latents\", a manifest of "
+                                 "samples"
+                               : "%s.format \"latents\": this family learns from tokens",
+                     field);
+}
+
+static int check_formats(const struct job_spec *s, struct err *e)
+{
+    char field[32];
+    for (int i = 0; i < s->data.n_train; i++) {
+        snprintf(field, sizeof field, "data.train.%d", i);
+        if (check_format(s, &s->data.train[i], field, e)) return -1;
+    }
+    for (int i = 0; i < s->eval.n_data; i++) {
+        snprintf(field, sizeof field, "eval.data.%d", i);
+        if (check_format(s, &s->eval.data[i], field, e)) return -1;
+    }
+    return 0;
+}
+
 static int check_family(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const struct family_traits *f = family_traits(m->family);
-    if (!f->runs) return not_yet(e, "model.config.model_type", "this family");
     if (m->window > 0 && m->family != FAMILY_LLAMA)
         return err_field(e, ERR_UNSUPPORTED, "model.config.sliding_window",
                          "sliding_window: this family has none");
@@ -154,13 +259,8 @@ static int check_family(struct job_spec *s, struct err *e)
             e, ERR_UNSUPPORTED, "embed.pooling",
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
             "mean");
-    return f->masked ? check_masked_family(s, e) : 0;
-}
-
-/* The decoder whose layers are kept by name: what two_pass and ulysses keep has a place there. */
-static bool is_plain_llama(const struct model_shape *m)
-{
-    return m->family == FAMILY_LLAMA && !m->qk_norm && !m->rotary_dim;
+    if (check_formats(s, e)) return -1;
+    return f->masked ? check_masked_family(s, e) : f->diffusion ? check_diffusion(s, e) : 0;
 }
 
 static int check_ulysses(const struct job_spec *s, struct err *e)
@@ -168,8 +268,6 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
     const struct model_shape *m = &s->model.shape;
     const bool ranks = s->determinism == DET_RANKS;
     const int sp = s->parallel.sp;
-    if (!is_plain_llama(m))
-        return not_yet(e, "parallel.strategy", "\"ulysses\" with this family");
     if (s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
@@ -191,17 +289,19 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
 /* What forms and strategies of softmax attention cannot do. */
 static int check_attention(const struct job_spec *s, struct err *e)
 {
-    const struct model_shape *m = &s->model.shape;
-    const struct family_traits *f = family_traits(m->family);
-    const bool ranks = s->determinism == DET_RANKS, llama = is_plain_llama(m);
+    const struct family_traits *f = family_traits(s->model.shape.family);
+    const bool ranks = s->determinism == DET_RANKS;
     const int form = s->parallel.form;
     const bool two_pass = form == FORM_TWO_PASS || form == FORM_TWO_PASS_SCATTER;
-    if (m->window > 0 && !llama && s->kind == JOB_GENERATE)
-        return not_yet(e, "model.config.sliding_window", "generating in a window of this family");
     if (s->train.attention_dropout > 0 && (f->linear || f->diffusion))
         return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
                          "train.attention_dropout drops weights of softmax attention over a "
                          "sequence: not with this family, whose layers have other attention");
+    if (two_pass && (f->linear || f->diffusion))
+        return err_field(
+            e, ERR_UNSUPPORTED, "parallel.form",
+            "parallel.form \"two_pass\" is a form of ring self-attention, which does not "
+            "split this family's sequences");
     if (two_pass && s->precision.params != PRECISION_FP32)
         return err_field(e, ERR_UNSUPPORTED, "parallel.form",
                          "parallel.form \"two_pass\" is the published reference and runs in fp32: "
@@ -210,7 +310,6 @@ static int check_attention(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "parallel.form",
                          "parallel.form \"two_pass\" sums as blocks arrive: determinism \"ranks\" "
                          "needs \"blockwise\" or \"all_gather\"");
-    if (two_pass && !llama) return not_yet(e, "parallel.form", "this form with this family");
     return s->parallel.strategy == STRATEGY_ULYSSES && s->parallel.sp > 1 ? check_ulysses(s, e) : 0;
 }
 
@@ -263,8 +362,8 @@ static int check_context(const struct job_spec *s, struct err *e)
 
 int job_check_model(struct job_spec *s, struct err *e)
 {
-    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e))) return -1;
-    if (s->parallel.strategy == STRATEGY_DSP) return not_yet(e, "parallel.strategy", "dsp");
+    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e)))
+        return -1;
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return err_field(
             e, ERR_UNSUPPORTED, "parallel.strategy",
@@ -273,10 +372,5 @@ int job_check_model(struct job_spec *s, struct err *e)
     if (check_attention(s, e)) return -1;
     if (s->memory.time_chunk > 0 && check_in_time(s, e)) return -1;
     if ((*spec_text(s, s->context.load) || s->context.save) && check_context(s, e)) return -1;
-    if (s->objective.type == OBJECTIVE_RECTIFIED_FLOW)
-        return not_yet(e, "objective.type", "this objective");
-    for (int i = 0; i < s->data.n_train; i++)
-        if (s->data.train[i].format == DATA_LATENTS)
-            return not_yet(e, "data.train", "the format \"latents\"");
     return 0;
 }

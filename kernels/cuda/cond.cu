@@ -84,7 +84,7 @@ struct group_dx {
     bool add;
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
-        float k[VEC], d[VEC], old[VEC];
+        float k[VEC], d[VEC], old[VEC] = {};
         load(factor, group_of(group, row), col, k);
         load(dy, row, col, d);
         if (add) load(dx, row, col, old);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
+#include "kernels/plugin.h"
 
 #define SCRATCH_SIZE ((int64_t)64 << 20) /* where the plan gives none */
 
@@ -89,7 +90,7 @@ static struct be_ops table(void)
     return t;
 }
 
-struct be *cuda_open(const struct be_options *o, struct err *e)
+static struct be *cuda_open(const struct be_options *o, struct err *e)
 {
     static const struct be_ops ops = table();
     int n = 0;
@@ -107,7 +108,11 @@ struct be *cuda_open(const struct be_options *o, struct err *e)
     c->scratch_size = o->scratch ? o->n_threads * BE_SCRATCH_PER_THREAD : SCRATCH_SIZE;
     c->owns_scratch = !o->scratch;
     c->be.ops = &ops;
-    c->be.isa = "cuda";
+#ifdef SEQD_EMU
+    c->be.isa = "emulated";
+#else
+    c->be.isa = "sm80";
+#endif
     c->be.n_threads = o->n_threads;
     void *scratch = o->scratch;
     cudaError_t rc = cudaStreamCreate(&c->compute);
@@ -118,3 +123,6 @@ struct be *cuda_open(const struct be_options *o, struct err *e)
     free(c);
     return NULL;
 }
+
+extern "C" __attribute__((visibility("default")))
+const struct kernels_plugin seqd_kernels = {KERNELS_ABI, sizeof(struct be_ops), cuda_open};

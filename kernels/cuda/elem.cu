@@ -83,7 +83,7 @@ struct act_backward {
     bool add;
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
-        float v[VEC], d[VEC], old[VEC];
+        float v[VEC], d[VEC], old[VEC] = {};
         load(x, row, col, v);
         load(dy, row, col, d);
         if (add) load(dx, row, col, old);
@@ -126,7 +126,7 @@ struct glu_backward {
     bool add_a, add_b;
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
-        float v[VEC], w[VEC], d[VEC], ga[VEC], gb[VEC];
+        float v[VEC], w[VEC], d[VEC], ga[VEC] = {}, gb[VEC] = {};
         load(a, row, col, v);
         load(b, row, col, w);
         load(dy, row, col, d);

@@ -13,7 +13,12 @@ prediction [C_out, T, H, W]; loss float64 [1]: mean of (prediction[:C] - v)^2 ov
 not clean; grad:NAME float32: its gradient, of every tensor of model.safetensors that is trained; of
 those with more than 8192 elements every fifth row. Weights are exact in bfloat16.
 
-usage: make_dit_golden.py [NAME ...]"""
+sample.safetensors, of a model that is there already: noise [C, T, H, W] float32, as the counters of
+Philox4x32-10 (seed, n) give it; y; seed, n, int64 [1]; steps, guidance, height, width, num_frames,
+fps, label, shifted, float64 [1]; latents [C, T, H, W] float32: what Euler's rule makes of the noise.
+
+usage: make_dit_golden.py [NAME ...]          the models, or those named
+       make_dit_golden.py sample [NAME ...]   samples of those that are there"""
 import json
 import math
 import pathlib
@@ -21,7 +26,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 HERE = pathlib.Path(__file__).parent
 torch.set_default_dtype(torch.float64)
@@ -405,5 +410,77 @@ def run(name):
     print(f"{name}: loss {loss.item():.6f}, {n} weights", file=sys.stderr)
 
 
-for which in sys.argv[1:] or CASES:
-    run(which)
+# ---- samples ------------------------------------------------------------------------------------
+
+
+def philox(key, counter):
+    """Philox4x32-10 (Salmon et al., SC 2011), from its definition."""
+    k, c = list(key), list(counter)
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k[0], b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def noise(seed, n, shape):
+    """Box-Muller, four elements to a counter; counter word 3 says that it is a sample's noise."""
+    z, key = [], (seed & 0xFFFFFFFF, seed >> 32 ^ 0x666C6F77)
+    for i in range(-(-math.prod(shape) // 4)):
+        w = philox(key, (i, n & 0xFFFFFFFF, n >> 32, 1))
+        for a, b in ((w[0], w[1]), (w[2], w[3])):
+            r = math.sqrt(-2 * math.log((a + 0.5) / 2 ** 32))
+            turn_ = 2 * math.pi * (b + 0.5) / 2 ** 32
+            z += [r * math.cos(turn_), r * math.sin(turn_)]
+    return exact(torch.tensor(z[:math.prod(shape)]).reshape(shape))
+
+
+def times(s):
+    """As Open-Sora 1.2 shifts them: by the size of the picture, the length of the video."""
+    t = [1 - i / s["steps"] for i in range(s["steps"])] + [0.0]
+    frames = 1 if s["num_frames"] == 1 else s["num_frames"] // 17 * 5
+    r = math.sqrt(s["height"] * s["width"] / 512 ** 2) * math.sqrt(frames) if s["shifted"] else 1
+    return [r * u / (1 + (r - 1) * u) for u in t]
+
+
+SAMPLES = {
+    # 4 frames of 3 x 4 patches, the last column cut
+    "stdit3": dict(z=(4, 6, 7), n_text=4, seed=2 ** 40 + 77, n=5, steps=4, guidance=7.0, height=360,
+                   width=640, num_frames=34, fps=12.0, label=0, shifted=1),
+    "latte": dict(z=(3, 5, 6), n_text=1, seed=3, n=2 ** 33 + 1, steps=4, guidance=4.0, height=256,
+                  width=256, num_frames=3, fps=24.0, label=1, shifted=0),
+    # patches of two frames, the last one alone; told nothing: guidance changes nothing
+    "t2d_plain": dict(z=(5, 4, 3), n_text=1, seed=0, n=0, steps=4, guidance=7.0, height=128,
+                      width=96, num_frames=1, fps=24.0, label=0, shifted=1),
+}
+
+
+def sample(name):
+    k, s = CASES[name], SAMPLES[name]
+    c, g = k["config"], torch.Generator().manual_seed(100 + k["seed"])
+    w = {n: x.double() for n, x in load_file(HERE / name / "model.safetensors").items()}
+    y = exact(torch.randn(s["n_text"], max(c["caption_channels"], 1), generator=g))
+    z = first = noise(s["seed"], s["n"], (c["in_channels"], *s["z"]))
+    t, mask = times(s), torch.ones(-(-s["z"][0] // c["patch_size"][0]))
+    for i in range(s["steps"]):
+        said = dict(z=z, x_mask=mask, y=y, t=1000 * t[i], fps=s["fps"],
+                    height=float(s["height"]), width=float(s["width"]), dropped=0.0,
+                    label=s["label"])
+        nothing = said | dict(dropped=1.0, label=c.get("num_classes", 0))
+        v, v0 = (k["fn"](c, w, u)[:c["in_channels"]] for u in (said, nothing))
+        z = z + (t[i] - t[i + 1]) * (v0 + s["guidance"] * (v - v0))
+    reals = s.keys() - {"z", "n_text", "seed", "n"}
+    gold = {n: torch.tensor([float(s[n])]) for n in reals}
+    gold |= {n: torch.tensor([s[n]]) for n in ("seed", "n")}
+    gold |= {"noise": first.float(), "y": y.float(), "latents": z.float().contiguous()}
+    save_file(gold, HERE / name / "sample.safetensors")
+    print(f"{name}: from {first.norm():.3f} to {z.norm():.3f}", file=sys.stderr)
+
+
+if sys.argv[1:2] == ["sample"]:
+    for which in sys.argv[2:] or SAMPLES:
+        with torch.no_grad():
+            sample(which)
+else:
+    for which in sys.argv[1:] or CASES:
+        run(which)

@@ -2,8 +2,8 @@
 """Writes one directory per language model: config.json and model.safetensors as a user has them, and
 golden.safetensors with what the model must compute, in float64.
 
-An oracle that shares no code with the engine. BERT, MiniMax and Mistral are the models of the Python
-package transformers, told to compute in float64 throughout; each document is run alone, and the
+An oracle that shares no code with the engine. BERT, MiniMax, Mistral and Qwen3 are the models of the
+Python package transformers, told to compute in float64 throughout; each document is run alone, and the
 results are joined. The others are written here from their definitions, with whole matrices of decays
 and no recursion. Needed only to make the files again: pip install torch transformers.
 
@@ -298,6 +298,13 @@ def mistral(**kw):
     return Package(c, MistralForCausalLM, modeling_mistral)
 
 
+def qwen3(**kw):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.models.qwen3 import modeling_qwen3
+    c = Qwen3Config(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
+    return Package(c, Qwen3ForCausalLM, modeling_qwen3)
+
+
 def minimax(**kw):
     from transformers import MiniMaxConfig, MiniMaxForCausalLM
     from transformers.models.minimax import modeling_minimax
@@ -378,6 +385,11 @@ CASES = {
     "mistral": lambda: (mistral(hidden_size=20, num_hidden_layers=2, num_attention_heads=9,
                                 num_key_value_heads=3, head_dim=24, intermediate_size=30,
                                 sliding_window=6), samples(9)),
+    # every layer in a window, every head normalised
+    "qwen3": lambda: (qwen3(hidden_size=18, num_hidden_layers=2, num_attention_heads=6,
+                            num_key_value_heads=3, head_dim=10, intermediate_size=26,
+                            use_sliding_window=True, sliding_window=9, max_window_layers=0,
+                            tie_word_embeddings=True), samples(12)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

@@ -238,6 +238,11 @@ int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce
     return 0;
 }
 
+const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bounce, struct err *e)
+{
+    return (const int64_t *)gather_small(c, p, &x, 1, bounce, e);
+}
+
 int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
                    struct err *e)
 {

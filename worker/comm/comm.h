@@ -15,7 +15,7 @@
  *     what the peer acknowledged, the receiver what it copied.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
- *     step, layer, hop and peer.
+ *     step, layer, hop and peer (and seqrank names the job before that).
  *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
  *   - The first failure is the last: every later call fails at once with the same sentence, and no
@@ -106,7 +106,9 @@ struct comm *comm_group(struct comm *c, int first, int n);
  * also none.
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
  * of x. own may lie in x, where it belongs.
- * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree. */
+ * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.
+ * comm_each_i64: every rank's x, in rank order, in the bounce buffer until the next collective; sends
+ * what comm_sum_i64 of one number does. NULL: failed. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
 int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t *cut, void *bounce,
@@ -115,6 +117,8 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
                     int64_t size, void *bounce, struct err *e);
 int comm_sum_f64(struct comm *c, enum purpose p, double *x, int n, void *bounce, struct err *e);
 int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce, struct err *e);
+const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bounce,
+                             struct err *e);
 int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
                    struct err *e);
 /* out: n_ranks * size bytes, rank order. */

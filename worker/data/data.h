@@ -173,6 +173,10 @@ int64_t data_order_samples(const struct data_order *o);
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);
+/* Whom everybody sees in sample n, whatever the options say of reach; sh: any rank's, of more than
+ * one. *map: n 0 where nothing can be left out. */
+void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
+                struct reach_map *map);
 /* Targets of sample n alone (any rank can count the global batch before it computes); reads the
  * disk only where something is masked or tokens are hidden. -1: as data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);

@@ -18,6 +18,7 @@
 struct line {
     char latents[FILE_PATH_SIZE], text[FILE_PATH_SIZE];
     int64_t height, width, num_frames, text_len; /* 0: not given */
+    int64_t label;                               /* -1: not given */
     double fps;
 };
 
@@ -38,6 +39,14 @@ static int take_count(struct jread *j, const char *key, int64_t *out, struct err
     return err_set(e, ERR_INVALID, "\"%s\" must be a whole number from 1 to %d", key, LATENTS_DIM);
 }
 
+static int take_label(struct jread *j, int64_t *out, struct err *e)
+{
+    if (jread_next(j) == J_NUMBER && jread_int(j, out) == 0 && *out >= 0 && *out < LATENTS_DIM)
+        return 0;
+    return err_set(e, ERR_INVALID, "\"label\" must be a whole number from 0 to %d",
+                   LATENTS_DIM - 1);
+}
+
 static int take_fps(struct jread *j, double *out, struct err *e)
 {
     if (jread_next(j) == J_NUMBER && jread_double(j, out) == 0 && *out > 0 && *out <= 1e6) return 0;
@@ -52,6 +61,7 @@ static int take_member(struct jread *j, struct line *l, struct err *e)
     if (jread_is(j, "width")) return take_count(j, "width", &l->width, e);
     if (jread_is(j, "num_frames")) return take_count(j, "num_frames", &l->num_frames, e);
     if (jread_is(j, "text_len")) return take_count(j, "text_len", &l->text_len, e);
+    if (jread_is(j, "label")) return take_label(j, &l->label, e);
     if (jread_is(j, "fps")) return take_fps(j, &l->fps, e);
     return jread_skip(j) < 0 ? err_set(e, ERR_INVALID, "%s", j->err.text) : 0;
 }
@@ -60,7 +70,7 @@ static int parse_line(const char *text, size_t n, struct line *l, struct err *e)
 {
     struct jread j;
     enum jtok t;
-    *l = (struct line){.fps = 24};
+    *l = (struct line){.fps = 24, .label = -1};
     jread_init(&j, text, n);
     if (jread_next(&j) != J_OBJECT)
         return err_set(e, ERR_INVALID, "%s", j.err.code ? j.err.text : "not an object");
@@ -68,8 +78,9 @@ static int parse_line(const char *text, size_t n, struct line *l, struct err *e)
         if (take_member(&j, l, e) < 0) return -1;
     if (t != J_OBJECT_END || jread_next(&j) != J_END)
         return err_set(e, ERR_INVALID, "%s", j.err.text);
-    if (!l->latents[0] || !l->text[0])
-        return err_set(e, ERR_INVALID, "no member \"%s\"", l->latents[0] ? "text" : "latents");
+    if (!l->latents[0]) return err_set(e, ERR_INVALID, "no member \"latents\"");
+    if (l->text_len && !l->text[0])
+        return err_set(e, ERR_INVALID, "\"text_len\" without a member \"text\"");
     if (!l->height || !l->width)
         return err_set(e, ERR_INVALID, "no member \"%s\": the picture's pixels",
                        l->height ? "width" : "height");
@@ -143,7 +154,7 @@ static int put_tensor(struct encode *c, const struct st_file *f, const struct st
     return 0;
 }
 
-struct pair {
+struct pair { /* of latents and text; no text: NULL */
     char path[2][FILE_PATH_SIZE];
     struct st_file *f[2];
     const struct st_tensor *t[2];
@@ -151,7 +162,8 @@ struct pair {
 
 static int put_sample(struct encode *c, const struct pair *p, const struct line *l, struct err *e)
 {
-    const int64_t *z = p->t[0]->dims, *y = p->t[1]->dims;
+    static const int64_t no_text[2] = {0, 0};
+    const int64_t *z = p->t[0]->dims, *y = p->t[1] ? p->t[1]->dims : no_text;
     const int64_t rows = l->text_len ? l->text_len : y[0];
     const float fps = (float)l->fps;
     uint32_t fps_bits;
@@ -172,9 +184,11 @@ static int put_sample(struct encode *c, const struct pair *p, const struct line 
                                              (uint32_t)l->height,
                                              (uint32_t)l->width,
                                              (uint32_t)(l->num_frames ? l->num_frames : z[1]),
-                                             fps_bits};
+                                             fps_bits,
+                                             (uint32_t)(l->label + 1)};
     if (put_words(c, head, LATENTS_HEAD / 2, e) < 0) return -1;
     if (put_tensor(c, p->f[0], p->t[0], p->t[0]->count, p->path[0], e) < 0) return -1;
+    if (!p->t[1]) return 0;
     return put_tensor(c, p->f[1], p->t[1], rows * y[1], p->path[1], e);
 }
 
@@ -185,6 +199,7 @@ static int read_sample(struct format_in *in, const struct line *l, struct err *e
     struct pair p = {0};
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++) {
+        if (!given[i][0]) continue;
         rc = full_path(in->r->path, given[i], p.path[i], e);
         if (rc == 0) rc = reader_hash(in->root, p.path[i], in->r->sha, e);
         if (rc == 0) p.f[i] = open_tensors(in->root, p.path[i], e);
@@ -258,10 +273,12 @@ static int take_digest(void *arg, const struct line *l, uint64_t number, uint64_
     const char *given[] = {l->latents, l->text};
     char path[FILE_PATH_SIZE];
     (void)number, (void)offset;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        if (!given[i][0]) continue;
         if (full_path(b->manifest, given[i], path, e) < 0 ||
             reader_hash(b->root, path, b->sha, e) < 0)
             return -1;
+    }
     return 0;
 }
 

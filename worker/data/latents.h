@@ -1,11 +1,13 @@
 /* latents.h: samples of diffusion models: latents of a video or picture and the embedding of its
- * caption, both made by other programs.
+ * caption, both made by other programs, or its class.
  *
  * The source is a manifest, JSONL, a sample a line:
  *   {"latents": "a/0001.safetensors", "text": "a/0001_t5.safetensors", "height": 480, "width": 854,
- *    "num_frames": 51, "fps": 24, "text_len": 117}
+ *    "num_frames": 51, "fps": 24, "text_len": 117, "label": 7}
  * latents    a tensor z [C, T, H, W]      text   a tensor y [L, width]; its first text_len rows
  *            (default: all) are the caption. Both F32, F16 or BF16
+ * label      the class, from 0. text and label are what a model reads: latents_check() says which;
+ *            what it does not read may stand there all the same
  * height, width   of the picture in pixels, num_frames, fps: what the model is told, and what the
  *            time of a sample is shifted by. num_frames defaults to T, fps to 24
  * Paths are relative to the manifest's directory and must lie beneath its root.
@@ -19,17 +21,19 @@
 
 #include "worker/data/data.h"
 
-#define LATENTS_HEAD  20          /* words */
+#define LATENTS_HEAD  22          /* words */
 #define LATENTS_DIM   65535       /* of every dimension, at most */
 #define LATENTS_WORDS JOB_MAX_SEQ /* of a sample: 128 MiB as fp32 */
 #define LATENTS_VOCAB 65536       /* what the words are, taken for tokens */
 
 struct latents_sample {
+    int64_t document;   /* of the directory */
     int64_t token;      /* of the directory: the first word of z */
     int64_t C, T, H, W; /* of z */
-    int64_t text_len, text_width;
+    int64_t text_len, text_width; /* 0: no text */
     int64_t height, width; /* pixels */
     int64_t num_frames;
+    int64_t label; /* -1: none */
     float fps;
 };
 
@@ -39,6 +43,15 @@ struct order_options latents_order_options(const struct job_spec *s, int set);
 /* The n-th sample of an order. fails: ERR_IO, ERR_CORRUPT naming the file. */
 int latents_sample(const struct data_order *o, int64_t n, struct latents_sample *out,
                    struct err *e);
+/* Can the model of this spec learn from it? Its channels; no more frames, and no more patches in a
+ * frame, than data.frames, data.height and data.width say of the largest (a picture of another shape
+ * may have as many); a caption of the model's width, as long as it reads at most; a class it has. A
+ * longer caption is not cut off: what embedded it has read it whole, and a part of it is not what a
+ * shorter caption would give.
+ * fails: ERR_INVALID, ERR_TOO_LARGE naming the manifest, its line and the field to change. */
+int latents_check(const struct data *d, const struct job_spec *s, const struct latents_sample *x,
+                  struct err *e);
+
 /* Values [first, first + n) of z, flat [C, T, H, W], or of y, flat [text_len, text_width]. */
 int latents_read(const struct data *d, const struct latents_sample *s, int64_t first, int64_t n,
                  float *out, struct err *e);

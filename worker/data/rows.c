@@ -158,17 +158,26 @@ static struct reach_document document_at(void *arg, int64_t pos)
 
 /* Whom everybody sees, where something can be left out. */
 static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
-                      struct batch *b)
+                      struct reach_map *map)
 {
     const struct order_options *x = &o->options;
     struct places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
-    b->reach.n = 0;
-    if (!x->reach || sh->P == 1 || (!x->document_mask && !x->window)) return;
-    reach_make(&b->reach, sh, &(struct reach_documents){.at = document_at,
-                                                        .arg = &p,
-                                                        .n_tokens = s->n_tokens,
-                                                        .causal = x->causal,
-                                                        .window = x->window});
+    map->n = 0;
+    if (sh->P == 1 || (!x->document_mask && !x->window)) return;
+    reach_make(map, sh, &(struct reach_documents){.at = document_at,
+                                                  .arg = &p,
+                                                  .n_tokens = s->n_tokens,
+                                                  .causal = x->causal,
+                                                  .window = x->window});
+}
+
+void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
+                struct reach_map *map)
+{
+    struct sample s;
+    assert(sh->S == o->options.seq_len);
+    data_sample(o, n, &s);
+    set_reach(o, &s, sh, map);
 }
 
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
@@ -183,7 +192,8 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
     }
     b->n_tokens = s.n_tokens;
     b->sample = n;
-    set_reach(o, &s, sh, b);
+    b->reach.n = 0;
+    if (o->options.reach) set_reach(o, &s, sh, &b->reach);
     b->n_targets = data_targets(o, n, e);
     if (b->n_targets < 0) return -1;
 #ifdef SEQD_MUTANTS

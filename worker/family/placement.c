@@ -105,6 +105,7 @@ static int64_t value_size(const struct placer *b, int v)
 {
     const struct value *w = &b->p->value[v];
     const int64_t rows = w->state ? b->x->parts : b->x->rows[w->rows];
+    if (w->form) return b->x->attn_kept;
     return rows * w->cols * (w->f32 ? wide(b->x) : b->x->unit);
 }
 
@@ -391,7 +392,8 @@ static struct place place_of(const struct placer *b, int n, int value)
     const struct node *a = &b->node[root(b, n)];
     struct place at = {PLACE_WORK, 0, a->offset, b->node[n].size};
     if (a->shared) return shared_place(b, n, value);
-    if (is_empty(&b->node[n].life)) return (struct place){.where = PLACE_NONE};
+    if (is_empty(&b->node[n].life) || (b->p->value[value].form && !b->node[n].size))
+        return (struct place){.where = PLACE_NONE};
     if (a->cached) {
         at.where = PLACE_CACHE;
     } else if (a->input || a->result) {

@@ -287,11 +287,25 @@ static bool second_output(const struct program *p, const struct op *op, struct v
     }
 }
 
+/* out[2]: what a way of attention keeps. */
+static bool third_output(const struct program *p, const struct op *op, struct value *v)
+{
+    *v = (struct value){.name = "attn_kept",
+                        .cols = 1,
+                        .keep = KEEP_RING,
+                        .f32 = true,
+                        .form = true,
+                        .no_grad = true};
+    if (op->kind != OP_ATTENTION || op->u.attn.dim >= 0) return false;
+    v->rows = p->value[op->in[0]].rows;
+    return true;
+}
+
 int prog_op(struct program *p, const struct op *op, const struct value *out)
 {
     const struct arity *n = &arities[op->kind];
     struct op *to = &p->op[p->n_ops];
-    struct value second;
+    struct value more;
     assert(p->n_ops < PROG_OPS);
     *to = *op;
     for (int i = 0; i < OP_INS; i++) {
@@ -303,7 +317,8 @@ int prog_op(struct program *p, const struct op *op, const struct value *out)
     if (!to->n_bias) to->bias = PROG_NONE;
     check_op(p, to, out);
     to->out[0] = out ? prog_value(p, out) : PROG_NONE;
-    to->out[1] = second_output(p, to, &second) ? prog_value(p, &second) : PROG_NONE;
+    to->out[1] = second_output(p, to, &more) ? prog_value(p, &more) : PROG_NONE;
+    to->out[2] = third_output(p, to, &more) ? prog_value(p, &more) : PROG_NONE;
     p->n_ops++;
     return to->out[0];
 }
@@ -314,7 +329,8 @@ int prog_writer(const struct program *p, int value)
 {
     const int v = prog_base(p, value);
     for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].out[0] == v || p->op[i].out[1] == v) return i;
+        for (int k = 0; k < OP_OUTS; k++)
+            if (p->op[i].out[k] == v) return i;
     return PROG_NONE;
 }
 
@@ -353,7 +369,7 @@ bool prog_grad_f32(const struct program *p, int value)
 
 unsigned op_reads_back(const struct op *op)
 {
-    enum { A = 1, B = 2, C = 4, OUT = 8, SECOND = 16 };
+    enum { A = 1, B = 2, C = 4, OUT = 8, SECOND = 16, THIRD = 32 };
     switch (op->kind) {
     case OP_LINEAR:
     case OP_ACT:
@@ -363,7 +379,7 @@ unsigned op_reads_back(const struct op *op)
     case OP_NORM:
     case OP_MOE: return A | SECOND;
     case OP_GLU: return A | B;
-    case OP_ATTENTION:
+    case OP_ATTENTION: return A | B | OUT | SECOND | THIRD;
     case OP_CROSS: return A | B | OUT | SECOND;
     case OP_LINEAR_ATTENTION: return A | B | C | SECOND | (op->u.linear.normalise ? OUT : 0);
     case OP_MODULATE: return A | C;

@@ -90,6 +90,8 @@ struct value {
     enum keep_id keep;
     bool f32;              /* fp32 whatever the model's precision: lse, states */
     bool state;            /* not rows: `cols` elements in all (a state per head) */
+    bool form;             /* not rows: as many bytes as a way of attention keeps of a layer
+                            * (extent.attn_kept), mostly none */
     bool no_grad;          /* nothing flows back into it (patches, sinusoids) */
     bool shared;           /* made by `in`, read everywhere */
     int view_of, view_col; /* PROG_NONE: not a view */
@@ -149,7 +151,7 @@ enum op_kind {
 enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
 
 #define OP_INS  3
-#define OP_OUTS 2
+#define OP_OUTS 3
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
@@ -157,7 +159,8 @@ struct op {
                        * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
                        * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
                        * again with the norm), routes: [T, k] experts as int32, then [T, k] weights
-                       * (KEEP_NONE_MODE) */
+                       * (KEEP_NONE_MODE); out[2]: what the strategy's ATTENTION over the sequence
+                       * keeps beside lse (KEEP_RING; value.form) */
     int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
                        * weight of section `in`, the embedding */
     int bias, n_bias; /* likewise */
@@ -254,10 +257,10 @@ int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols,
 int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
-/* Adds the op and its out[0] as `out` says; returns that value. out[1], where the kind has one, is
- * added by itself. Inputs that an op does not have may be left 0 or PROG_NONE behind those that it
- * has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one: PROG_NONE). A
- * value's name is the plan's; it need not be unique. out NULL: the losses. */
+/* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind has
+ * them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE behind
+ * those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one:
+ * PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* A value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
@@ -276,7 +279,7 @@ bool prog_grad_f32(const struct program *p, int value);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 
-/* What the backward of an operation reads, as bits: inputs 1, 2, 4; outputs 8, 16. */
+/* What the backward of an operation reads, as bits: inputs 1, 2, 4; outputs 8, 16, 32. */
 unsigned op_reads_back(const struct op *op);
 
 enum step_way {
@@ -321,6 +324,7 @@ struct extent {
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
     int64_t grid[2];    /* DSP: indices of space and of time */
+    int64_t attn_kept;  /* bytes of a value with `form` */
     int sp;             /* ranks of the sequence group */
     enum strategy_id strategy;
     enum form_id form;

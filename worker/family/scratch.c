@@ -76,11 +76,14 @@ static void take_new(struct asking *a, int k)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Over the sequence: the first key of each row where there is a window. */
+/* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows. */
 static void ask_sequence(struct asking *a)
 {
     const int64_t T = rows_of(a, a->op->in[0]);
-    if (a->op->u.attn.window > 0) take(a, 8 * T);
+    if (a->op->u.attn.window > 0) {
+        take(a, 8 * T);
+        if (a->x->strategy == STRATEGY_ULYSSES) take(a, 8 * a->x->sp * T);
+    }
     if (!backward(a)) {
         if (narrow(a)) take(a, 4 * elements(a, a->op->in[0]));
         return;

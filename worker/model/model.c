@@ -20,6 +20,15 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
     m->placed_size = mem_round(m->arena_end, PLAN_PAGE) + mem_round(m->segment_end, PLAN_PAGE);
 }
 
+void *model_take(struct model *m, enum plan_id id, int64_t size)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    if (!it->name) return NULL;
+    assert(!it->in_segment && it->size == size);
+    model_note_placed(m, it, size);
+    return m->arena + it->offset;
+}
+
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
  * the plan counted the same. NULL when the job does not use it. *stride in bytes, 0 for one
  * instance. */
@@ -167,7 +176,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    *m = (struct model){.shape = *s, .plan = o->plan, .arena = o->arena, .be = o->be};
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
     if (s->family == FAMILY_LLAMA)
@@ -341,9 +350,9 @@ static int forward(struct model *m, const struct batch *b, bool to_loss, struct 
 {
     const int64_t C = m->shape.width;
     m->sp.drop.sample = (uint32_t)b->sample;
-    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
-    cut_window(m, b);
+    if (!m->plan->by_program) cut_window(m, b);
     if (gather_ranges(m, b, e)) return -1;
+    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
     if (model_fetch(m, 0, e)) return -1;
     m->be->ops->embed_fwd(
         m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),

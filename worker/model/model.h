@@ -49,6 +49,7 @@ struct model {
     struct model_shape shape;
     struct param_map map;
     const struct plan *plan;
+    char *arena; /* the plan's; borrowed */
     struct be *be;
     struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
     struct comm *world; /* whose gradients and losses are summed: the job's ranks in a training,
@@ -89,6 +90,9 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 
 /* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
+/* The same for an item in the arena that the caller works with: its memory; NULL where the plan has
+ * none. size: bytes as the caller counts them, asserted to be the plan's. */
+void *model_take(struct model *m, enum plan_id id, int64_t size);
 
 /* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything
  * that computes with weights asks here, at each use: a layer's weights are good until those of

@@ -51,7 +51,8 @@ struct frame {
     int64_t scratch_size, scratch_used;
 
     const struct batch *batch;
-    struct sp *sp; /* its shape is the operation's */
+    const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of the sequence's rows; NULL */
+    struct sp *sp;                  /* its shape is the operation's */
     struct sp_linear *linear;
     struct dsp *dsp;
     const double *inv_freq;  /* [rotary_dim / 2] */

@@ -18,17 +18,28 @@ static struct sp_attn_shape shape_of(const struct op *o)
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
 /* The first key a row sees: a sliding window cuts what its document leaves. */
+static const int64_t *cut(struct frame *f, const struct op *o, const int64_t *lo, const int64_t *hi,
+                          int64_t n)
+{
+    const int64_t window = o->u.attn.window;
+    if (window <= 0 || !lo) return lo;
+    int64_t *first = scratch_take(f, 8 * n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t from = hi[i] - window;
+        first[i] = from > lo[i] ? from : lo[i];
+    }
+    return first;
+}
+
 static const int64_t *first_keys(struct frame *f, const struct op *o)
 {
-    const int64_t n = f->rows[ROWS_T].n, window = o->u.attn.window;
-    const struct batch *b = f->batch;
-    if (window <= 0) return b->lo;
-    int64_t *lo = scratch_take(f, 8 * n);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t from = b->hi[i] - window;
-        lo[i] = from > b->lo[i] ? from : b->lo[i];
-    }
-    return lo;
+    return cut(f, o, f->batch->lo, f->batch->hi, f->rows[ROWS_T].n);
+}
+
+/* The same of all ranks' rows. */
+static const int64_t *all_first_keys(struct frame *f, const struct op *o)
+{
+    return cut(f, o, f->all_lo, f->all_hi, f->sp->shard.P * f->sp->shard.T);
 }
 
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
@@ -39,7 +50,10 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .lse = frame_out(f, o, 1).data,
                                   .lo = first_keys(f, o),
                                   .hi = f->batch->hi,
-                                  .reach = &f->batch->reach};
+                                  .kept = frame_out(f, o, 2).data,
+                                  .reach = &f->batch->reach,
+                                  .all_lo = all_first_keys(f, o),
+                                  .all_hi = f->all_hi};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -61,7 +75,10 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dkv = dkv.to,
                                   .lo = first_keys(f, o),
                                   .hi = f->batch->hi,
-                                  .reach = &f->batch->reach};
+                                  .kept = frame_out(f, o, 2).data,
+                                  .reach = &f->batch->reach,
+                                  .all_lo = all_first_keys(f, o),
+                                  .all_hi = f->all_hi};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);

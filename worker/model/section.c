@@ -62,6 +62,7 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     int64_t rows = f->rows[x->rows].n * (grad && in_parts(x->rows) ? f->parts : 1);
     if (!data) return (struct tensor){0};
     if (x->state) rows = f->parts;
+    if (x->form) rows = 1;
     if (h->one && at->value[base].where == PLACE_CACHE && !grad)
         data += m->cache_used * x->cols * dtype_size(t);
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);

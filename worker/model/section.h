@@ -26,6 +26,7 @@ struct section_state {
     int64_t grid[2];            /* of the sequence at hand */
     bool own;                   /* decode: this rank keeps the new token's keys and values */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
+    float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
     char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
 };
 

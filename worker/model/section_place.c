@@ -89,6 +89,8 @@ static void place_latents(struct model *m, char *arena, char *segment)
     b->latents.target = (float *)item(m, PLAN_TARGET, arena, segment);
     b->latents.weight = (float *)item(m, PLAN_ROW_WEIGHT, arena, segment);
     b->latents.text = (float *)item(m, PLAN_CAPTION, arena, segment);
+    m->prog.velocity = (float *)item(m, PLAN_VELOCITY, arena, segment);
+    m->prog.plane = (float *)item(m, PLAN_PLANE, arena, segment);
 }
 
 /* A section that does not work in place passes on to the other stream. */
@@ -138,7 +140,9 @@ void section_place(struct model *m, char *arena, char *segment)
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,
-                              .inv_freq = m->inv_freq};
+                              .inv_freq = m->inv_freq,
+                              .all_lo = m->all_lo,
+                              .all_hi = m->all_hi};
     section_resize(m);
 }
 

@@ -239,7 +239,7 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
  * the key and value that they compute and drop. */
 static int64_t cache_rows(const struct plan *p)
 {
-    if (p->kind != JOB_GENERATE) return 0;
+    if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */
     const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
@@ -254,11 +254,11 @@ static int init_shard(struct placer *b, struct err *e)
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
-    struct placer b = {.p = p, .m = c->shape};
+    struct placer b = {.p = p, .m = c->shape, .spec = c->spec};
     if (init_shard(&b, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
-    p->n_decode = p->kind == JOB_GENERATE ? c->n_decode : 0;
+    p->n_decode = p->kind == JOB_GENERATE && !p->grid[0] ? c->n_decode : 0;
     p->cache_rows = cache_rows(p);
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
@@ -271,6 +271,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
         put_ring(&b);
         put_rest(&b, c->reference);
     }
+    memory_infer(&b);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);

@@ -10,6 +10,7 @@
  * parameters and scratch. Returns -1 when a size overflows 62 bits or the shard is impossible. */
 struct memory_choice {
     const struct model_shape *shape;
+    const struct job_spec *spec; /* what score and generate need beside the model */
     int64_t wanted_chunk, n_decode;
     bool reference;
     bool weights; /* reference: it has a copy of its own (the ranks have shards) */

@@ -162,9 +162,17 @@ int64_t memory_largest_gradient(const struct model_shape *m)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static struct extent extent_of(const struct placer *b)
+static void attention_of(const struct plan *p, const struct needs *n, struct attention_need *out)
+{
+    *out = (struct attention_need){0};
+    if (n->kv) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, out);
+}
+
+static struct extent extent_of(const struct placer *b, const struct needs *n)
 {
     const struct plan *p = b->p;
+    struct attention_need need;
+    attention_of(p, n, &need);
     struct extent x = {.rows = {[ROWS_T] = p->T, [ROWS_ALT] = p->T, [ROWS_COND] = 2},
                        .unit = precision_size(p->precision),
                        .parts = b->sh.n_sums,
@@ -173,6 +181,7 @@ static struct extent extent_of(const struct placer *b)
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = b->m->vocab,
                        .grid = {p->grid[0], p->grid[1]},
+                       .attn_kept = need.kept,
                        .sp = p->sp,
                        .strategy = p->strategy,
                        .form = p->form,
@@ -187,6 +196,14 @@ static int64_t most_rows(const struct plan *p)
     int64_t n = 0;
     for (int i = 0; i < ROWS_N; i++) n = max64(n, p->extent.rows[i]);
     return n;
+}
+
+/* At least what a way of attention keeps of a layer: two_pass a row of probabilities of all keys for
+ * every row and head, ulysses less than eight values of every row of the sequence. */
+static double most_kept(const struct plan *p, const struct needs *n)
+{
+    const double rows = (double)p->T * p->sp;
+    return 4 * rows * ((double)n->heads * (double)p->T + 8 * n->cols);
 }
 
 /* Records, streams and the workspace. */
@@ -244,9 +261,9 @@ static void put_ring(struct placer *b, const struct needs *n)
     const int64_t ml = n->heads * p->T * 4, P = p->sp;
     const bool seq = n->kv > 0, back = trains(p), more = P > 1;
     const bool decode = seq && p->kind == JOB_GENERATE;
-    struct attention_need need = {0};
-    if (seq) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, &need);
-    const bool ring = seq && more && (need.ring || p->strategy != STRATEGY_RSA);
+    struct attention_need need;
+    attention_of(p, n, &need);
+    const bool ring = seq && more && (need.ring || p->strategy == STRATEGY_LASP);
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
     const int64_t part = decode ? volume_decode_size(p->sp, n->heads, n->head_dim) : 0;
     const struct placer_want list[] = {
@@ -296,20 +313,27 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
+    const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
+    const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
+    const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
         {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm},
         {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm},
         {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm},
         {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm},
+        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1},
+        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1},
         {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types},
-        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, !lm},
-        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, !lm},
+        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns},
+        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, !lm},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, learns},
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
-        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, 1},
+        {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
+        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, !samples},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
         {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1},
         {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
@@ -323,8 +347,10 @@ void memory_program(struct placer *b, bool reference)
     struct needs n = {0};
     family_write(b->m, &s.family);
     visit_sections(&s.family, b->m, &(struct visit){need_section, &n});
-    b->p->extent = extent_of(b);
     /* So that a section's own arithmetic stays in 63 bits. */
+    b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
+    if (b->overflow) return;
+    b->p->extent = extent_of(b, &n);
     if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18) {
         b->overflow = true;
         return;
@@ -334,4 +360,5 @@ void memory_program(struct placer *b, bool reference)
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);
+    memory_contexts(b, n.state);
 }

@@ -155,6 +155,7 @@ int64_t plan_held(const struct plan *p, int64_t S)
 static int place(const struct job_spec *s, struct plan *p, struct err *e)
 {
     const struct memory_choice c = {.shape = &s->model.shape,
+                                    .spec = s,
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens};
     if (memory_place(p, &c, e)) return -1;
@@ -180,6 +181,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                    struct err *e)
 {
     const struct memory_choice c = {.shape = &spec->model.shape,
+                                    .spec = spec,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true,
                                     .weights = p->zero == 3,
@@ -273,12 +275,12 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
             struct plan *out, struct err *e)
 {
     struct shard sh;
+    if (p->grid[0]) /* a sample has its own: plan_at_grid() */
+        return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (S > p->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "sequences of %lld tokens in a plan for %lld", (long long)S,
                          (long long)p->S);
-    if (p->grid[0]) /* a sample has its own: plan_at_grid() */
-        return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     *out = *p;
     out->S = S;

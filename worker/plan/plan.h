@@ -163,6 +163,19 @@ enum plan_id {
     PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                      * a gradient */
     PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
+    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
+     * every rank: a plan is of any of them. */
+    PLAN_CONTEXT_BEFORE,   /* context.load: a state of each layer, as wide as the largest */
+    PLAN_CONTEXT_BEHIND,   /* generate: likewise, behind the prompt, for its other continuations */
+    PLAN_ANSWER_LOGITS,    /* [2, V]: of the token to come, and behind the prompt */
+    PLAN_SAMPLER,          /* 25 V bytes */
+    PLAN_ANSWER_TOKENS,    /* int32 [n_decode] */
+    PLAN_ANSWER_LOGPROBS,  /* double [n_decode] and their alternatives: rank 0 */
+    PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
+    PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
+    PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
+    PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
+    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
     PLAN_ID_N
 };
 
@@ -259,7 +272,7 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt; embed, one document of S tokens; verify, one forward and backward (its gathering of
+ * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document of S tokens; verify, one forward and backward (its gathering of
  * logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.
@@ -269,6 +282,11 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
 /* The same, with the family's program whatever the family: for comparing the two of Llama. */
 int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
                       struct err *e);
+
+/* How many alternatives this generate job may report with a token: bounded where each request says
+ * so for itself. -1: not even log-probabilities. */
+#define PLAN_ALTERNATIVES 20
+int plan_alternatives(const struct job_spec *spec);
 
 /* Tokens that are verified: of a verify job all of its sequence, of a training what
  * verify.first_step takes from its first one. */
@@ -324,6 +342,15 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
+
+/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own grid,
+ * which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+struct plan_pass {
+    int64_t grid[2];
+    bool forward; /* without a backward pass */
+};
+void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
+                    const struct plan_pass *x, struct comm_count out[PURPOSE_N]);
 
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);

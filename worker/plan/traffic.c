@@ -131,6 +131,19 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
     }
 }
 
+void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
+                    const struct plan_pass *x, struct comm_count out[PURPOSE_N])
+{
+    const enum traffic_pass pass = x->forward ? TRAFFIC_FORWARD : TRAFFIC_BOTH;
+    struct plan at = *p;
+    int bad = traffic_program(m, &at, rank, &(struct traffic){pass, p->S, -1, NULL}, out, NULL);
+    at.grid[0] = x->grid[0];
+    at.grid[1] = x->grid[1];
+    at.S = at.grid[0] * at.grid[1];
+    bad |= traffic_program(m, &at, rank, &(struct traffic){pass, at.S, 1, NULL}, out, NULL);
+    assert(!bad); /* the grid has been cut so */
+}
+
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
 {
     const struct sweep s = {.size = precision_size(p->precision),

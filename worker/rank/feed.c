@@ -11,10 +11,20 @@ static int first_of_length(const struct job_spec *s, int stage)
     return i;
 }
 
+static bool latents(const struct job_spec *s)
+{
+    return family_traits(s->model.shape.family)->diffusion;
+}
+
+static struct order_options order_options(const struct job_spec *s, int set, int64_t seq_len)
+{
+    return latents(s) ? latents_order_options(s, set) : data_order_options(s, set, seq_len);
+}
+
 static struct data_order *open_stage(const struct run *r, int stage, struct err *e)
 {
     const int64_t seq_len = stage_seq_len(r->spec, stage);
-    struct order_options o = data_order_options(r->spec, SET_TRAIN, seq_len);
+    struct order_options o = order_options(r->spec, SET_TRAIN, seq_len);
     o.mutant = r->mutant;
     return data_order_open(r->data, &o, e);
 }
@@ -22,7 +32,7 @@ static struct data_order *open_stage(const struct run *r, int stage, struct err 
 static int open_eval(struct feed *f, const struct run *r, struct err *e)
 {
     const struct job_spec *s = r->spec;
-    const struct order_options o = data_order_options(s, SET_EVAL, 0);
+    const struct order_options o = order_options(s, SET_EVAL, 0);
     f->eval = data_order_open(r->data, &o, e);
     if (!f->eval) return -1;
     f->n_eval = data_order_samples(f->eval);
@@ -39,7 +49,10 @@ int feed_open(struct feed *f, struct run *r, struct err *e)
         f->order[i + 1] = open_stage(r, i, e);
         if (!f->order[i + 1]) return -1;
     }
-    return r->spec->eval.n_data ? open_eval(f, r, e) : 0;
+    if (r->spec->eval.n_data && open_eval(f, r, e)) return -1;
+    f->train_latents = (struct flow_source){r->data, f->order[0], r->spec, false};
+    f->eval_latents = (struct flow_source){r->data, f->eval, r->spec, true};
+    return 0;
 }
 
 void feed_close(struct feed *f)
@@ -51,12 +64,14 @@ void feed_close(struct feed *f)
 
 struct train_source feed_stage(const struct feed *f, const struct job_spec *s, int stage)
 {
+    if (latents(s)) return train_source_latents(&f->train_latents);
     return train_source_order(f->order[first_of_length(s, stage) + 1]);
 }
 
-struct train_source feed_eval(const struct feed *f)
+struct train_source feed_eval(const struct feed *f, const struct job_spec *s)
 {
     assert(f->eval);
+    if (latents(s)) return train_source_latents(&f->eval_latents);
     return train_source_order(f->eval);
 }
 

@@ -1,9 +1,10 @@
 /* feed.h: where the samples of a training job come from: the order of each length that its stages
  * have, and the windows of its held-out evaluation, which are of data.seq_len throughout so that
- * its losses can be compared. */
+ * its losses can be compared. A diffusion model's samples are of any length: one order serves. */
 #ifndef SEQD_RANK_FEED_H
 #define SEQD_RANK_FEED_H
 
+#include "worker/data/flow_batch.h"
 #include "worker/rank/run.h"
 #include "worker/train/train.h"
 
@@ -12,6 +13,7 @@ struct feed {
         *order[SPEC_STAGES + 1]; /* owned; of stage i at i + 1; NULL: of an equal length */
     struct data_order *eval;     /* owned; NULL: no evaluation */
     int64_t n_eval;              /* its samples that eval.max_tokens allows, at least 1 */
+    struct flow_source train_latents, eval_latents; /* of a diffusion model: the same orders */
 };
 
 /* Borrows r's data until feed_close, which a feed that failed to open needs too. fails: the data's
@@ -20,7 +22,7 @@ int feed_open(struct feed *f, struct run *r, struct err *e);
 void feed_close(struct feed *f);
 
 struct train_source feed_stage(const struct feed *f, const struct job_spec *s, int stage);
-struct train_source feed_eval(const struct feed *f);
+struct train_source feed_eval(const struct feed *f, const struct job_spec *s);
 
 /* Sequences of one pass at each stage's length: for a run whose length is given in passes. */
 int feed_samples(const struct run *r, int64_t samples[SPEC_STAGES + 1], struct err *e);

@@ -21,9 +21,11 @@ static const char usage[] =
     "       seqrank --describe DIR   print the sizes of the model in DIR as JSON\n"
     "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
-    "                                what a step of a job learnt from, as JSON. DIR: prepared data;\n"
+    "                                what a step of a job learnt from, as JSON. DIR: prepared "
+    "data;\n"
     "                                seq_len=N step=N global_batch=N [seed=N packing=WORD\n"
-    "                                overlong=WORD set=train|eval first=N count=N max_fragments=N]\n"
+    "                                overlong=WORD set=train|eval first=N count=N "
+    "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
 static int describe(const char *dir)
@@ -61,6 +63,26 @@ static int guard(struct err *e)
     return 0;
 }
 
+static int run_order(struct link *k, struct link_order *o, struct err *e)
+{
+    const struct rank_args *a = &o->args;
+    if (!run_job(k, o, mutant(), e)) return 0;
+    /* A peer's fault is read far from the job: in the logs of a node, of the peer, of a network. */
+    if (e->code == ERR_PEER || e->code == ERR_TIMEOUT)
+        err_prefix(e, "job %lld, epoch %lld", (long long)a->job, (long long)a->epoch);
+    log_line(e->code == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank.fail",
+             "job=%lld epoch=%lld rank=%d code=%s field=%s text=\"%s\"", (long long)a->job,
+             (long long)a->epoch, k->rank, err_name(e->code), e->field, e->text);
+    return -1;
+}
+
+static int receive_order(struct link *k, struct link_order *o, struct err *e)
+{
+    if (!link_receive_order(k, o, e)) return 0;
+    log_error("rank.fail", "code=%s text=\"%s\"", err_name(e->code), e->text);
+    return -1;
+}
+
 static int serve(void)
 {
     struct err e = {0};
@@ -73,13 +95,9 @@ static int serve(void)
     link_init(&k, RANK_SOCKET_FD);
     order = malloc(sizeof *order);
     int rc = order ? 0 : err_set(&e, ERR_IO, "out of memory");
-    if (!rc) rc = link_receive_order(&k, order, &e);
-    if (!rc) rc = run_job(&k, order, mutant(), &e);
-    if (rc) {
-        log_line(e.code == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank.fail",
-                 "rank=%d code=%s field=%s text=\"%s\"", k.rank, err_name(e.code), e.field, e.text);
-        link_send_fail(&k, &e);
-    }
+    if (!rc) rc = receive_order(&k, order, &e);
+    if (!rc) rc = run_order(&k, order, &e);
+    if (rc) link_send_fail(&k, &e);
     free(order);
     return rc ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"
+#include "worker/data/latents.h"
 #include "worker/family/family.h"
 #include "worker/model/hf.h"
 #include "worker/plan/stage.h"
@@ -76,7 +77,8 @@ static int open_shape(struct run *r, struct err *e)
 static int open_data(struct run *r, const struct task *t, struct err *e)
 {
     if (open_shape(r, e)) return -1;
-    if (r->spec->model.shape.vocab < BYTE_VOCAB)
+    const bool latents = family_traits(r->spec->model.shape.family)->diffusion;
+    if (!latents && r->spec->model.shape.vocab < BYTE_VOCAB)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
@@ -85,7 +87,8 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
     const bool first_here = r->args->rank == r->args->first_local;
     r->data = data_open(r->args->prepared_dir, r->args->prepared_id,
                         first_here ? DATA_CHECK : DATA_TRUST, e);
-    if (!r->data || data_check_vocab(r->data, r->spec->model.shape.vocab, e)) return -1;
+    const int64_t vocab = latents ? LATENTS_VOCAB : r->spec->model.shape.vocab;
+    if (!r->data || data_check_vocab(r->data, vocab, e)) return -1;
     return derive_steps(r, e);
 }
 

@@ -8,7 +8,7 @@
 
 struct task_context {
     struct context_layout layout;
-    struct context context; /* states: owned; NULL: none was loaded */
+    struct context context; /* states: the plan's; NULL: none was loaded */
 };
 
 /* Bytes of generated text in a RESULT; all of it is in the artifact. */
@@ -55,9 +55,8 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     if (hf_weights_digest(&m->shape, m->dtype, m->params, c->context.model, e)) return -1;
     if (!*spec_text(s, s->context.load)) return 0;
     if (context_layout_init(&c->layout, &m->shape, e)) return -1;
-    c->context.states = calloc(1, (size_t)c->layout.size + 1);
+    c->context.states = model_take(m, PLAN_CONTEXT_BEFORE, c->layout.size);
     c->context.stride = c->layout.stride;
-    if (!c->context.states) return err_set(e, ERR_IO, "out of memory for a context");
     if (run_first(r) && (roots_file(spec_text(s, s->context.load), r->roots, r->args->n_roots,
                                     "context.load", path, e) ||
                          context_read(path, &c->layout, &c->context, e)))
@@ -89,7 +88,6 @@ int task_generate(struct run *r, struct err *e)
     rc = 0;
 out:
     context_layout_fini(&c.layout);
-    free(c.context.states);
     infer_text_fini(&out);
     prompts_fini(&p);
     free(m);

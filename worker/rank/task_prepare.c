@@ -1,6 +1,8 @@
 #include <stdio.h>
 
 #include "api/core/jwrite.h"
+#include "worker/plan/form.h"
+#include "worker/rank/prepare_latents.h"
 #include "worker/rank/run.h"
 
 /* How the documents fill samples of one length. */
@@ -48,6 +50,50 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the note is too long");
     return link_send_event(r->link, EV_NOTE, 0, json, e);
+}
+
+static void write_traffic(struct jwrite *w, const char *name, const struct form_traffic *t)
+{
+    jwrite_object(w, name);
+    jwrite_int(w, "messages", t->messages);
+    jwrite_int(w, "bytes", t->bytes);
+    jwrite_end(w);
+}
+
+/* What the forms of ring attention would move, for seqd to choose one. */
+static int write_forms(struct run *r, const struct data_order *o, struct jwrite *w, struct err *e)
+{
+    const struct job_spec *s = r->spec;
+    struct form_seen seen = {0};
+    struct reach_map map;
+    struct shard sh;
+    if (plan_make(s, 0, &r->plan, e)) return -1;
+    if (r->plan.S != s->data.seq_len) return 0; /* verify.max_tokens cuts them */
+    if (shard_init(&sh, r->plan.S, r->plan.sp, 0, r->plan.layout, r->plan.rank_bits, e)) return -1;
+    const int64_t some = FORM_SAMPLES * 16 / r->plan.sp, all = data_order_samples(o);
+    const int64_t most = some < FORM_SAMPLES ? some : FORM_SAMPLES, n = all < most ? all : most;
+    for (int64_t i = 0; i < n; i++) {
+        data_reach(o, &sh, i, &map);
+        form_count(s, &r->plan, &map, &seen);
+    }
+    jwrite_object(w, "forms");
+    jwrite_int(w, "samples", seen.n_samples);
+    write_traffic(w, "blockwise", &seen.blockwise);
+    write_traffic(w, "all_gather", &seen.all_gather);
+    jwrite_end(w);
+    return 0;
+}
+
+/* Of the order that the job begins with. */
+static int count_forms(struct run *r, const struct data *d, struct jwrite *w, struct err *e)
+{
+    const struct order_options oo = data_order_options(r->spec, SET_TRAIN, 0);
+    if (!form_waits(r->spec)) return 0;
+    struct data_order *o = data_order_open(d, &oo, e);
+    if (!o) return -1;
+    const int rc = write_forms(r, o, w, e);
+    data_order_close(o);
+    return rc;
 }
 
 /* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples
@@ -104,6 +150,7 @@ static int send(struct run *r, const struct data *d, struct err *e)
     if (try_orders(r, d, &w, &per_pass, e)) return -1;
     jwrite_end(&w);
     jwrite_int(&w, "samples_per_pass", per_pass);
+    if (count_forms(r, d, &w, e)) return -1;
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -115,7 +162,8 @@ int task_prepare(struct run *r, struct err *e)
     if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* what was written can be read, or nobody will */
-    int rc = send(r, d, e);
+    const bool latents = family_traits(r->spec->model.shape.family)->diffusion;
+    int rc = latents ? prepare_latents(r, d, e) : send(r, d, e);
     data_close(d);
     return rc;
 }

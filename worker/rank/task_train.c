@@ -58,7 +58,8 @@ static int enter_stage(struct training *t, struct err *e)
     const int stage = stage_at(s, t->train.step);
     if (stage == t->stage) return 0;
     const int64_t held = plan_held(&t->r->plan, stage_seq_len(s, stage));
-    if (model_set_seq(&t->train.model, held, e)) return -1;
+    /* Samples of latents set it each for itself. */
+    if (!t->r->plan.grid[0] && model_set_seq(&t->train.model, held, e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
     t->train.source = feed_stage(&t->feed, s, stage);
     t->train.want = t->want[stage + 1];

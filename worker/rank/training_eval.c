@@ -18,6 +18,12 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
+/* Their loss is a mean squared error: nothing to take the exponential of. */
+static bool latents(const struct training *t)
+{
+    return t->r->plan.grid[0] > 0;
+}
+
 static int send_eval(struct training *t, struct err *e)
 {
     const struct eval *v = &t->eval;
@@ -28,7 +34,7 @@ static int send_eval(struct training *t, struct err *e)
     jwrite_object(&w, NULL);
     jwrite_int(&w, "step", t->train.step);
     jwrite_double(&w, "loss", v->loss);
-    jwrite_double(&w, "ppl", exp(v->loss));
+    if (!latents(t)) jwrite_double(&w, "ppl", exp(v->loss));
     jwrite_int(&w, "targets", v->targets);
     jwrite_int(&w, "sequences", v->windows);
     if (v->n_bytes > 0) jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
@@ -40,7 +46,7 @@ static int send_eval(struct training *t, struct err *e)
 int training_eval(struct training *t, bool *improved, struct err *e)
 {
     struct ckpt_state *st = &t->state;
-    const struct eval_args a = {.source = feed_eval(&t->feed),
+    const struct eval_args a = {.source = feed_eval(&t->feed, t->r->spec),
                                 .n_windows = t->feed.n_eval,
                                 .seq_len = t->r->spec->data.seq_len,
                                 .want = t->eval_want,

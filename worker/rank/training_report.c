@@ -30,7 +30,7 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_object(w, "eval");
     jwrite_int(w, "step", s->eval_step);
     jwrite_double(w, "loss", s->eval_loss);
-    jwrite_double(w, "ppl", exp(s->eval_loss));
+    if (!t->r->plan.grid[0]) jwrite_double(w, "ppl", exp(s->eval_loss));
     jwrite_int(w, "evaluations", s->n_evals);
     jwrite_end(w);
     if (!s->has_best || !t->best.path[0]) return;
@@ -52,7 +52,8 @@ int training_result(struct training *t, struct err *e)
     jwrite_object(&w, NULL);
     jwrite_int(&w, "steps", t->train.step);
     jwrite_double(&w, "loss", t->step.loss);
-    jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
+    if (!r->plan.grid[0])
+        jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
     jwrite_int(&w, "tokens", t->state.tokens_seen);
     jwrite_int(&w, "skipped_steps", t->guard.state.skipped);
     jwrite_int(&w, "rollbacks", t->guard.state.rollbacks);

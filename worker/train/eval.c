@@ -1,6 +1,7 @@
 #include "worker/train/eval.h"
 
 #include <math.h>
+#include <string.h>
 #include "worker/comm/ledger.h"
 
 double eval_bits_per_byte(const struct eval *v)
@@ -9,32 +10,40 @@ double eval_bits_per_byte(const struct eval *v)
 }
 
 struct sums {
-    double nll, bytes; /* whole numbers stay exact below 2^53 */
+    double nll, bytes;                  /* whole numbers stay exact below 2^53 */
+};
+
+struct pass {
+    const struct eval_args *a;
+    struct sums sum;
+    struct comm_count want[PURPOSE_N]; /* of this rank, once all windows are known */
 };
 
 static double count_bytes(const struct model *m)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < m->sp.shard.T; i++)
+    for (int64_t i = 0; m->batch.targets && i < m->sp.shard.T; i++)
         n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
     return (double)n;
 }
 
-static int one_window(struct train *t, const struct eval_args *a, int64_t w, struct sums *sum,
-                      struct err *e)
+static int one_window(struct train *t, struct pass *p, int64_t w, struct err *e)
 {
+    const struct eval_args *a = p->a;
     struct model *m = &t->model;
     struct sums own;
     if (a->stopped && a->stopped(a->arg))
         return err_set(e, ERR_ABORTED, "stopped on request in the evaluation after step %lld",
                        (long long)t->step);
-    if (a->source.batch(a->source.arg, &m->sp.shard, w, &m->batch, e)) return -1;
+    if (train_set_grid(t, &a->source, w, true, p->want, e) ||
+        a->source.batch(a->source.arg, &m->sp.shard, w, &m->batch, e))
+        return -1;
     if (model_forward(m, &m->batch, e)) return -1;
     own.nll = model_nll(m, &m->batch);
     own.bytes = count_bytes(m);
     if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
-    sum->nll += own.nll;
-    sum->bytes += own.bytes;
+    p->sum.nll += own.nll;
+    p->sum.bytes += own.bytes;
     return 0;
 }
 
@@ -73,21 +82,22 @@ static int64_t rings_of_last_round(const struct train *t, const struct eval_args
 static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
 {
     struct comm *c = t->model.world;
-    struct sums sum = {0};
+    struct pass p = {.a = a};
+    memcpy(p.want, a->want, sizeof p.want);
     if (c) comm_ledger_reset(c);
     for (int64_t w = 0; w < a->n_windows; w++) {
         const int64_t n = a->source.targets(a->source.arg, w, e);
         if (n < 0) return -1;
         out->targets += n;
-        if (w % t->plan->dp == t->model.ring && one_window(t, a, w, &sum, e)) return -1;
+        if (w % t->plan->dp == t->model.ring && one_window(t, &p, w, e)) return -1;
     }
     /* In the last round a ring may have no window, but it has weights that the others need. */
     if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
-    if (sum_rings(t, &sum, e)) return -1;
-    if (compare(t, a->want, &out->ledger_equal, e)) return -1;
+    if (sum_rings(t, &p.sum, e)) return -1;
+    if (compare(t, p.want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;
-    out->n_bytes = (int64_t)sum.bytes;
-    out->loss = out->targets > 0 ? sum.nll / (double)out->targets : (double)NAN;
+    out->n_bytes = (int64_t)p.sum.bytes;
+    out->loss = out->targets > 0 ? p.sum.nll / (double)out->targets : (double)NAN;
     return 0;
 }
 
@@ -95,6 +105,7 @@ int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struc
 {
     const int64_t S = t->model.sp.shard.S;
     *out = (struct eval){0};
+    if (a->source.grid) return run(t, a, out, e); /* every sample sets the model, here and there */
     if (model_set_seq(&t->model, a->seq_len, e)) return -1;
     if (run(t, a, out, e)) return -1;
     return model_set_seq(&t->model, S, e);

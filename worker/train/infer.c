@@ -22,7 +22,7 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
-/* How a result then reaches every rank is not the algorithm's and not compared. */
+/* How a result then reaches every rank is each caller's. */
 bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
 {
     static const enum purpose compared[] = {PURPOSE_RING_KV, PURPOSE_STATE, PURPOSE_SWITCH,
@@ -101,49 +101,33 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
 
 /* ---- working memory -------------------------------------------------------------------------- */
 
+_Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
+
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
 {
-    const size_t V = (size_t)in->model->shape.vocab, n = (size_t)in->spec->sampling.max_tokens;
-    *w = (struct infer_work){0};
-    if (sampler_init(&w->sampler, (int64_t)V, e)) return -1;
-    if (in->model->plan->kind == JOB_GENERATE && in->model->plan->by_program) {
-        if (context_layout_init(&w->layout, &in->model->shape, e)) return -1;
-        if (w->layout.n_states) w->states = malloc((size_t)w->layout.size);
-        if (w->layout.n_states && !w->states)
-            return err_set(e, ERR_IO, "out of memory for states behind a prompt");
+    struct model *m = in->model;
+    const int64_t V = m->shape.vocab, n = m->plan->n_decode, top = plan_alternatives(in->spec);
+    assert(m->plan->kind == JOB_GENERATE && n == in->spec->sampling.max_tokens);
+    *w = (struct infer_work){.n_top = (int)top};
+    w->logits = model_take(m, PLAN_ANSWER_LOGITS, 2 * V * (int64_t)sizeof *w->logits);
+    w->first = w->logits + V;
+    sampler_init(&w->sampler, V, model_take(m, PLAN_SAMPLER, sampler_size(V)));
+    w->tokens = model_take(m, PLAN_ANSWER_TOKENS, n * (int64_t)sizeof *w->tokens);
+    if (reports && top >= 0) {
+        const size_t token = sizeof *w->logprob + (size_t)top * sizeof *w->top;
+        w->logprob = model_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token);
+        w->top = (struct sample_top *)(w->logprob + n);
     }
-    w->logits = malloc(V * sizeof *w->logits);
-    w->first = malloc(V * sizeof *w->first);
-    w->tokens = malloc(n * sizeof *w->tokens);
-    if (reports) w->logprob = malloc(n * sizeof *w->logprob);
-    if (w->logits && w->first && w->tokens && (w->logprob || !reports)) return 0;
-    infer_work_fini(w);
-    return err_set(e, ERR_IO, "out of memory for %zu logits and %zu tokens", V, n);
+    if (!m->plan->by_program) return 0;
+    if (context_layout_init(&w->layout, &m->shape, e)) return -1;
+    w->states = model_take(m, PLAN_CONTEXT_BEHIND, w->layout.size);
+    return 0;
 }
 
 void infer_work_fini(struct infer_work *w)
 {
-    sampler_fini(&w->sampler);
-    free(w->logits);
-    free(w->first);
-    free(w->tokens);
-    free(w->logprob);
-    free(w->top);
-    free(w->states);
     context_layout_fini(&w->layout);
     *w = (struct infer_work){0};
-}
-
-/* Room for the alternatives of one request's tokens. */
-static int reserve_top(struct infer_work *w, const struct request *r, struct err *e)
-{
-    int64_t n = w->logprob && r->logprobs > 0 ? r->max_tokens * r->logprobs : 0;
-    if (n <= w->top_room) return 0;
-    struct sample_top *top = realloc(w->top, (size_t)n * sizeof *top);
-    if (!top) return err_set(e, ERR_IO, "out of memory for %lld alternatives", (long long)n);
-    w->top = top;
-    w->top_room = n;
-    return 0;
 }
 
 static void tokens_fini(struct infer_tokens *t)
@@ -308,6 +292,62 @@ static int check_finite(const struct infer *in, const float *logits, const struc
     return 0;
 }
 
+/* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
+ * *like: a rank that chose as most did. */
+static int odd_rank(const int64_t *choice, int P, int *like)
+{
+    int most = 0, odd = -1;
+    for (int q = 0; q < P; q++) {
+        int n = 0;
+        for (int k = 0; k < P; k++) n += choice[k] == choice[q];
+        if (n > most) most = n, *like = q;
+    }
+    for (int q = 0; q < P && odd < 0; q++)
+        if (choice[q] != choice[*like]) odd = q;
+    return odd;
+}
+
+/* Every rank chooses for itself, from logits that have to be the same bits: a rank that computes
+ * wrongly would go on with a text of its own, and its keys would spoil everybody's. */
+static int agree_on(const struct infer *in, struct infer_work *w, const struct request *r,
+                    int64_t position, int32_t token, struct err *e)
+{
+    struct model *m = in->model;
+    int like = 0;
+    if (!m->comm) return 0;
+    const int64_t *choice = comm_each_i64(m->comm, PURPOSE_CONTROL, token, m->bounce, e);
+    if (!choice) return -1;
+    w->n_choices++;
+    const int odd = odd_rank(choice, m->plan->sp, &like);
+    if (odd < 0) return 0;
+    return err_set(
+        e, ERR_CORRUPT,
+        "behind token %lld of prompt %s rank %d chose token %lld and rank %d token %lld: "
+        "their logits should be the same bits, so one of them computes wrongly (memory, "
+        "processor), or their processors are of different kinds",
+        (long long)position, r->id, odd, (long long)choice[odd], like, (long long)choice[like]);
+}
+
+/* Since infer_at: the logits behind the prompt from their owner, each choice, and of an echoed
+ * prompt the log-probabilities. */
+static bool shared_as_planned(const struct infer *in, const struct infer_work *w,
+                              const struct request *r)
+{
+    const struct model *m = in->model;
+    const int P = m->plan->sp, me = m->sp.shard.r;
+    struct comm_count want = {0};
+    int64_t row;
+    if (!m->comm) return true;
+    const int root = infer_owner(in, r->n_tokens - 1, &row, NULL);
+    volume_add(&want, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
+    volume_add(&want, volume_sum_small(P, 1), w->n_choices);
+    if (r->echo && r->logprobs >= 0) {
+        const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
+        volume_add(&want, volume_gather(P, mine, me == 0), 1);
+    }
+    return ledger_equal(&comm_ledger(m->comm)[PURPOSE_CONTROL], &want);
+}
+
 /* One continuation into w->tokens, behind a prompt that is in the cache. */
 static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
                         int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
@@ -329,6 +369,7 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
         const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample,
                                              may_end || r->ignore_eos ? -1 : TOKEN_EOD, &key);
+        if (agree_on(in, w, r, key.position, token, e)) return -1;
         if (token == TOKEN_EOD && may_end) {
             out->finish = FINISH_STOP;
             break;
@@ -359,6 +400,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
     struct model *m = in->model;
     const bool logprobs = w->logprob && r->logprobs >= 0;
     int64_t n_decodes = 0;
+    w->n_choices = 0;
     for (int64_t c = 0; c < r->n; c++) {
         struct infer_choice *choice = &out->choice[c];
         int64_t n = 0;
@@ -371,7 +413,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
         n_decodes += m->n_decoded;
         out->n_generated += n;
     }
-    out->ledger_equal = infer_moved(in, 1, n_decodes);
+    out->ledger_equal = infer_moved(in, 1, n_decodes) && shared_as_planned(in, w, r);
     return 0;
 }
 
@@ -384,9 +426,8 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     out->choice = calloc((size_t)r->n, sizeof *out->choice);
     if (!out->choice)
         return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
-    if (reserve_top(w, r, e) || check_length(in, r->n_tokens, e) ||
-        infer_forward(in, r->tokens, r->n_tokens, e))
-        goto fail;
+    assert(r->logprobs <= w->n_top);
+    if (check_length(in, r->n_tokens, e) || infer_forward(in, r->tokens, r->n_tokens, e)) goto fail;
     if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;

@@ -3,7 +3,8 @@
  *
  * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
- * order). Every rank gets the same logits and chooses the same token. n continuations of a prompt
+ * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
+ * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
  * share its prefill: the cache is rewound to the prompt's end before each. */
 #ifndef SEQD_TRAIN_INFER_H
 #define SEQD_TRAIN_INFER_H
@@ -31,17 +32,19 @@ const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
 /* ---- one request (infer.c) ------------------------------------------------------------------- */
 
-/* Set up once for a job: nothing is allocated for a token. */
+/* Set up once for a job, in the plan's memory. */
 struct infer_work {
     struct sampler sampler;
-    float *logits, *first; /* [V] of the token to come; those behind the prompt */
-    int32_t *tokens;       /* [sampling.max_tokens] */
-    double *logprob;       /* the same; NULL unless this rank reports */
-    struct sample_top *top;
-    int64_t top_room;       /* entries of top */
-    struct request request; /* the one at work */
+    float *logits, *first;  /* [V] of the token to come; those behind the prompt */
+    int32_t *tokens;        /* [sampling.max_tokens] */
+    double *logprob;        /* the same; NULL unless this rank reports */
+    struct sample_top *top; /* the same times a request's logprobs, at most n_top */
+    int n_top;              /* -1: the job reports no log-probabilities */
+    int64_t n_choices;      /* of the request at work, of all its continuations */
+    struct request request; /* that one */
     struct context_layout layout;
-    char *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
+    char
+        *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
 };
 /* reports: rank 0, which also keeps log-probabilities where they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
@@ -70,7 +73,7 @@ struct infer_answer {
 };
 /* Collective; every rank has the same request, which is not refused. fails: ERR_TOO_LARGE when the
  * prompt is longer than the plan's sequence, naming data.seq_len; ERR_CORRUPT when logits are not
- * finite. */
+ * finite, and when a rank chose another token than the others. */
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *r,
                  struct infer_answer *out, struct err *e);
 void infer_answer_fini(struct infer_answer *a);

@@ -22,28 +22,20 @@ double sample_uniform(const struct sample_key *k)
 
 /* ---- a sampler and what it remembers --------------------------------------------------------- */
 
-int sampler_init(struct sampler *s, int64_t n_vocab, struct err *e)
+int64_t sampler_size(int64_t n_vocab)
 {
-    size_t n = (size_t)n_vocab;
-    *s = (struct sampler){.n_vocab = n_vocab};
-    s->z = malloc(n * sizeof *s->z);
-    s->weight = malloc(n * sizeof *s->weight);
-    s->heap = malloc(n * sizeof *s->heap);
-    s->times = calloc(n, sizeof *s->times);
-    s->prompt = calloc(n, 1);
-    if (s->z && s->weight && s->heap && s->times && s->prompt) return 0;
-    sampler_fini(s);
-    return err_set(e, ERR_IO, "out of memory for sampling from %lld tokens", (long long)n_vocab);
+    const struct sampler *s = NULL;
+    return n_vocab * (int64_t)(sizeof *s->z + sizeof *s->weight + sizeof *s->heap +
+                               sizeof *s->times + sizeof *s->prompt);
 }
 
-void sampler_fini(struct sampler *s)
+void sampler_init(struct sampler *s, int64_t n_vocab, void *mem)
 {
-    free(s->z);
-    free(s->weight);
-    free(s->heap);
-    free(s->times);
-    free(s->prompt);
-    *s = (struct sampler){0};
+    *s = (struct sampler){.n_vocab = n_vocab, .z = mem};
+    s->weight = s->z + n_vocab;
+    s->heap = (int32_t *)(s->weight + n_vocab);
+    s->times = s->heap + n_vocab;
+    s->prompt = (uint8_t *)(s->times + n_vocab);
 }
 
 void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n)

@@ -37,7 +37,7 @@ struct sample_key {
     int64_t position; /* of the token that is being chosen */
 };
 
-/* What a choice needs besides the logits, set up once: 25 bytes a token of the vocabulary. */
+/* What a choice needs besides the logits, set up once. */
 struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
@@ -46,8 +46,10 @@ struct sampler {
     uint8_t *prompt; /* 1: occurs in the prompt */
 };
 
-int sampler_init(struct sampler *s, int64_t n_vocab, struct err *e);
-void sampler_fini(struct sampler *s);
+/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; what is in it does
+ * not matter before sampler_begin. */
+int64_t sampler_size(int64_t n_vocab);
+void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
 /* A new request: forgets the last one and notes the tokens of the prompt. */
 void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n);
 /* Another continuation of the same prompt: forgets what was generated. */

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/core/jwrite.h"
@@ -26,11 +25,11 @@ struct scorer {
     const struct infer *in;
     const struct data *d;
     struct window w;
-    double *rows;                   /* [P * T] gathered, rank order */
+    double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
     double *nll;                    /* [P * T] by position in the window */
     bool text;                      /* the input was text: tokens below 256 are its bytes */
     int64_t document, unscored;     /* the one being read; its tokens without a score */
-    struct score_sum sum, *bucket;  /* of that one; owned, [n_buckets] */
+    struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
 };
@@ -206,25 +205,31 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
+/* Where the plan has put what this rank works with. */
+static void scorer_place(struct scorer *s)
+{
+    struct model *m = s->in->model;
+    const int64_t S = m->plan->S, n = m->plan->sp * m->plan->T;
+    void *window = model_take(m, PLAN_SCORE_WINDOW, window_size(S));
+    window_init(&s->w, s->d, s->in->spec, S, window);
+    s->bucket_size = s->in->spec->score.by_position_bucket;
+    if (m->sp.shard.r != 0) return;
+    if (s->bucket_size) s->n_buckets = (S + s->bucket_size - 1) / s->bucket_size;
+    const int64_t buckets = s->n_buckets * (int64_t)sizeof *s->bucket;
+    s->rows = model_take(m, PLAN_SCORE_ROWS, 2 * n * (int64_t)sizeof *s->rows);
+    s->nll = s->rows + n;
+    s->bucket = model_take(m, PLAN_SCORE_BUCKETS, buckets);
+    if (buckets) memset(s->bucket, 0, (size_t)buckets);
+}
+
 static int scorer_open(struct scorer *s, struct score *out, struct err *e)
 {
-    const struct model *m = s->in->model;
     const struct job_spec *spec = s->in->spec;
-    const bool writer = m->sp.shard.r == 0;
-    const size_t n_rows = writer ? (size_t)(m->plan->sp * m->sp.shard.T) : 1;
     char head[NPY_HEAD];
-    if (window_open(&s->w, s->d, spec, m->plan->S, e)) return -1;
+    scorer_place(s);
     s->text = data_stats(s->d)->n_bytes > 0;
-    s->bucket_size = spec->score.by_position_bucket;
-    if (s->bucket_size) s->n_buckets = (s->w.S + s->bucket_size - 1) / s->bucket_size;
-    s->rows = calloc(n_rows, sizeof *s->rows);
-    s->nll = calloc(n_rows, sizeof *s->nll);
-    s->bucket = calloc((size_t)s->n_buckets + 1, sizeof *s->bucket);
-    if (!s->rows || !s->nll || !s->bucket)
-        return err_set(e, ERR_IO, "out of memory for the losses of a window of %lld",
-                       (long long)s->w.S);
     out->n_windows = s->w.n_windows;
-    if (!writer) return 0;
+    if (s->in->model->sp.shard.r != 0) return 0;
     if (artifact_open(&s->out, s->in->job_dir, "score.jsonl", e)) return -1;
     if (!spec->score.token_logprobs) return 0;
     npy_head(head, "<f8", data_stats(s->d)->n_tokens, 0);
@@ -238,10 +243,6 @@ static void scorer_close(struct scorer *s)
 {
     artifact_drop(&s->out);
     artifact_drop(&s->logprobs);
-    window_close(&s->w);
-    free(s->rows);
-    free(s->nll);
-    free(s->bucket);
 }
 
 static int finish(struct scorer *s, struct score *out, struct err *e)

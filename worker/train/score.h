@@ -8,8 +8,7 @@
  * token is never scored, nor one that the data masks; "unscored" counts them all.
  *
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
- * No [S, V] tensor exists: the head runs in chunks. Outside the plan every rank holds 5 bytes per
- * token of one window, rank 0 16 more.
+ * No [S, V] tensor exists: the head runs in chunks.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
  * tokens: those scored; bytes: those of them that are no end of a document; none where the input

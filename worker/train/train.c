@@ -7,6 +7,7 @@
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
+#include "worker/data/flow_batch.h"
 #include "worker/train/schedule.h"
 #include "worker/train/walk.h"
 #include "worker/plan/stage.h"
@@ -26,7 +27,41 @@ static int64_t source_targets(void *arg, int64_t n, struct err *e)
 
 struct train_source train_source_order(const struct data_order *o)
 {
-    return (struct train_source){source_batch, source_targets, (void *)o};
+    return (struct train_source){source_batch, source_targets, (void *)o, NULL};
+}
+
+static int latents_grid(void *arg, int64_t n, int64_t grid[2], struct err *e)
+{
+    return flow_item_grid(arg, n, grid, e);
+}
+
+static int latents_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                         struct err *e)
+{
+    return flow_batch(arg, sh, n, b, e);
+}
+
+static int64_t latents_targets(void *arg, int64_t n, struct err *e)
+{
+    return flow_item_targets(arg, n, e);
+}
+
+struct train_source train_source_latents(const struct flow_source *s)
+{
+    return (struct train_source){latents_batch, latents_targets, (void *)s, latents_grid};
+}
+
+int train_set_grid(struct train *t, const struct train_source *source, int64_t n, bool forward,
+                   struct comm_count counts[PURPOSE_N], struct err *e)
+{
+    struct model *m = &t->model;
+    struct plan_pass pass = {.forward = forward};
+    if (!source->grid) return 0;
+    if (source->grid(source->arg, n, pass.grid, e) ||
+        model_set_grid(m, pass.grid[0], pass.grid[1], e))
+        return -1;
+    plan_grid_comm(&m->shape, t->plan, m->rank, &pass, counts);
+    return 0;
 }
 
 /* ---- init ------------------------------------------------------------------------------------ */
@@ -79,6 +114,7 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
 {
     struct model *m = &t->model;
     if (t->plan->n_windows > 1) return walk_sample(t, sample, scale, nll, e);
+    if (train_set_grid(t, &t->source, sample, false, t->now, e)) return -1;
     if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
     return model_grad(m, &m->batch, scale, nll, e);

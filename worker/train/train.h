@@ -21,17 +21,29 @@
 #include "worker/train/holding.h"
 #include "worker/train/guard.h"
 
-/* Where samples come from. Both must be pure in n, so that any rank can ask for any sample. */
+/* Where samples come from. All must be pure in n, so that any rank can ask for any sample. */
 struct train_source {
     int (*batch)(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
-    /* Of the whole sample, all ranks; -1 with e when the data cannot be read. */
+    /* What counts in the loss of the whole sample, all ranks: tokens, or values of latents. -1 with e
+     * when the data cannot be read. */
     int64_t (*targets)(void *arg, int64_t n, struct err *e);
     void *arg;
+    /* Diffusion: patches of a frame, frames; the model is set for them before batch is called. NULL:
+     * all samples are of the length that the model is set for. */
+    int (*grid)(void *arg, int64_t n, int64_t grid[2], struct err *e);
 };
 
 struct data_order;
 /* The samples of an order, which must outlive the source. */
 struct train_source train_source_order(const struct data_order *o);
+struct flow_source;
+/* Samples of latents; s must outlive the source. */
+struct train_source train_source_latents(const struct flow_source *s);
+/* Sets the model for sample n where the source has grids, and exchanges in `counts` a pass over the
+ * plan's largest for one over this. fails: the source's errors. */
+struct train;
+int train_set_grid(struct train *t, const struct train_source *source, int64_t n, bool forward,
+                   struct comm_count counts[PURPOSE_N], struct err *e);
 
 struct train_options {
     const struct job_spec *spec; /* borrowed */

@@ -9,12 +9,24 @@
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
+#include "worker/train/verify_flow.h"
 #include "worker/train/whole.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
 
 /* ---- the ranks' side: as in training ---------------------------------------------------------- */
+
+/* A diffusion model, whose data verify_flow.c knows. */
+static bool latents(const struct model *m)
+{
+    return m->plan->grid[0] > 0;
+}
+
+static struct flow_source flow_of(const struct verify_args *a, const struct data_order *order)
+{
+    return (struct flow_source){a->data, order, a->spec, false};
+}
 
 /* In a training all rings run the same tokens, and their sum is so many times one ring's. */
 static int copies(const struct model *m)
@@ -29,8 +41,14 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     struct comm_count want[PURPOSE_N];
     const int n_copies = copies(m);
     double nll;
-    if (data_batch(order, &m->sp.shard, 0, &m->batch, e)) return -1;
-    memcpy(want, a->want ? a->want : m->plan->comm, sizeof want);
+    if (a->want)
+        memcpy(want, a->want, sizeof want);
+    else
+        plan_comm(&m->shape, m->plan, m->ring * m->plan->sp + m->rank, want);
+    const struct flow_source flow = flow_of(a, order);
+    if (latents(m) ? verify_flow_ranks(a, &flow, want, e)
+                   : data_batch(order, &m->sp.shard, 0, &m->batch, e))
+        return -1;
     plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, want);
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
@@ -43,7 +61,8 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     v->loss_p = nll / (double)(n * n_copies);
     v->ledger_equal = true;
     const enum purpose held[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
-                                 PURPOSE_PARAM,   PURPOSE_LOSS,     PURPOSE_HEADS};
+                                 PURPOSE_PARAM,   PURPOSE_LOSS,     PURPOSE_HEADS,
+                                 PURPOSE_SWITCH};
     for (size_t i = 0; m->world && i < sizeof held / sizeof held[0]; i++)
         if (!ledger_equal(&comm_ledger(m->world)[held[i]], &want[held[i]])) v->ledger_equal = false;
     return 0;
@@ -161,7 +180,10 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
 {
     const struct plan *plan = ref->plan;
     double nll;
-    if (fill_reference(a, order, ref, e)) return -1;
+    const struct flow_source flow = flow_of(a, order);
+    if (latents(ref) ? verify_flow_reference(&flow, ref, e)
+                     : fill_reference(a, order, ref, e))
+        return -1;
     v->targets_1 = ref->batch.n_targets;
     int64_t n = v->targets_1 > 0 ? v->targets_1 : 1;
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
@@ -180,13 +202,15 @@ static double ratio(double diff, double norm)
 }
 
 /* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
- * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see).
+ * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
+ * one frame nothing turns on the queries and keys of attention along time).
  * Rounding leaves about 1e-8 of the whole gradient there: against a thousandth of it that passes, and
  * a factor or a missing part still shows. */
 static double noise_norm(const struct model *m, const float *g)
 {
     double sum = 0;
-    if (!family_traits(m->shape.family)->masked) return 0;
+    const struct family_traits *f = family_traits(m->shape.family);
+    if (!f->masked && !f->diffusion) return 0;
     for (int64_t i = 0; i < m->plan->n_params; i++) sum += (double)g[i] * g[i];
     return 1e-3 * sqrt(sum);
 }
@@ -409,7 +433,8 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     struct data_order *order = NULL;
     int rc = -1;
     *out = (struct verify){.n_ranks = plan_sum_ranks(m->plan)};
-    struct order_options oo = data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
+    struct order_options oo = latents(m) ? latents_order_options(a->spec, SET_TRAIN)
+                                         : data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
     oo.mutant = a->mutant;
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
@@ -431,7 +456,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
         goto out;
     }
     if (first && (run_reference(a, order, ref, out, e) || compare_grads(ref, m, out, e))) goto out;
-    if (compare_logits(m, ref, out, e)) goto out;
+    if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
     int64_t bad = !out->ledger_equal;
     if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
     out->ledger_equal = bad == 0;

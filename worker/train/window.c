@@ -1,27 +1,21 @@
 #include "worker/train/window.h"
 
-#include <stdlib.h>
+int64_t window_size(int64_t S)
+{
+    const struct window *w = NULL;
+    return S * (int64_t)(sizeof *w->ids + sizeof *w->learn);
+}
 
-int window_open(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                struct err *e)
+void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                 void *mem)
 {
     const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
     const int64_t more = data_stats(d)->n_tokens - S;
     *w = (struct window){
         .d = d, .S = S, .stride = stride, .document_mask = spec->data.document_mask != 0};
     w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
-    w->ids = malloc((size_t)S * sizeof *w->ids);
-    w->learn = malloc((size_t)S);
-    if (w->ids && w->learn) return 0;
-    window_close(w);
-    return err_set(e, ERR_IO, "out of memory for a window of %lld tokens", (long long)S);
-}
-
-void window_close(struct window *w)
-{
-    free(w->ids);
-    free(w->learn);
-    *w = (struct window){0};
+    w->ids = mem;
+    w->learn = (uint8_t *)(w->ids + S);
 }
 
 int window_read(struct window *w, int64_t number, struct err *e)

@@ -11,13 +11,14 @@ struct window {
     bool document_mask;
     /* the one that was read: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
-    int32_t *ids;   /* owned, [S] */
-    uint8_t *learn; /* owned, [S]: may be a target */
+    int32_t *ids;   /* [S] */
+    uint8_t *learn; /* [S]: may be a target */
 };
 
-int window_open(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                struct err *e);
-void window_close(struct window *w);
+/* mem: borrowed, window_size bytes, aligned to 4. */
+int64_t window_size(int64_t S);
+void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                 void *mem);
 /* fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
 /* This rank's rows of it: targets only where a new token is scored. */

@@ -1,0 +1,18 @@
+/* plugin.h: a device in a shared library of its own, which backend.c opens when it is asked for by
+ * name: a rank that computes on the CPU needs none of CUDA's libraries, nor a driver. */
+#ifndef SEQD_KERNELS_PLUGIN_H
+#define SEQD_KERNELS_PLUGIN_H
+
+#include "kernels/backend.h"
+
+#define KERNELS_ABI 1 /* of struct be_ops and all that its operations take */
+
+/* The library exports one, by this name. */
+#define KERNELS_PLUGIN "seqd_kernels"
+struct kernels_plugin {
+    int abi;         /* KERNELS_ABI and sizeof(struct be_ops) of its build: */
+    size_t ops_size; /* both are the opener's, or it is not used */
+    struct be *(*open)(const struct be_options *o, struct err *e);
+};
+
+#endif

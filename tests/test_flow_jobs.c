@@ -1,0 +1,256 @@
+/* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
+ * training on samples of every size with evaluation and averaged weights, being killed and going on,
+ * starting from what was saved; what cannot be learnt is refused with its file, line and field. */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "tests/gang.h"
+#include "tests/latents.h"
+#include "worker/family/family.h"
+#include "worker/model/hf.h"
+
+#define STEPS 12
+
+static char scratch[64], prepared_id[80], step_dir[1300], ema_dir[1300];
+static struct gang g; /* 100 KiB: not on the stack */
+
+static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT, FAMILY_LATTE, FAMILY_T2D};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static struct model_shape small_model(int family)
+{
+    struct model_shape m = {.family = family,
+                            .n_layers = 2,
+                            .width = 32,
+                            .n_heads = 4,
+                            .n_kv_heads = 4,
+                            .head_dim = 8,
+                            .ffn_width = 64,
+                            .max_pos = 2048,
+                            .rope_theta = 10000,
+                            .norm_eps = 1e-5,
+                            .in_channels = 4,
+                            .out_channels = 8,
+                            .patch_t = 1,
+                            .patch_h = 2,
+                            .patch_w = 2};
+    if (family == FAMILY_LATTE)
+        m.type_vocab = LATENTS_USUAL + 1;
+    else
+        m.caption_channels = 6, m.text_len = 3;
+    m.qk_norm = family == FAMILY_STDIT3;
+    return m;
+}
+
+static void add_source(struct job_spec *s, struct spec_source *to, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s.jsonl", scratch, name);
+    *to = (struct spec_source){order_text(s, path), 0, DATA_LATENTS, 0, -1};
+}
+
+static struct order *make_order(int kind, int family, int sp, const char *name)
+{
+    struct order *o = order_new((enum job_kind)kind, scratch, prepared_id, name);
+    struct job_spec *s = &o->spec;
+    s->model.shape = small_model(family);
+    s->data.n_train = s->eval.n_data = 1;
+    add_source(s, &s->data.train[0], "train");
+    add_source(s, &s->eval.data[0], "held");
+    s->data.frames = LATENTS_FRAMES;
+    s->data.height = LATENTS_HEIGHT;
+    s->data.width = LATENTS_WIDTH;
+    s->parallel.sp = sp;
+    s->train.steps = STEPS;
+    s->train.global_batch = 4;
+    s->optim.lr = 1e-2;
+    s->ema.decay = 0.5;
+    s->objective.frame_mask[1] = 0.2;
+    s->eval.every_steps = 4;
+    s->eval.at_start = 1;
+    s->checkpoint.every_steps = 5;
+    return o;
+}
+
+static bool run_ok(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, o->spec.resources.ranks, o);
+    gang_run(&g);
+    const bool ok = all_ok(&g);
+    CHECK(ok);
+    return ok;
+}
+
+/* ---- preparing ------------------------------------------------------------------------------- */
+
+static void test_prepare(void)
+{
+    latents_manifest(scratch, "train", latents_usual, LATENTS_USUAL, 4, 6);
+    latents_manifest(scratch, "held", latents_usual + 1, 3, 4, 6);
+    struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "prepare");
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    CHECK(number(g.result, "samples_per_pass") == LATENTS_USUAL);
+    /* Patches of 2 x 2: 5 x 3 x 4, 4 x 3, 3 x 2 x 5, 4 x 4 x 3, 1. */
+    CHECK(number(g.result, "n_tokens") == 60 + 12 + 30 + 48 + 1);
+    free(o);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+static double eval_loss(int i)
+{
+    const struct gang_event *v = gang_event(&g, EV_EVAL, i);
+    CHECK_MSG(v, "no evaluation %d", i);
+    return v ? number(v->json, "loss") : 0;
+}
+
+static void train(int family, int sp, double losses[STEPS], double evals[2])
+{
+    char name[32], buf[64];
+    snprintf(name, sizeof name, "train-%d-%d", family, sp);
+    struct order *o = make_order(JOB_TRAIN, family, sp, name);
+    o->spec.verify.first_step = sp > 1;
+    run_ok(o);
+    if (sp > 1) CHECK_MSG(gang_event(&g, EV_VERIFIED, 0), "family %d: no proof", family);
+    CHECK(o->spec.parallel.strategy == (sp == 1 ? STRATEGY_LOCAL : STRATEGY_DSP));
+    CHECK_MSG(g.n_steps == STEPS, "family %d on %d ranks: %d steps", family, sp, g.n_steps);
+    for (int i = 0; i < g.n_steps && i < STEPS; i++) {
+        losses[i] = g.step[i].loss;
+        CHECK_MSG(g.step[i].ledger_ok, "family %d on %d ranks: ledger of step %d", family, sp, i);
+        CHECK(g.step[i].memory_high == g.step[i].memory_planned);
+        CHECK(sp == 1 || g.step[i].comm[PURPOSE_SWITCH].bytes_sent > 0);
+    }
+    for (int i = 0; i < 2; i++) evals[i] = eval_loss(3 * i);
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    free(o);
+}
+
+/* P ranks and one differ in the order of fp32 sums; a dozen steps of Adam carry that on. */
+static void test_train(void)
+{
+    for (int i = 0; i < FAMILIES; i++) {
+        double one[STEPS] = {0}, some[STEPS] = {0}, eval[2], evals[2];
+        train(families[i], 1, one, eval);
+        CHECK_MSG(eval[1] < 0.9 * eval[0], "family %d learns nothing: %g to %g", families[i],
+                  eval[0], eval[1]);
+        for (int sp = 2; sp <= 4; sp++) {
+            train(families[i], sp, some, evals);
+            for (int k = 0; k < STEPS; k++)
+                CHECK_MSG(fabs(some[k] - one[k]) <= 3e-5 * one[k],
+                          "family %d P %d step %d: %.9g, %.9g", families[i], sp, k, some[k],
+                          one[k]);
+            for (int k = 0; k < 2; k++)
+                CHECK_MSG(fabs(evals[k] - eval[k]) <= 3e-5 * eval[k],
+                          "family %d P %d evaluation %d: %.9g, %.9g", families[i], sp, k, evals[k],
+                          eval[k]);
+        }
+    }
+}
+
+/* Killed at its first checkpoint and started again, also on another number of ranks: what it draws
+ * depends on the step alone, and under "ranks" nothing depends on the ranks. */
+static void test_resume(void)
+{
+    char want[80], sha[80];
+    struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "whole");
+    o->spec.determinism = DET_RANKS;
+    if (run_ok(o)) text(g.result, "weights_sha256", want, sizeof want);
+    text(g.result, "checkpoint", step_dir, sizeof step_dir);
+    snprintf(ema_dir, sizeof ema_dir, "%.*s/hf_ema", (int)sizeof ema_dir - 8, step_dir);
+    free(o);
+    o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "killed");
+    o->spec.determinism = DET_RANKS;
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[1]) && g.n_steps < STEPS);
+    o->args.epoch = 2;
+    o->spec.parallel.sp = o->spec.resources.ranks = 4;
+    run_ok(o);
+    CHECK(g.n_steps > 0 && g.step[0].step > 4);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+    free(o);
+}
+
+/* The averaged weights are a model.path. */
+static void test_from_average(void)
+{
+    struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "finetune");
+    struct err e = {0};
+    o->spec.model.path = order_text(&o->spec, ema_dir);
+    o->spec.model.shape = (struct model_shape){0};
+    CHECK_MSG(!hf_config_read(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
+    o->spec.train.steps = o->spec.schedule.warmup_steps = 1;
+    run_ok(o);
+    CHECK(eval_loss(0) < 1.2);
+    free(o);
+}
+
+/* P ranks against one, whose batch is built from the definition; every seed begins with another
+ * sample. */
+static void test_verify(void)
+{
+    double worst = 0;
+    for (int i = 0; i < FAMILIES; i++)
+        for (int k = 0; k < 8; k++) {
+            const int bf16 = k % 2;
+            struct order *o = make_order(JOB_VERIFY, families[i], 2 + k % 3, "verify");
+            o->spec.seed = k;
+            o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+            o->spec.objective.text_dropout = 0.4;
+            if (run_ok(o)) {
+                char buf[64];
+                CHECK(flag(g.result, "equal"));
+                CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+                if (!bf16) worst = fmax(worst, number(g.result, "worst_rel_l2"));
+                CHECK(number(g.result, "logits_rel_l2") >= 0 && number(g.result, "targets") > 0);
+            }
+            free(o);
+        }
+    CHECK_MSG(worst > 0, "nothing was compared");
+}
+
+static void test_bf16(void)
+{
+    double losses[2][STEPS] = {{0}};
+    for (int sp = 1; sp <= 2; sp++) {
+        struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, sp, sp == 1 ? "bf1" : "bf2");
+        o->spec.precision.params = PRECISION_BF16;
+        o->spec.parallel.zero = 3;
+        run_ok(o);
+        for (int k = 0; k < STEPS; k++) {
+            losses[sp - 1][k] = g.step[k].loss;
+            CHECK(g.step[k].ledger_ok && g.step[k].memory_high == g.step[k].memory_planned);
+        }
+        free(o);
+    }
+    CHECK_MSG(fabs(losses[1][0] / losses[0][0] - 1) < 1.0 / 512, "%.9g, %.9g", losses[1][0],
+              losses[0][0]);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_flow_jobs.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_resume);
+    RUN(test_from_average);
+    RUN(test_verify);
+    RUN(test_bf16);
+    struct err e = {0};
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("flow_jobs");
+}

@@ -1,0 +1,394 @@
+/* Sampling of diffusion models against PyTorch in float64 (tests/golden/make_dit_golden.py sample),
+ * noise included, on any number of ranks; bits that do not depend on it; bytes and memory as
+ * planned. */
+#include <math.h>
+
+#include "api/core/file.h"
+#include "tests/sampler.h"
+#include "worker/comm/ledger.h"
+#include "worker/model/safetensors.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+enum { MAX_P = 8 };
+
+static char scratch[64];
+
+struct golden {
+    const char *name;
+    struct st_file *file;
+    struct flow_sample s;
+    float *noise, *latents, *text;
+    int64_t count;
+};
+
+struct run {
+    const struct golden *g;
+    struct job_spec spec;
+    struct flow_sample s;
+    char path[128]; /* of the sample */
+};
+
+static double number(const struct golden *g, const char *name)
+{
+    const struct st_tensor *t = st_find(g->file, name);
+    double x = NAN;
+    CHECK_MSG(t, "%s has no %s", g->name, name);
+    if (t) memcpy(&x, st_data(g->file, t), sizeof x);
+    return x;
+}
+
+static int64_t whole(const struct golden *g, const char *name)
+{
+    int64_t n = 0;
+    memcpy(&n, st_data(g->file, st_find(g->file, name)), sizeof n);
+    return n;
+}
+
+static float *floats(struct st_file *f, const char *name, int64_t dims[2])
+{
+    struct err e = {0};
+    const struct st_tensor *t = st_find(f, name);
+    float *x = t ? malloc((size_t)t->count * sizeof *x) : NULL;
+    CHECK_MSG(x && !st_read_f32(f, t, x, &e), "%s: %s", name, e.text);
+    if (t && dims) memcpy(dims, t->dims, 2 * sizeof *dims);
+    return x;
+}
+
+static void golden_open(struct golden *g, const char *name)
+{
+    char path[128];
+    int64_t y[2];
+    struct err e = {0};
+    snprintf(path, sizeof path, "tests/golden/%s/sample.safetensors", name);
+    *g = (struct golden){.name = name, .file = st_open(path, &e)};
+    if (!g->file) {
+        printf("%s\n", e.text);
+        abort();
+    }
+    const struct st_tensor *z = st_find(g->file, "latents");
+    g->count = z->count;
+    g->noise = floats(g->file, "noise", NULL);
+    g->latents = floats(g->file, "latents", NULL);
+    g->text = floats(g->file, "y", y);
+    g->s = (struct flow_sample){.x = {.C = z->dims[0],
+                                      .T = z->dims[1],
+                                      .H = z->dims[2],
+                                      .W = z->dims[3],
+                                      .text_len = y[0],
+                                      .text_width = y[1],
+                                      .height = (int64_t)number(g, "height"),
+                                      .width = (int64_t)number(g, "width"),
+                                      .num_frames = (int64_t)number(g, "num_frames"),
+                                      .fps = (float)number(g, "fps")},
+                                .seed = whole(g, "seed"),
+                                .n = whole(g, "n"),
+                                .steps = (int64_t)number(g, "steps"),
+                                .guidance = number(g, "guidance"),
+                                .shift = 1,
+                                .label = (int32_t)number(g, "label")};
+    const struct latents_sample *x = &g->s.x;
+    if (number(g, "shifted") > 0) g->s.shift = flow_shift(x->height, x->width, x->num_frames);
+}
+
+static void golden_close(struct golden *g)
+{
+    st_close(g->file);
+    free(g->noise);
+    free(g->latents);
+    free(g->text);
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+/* What the rank sent of a purpose is what the plan says, to the byte. */
+static void check_count(const struct sampler *r, enum purpose purpose, struct comm_count want)
+{
+    const struct comm_count *got = &comm_ledger(r->m.comm)[purpose];
+    CHECK_MSG(ledger_equal(got, &want), "P %d rank %d: %lld bytes of %s, planned %lld", r->plan.sp,
+              r->m.rank, (long long)got->bytes_sent, purpose_name(purpose),
+              (long long)want.bytes_sent);
+}
+
+static void check_switches(const struct sampler *r, const struct run *at)
+{
+    struct comm_count want[PURPOSE_N];
+    struct err e = {0};
+    int64_t grid[3];
+    struct plan *here = malloc(sizeof *here);
+    flow_grid(&r->m.shape, &at->s.x, grid);
+    const int64_t patches[2] = {grid[1] * grid[2], grid[0]};
+    CHECK_MSG(!plan_at_grid(&at->spec, &r->plan, patches, 1, here, &e), "%s", e.text);
+    const struct plan_forward x = {here->S, flow_sample_passes(&r->m.shape, &at->s)};
+    CHECK(!plan_forward_comm(&r->m.shape, here, r->m.rank, &x, want, &e));
+    if (r->m.rank == 0 && !r->plan.rank_bits && at->s.steps)
+        CHECK(want[PURPOSE_SWITCH].bytes_sent > 0);
+    check_count(r, PURPOSE_SWITCH, want[PURPOSE_SWITCH]);
+    comm_ledger_reset(r->m.comm);
+    free(here);
+}
+
+static int sample(struct sampler *r, const struct run *at, struct err *e)
+{
+    bool ok = false;
+    float *text = r->m.batch.latents.text;
+    if (text) memcpy(text, at->g->text, (size_t)(at->s.x.text_len * at->s.x.text_width) * 4);
+    if (flow_sample_begin(&r->m, &at->s, e)) return -1;
+    if (r->m.comm) comm_ledger_reset(r->m.comm);
+    for (int64_t i = 0; i < at->s.steps; i++)
+        if (flow_sample_step(&r->m, &at->s, i, e)) return -1;
+    if (r->m.comm) check_switches(r, at);
+    if (flow_sample_finite(&r->m, &at->s, &ok, e)) return -1;
+    CHECK(ok);
+    if (flow_sample_save(&r->m, &at->s, r->m.rank ? NULL : at->path, e)) return -1;
+    if (r->m.comm) check_count(r, PURPOSE_CONTROL, flow_sample_traffic(&r->m, &at->s, r->m.rank));
+    /* All that the plan holds was given a place, and nothing lies behind it. */
+    CHECK(r->m.placed_size == r->plan.arena_size + r->plan.segment_size);
+    return 0;
+}
+
+static void body(struct ranks *g, int rank, void *arg)
+{
+    const struct run *at = arg;
+    struct sampler *r = malloc(sizeof *r);
+    struct err e = {0};
+    if (sampler_open(r, &at->spec, at->g->name, g, rank, &e) || sample(r, at, &e)) {
+        CHECK_MSG(0, "%s rank %d: %s", at->g->name, rank, e.text);
+        if (g) ranks_fail(g, rank, &e);
+    }
+    sampler_close(r);
+    free(r);
+}
+
+/* Room for a longer and higher sample than is asked for. */
+static void run_of(struct run *r, const struct golden *g, int P)
+{
+    const int64_t most[3] = {g->s.x.T + 2, g->s.x.H + 3, g->s.x.W + 1};
+    *r = (struct run){.g = g, .s = g->s};
+    sampler_spec(&r->spec, g->name, P, most);
+    snprintf(r->path, sizeof r->path, "%s/%s.%d", scratch, g->name, P);
+}
+
+static float *latents_of(const struct run *r)
+{
+    struct err e = {0};
+    struct st_file *f = st_open(r->path, &e);
+    const struct latents_sample *x = &r->s.x;
+    const struct st_tensor *z = f ? st_find(f, "z") : NULL;
+    if (!z) {
+        printf("%s\n", e.text);
+        abort();
+    }
+    CHECK(st_count(f) == 1 && z->dtype == ST_F32 && z->n_dims == 4);
+    CHECK(z->dims[0] == x->C && z->dims[1] == x->T && z->dims[2] == x->H && z->dims[3] == x->W);
+    float *out = floats(f, "z", NULL);
+    st_close(f);
+    return out;
+}
+
+static double distance(const float *got, const float *want, int64_t n)
+{
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(diff / norm);
+}
+
+static const char *const names[] = {"stdit3", "latte", "t2d_plain"};
+enum { N_NAMES = sizeof names / sizeof names[0] };
+
+/* ---- against the golden ---------------------------------------------------------------------- */
+
+/* No step is taken. The oracle's logarithms and sines may differ in a double's last bit, which fp32
+ * shows once in 2^28 elements, then as one of 2^-23 of the element. */
+static void test_noise(void)
+{
+    for (int i = 0; i < N_NAMES; i++) {
+        struct golden g;
+        golden_open(&g, names[i]);
+        for (int P = 1; P <= 3; P++) {
+            struct run r;
+            run_of(&r, &g, P);
+            r.s.steps = 0;
+            sampler_run(&r.spec, body, &r);
+            float *z = latents_of(&r);
+            const double d = distance(z, g.noise, g.count);
+            CHECK_MSG(d <= 1e-7, "%s P %d: %.3g", names[i], P, d);
+            free(z);
+        }
+        golden_close(&g);
+    }
+}
+
+/* 1e-5 is the requirement; the noise is the engine's own. */
+
+static void test_golden(void)
+{
+    static const int degrees[] = {1, 2, 3, 4, 8};
+    for (int i = 0; i < N_NAMES; i++) {
+        struct golden g;
+        golden_open(&g, names[i]);
+        for (int p = 0; p < 5; p++) {
+            struct run r;
+            run_of(&r, &g, degrees[p]);
+            sampler_run(&r.spec, body, &r);
+            float *z = latents_of(&r);
+            const double d = distance(z, g.latents, g.count);
+            CHECK_MSG(d <= 1e-5, "%s P %d: %.3g", names[i], degrees[p], d);
+            free(z);
+        }
+        golden_close(&g);
+    }
+}
+
+/* ---- ranks, guidance, room ------------------------------------------------------------------- */
+
+/* determinism "ranks": the same file for 1, 2, 4 and 8 ranks, to the byte. */
+static void check_bits(const struct golden *g, enum precision_id precision)
+{
+    char *one = NULL;
+    size_t n = 0;
+    for (int P = 1; P <= MAX_P; P *= 2) {
+        struct run r;
+        struct err e = {0};
+        size_t size;
+        run_of(&r, g, P);
+        r.spec.determinism = DET_RANKS;
+        r.spec.precision.params = (int32_t)precision;
+        sampler_run(&r.spec, body, &r);
+        char *file = file_read(r.path, 1 << 20, &size, &e);
+        if (P == 1) {
+            float *z = latents_of(&r);
+            const double d = distance(z, g->latents, g->count);
+            /* bf16: 8 bits, and guidance takes differences of two predictions seven times. */
+            CHECK_MSG(d <= (precision == PRECISION_BF16 ? 0.1 : 1e-5), "%s: %.3g", g->name, d);
+            free(z);
+            one = file;
+            n = size;
+            continue;
+        }
+        CHECK_MSG(size == n && !memcmp(one, file, n), "%s: %d ranks have other bits", g->name, P);
+        free(file);
+    }
+    free(one);
+}
+
+static void test_rank_bits(void)
+{
+    for (int i = 0; i < N_NAMES; i++) {
+        struct golden g;
+        golden_open(&g, names[i]);
+        check_bits(&g, PRECISION_FP32);
+        check_bits(&g, PRECISION_BF16);
+        golden_close(&g);
+    }
+}
+
+/* Guidance 1 is the prediction that was told everything, in half the passes: what a guidance that is
+ * hardly more comes to. Each step adds four roundings of 2^-24 of a value at most. */
+static void test_no_guidance(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct golden g;
+        float *z[2];
+        golden_open(&g, names[i]);
+        for (int two = 0; two < 2; two++) {
+            struct run r;
+            run_of(&r, &g, 2);
+            r.s.guidance = two ? 1 + 1e-9 : 1;
+            CHECK(flow_sample_passes(&r.spec.model.shape, &r.s) == (two ? 8 : 4));
+            sampler_run(&r.spec, body, &r);
+            z[two] = latents_of(&r);
+        }
+        const double d = distance(z[0], z[1], g.count);
+        CHECK_MSG(d <= 1e-6, "%s: %.3g", names[i], d);
+        CHECK(distance(z[0], g.latents, g.count) > 0.01); /* guidance does something */
+        free(z[0]);
+        free(z[1]);
+        golden_close(&g);
+    }
+}
+
+/* A sample that is larger than planned for is refused before anything is written. */
+static void test_room(void)
+{
+    struct golden g;
+    struct run r;
+    struct err e = {0};
+    struct sampler *at = malloc(sizeof *at);
+    golden_open(&g, "stdit3");
+    run_of(&r, &g, 1);
+    CHECK_MSG(!sampler_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
+    r.s.x.T = 11;
+    CHECK(flow_sample_begin(&at->m, &r.s, &e) == -1 && e.code == ERR_TOO_LARGE);
+    CHECK_MSG(strstr(e.text, "11 frames of 12 patches"), "%s", e.text);
+    sampler_close(at);
+    free(at);
+    golden_close(&g);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+#if !SANITIZED /* the sanitizers have their own malloc */
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *malloc(size_t);
+void *calloc(size_t, size_t);
+static bool watched;
+static int n_allocations;
+
+void *malloc(size_t n)
+{
+    n_allocations += watched;
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t a, size_t b)
+{
+    n_allocations += watched;
+    return __libc_calloc(a, b);
+}
+
+/* Beginning a sample and its steps take no memory but the plan's. */
+static void test_no_allocation(void)
+{
+    struct golden g;
+    struct run r;
+    struct err e = {0};
+    struct sampler *at = malloc(sizeof *at);
+    golden_open(&g, "stdit3");
+    run_of(&r, &g, 1);
+    CHECK_MSG(!sampler_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
+    memset(at->m.batch.latents.text, 0, (size_t)at->plan.item[PLAN_CAPTION].size);
+    watched = true;
+    int rc = flow_sample_begin(&at->m, &r.s, &e);
+    for (int64_t i = 0; i < r.s.steps && !rc; i++) rc = flow_sample_step(&at->m, &r.s, i, &e);
+    watched = false;
+    CHECK_MSG(!rc && !n_allocations, "%d allocations %s", n_allocations, e.text);
+    sampler_close(at);
+    free(at);
+    golden_close(&g);
+}
+#endif
+
+int main(void)
+{
+    snprintf(scratch, sizeof scratch, "/tmp/test_flow_sample.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    RUN(test_noise);
+    RUN(test_golden);
+    RUN(test_rank_bits);
+    RUN(test_no_guidance);
+    RUN(test_room);
+#if !SANITIZED
+    RUN(test_no_allocation);
+#endif
+    file_remove(scratch, NULL);
+    return test_done("flow_sample");
+}

@@ -1,0 +1,169 @@
+/* Generate and score hold what the plan says: every page of the arena is touched, every item of it
+ * is placed, and the process grows by nothing else. */
+#include "api/core/log.h"
+#include "tests/linear.h"
+#include "tests/reading.h"
+#include "worker/train/score.h"
+
+/* A sampler of so many tokens is 1.6 MB, their logits 0.5 MB. */
+#define VOCAB  65536
+#define PROMPT 600
+#define ROOM   64
+#define OTHER  ((int64_t)512 << 10) /* stacks, libc, answers of ROOM tokens */
+
+static char scratch[64];
+static struct tiny_rank ready; /* one rank's, touched before anything is measured */
+
+static int64_t start(void)
+{
+    memset(&ready, 1, sizeof ready);
+    return pages_anonymous();
+}
+
+/* The arena of rank 0, and by how much the process has grown since it was opened. */
+static void check_memory(struct tiny_rank *t, int64_t before)
+{
+    const int64_t planned = t->plan.arena_size + t->plan.segment_size;
+    const int64_t touched = pages_touched(t->arena, t->plan.arena_size,
+                                          &t->plan.item[PLAN_SCRATCH]);
+    const int64_t other = pages_anonymous() - before - touched;
+    CHECK_MSG(t->model.placed_size == planned, "placed %lld bytes, planned %lld",
+              (long long)t->model.placed_size, (long long)planned);
+    if (!SANITIZED) CHECK_MSG(other <= OTHER, "%lld bytes outside the plan", (long long)other);
+}
+
+static void fill_shape(struct model_shape *m, bool linear)
+{
+    struct err e = {0};
+    *m = tiny_shape;
+    m->vocab = VOCAB;
+    if (linear) m->family = FAMILY_TNL, m->n_kv_heads = m->n_heads, m->layer_mask[0] = 3;
+    CHECK_MSG(!family_complete(m, &e), "%s", e.text);
+}
+
+/* ---- generate -------------------------------------------------------------------------------- */
+
+static int answer(struct tiny_rank *t, const struct job_spec *spec, struct err *e)
+{
+    struct infer in = {.model = &t->model, .spec = spec};
+    struct infer_work w;
+    struct request r;
+    struct infer_answer a = {0};
+    if (infer_work_init(&w, &in, true, e) || request_init(&r, PROMPT, e)) return -1;
+    request_of_prompt(&r, spec, "", 0, 0);
+    for (r.n_tokens = 0; r.n_tokens < PROMPT; r.n_tokens++)
+        r.tokens[r.n_tokens] = (int32_t)(97 + r.n_tokens % 23);
+    int rc = infer_answer(&in, &w, &r, &a, e);
+    CHECK(rc || (a.n_generated == 2 * ROOM && a.ledger_equal));
+    infer_answer_fini(&a);
+    request_fini(&r);
+    infer_work_fini(&w);
+    return rc;
+}
+
+static void generate(bool linear, bool load)
+{
+    static struct job_spec spec;
+    struct err e = {0};
+    spec_defaults(&spec);
+    spec.kind = JOB_GENERATE;
+    fill_shape(&spec.model.shape, linear);
+    spec.resources.ranks = spec.resources.threads = 1;
+    spec.data.seq_len = PROMPT;
+    spec.sampling.max_tokens = ROOM;
+    spec.sampling.temperature = 1;
+    spec.sampling.top_k = 40;
+    spec.sampling.logprobs = SAMPLE_TOP;
+    spec.sampling.n = 2;
+    spec.memory.loss_chunk_tokens = 1; /* it reads one row of logits at a time */
+    spec.sampling.ignore_eos = 1;
+    if (load) spec.context.load = tiny_text(&spec, "context.safetensors");
+    struct tiny_rank *t = &ready;
+    const int64_t before = start();
+    CHECK_MSG(!tiny_open(t, &spec, NULL, 0, 0, &e), "%s", e.text);
+    if (load) { /* as a job does that begins with one */
+        const int64_t size = t->plan.item[PLAN_CONTEXT_BEFORE].size;
+        memset(model_take(&t->model, PLAN_CONTEXT_BEFORE, size), 0, (size_t)size);
+    }
+    CHECK_MSG(!answer(t, &spec, &e), "%s", e.text);
+    check_memory(t, before);
+    tiny_close(t);
+}
+
+static void test_generate(void)
+{
+    generate(false, false);
+    generate(true, false);
+    generate(true, true);
+}
+
+/* ---- score ----------------------------------------------------------------------------------- */
+
+struct job {
+    struct job_spec spec;
+    char id[80];
+    int64_t before; /* 0: not measured */
+};
+
+static void score_body(struct ranks *g, int rank, void *arg)
+{
+    struct job *j = arg;
+    struct tiny_rank *t = g->P == 1 ? &ready : malloc(sizeof *t);
+    struct err e = {0};
+    struct score out;
+    struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
+    int rc = !d || tiny_open(t, &j->spec, g, rank, 0, &e);
+    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = scratch};
+    if (!rc) rc = score_run(&in, d, &out, &e);
+    if (!rc && j->before && g->P == 1) check_memory(t, j->before);
+    if (!rc && j->before && g->P > 1 && rank == 0)
+        pages_touched(t->arena, t->plan.arena_size, &t->plan.item[PLAN_SCRATCH]);
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    if (t != &ready) free(t);
+    data_close(d);
+}
+
+static void score(const char *path, int P, int64_t seq_len, bool measured)
+{
+    static struct job j;
+    reading_spec(&j.spec, JOB_SCORE, scratch, path, P, seq_len);
+    fill_shape(&j.spec.model.shape, true);
+    j.spec.model.shape.vocab = tiny_shape.vocab;
+    j.spec.score.by_position_bucket = 15;
+    reading_prepare(&j.spec, scratch, j.id);
+    j.before = measured ? start() : 0;
+    reading_run(&j.spec, P, score_body, &j);
+}
+
+/* A window of 60000 tokens is 1.3 MB of tokens and losses on one rank. A short one goes before:
+ * buffers of files and of threads are there then. */
+static void test_score(void)
+{
+    char path[128];
+    struct err e = {0};
+    const size_t n = 61000;
+    char *text = malloc(n);
+    for (size_t i = 0; i < n; i++) text[i] = (char)('a' + i * i % 23);
+    memcpy(text, "{\"text\":\"", 9);
+    memcpy(text + n - 3, "\"}\n", 3);
+    snprintf(path, sizeof path, "%s/text.jsonl", scratch);
+    CHECK_MSG(!file_write(path, text, n, &e), "%s", e.text);
+    free(text);
+    score(path, 1, 600, false);
+    score(path, 1, 60000, true);
+    score(path, 2, 60000, true);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_infer_pages");
+    snprintf(scratch, sizeof scratch, "/tmp/test_infer_pages.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    RUN(test_generate);
+    RUN(test_score);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("infer_pages");
+}

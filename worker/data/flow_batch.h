@@ -1,0 +1,40 @@
+/* flow_batch.h: the samples of an order of latents as a diffusion model trains on them.
+ *
+ * Every sample has a grid of its own. What is drawn for sample n is a pure function of (seed, n), as is
+ * the sample itself; so any rank may ask for any, and a resumed training goes on where it was.
+ *
+ * Held-out samples are judged on draws of their own, always the same ones: a time and a noise keyed by
+ * the sample's place, no caption left out, no frame given clean. So their losses can be compared from
+ * evaluation to evaluation. tested: tests/test_flow_train.c */
+#ifndef SEQD_DATA_FLOW_BATCH_H
+#define SEQD_DATA_FLOW_BATCH_H
+
+#include "worker/data/flow.h"
+
+struct flow_source {
+    const struct data *data;        /* borrowed, as the rest */
+    const struct data_order *order; /* of it, by latents_order_options() */
+    const struct job_spec *spec;
+    bool held_out;
+};
+
+/* The n-th sample, what is drawn for it, and the number that its draws are keyed by.
+ * fails: ERR_IO, ERR_CORRUPT naming the file; as latents_check. */
+struct flow_item {
+    struct latents_sample sample;
+    struct flow_draw draw;
+    int64_t key;
+};
+int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e);
+
+/* Its patches: of a frame, frames. fails: as flow_item. */
+int flow_item_grid(const struct flow_source *s, int64_t n, int64_t grid[2], struct err *e);
+/* Values that count in its loss, of all ranks; -1: as flow_item. */
+int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e);
+
+/* One rank's rows of it. sh: spread along space (shard_init_units of its grid). Allocates nothing.
+ * fails: as flow_item. */
+int flow_batch(const struct flow_source *s, const struct shard *sh, int64_t n, struct batch *b,
+               struct err *e);
+
+#endif

@@ -1,0 +1,120 @@
+/* compare.c: what a choice is held against and does not become: the forms and strategies that run
+ * when they are asked for, and tensor parallelism, which jobs do not run. All with the degree that
+ * was chosen. */
+#include "worker/plan/volume.h"
+#include "worker/plan/weigh.h"
+
+static const char waits[] = "taken when the data are prepared, if their documents make it cheaper; "
+                            "these are the most bytes it can be";
+static const char published[] = "the published form, for comparing: runs when asked for";
+static const char others[] = "runs when asked for";
+static const char not_run[] = "not run by jobs: every rank computes whole sequences of a part of "
+                              "the heads, so that activations and what is sent do not shrink with "
+                              "the number of ranks";
+
+static bool listed(const struct choice *c, const struct option *o)
+{
+    for (int i = 0; i < c->n + c->n_compared; i++) {
+        const struct option *x = &c->option[i];
+        if (x->strategy == o->strategy && x->form == o->form && x->exchange == o->exchange &&
+            x->sp == o->sp && x->dp == o->dp)
+            return true;
+    }
+    return false;
+}
+
+static const char *note_of(const struct choice *c, const struct option *o)
+{
+    if (o->form == FORM_TWO_PASS || o->form == FORM_TWO_PASS_SCATTER) return published;
+    return o->form == FORM_ALL_GATHER && c->waits ? waits : others;
+}
+
+static void compare(struct weighing *w, enum strategy_id strategy, enum form_id form,
+                    enum exchange_id exchange)
+{
+    struct choice *c = w->out;
+    const struct option b = c->option[c->best];
+    struct job_spec asked = *w->asked;
+    const struct job_spec *keep = w->asked;
+    asked.parallel.form = form;
+    if (strategy != STRATEGY_LASP) exchange = (enum exchange_id)asked.parallel.exchange;
+    if (strategy != (enum strategy_id)b.strategy) asked.parallel.layout = LAYOUT_AUTO;
+    w->asked = &asked;
+    struct option *o = weigh_set(w, strategy, exchange, b.sp, b.dp) ? weigh_try(w) : NULL;
+    w->asked = keep;
+    if (!o || listed(c, o)) return;
+    o->note = note_of(c, o);
+    c->n_compared++;
+}
+
+/* ---- tensor parallelism ---------------------------------------------------------------------- */
+
+/* Two halves of each block; recomputing one repeats its forward. */
+static void count_tensor(const struct model_shape *m, struct plan *p, int P)
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    const bool again = back && p->recompute == RECOMPUTE_FULL;
+    volume_add(&p->comm[PURPOSE_TENSOR], volume_tensor(P, 0, p->S, m->width, false),
+               2 * m->n_layers * p->micro_batches * (1 + back + again));
+}
+
+/* A rank's part is a thinner model: H / P heads and ffn / P columns, on whole sequences. With
+ * sequence parallelism between, the residual streams are shared out. Embeddings and the head are
+ * whole. Only the decoder's program can be written so: of another one memory is not counted, nor
+ * gradients between rings. */
+static void compare_tensor(struct weighing *w, enum strategy_id strategy)
+{
+    struct choice *c = w->out;
+    const struct option b = c->option[c->best];
+    const struct job_spec *asked = w->asked;
+    struct plan *p = w->plan;
+    struct err e;
+    const int P = b.sp;
+    *w->spec = *asked;
+    w->spec->parallel.strategy = STRATEGY_LOCAL;
+    w->spec->parallel.layout = LAYOUT_AUTO;
+    w->spec->parallel.sp = 1;
+    w->spec->resources.ranks = w->spec->parallel.dp = b.dp;
+    if (c->n + c->n_compared == CHOICE_OPTIONS || job_check(w->spec, &e)) return;
+    struct model_shape *m = &w->spec->model.shape;
+    const bool thin = m->family == FAMILY_LLAMA;
+    const int64_t heads = m->n_heads, kv_heads = m->n_kv_heads, ffn = m->ffn_width;
+    if (heads % P || kv_heads % P || ffn % P || (!thin && b.dp > 1)) return;
+    if (thin) m->n_heads = heads / P, m->n_kv_heads = kv_heads / P, m->ffn_width = ffn / P;
+    const int64_t limit = weigh_limit(asked);
+    if (plan_make(w->spec, limit, p, &e) && e.code != ERR_DOES_NOT_FIT) return;
+    m->n_heads = heads, m->n_kv_heads = kv_heads, m->ffn_width = ffn;
+    if (strategy == STRATEGY_TP_SP) {
+        const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_X_MID].size +
+                                p->item[PLAN_DX].size;
+        p->arena_size -= streams - streams / P;
+    }
+    p->segment_size += volume_bounce_size(P);
+    if (thin) p->flops *= P;
+    p->n_ranks = b.dp * P;
+    p->sp = P;
+    p->strategy = strategy;
+    count_tensor(m, p, P);
+    struct option *o = &c->option[c->n + c->n_compared++];
+    const int64_t size = p->arena_size + p->segment_size;
+    *o = weigh_option(w, w->spec, limit <= 0 || size <= limit);
+    if (!thin) o->size = 0;
+    o->runs = false;
+    o->note = not_run;
+}
+
+void weigh_compared(struct weighing *w)
+{
+    const struct option b = w->out->option[w->out->best];
+    const struct family_traits *f = family_traits(w->asked->model.shape.family);
+    if (b.sp == 1 || w->asked->kind == JOB_GENERATE) return;
+    for (int form = 0; form < FORM_N; form++)
+        if (form != FORM_AUTO) compare(w, STRATEGY_RSA, (enum form_id)form, EXCHANGE_AUTO);
+    for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
+        compare(w, STRATEGY_LASP, FORM_AUTO, (enum exchange_id)x);
+    compare(w, STRATEGY_ULYSSES, FORM_AUTO, EXCHANGE_AUTO);
+    compare(w, STRATEGY_DSP, FORM_AUTO, EXCHANGE_AUTO);
+    if (f->linear || f->diffusion) return;
+    compare_tensor(w, STRATEGY_TP);
+    compare_tensor(w, STRATEGY_TP_SP);
+}

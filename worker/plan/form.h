@@ -1,0 +1,45 @@
+/* form.h: which form of ring attention, where a spec leaves it open ("auto").
+ *
+ * How documents lie in the samples decides it, and that is known when the data are prepared, not at
+ * submit. So the rank that prepares counts, by the formulas of volume.h, what each form would move
+ * on the samples it has made (form_count), seqd weighs that with the machine it knows (form_choose)
+ * and writes the answer into the job's spec before any rank is placed: all ranks read it there.
+ *
+ *   blockwise   keys and values go round in whole blocks, as far as somebody meets them
+ *   all_gather  each rank gets just the rows that its queries see, and holds those of all ranks
+ *
+ * A sample costs what its busiest rank moves: the ranks wait for that one. So a single document,
+ * whose last row sees everything, moves as much in both, and the ring needs no room for it. */
+#ifndef SEQD_PLAN_FORM_H
+#define SEQD_PLAN_FORM_H
+
+#include "worker/plan/machine.h"
+#include "worker/plan/reach.h"
+
+#define FORM_SAMPLES 64   /* that are counted, at most */
+#define FORM_GAIN    0.01 /* all_gather holds P times the keys and values: it must save so much */
+
+/* Of n_samples samples together: keys and values that the busiest rank of each sends, or gets if that
+ * is more, and gradients likewise, in all layers. */
+struct form_traffic {
+    int64_t messages, bytes;
+};
+struct form_seen {
+    int64_t n_samples;
+    struct form_traffic blockwise, all_gather;
+};
+
+/* Is it open until the data are prepared? spec: checked. Where no document is told from another and
+ * no window is set, everybody sees all: it is blockwise. */
+bool form_waits(const struct job_spec *spec);
+
+/* Counts one sample of data.seq_len tokens. p: made of the spec. */
+void form_count(const struct job_spec *spec, const struct plan *p, const struct reach_map *map,
+                struct form_seen *seen);
+
+/* The cheaper one of those that fit; reason: why, with the bytes. seen: may be anything that a rank
+ * has said. */
+enum form_id form_choose(const struct job_spec *spec, const struct machine *m,
+                         const struct form_seen *seen, char *reason, size_t size);
+
+#endif

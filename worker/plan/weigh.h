@@ -1,0 +1,34 @@
+/* weigh.h: what the files that make a choice share. Inside worker/plan. */
+#ifndef SEQD_PLAN_WEIGH_H
+#define SEQD_PLAN_WEIGH_H
+
+#include "worker/plan/choice.h"
+
+struct weighing {
+    const struct job_spec *asked;
+    const struct machine *m;
+    struct job_spec *spec; /* the alternative */
+    struct plan *plan;
+    struct choice *out;
+};
+
+int64_t weigh_limit(const struct job_spec *s); /* bytes of a rank; 0: none */
+/* Sets the alternative. False where job_check refuses it. */
+bool weigh_set(struct weighing *w, enum strategy_id strategy, enum exchange_id exchange, int sp,
+               int dp);
+bool weigh_best(struct weighing *w); /* to the best one */
+/* An option as w->plan has it. s: whose flops and exchange it has. */
+struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits);
+/* Plans w->spec. The option behind the last one, which is not in the list yet; NULL: it is no plan,
+ * or the list is full. */
+struct option *weigh_try(struct weighing *w);
+
+/* Less is better. What does not fit comes behind all that does, by its size. */
+bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
+
+/* compare.c: appends what is only compared with. */
+void weigh_compared(struct weighing *w);
+/* choice_words.c: reason and warning. */
+void choice_explain(const struct job_spec *asked, struct choice *c);
+
+#endif

@@ -1,0 +1,11 @@
+/* prepare_latents.h: the result of a preparation of latents. */
+#ifndef SEQD_RANK_PREPARE_LATENTS_H
+#define SEQD_RANK_PREPARE_LATENTS_H
+
+#include "worker/rank/run.h"
+
+/* Looks at every sample of both sets, so that one that the model cannot learn from is refused before
+ * any rank starts, and sends what there is. fails: as latents_check. */
+int prepare_latents(struct run *r, const struct data *d, struct err *e);
+
+#endif
