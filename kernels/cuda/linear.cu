@@ -1,25 +1,26 @@
-/* linear.cu: linear attention: the three passes of a walk in their order, over as many segments at a
- * time as the scratch has room for; the states that enter and leave a chunk.
+/* linear.cu: linear attention: the three passes of a walk in their order, over as many segments at
+ * a time as the scratch has room for; the states that enter and leave a chunk.
  *
- * The limit, of 131072 rows with 32 heads of 128 in bf16 (4.2 M rows of a head), on a device of 132
- * processors, 1.75 GHz, 4.8 TB/s (estimated from counts of instructions, not measured):
+ * The limit, of 131072 rows with 32 heads of 128 in bf16 (4.2 M rows of a head, 65536 blocks),
+ * on a device of 132 processors, 1.75 GHz, 4.8 TB/s. Reckoned, not measured; a product of 16 x 8 x
+ * 16 taken as 1.6 cycles of a processor (mma.sync, six tenths of what its tensor cores could do):
  *
- *   summary  reads k and v, 2.1 GB: 0.45 ms. Products of a block of 64 rows and 64 columns of v: 768
- *            of 16 x 8 x 16, at 1.6 cycles 1230, 993 such blocks a processor: 0.7 ms
+ *   summary  reads k and v, 2.1 GB: 0.45 ms. A block with 64 columns of v has 768 products, 1230
+ *            cycles, and a processor 993 such blocks: 0.7 ms
  *   scan     128 segments' states of 2 MB, read and written: 0.5 GB: 0.1 ms
- *   rows     reads q, k, v and the states, writes o: 4.6 GB: 0.95 ms. Products: 256 for q k', 160 for
- *            a v, 512 for q S, 512 for the state, 2300 cycles, as many of shared memory (the state
- *            is read by each warp), 3300 together: 1.9 ms
+ *   rows     reads q, k, v and the states, writes o: 4.6 GB: 0.95 ms. Products: 256 for q k', 160
+ *            for a v, 512 for q S, 512 for the state: 2300 cycles, and as many of shared memory
+ *            (each warp reads all of the state); 3300 where they overlap in part: 1.9 ms
  *
- * in all 2.7 ms, and three times that for the backward, which writes fp32: 2.1 GB each instead of
- * 1.1: 9 ms. */
+ * in all 2.7 ms; three times that for the backward, whose results are fp32, 1 GB more each: 9 ms.
+ * With less scratch than the states need there are more launches, with less to do at a time. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS    256
 #define SCAN_AHEAD 4 /* states whose reading does not wait for the one before */
 #define ENDS_SIZE  256
 
-/* ---- documents -------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------ */
 
 /* How many of [0, n) come before the first that `is` not: by a warp, 32 probes at a time. */
 template <class F> static __device__ int64_t count_prefix(F is, int64_t n)
@@ -55,14 +56,14 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
     LAUNCH(c, ends_kernel, dim3(1), dim3(WARP), 0, a->lo, a->hi, a->pos, a->q.rows, ends_of(c));
 }
 
-/* ---- the scan --------------------------------------------------------------------------------- */
+/* ---- the scan ------------------------------------------------------------------------------- */
 
 struct scan {
     linear_part p;
-    float *carry;     /* [n_heads, key_dim, value_dim]: from one part to the next */
-    float *to;        /* of head 0; NULL unless this is the last part and it is wanted */
+    float *carry; /* [n_heads, key_dim, value_dim]: from one part to the next */
+    float *to;    /* of head 0; NULL unless this is the last part and it is wanted */
     float to_scale;
-    bool first;       /* nothing is carried yet */
+    bool first; /* nothing is carried yet */
 };
 
 /* Did what entered the segment of rows [r0, r1), seen in the order of the walk, stay? */
@@ -109,7 +110,7 @@ static __global__ void scan_kernel(scan s)
     if (s.to) s.to[p.head * size + at] = state * s.to_scale;
 }
 
-/* ---- a walk ----------------------------------------------------------------------------------- */
+/* ---- a walk --------------------------------------------------------------------------------- */
 
 /* Columns of a head can be read 16 bytes at a time. */
 static bool wide(struct tensor t, int64_t head_cols)
@@ -127,9 +128,8 @@ static void walk_part(struct cuda *c, const linear_part &p, scan *s)
     if (s && p.n_segments > 0) (bf16 ? linear_summary_bf16 : linear_summary_f32)(c, p);
     if (s) {
         s->p = p;
-        LAUNCH(c, scan_kernel,
-               dim3((unsigned)div_up(p.n_heads * p.key_dim * p.value_dim, THREADS)), dim3(THREADS),
-               0, *s);
+        LAUNCH(c, scan_kernel, dim3((unsigned)div_up(p.n_heads * p.key_dim * p.value_dim, THREADS)),
+               dim3(THREADS), 0, *s);
     }
     if (p.n_segments > 0) (bf16 ? linear_rows_bf16 : linear_rows_f32)(c, p);
 }
@@ -191,13 +191,13 @@ void cuda_linear_fwd(struct be *be, const struct linear_fwd_args *a)
     shape_linear_fwd(a);
     struct cuda *c = cuda_of(be);
     const struct linear_args *in = &a->in;
-    const struct linear_walk w = {in->q,         in->k, in->v,        a->o, in->key_dim,
+    const struct linear_walk w = {in->q,         in->k, in->v,         a->o, in->key_dim,
                                   in->value_dim, false, (float *)a->m, 1};
     linear_find_ends(c, in);
     linear_walk_run(c, in, &w);
 }
 
-/* ---- what enters and leaves a chunk ----------------------------------------------------------- */
+/* ---- what enters and leaves a chunk --------------------------------------------------------- */
 
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p)
 {
@@ -224,8 +224,8 @@ void cuda_linear_enter(struct be *be, const struct linear_enter_args *a)
     shape_linear_enter(a);
     struct cuda *c = cuda_of(be);
     const struct linear_args *in = &a->in;
-    const struct linear_apply p = {in->q, a->o,  (const float *)a->state, in->key_dim, in->value_dim,
-                                   false, false, in->scale};
+    const struct linear_apply p = {
+        in->q, a->o, (const float *)a->state, in->key_dim, in->value_dim, false, false, in->scale};
     linear_find_ends(c, in);
     linear_apply_run(c, in, &p);
 }
@@ -247,6 +247,6 @@ void cuda_linear_fold(struct be *be, const struct linear_fold_args *a)
 {
     shape_linear_fold(a);
     LAUNCH(cuda_of(be), fold_kernel,
-           dim3((unsigned)div_up(a->n_heads * a->key_dim * a->value_dim, THREADS)), dim3(THREADS), 0,
-           *a);
+           dim3((unsigned)div_up(a->n_heads * a->key_dim * a->value_dim, THREADS)), dim3(THREADS),
+           0, *a);
 }

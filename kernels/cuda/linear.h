@@ -12,9 +12,9 @@
  *     2  scan     the segments' parts are folded in order: the state that enters each of them
  *     3  rows     each segment walks again from what enters, and writes its rows
  *
- * States are rounded to fp32 after every block of a walk and every segment of the scan. A row's bits
- * depend on the rows that it may see, whatever the number of rows, of segments that the scratch has
- * room for, and of blocks of threads.
+ * States are rounded to fp32 after every block of a walk and every segment of the scan. A row's
+ * bits depend on the rows that it may see, whatever the number of rows, of segments that the
+ * scratch has room for, and of blocks of threads.
  *
  *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
  *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32 */
@@ -35,8 +35,8 @@ struct linear_ends {
     int64_t last;    /* the first row of the last document, or of the chunk */
 };
 
-/* One of the four sums. out_r += sum of scale lambda^|r - c| (q_r k_c) v_c, over rows c of r's document
- * up to r; in reverse from r on. */
+/* One of the four sums: out_r = sum of scale lambda^|r - c| (q_r k_c) v_c, over the rows c of r's
+ * document up to r; in reverse from r on. */
 struct linear_walk {
     struct tensor q, k, v, out;
     int64_t key_dim, value_dim;
@@ -61,8 +61,8 @@ struct linear_part {
     bool reverse;
 };
 
-/* out_r += scale lambda^distance x_r M, M [rows, cols] of each head or its transpose, for the rows that
- * see what entered (distance r), or for those of the last document (distance n_valid - r). */
+/* out_r += scale lambda^distance x_r M, M [rows, cols] of each head or its transpose, for the rows
+ * that see what entered (distance r), or for the last document's (distance n_valid - r). */
 struct linear_apply {
     struct tensor x, out;
     const float *m; /* [H, rows, cols] */
@@ -95,7 +95,7 @@ void linear_rows_f32(struct cuda *c, const struct linear_part &p);
 void linear_apply_bf16(struct cuda *c, const struct linear_apply_part &p, int64_t n_heads);
 void linear_apply_f32(struct cuda *c, const struct linear_apply_part &p, int64_t n_heads);
 
-/* ---- for the kernels -------------------------------------------------------------------------- */
+/* ---- for the kernels ------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ double linear_power(double slope, int64_t distance)
 {
@@ -103,7 +103,8 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
 }
 
 /* What a state becomes over `distance` rows. A decay near 1 would lose its digits as a float, and
- * 10,000 blocks later that is what is left: such a state goes on as S + (S expm1(-slope L) + sum). */
+ * 10,000 blocks later that is what is left: such a state goes on as S + (S expm1(-slope L) + sum).
+ */
 struct linear_decay {
     float by;
     bool near_1;

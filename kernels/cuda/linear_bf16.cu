@@ -1,28 +1,29 @@
-/* linear_bf16.cu: linear attention's walks in bf16 on tensor cores. A block of 4 warps walks one segment
- * of one head, for some columns of v; a warp has 16 rows of out, and the rows of the state that are
- * its own, in fp32 in registers: what others read of it are copies in shared memory.
+/* linear_bf16.cu: linear attention's walks in bf16 on tensor cores. A block of 4 warps walks one
+ * segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of the state
+ * that are its own, in fp32 in registers: what others read of it are copies in shared memory.
  *
  * q, k, v and dO are bf16 and enter the products as they are. What is formed in fp32 and feeds a
- * product goes in as a sum of bf16s: hi, the nearest, and lo, nearest to what is left, miss it by
- * 2.2e-6 in root mean square, of terms of both signs; a third, 9 bits of which are left, makes it
- * whole.
+ * product goes in as a sum of bf16s: hi, the nearest, and lo, nearest to what is left. They miss it
+ * by 2^-18 at most, 2.2e-6 in root mean square, to either side. A third, mid between them, leaves
+ * nothing.
  *
- *   a = q k' times powers    hi + lo       the state in q S    hi + lo
- *   k times powers           hi + lo where rows are written (the state feeds q S, which is no better
- *                            than hi + lo); hi + mid + lo in the summaries, whose states are results
+ *   a = q k' times powers   hi + lo
+ *   the state in q S        hi + lo
+ *   k times powers          hi + lo where rows are written: that state feeds q S, which takes no
+ *                           more of it; hi + mid + lo in the summaries, whose states are results
  *
- * so that m and dm are as good as fp32 (bar 2e-6); the part of out that comes through the state has
- * two such errors, 3.1e-6: within dq's, dk's and dv's 5e-6. o is rounded to bf16, 2^-9, of
- * which they are a thousandth. With slope 0 the powers are 1 and k goes in as it is.
+ * So m and dm are as good as in fp32. What comes to a row through the state has two such errors,
+ * 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which they are
+ * a thousandth.
  *
- * Tensor cores cut sums off where they should round: a block's part of the state is a sum of its own,
- * added to the state by an fp32 addition, or 10,000 blocks would all be cut to one side. */
+ * Tensor cores cut sums off where they should round: a block's part of the state is a sum of its
+ * own, added to the state by an fp32 addition, or 10,000 blocks would all be cut to one side. */
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/mma.h"
 
 #define THREADS 128
 #define WARPS   (THREADS / WARP)
-#define PAD     8 /* elements behind each row in shared memory, so that rows lie in different banks */
+#define PAD     8 /* elements behind each row, so that rows lie in different banks */
 
 /* DK: key columns, a power of two, what there is not is 0; TV: columns of v of a block. */
 template <int DK, int TV> struct sizes {
@@ -31,12 +32,12 @@ template <int DK, int TV> struct sizes {
     static const int slices = (DK + 63) / 64; /* a warp's 16 rows of every 64 of the state */
 };
 
-/* ---- tiles ------------------------------------------------------------------------------------- */
+/* ---- tiles ---------------------------------------------------------------------------------- */
 
 /* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become 0. */
 template <int WIDTH>
-static __device__ __forceinline__ void fetch(bf16 *to, const mat &g, bool wide, int64_t r0, int64_t n,
-                                             int64_t c0, int64_t cols)
+static __device__ __forceinline__ void fetch(bf16 *to, const mat &g, bool wide, int64_t r0,
+                                             int64_t n, int64_t c0, int64_t cols)
 {
     const bf16 *from = (const bf16 *)g.data + r0 * g.ld + c0;
     if (wide) {
@@ -151,7 +152,7 @@ static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool a
     if (c + 1 < cols) set(t, row, c0 + c + 1, add ? get(t, row, c0 + c + 1) + y : y);
 }
 
-/* ---- a walk ------------------------------------------------------------------------------------- */
+/* ---- a walk --------------------------------------------------------------------------------- */
 
 /* Shared memory but the tiles; lo: of this block's rows and of the next one's. */
 struct walk_tables {
@@ -221,9 +222,8 @@ template <int DK, int TV> struct walk {
             UNROLL
             for (int j = 0; j < 16; j++) {
                 const int c = j / 2 * 8 + lane % 4 * 2 + j % 2;
-                const bool seen = p.reverse
-                                      ? c >= r && c < s.L && linear_start(lo, edge, c) <= r
-                                      : c <= r && c >= start;
+                const bool seen = p.reverse ? c >= r && c < s.L && linear_start(lo, edge, c) <= r
+                                            : c <= r && c >= start;
                 float &x = a[j / 2][2 * i + j % 2];
                 x = seen ? x * t->powers.scaled[c < r ? r - c : c - r] : 0;
             }
@@ -290,7 +290,8 @@ template <int DK, int TV> struct walk {
         if (16 * warp >= DK) return;
         UNROLL
         for (int c = 0; c < LINEAR_T; c += 16) {
-            uint32_t keep[2] = {0, 0}, fb[TV / 16][2][2]; /* what is not added is no number, perhaps */
+            uint32_t keep[2] = {0, 0},
+                     fb[TV / 16][2][2]; /* what is not added is no number, perhaps */
             float f[4] = {};
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -355,8 +356,7 @@ template <int DK, int TV> struct walk {
     }
 
     /* f(element of the warp's part of the state, the one in global memory), where there is one. */
-    template <class F>
-    __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
+    template <class F> __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
     {
         float *g = linear_state(p);
         if (16 * warp >= DK) return;
@@ -383,18 +383,9 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
     const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int v_cols = p.value_dim - e0 < TV ? (int)(p.value_dim - e0) : TV;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const walk<DK, TV> w = {p,
-                            linear_blocks_of(p),
-                            h * p.key_dim,
-                            h * p.value_dim + e0,
-                            v_cols,
-                            p.slope[h],
-                            vt + 2 * z::v,
-                            kt,
-                            vt,
-                            vt + 2 * z::v + z::k,
-                            &tables,
-                            warp,
+    const walk<DK, TV> w = {p,      linear_blocks_of(p),  h * p.key_dim, h * p.value_dim + e0,
+                            v_cols, p.slope[h],           vt + 2 * z::v, kt,
+                            vt,     vt + 2 * z::v + z::k, &tables,       warp,
                             lane};
     if (ROWS) linear_zero(p, w.blocks, w.v0, v_cols);
     if (w.blocks.n == 0) return;
@@ -469,11 +460,11 @@ void linear_rows_bf16(struct cuda *c, const linear_part &p)
     choose<true>(c, p);
 }
 
-/* ---- what enters ------------------------------------------------------------------------------- */
+/* ---- what enters ---------------------------------------------------------------------------- */
 
-/* A block of threads goes over a segment's rows, with its columns of M laid out once, as hi + lo. */
-template <int DK, int TV> static __global__ void __launch_bounds__(THREADS)
-apply_kernel(linear_apply_part p)
+/* A block of threads goes over a segment's rows, its columns of M laid out once, as hi + lo. */
+template <int DK, int TV>
+static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
 {
     typedef sizes<DK, TV> z;
     DYNAMIC_SHARED(shared);

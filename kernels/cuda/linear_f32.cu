@@ -44,7 +44,7 @@ static __device__ __forceinline__ void multiply(float (&d)[EACH][EACH], factor a
     }
 }
 
-/* Rows [r0, r0 + n), at most 64, and columns [c0, c0 + cols) of g as a tile; the others become 0. */
+/* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64; the others are 0. */
 static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0, int64_t n,
                                              int64_t c0, int64_t cols)
 {
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0
     }
 }
 
-/* ---- a walk ------------------------------------------------------------------------------------- */
+/* ---- a walk --------------------------------------------------------------------------------- */
 
 struct walk_tables {
     linear_powers powers;
@@ -79,8 +79,7 @@ struct walk {
     {
         if (ROWS) {
             multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
-            if (s.see1 > s.see0)
-                multiply(o, {q, LD, 1}, {state + d0 * TILE, 1, TILE}, 0, n, NULL);
+            if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * TILE, 1, TILE}, 0, n, NULL);
             __syncthreads(); /* these rows of the state are read */
         }
         float d[EACH][EACH] = {};
@@ -188,8 +187,7 @@ template <bool ROWS> static __global__ void __launch_bounds__(THREADS) walk_kern
 
 template <bool ROWS> static void run(struct cuda *c, const linear_part &p)
 {
-    const size_t smem =
-        sizeof(float) * (size_t)((ROWS ? 4 : 2) * LINEAR_T * LD + p.key_dim * TILE);
+    const size_t smem = sizeof(float) * (size_t)((ROWS ? 4 : 2) * LINEAR_T * LD + p.key_dim * TILE);
     auto kernel = walk_kernel<ROWS>;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     LAUNCH(c, kernel,
@@ -207,17 +205,17 @@ void linear_rows_f32(struct cuda *c, const linear_part &p)
     run<true>(c, p);
 }
 
-/* ---- what enters ------------------------------------------------------------------------------- */
+/* ---- what enters ---------------------------------------------------------------------------- */
 
 /* A block of threads has 64 rows and 64 columns of out. */
-static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
+static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)
 {
     __shared__ float x[LINEAR_T * LD], m[TILE * LD], f[LINEAR_T];
     const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
-    const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TILE;
+    const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.z * TILE;
     const int64_t begin = p.to_end ? p.ends->last : 0;
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
-    const int64_t r0 = (int64_t)blockIdx.z * LINEAR_T, row = r0 + threadIdx.x;
+    const int64_t r0 = (int64_t)blockIdx.x * LINEAR_T, row = r0 + threadIdx.x;
     const float *from = p.m + h * p.rows * p.cols;
     float o[EACH][EACH] = {};
     if (r0 >= end || r0 + LINEAR_T <= begin) return;
@@ -232,9 +230,9 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
         for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
             const int d = p.turned ? i % TILE : i / TILE, e = p.turned ? i / TILE : i % TILE;
             const bool there = d < n && e0 + e < to;
-            m[d * LD + e] = !there      ? 0
+            m[d * LD + e] = !there     ? 0
                             : p.turned ? from[(e0 + e) * p.cols + d0 + d]
-                                        : from[(d0 + d) * p.cols + e0 + e];
+                                       : from[(d0 + d) * p.cols + e0 + e];
         }
         __syncthreads();
         multiply(o, {x, LD, 1}, {m, 1, LD}, 0, n, NULL);
@@ -254,7 +252,7 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
 void linear_apply_f32(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     LAUNCH(c, apply_kernel,
-           dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TILE), (unsigned)n_heads,
-                (unsigned)div_up(p.n, LINEAR_T)),
+           dim3((unsigned)div_up(p.n, LINEAR_T), (unsigned)n_heads,
+                (unsigned)div_up(p.turned ? p.rows : p.cols, TILE)),
            dim3(THREADS), 0, p);
 }
