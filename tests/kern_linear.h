@@ -24,6 +24,8 @@ static const struct lin_shape lin_shapes[] = {
     {130, 1, 16, 16, ONE_DOC, 0.01, 0},       {100, 2, 9, 7, EACH_ROW, 0.2, 0},
     {150, 2, 16, 16, FROM_BEFORE, 50, 0},     {40, 1, 16, 16, FROM_BEFORE, 0.1, 40},
     {1000, 1, 16, 16, FROM_BEFORE, 1e-6, 0},  {385, 2, 16, 32, AT_BLOCKS, 0.005, 2},
+    {1300, 1, 16, 16, AT_BLOCKS, 1e-3, 5},    {1100, 2, 9, 24, FROM_BEFORE, 1e-4, 150},
+    {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
 struct lin_case {

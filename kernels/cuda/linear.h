@@ -1,0 +1,202 @@
+/* linear.h: linear attention between its files. All of it is one walk over blocks of 64 rows, in
+ * which rows see each other as in attention without softmax and the rows before them (in reverse:
+ * behind them) through a state [Dk, Dv]:
+ *
+ *     o  = walk(q, k, v)             dk = reverse walk(v, dO, q)
+ *     dq = walk(dO, v, k)            dv = reverse walk(k, q, dO)
+ *
+ * So that more than one block of threads can walk a head, rows are cut into segments of 16 blocks,
+ * counted from row 0 of the call:
+ *
+ *     1  summary  each segment walks from a state of zero: its own part of the state behind it
+ *     2  scan     the segments' parts are folded in order: the state that enters each of them
+ *     3  rows     each segment walks again from what enters, and writes its rows
+ *
+ * States are rounded to fp32 after every block of a walk and every segment of the scan. A row's
+ * bits depend on the rows that it may see, whatever the number of rows, of segments that the
+ * scratch has room for, and of blocks of threads.
+ *
+ *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
+ *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32 */
+#ifndef SEQD_CUDA_LINEAR_H
+#define SEQD_CUDA_LINEAR_H
+
+#include "kernels/cuda/device.h"
+
+#define LINEAR_T       64  /* rows of a block */
+#define LINEAR_SEGMENT 16  /* blocks of a segment */
+#define LINEAR_MAX     256 /* Dk and Dv */
+#define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
+
+/* What the rows' documents come to, found on the device: the scratch begins with it. */
+struct linear_ends {
+    int64_t n_valid; /* rows before the padding at the end */
+    int64_t n_see;   /* rows whose document began before the chunk */
+    int64_t last;    /* the first row of the last document, or of the chunk */
+};
+
+/* One of the four sums: out_r = sum of scale lambda^|r - c| (q_r k_c) v_c, over the rows c of r's
+ * document up to r; in reverse from r on. */
+struct linear_walk {
+    struct tensor q, k, v, out;
+    int64_t key_dim, value_dim;
+    bool reverse;
+    float *state;      /* where the last state goes, [H, key_dim, value_dim] times state_scale; */
+    float state_scale; /* NULL: nowhere */
+};
+
+/* The same for the kernels, of some heads and segments: grid (columns of v, heads, segments). */
+struct linear_part {
+    mat q, k, v, out;
+    bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */
+    bool pairs;                  /* of out can be written two elements at a time */
+    const double *slope;
+    const int64_t *lo;
+    const struct linear_ends *ends;
+    int64_t pos, n, key_dim, value_dim;
+    int64_t head, segment; /* the first ones */
+    int64_t n_heads, n_segments;
+    float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: nothing enters */
+    float scale;
+    bool reverse;
+};
+
+/* out_r += scale lambda^distance x_r M, M [rows, cols] of each head or its transpose, for the rows
+ * that see what entered (distance r), or for the last document's (distance n_valid - r). */
+struct linear_apply {
+    struct tensor x, out;
+    const float *m; /* [H, rows, cols] */
+    int64_t rows, cols;
+    bool turned; /* x has `cols` columns a head, out has `rows` */
+    bool to_end;
+    float scale;
+};
+struct linear_apply_part {
+    mat x, out;
+    bool wide, pairs;
+    const double *slope;
+    const struct linear_ends *ends;
+    const float *m;
+    int64_t n, rows, cols;
+    bool turned, to_end;
+    float scale;
+};
+
+/* linear.cu. ends first, in each call of a slot. Scratch: the ends and the states. */
+void linear_find_ends(struct cuda *c, const struct linear_args *a);
+void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w);
+void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p);
+
+/* linear_bf16.cu, linear_f32.cu: 1 and 3 of a part. */
+void linear_summary_bf16(struct cuda *c, const struct linear_part &p);
+void linear_summary_f32(struct cuda *c, const struct linear_part &p);
+void linear_rows_bf16(struct cuda *c, const struct linear_part &p);
+void linear_rows_f32(struct cuda *c, const struct linear_part &p);
+void linear_apply_bf16(struct cuda *c, const struct linear_apply_part &p, int64_t n_heads);
+void linear_apply_f32(struct cuda *c, const struct linear_apply_part &p, int64_t n_heads);
+
+/* ---- for the kernels ------------------------------------------------------------------------ */
+
+static __device__ __forceinline__ double linear_power(double slope, int64_t distance)
+{
+    return distance == 0 ? 1 : exp(-slope * (double)distance);
+}
+
+/* What a state becomes over `distance` rows. A decay near 1 would lose its digits as a float, and
+ * 10,000 blocks later that is what is left: such a state goes on as S + (S expm1(-slope L) + sum).
+ */
+struct linear_decay {
+    float by;
+    bool near_1;
+};
+static __device__ __forceinline__ linear_decay linear_decay_of(double slope, int64_t distance)
+{
+    const double power = linear_power(slope, distance);
+    const bool near_1 = power >= 0.5;
+    return {(float)(near_1 ? expm1(-slope * (double)distance) : power), near_1};
+}
+static __device__ __forceinline__ float linear_pass(float state, float sum, linear_decay d)
+{
+    const float x = fmaf(state, d.by, sum);
+    return d.near_1 ? state + x : x;
+}
+
+/* Powers of a head, in shared memory, each formed once by a block of threads. */
+struct linear_powers {
+    float power[LINEAR_T + 1];  /* lambda^d */
+    float scaled[LINEAR_T + 1]; /* times scale */
+    linear_decay whole, tail;   /* over a block; over the last one */
+};
+static __device__ __forceinline__ void linear_fill(linear_powers *t, double slope, float scale,
+                                                   int64_t n_valid)
+{
+    const int d = (int)threadIdx.x;
+    if (d <= LINEAR_T) {
+        const double power = linear_power(slope, d);
+        t->power[d] = (float)power;
+        t->scaled[d] = (float)((double)scale * power);
+    }
+    if (d == LINEAR_T + 1) t->whole = linear_decay_of(slope, LINEAR_T);
+    if (d == LINEAR_T + 2) t->tail = linear_decay_of(slope, (n_valid - 1) % LINEAR_T + 1);
+}
+
+/* What one block's rows see: ranges of rows, from the block's first. */
+struct linear_span {
+    int L;
+    int see0, see1; /* rows that see the state */
+    int add0, add1; /* rows that go into it */
+    bool through;   /* what was in it stays */
+};
+
+/* lo: of the block's rows and the one behind them, shared; edge: global index of its first row. By
+ * all lanes of a warp. */
+static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
+                                                             bool first, bool last, bool reverse)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    const int began = __popc(__ballot_sync(FULL, lane < L && lo[lane] < edge)) +
+                      __popc(__ballot_sync(FULL, lane + WARP < L && lo[lane + WARP] < edge));
+    if (!reverse) {
+        const int64_t start = lo[L - 1] - edge; /* of the last document */
+        return {L, 0, first ? 0 : began, start < 0 ? 0 : (int)start, L, start < 0 && !first};
+    }
+    if (last) return {L, L, L, 0, began, false};
+    const int64_t behind = lo[L] - edge; /* where the document of the row behind began */
+    return {L, behind < 0 ? 0 : behind < L ? (int)behind : L, L, 0, began, behind < 0};
+}
+
+/* Where row r's document begins, from the block's first row: -1 for before. */
+static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t edge, int r)
+{
+    const int64_t start = lo[r] - edge;
+    return start < 0 ? -1 : (int)start;
+}
+
+/* The blocks of this block of threads' segment that have rows. */
+struct linear_blocks {
+    int64_t row0, n_valid;
+    int n;
+};
+static __device__ __forceinline__ linear_blocks linear_blocks_of(const linear_part &p)
+{
+    const int64_t row0 = (p.segment + blockIdx.z) * LINEAR_ROWS, n_valid = p.ends->n_valid;
+    const int64_t n = (n_valid - row0 + LINEAR_T - 1) / LINEAR_T;
+    return {row0, n_valid, n < 0 ? 0 : n < LINEAR_SEGMENT ? (int)n : LINEAR_SEGMENT};
+}
+
+/* Padding: columns [c0, c0 + cols) of the segment's rows of it become 0. */
+static __device__ __forceinline__ void linear_zero(const linear_part &p, const linear_blocks &b,
+                                                   int64_t c0, int cols)
+{
+    const int64_t r0 = b.row0 > b.n_valid ? b.row0 : b.n_valid;
+    const int64_t r1 = b.row0 + LINEAR_ROWS < p.n ? b.row0 + LINEAR_ROWS : p.n;
+    for (int64_t i = threadIdx.x; i < (r1 - r0) * cols; i += blockDim.x)
+        set(p.out, r0 + i / cols, c0 + i % cols, 0);
+}
+
+static __device__ __forceinline__ float *linear_state(const linear_part &p)
+{
+    return p.states + (blockIdx.z * p.n_heads + blockIdx.y) * p.key_dim * p.value_dim;
+}
+
+#endif

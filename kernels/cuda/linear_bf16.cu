@@ -1,0 +1,541 @@
+/* linear_bf16.cu: linear attention's walks in bf16 on tensor cores. A block of 4 warps walks one
+ * segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of the state
+ * that are its own, in fp32 in registers: what others read of it are copies in shared memory.
+ *
+ * q, k, v and dO are bf16 and enter the products as they are. What is formed in fp32 and feeds a
+ * product goes in as a sum of bf16s: hi, the nearest, and lo, nearest to what is left. They miss it
+ * by 2^-18 at most, 2.2e-6 in root mean square, to either side. A third, mid between them, leaves
+ * nothing.
+ *
+ *   a = q k' times powers   hi + lo
+ *   the state in q S        hi + lo
+ *   k times powers          hi + lo where rows are written: that state feeds q S, which takes no
+ *                           more of it; hi + mid + lo in the summaries, whose states are results
+ *
+ * So m and dm are as good as in fp32. What comes to a row through the state has two such errors,
+ * 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which they are
+ * a thousandth.
+ *
+ * Tensor cores cut sums off where they should round: a block's part of the state is a sum of its
+ * own, added to the state by an fp32 addition, or 10,000 blocks would all be cut to one side. */
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/mma.h"
+
+#define THREADS 128
+#define WARPS   (THREADS / WARP)
+#define PAD     8 /* elements behind each row, so that rows lie in different banks */
+
+/* DK: key columns, a power of two, what there is not is 0; TV: columns of v of a block. */
+template <int DK, int TV> struct sizes {
+    static const int ld_k = DK + PAD, ld_v = TV + PAD;
+    static const int k = LINEAR_T * ld_k, v = LINEAR_T * ld_v, state = DK * ld_v; /* elements */
+    static const int slices = (DK + 63) / 64; /* a warp's 16 rows of every 64 of the state */
+};
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+/* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become 0. */
+template <int WIDTH>
+static __device__ __forceinline__ void fetch(bf16 *to, const mat &g, bool wide, int64_t r0,
+                                             int64_t n, int64_t c0, int64_t cols)
+{
+    const bf16 *from = (const bf16 *)g.data + r0 * g.ld + c0;
+    if (wide) {
+        UNROLL
+        for (int i = threadIdx.x; i < LINEAR_T * WIDTH / 8; i += THREADS) {
+            const int r = i / (WIDTH / 8), c = i % (WIDTH / 8) * 8;
+            const bool there = r < n && c < cols;
+            copy16_async(to + r * (WIDTH + PAD) + c, there ? from + r * g.ld + c : g.data,
+                         there ? 16 : 0);
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < LINEAR_T * WIDTH; i += THREADS) {
+        const int r = i / WIDTH, c = i % WIDTH;
+        to[r * (WIDTH + PAD) + c] = r < n && c < cols ? from[r * g.ld + c] : bf16{0};
+    }
+}
+
+/* 8 bytes to shared memory, behind the thread's back. */
+static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_t *global)
+{
+#ifdef SEQD_EMU
+    *shared = *global;
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
+                 : "memory");
+#endif
+}
+
+/* A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
+template <bool K_ROWS, int LD>
+static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, int m, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
+    if (K_ROWS)
+        ldmatrix4<true>(a, s + (k + i / 2 * 8 + r) * LD + m + i % 2 * 8);
+    else
+        ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * LD + k + i / 2 * 8);
+}
+
+/* B's of columns [n, n + 16): two of 8. */
+template <bool K_ROWS, int LD>
+static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
+    uint32_t x[4];
+    if (K_ROWS)
+        ldmatrix4<true>(x, s + (k + i % 2 * 8 + r) * LD + n + i / 2 * 8);
+    else
+        ldmatrix4<false>(x, s + (n + i / 2 * 8 + r) * LD + k + i % 2 * 8);
+    b[0][0] = x[0];
+    b[0][1] = x[1];
+    b[1][0] = x[2];
+    b[1][1] = x[3];
+}
+
+static __device__ __forceinline__ float low(uint32_t pair)
+{
+    return __uint_as_float(pair << 16);
+}
+static __device__ __forceinline__ float high(uint32_t pair)
+{
+    return __uint_as_float(pair & 0xffff0000u);
+}
+/* The nearest bf16s of x and y; they become what is left of them. */
+static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
+{
+    const uint32_t hi = pack_bf16(*x, *y);
+    *x -= low(hi);
+    *y -= high(hi);
+    return hi;
+}
+
+/* x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
+template <int DK, int TV>
+static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const bf16 *x, int m0,
+                                                   const bf16 *state)
+{
+    typedef sizes<DK, TV> z;
+    UNROLL
+    for (int k = 0; k < DK; k += 16) {
+        uint32_t fa[4], hi[2][2], lo[2][2];
+        frag_a<false, z::ld_k>(fa, x, m0, k);
+        UNROLL
+        for (int j = 0; j < TV / 16; j++) {
+            frag_b<true, z::ld_v>(hi, state, 16 * j, k);
+            frag_b<true, z::ld_v>(lo, state + z::state, 16 * j, k);
+            UNROLL
+            for (int i = 0; i < 2; i++) {
+                mma_bf16(o[2 * j + i], fa, lo[i]);
+                mma_bf16(o[2 * j + i], fa, hi[i]);
+            }
+        }
+    }
+}
+
+/* Two neighbours of a row. */
+static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool add, int64_t row,
+                                                int64_t c0, int c, int cols, float x, float y)
+{
+    if (pairs && c + 1 < cols) {
+        float v[2] = {0, 0};
+        if (add) load(t, row, c0 + c, v);
+        v[0] += x;
+        v[1] += y;
+        store(t, row, c0 + c, v);
+        return;
+    }
+    if (c < cols) set(t, row, c0 + c, add ? get(t, row, c0 + c) + x : x);
+    if (c + 1 < cols) set(t, row, c0 + c + 1, add ? get(t, row, c0 + c + 1) + y : y);
+}
+
+/* ---- a walk --------------------------------------------------------------------------------- */
+
+/* Shared memory but the tiles; lo: of this block's rows and of the next one's. */
+struct walk_tables {
+    linear_powers powers;
+    int64_t lo[2][LINEAR_T + 1];
+};
+
+template <int DK, int TV> struct walk {
+    typedef sizes<DK, TV> z;
+    const linear_part &p;
+    linear_blocks blocks;
+    int64_t k0, v0; /* this head's first column of q and k, this block's of v */
+    int v_cols;
+    double slope;
+    bf16 *q, *k, *v, *state_copy; /* k, v: two of them */
+    walk_tables *t;
+    int warp, lane;
+
+    __device__ int64_t first_row(int i) const
+    {
+        return blocks.row0 + (p.reverse ? blocks.n - 1 - i : i) * LINEAR_T;
+    }
+    __device__ void start_q(int i) const
+    {
+        const int64_t r0 = first_row(i);
+        if (i < blocks.n) fetch<DK>(q, p.q, p.wide_q, r0, blocks.n_valid - r0, k0, p.key_dim);
+    }
+    __device__ void start_kv(int i) const
+    {
+        const int64_t r0 = first_row(i), n = blocks.n_valid - r0;
+        const int row = threadIdx.x;
+        if (i >= blocks.n) return;
+        fetch<DK>(k + i % 2 * z::k, p.k, p.wide_k, r0, n, k0, p.key_dim);
+        fetch<TV>(v + i % 2 * z::v, p.v, p.wide_v, r0, n, v0, v_cols);
+        if (row <= LINEAR_T && row < n) copy8_async(t->lo[i % 2] + row, p.lo + r0 + row);
+    }
+    __device__ linear_span span(int i) const
+    {
+        const int64_t r0 = first_row(i), left = blocks.n_valid - r0;
+        return linear_span_of(t->lo[i % 2], p.pos + r0, left < LINEAR_T ? (int)left : LINEAR_T,
+                              r0 == 0, left <= LINEAR_T, p.reverse);
+    }
+
+    /* a = q k' of the warp's rows with all of the block's. */
+    __device__ void scores(float (&a)[8][4], const bf16 *kt) const
+    {
+        UNROLL
+        for (int d = 0; d < DK; d += 16) {
+            uint32_t fa[4], fb[2][2];
+            frag_a<false, z::ld_k>(fa, q, 16 * warp, d);
+            UNROLL
+            for (int j = 0; j < 4; j++) {
+                frag_b<false, z::ld_k>(fb, kt, 16 * j, d);
+                mma_bf16(a[2 * j], fa, fb[0]);
+                mma_bf16(a[2 * j + 1], fa, fb[1]);
+            }
+        }
+    }
+
+    /* Times scale and powers where rows see each other, 0 elsewhere. */
+    __device__ void mask(float (&a)[8][4], const linear_span &s, const int64_t *lo,
+                         int64_t edge) const
+    {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int r = 16 * warp + lane / 4 + 8 * i, start = linear_start(lo, edge, r);
+            UNROLL
+            for (int j = 0; j < 16; j++) {
+                const int c = j / 2 * 8 + lane % 4 * 2 + j % 2;
+                const bool seen = p.reverse ? c >= r && c < s.L && linear_start(lo, edge, c) <= r
+                                            : c <= r && c >= start;
+                float &x = a[j / 2][2 * i + j % 2];
+                x = seen ? x * t->powers.scaled[c < r ? r - c : c - r] : 0;
+            }
+        }
+    }
+
+    /* o of the rows that see the state times their powers, the others' 0. */
+    __device__ void decay(float (&o)[TV / 8][4], const linear_span &s) const
+    {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int r = 16 * warp + lane / 4 + 8 * i;
+            const bool sees = r >= s.see0 && r < s.see1;
+            const float f = sees ? t->powers.scaled[p.reverse ? s.L - r : r] : 0;
+            UNROLL
+            for (int j = 0; j < TV / 8; j++) UNROLL
+            for (int e = 2 * i; e < 2 * i + 2; e++) o[j][e] = sees ? o[j][e] * f : 0;
+        }
+    }
+
+    /* o += a v */
+    __device__ void values(float (&o)[TV / 8][4], const float (&a)[8][4], const bf16 *vt) const
+    {
+        UNROLL
+        for (int c = 0; c < 4; c++) {
+            if (p.reverse ? c < warp : c > warp) continue; /* nobody of these rows sees those */
+            uint32_t hi[4], lo[4], fb[2][2];
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                float x = a[2 * c + i / 2][i % 2 * 2], y = a[2 * c + i / 2][i % 2 * 2 + 1];
+                hi[i] = take_bf16(&x, &y);
+                lo[i] = pack_bf16(x, y);
+            }
+            UNROLL
+            for (int j = 0; j < TV / 16; j++) {
+                frag_b<true, z::ld_v>(fb, vt, 16 * j, 16 * c);
+                UNROLL
+                for (int i = 0; i < 2; i++) {
+                    mma_bf16(o[2 * j + i], lo, fb[i]);
+                    mma_bf16(o[2 * j + i], hi, fb[i]);
+                }
+            }
+        }
+    }
+
+    __device__ void put_rows(const float (&o)[TV / 8][4], const linear_span &s, int64_t r0) const
+    {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int r = 16 * warp + lane / 4 + 8 * i;
+            UNROLL
+            for (int j = 0; j < TV / 8; j++)
+                if (r < s.L)
+                    put_pair(p.out, p.pairs, false, r0 + r, v0, 8 * j + lane % 4 * 2, v_cols,
+                             o[j][2 * i], o[j][2 * i + 1]);
+        }
+    }
+
+    /* What the block's rows add to the state: d of the warp's slices, as LEVELS bf16s. */
+    template <int LEVELS>
+    __device__ void add(float (&d)[z::slices][TV / 8][4], const linear_span &s, const bf16 *kt,
+                        const bf16 *vt) const
+    {
+        if (16 * warp >= DK) return;
+        UNROLL
+        for (int c = 0; c < LINEAR_T; c += 16) {
+            uint32_t keep[2] = {0, 0},
+                     fb[TV / 16][2][2]; /* what is not added is no number, perhaps */
+            float f[4] = {};
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int row = c + lane % 4 * 2 + i % 2 + i / 2 * 8;
+                if (row < s.add0 || row >= s.add1) continue;
+                keep[i / 2] |= i % 2 ? 0xffff0000u : 0xffffu;
+                f[i] = t->powers.power[p.reverse ? row : s.L - row];
+            }
+            UNROLL
+            for (int j = 0; j < TV / 16; j++) {
+                frag_b<true, z::ld_v>(fb[j], vt, 16 * j, c);
+                UNROLL
+                for (int i = 0; i < 4; i++) fb[j][i / 2][i % 2] &= keep[i % 2];
+            }
+            UNROLL
+            for (int n = 0; n < z::slices; n++) {
+                uint32_t fa[LEVELS][4];
+                frag_a<true, z::ld_k>(fa[0], kt, 16 * warp + 64 * n, c);
+                UNROLL
+                for (int i = 0; i < 4; i++) {
+                    fa[0][i] &= keep[i / 2];
+                    float x = low(fa[0][i]) * f[i / 2 * 2];
+                    float y = high(fa[0][i]) * f[i / 2 * 2 + 1];
+                    UNROLL
+                    for (int l = 0; l < LEVELS; l++) fa[l][i] = take_bf16(&x, &y);
+                }
+                UNROLL
+                for (int l = LEVELS - 1; l >= 0; l--) {
+                    if (l > 0 && slope == 0) continue; /* they are 0 */
+                    UNROLL
+                    for (int j = 0; j < TV / 8; j++) mma_bf16(d[n][j], fa[l], fb[j / 2][j % 2]);
+                }
+            }
+        }
+    }
+
+    __device__ void pass(float (&state)[z::slices][TV / 8][4], const linear_span &s,
+                         const float (&d)[z::slices][TV / 8][4]) const
+    {
+        const linear_decay by = s.L == LINEAR_T ? t->powers.whole : t->powers.tail;
+        UNROLL
+        for (int n = 0; n < z::slices; n++) UNROLL
+        for (int j = 0; j < TV / 8; j++) UNROLL
+        for (int e = 0; e < 4; e++)
+            state[n][j][e] = s.through ? linear_pass(state[n][j][e], d[n][j][e], by) : d[n][j][e];
+    }
+
+    /* For all warps to read: hi, and lo behind it. */
+    __device__ void copy_state(const float (&state)[z::slices][TV / 8][4]) const
+    {
+        if (16 * warp >= DK) return;
+        UNROLL
+        for (int n = 0; n < z::slices; n++) UNROLL
+        for (int j = 0; j < TV / 8; j++) UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int row = 16 * warp + 64 * n + lane / 4 + 8 * i;
+            bf16 *to = state_copy + row * z::ld_v + 8 * j + lane % 4 * 2;
+            float x = state[n][j][2 * i], y = state[n][j][2 * i + 1];
+            *(uint32_t *)to = take_bf16(&x, &y);
+            *(uint32_t *)(to + z::state) = pack_bf16(x, y);
+        }
+    }
+
+    /* f(element of the warp's part of the state, the one in global memory), where there is one. */
+    template <class F> __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
+    {
+        float *g = linear_state(p);
+        if (16 * warp >= DK) return;
+        UNROLL
+        for (int n = 0; n < z::slices; n++) UNROLL
+        for (int j = 0; j < TV / 8; j++) UNROLL
+        for (int e = 0; e < 4; e++) {
+            const int row = 16 * warp + 64 * n + lane / 4 + e / 2 * 8;
+            const int col = 8 * j + lane % 4 * 2 + e % 2;
+            if (row < p.key_dim && col < v_cols)
+                f(state[n][j][e], g[row * p.value_dim + blockIdx.x * TV + col]);
+        }
+    }
+};
+
+/* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
+template <int DK, int TV, bool ROWS>
+static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
+{
+    typedef sizes<DK, TV> z;
+    DYNAMIC_SHARED(shared);
+    __shared__ walk_tables tables;
+    bf16 *const kt = (bf16 *)shared, *const vt = kt + 2 * z::k;
+    const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
+    const int v_cols = p.value_dim - e0 < TV ? (int)(p.value_dim - e0) : TV;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const walk<DK, TV> w = {p,      linear_blocks_of(p),  h * p.key_dim, h * p.value_dim + e0,
+                            v_cols, p.slope[h],           vt + 2 * z::v, kt,
+                            vt,     vt + 2 * z::v + z::k, &tables,       warp,
+                            lane};
+    if (ROWS) linear_zero(p, w.blocks, w.v0, v_cols);
+    if (w.blocks.n == 0) return;
+    float state[z::slices][TV / 8][4] = {};
+    linear_fill(&tables.powers, w.slope, p.scale, w.blocks.n_valid);
+    if (ROWS) w.start_q(0);
+    w.start_kv(0);
+    copies_commit();
+    if (ROWS && p.states) w.each(state, [](float &mine, float &there) { mine = there; });
+    if (ROWS) w.copy_state(state);
+    copies_wait<0>();
+    __syncthreads();
+    for (int i = 0; i < w.blocks.n; i++) {
+        const bf16 *ki = kt + i % 2 * z::k, *vi = vt + i % 2 * z::v;
+        const linear_span s = w.span(i);
+        w.start_kv(i + 1);
+        copies_commit();
+        if (ROWS) {
+            float a[8][4] = {}, o[TV / 8][4] = {};
+            w.scores(a, ki);
+            if (s.see1 > s.see0) times_state<DK, TV>(o, w.q, 16 * warp, w.state_copy);
+            __syncthreads(); /* q and the state's copy are free */
+            w.start_q(i + 1);
+            copies_commit();
+            w.mask(a, s, tables.lo[i % 2], p.pos + w.first_row(i));
+            w.decay(o, s);
+            w.values(o, a, vi);
+            w.put_rows(o, s, w.first_row(i));
+        }
+        if (!ROWS || i + 1 < w.blocks.n) {
+            float d[z::slices][TV / 8][4] = {};
+            w.template add<ROWS ? 2 : 3>(d, s, ki, vi);
+            w.pass(state, s, d);
+            if (ROWS) w.copy_state(state);
+        }
+        copies_wait<0>();
+        __syncthreads();
+    }
+    if (!ROWS) w.each(state, [](float &mine, float &there) { there = mine; });
+}
+
+template <int DK, int TV, bool ROWS> static void run(struct cuda *c, const linear_part &p)
+{
+    typedef sizes<DK, TV> z;
+    const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::v + (ROWS ? z::k + 2 * z::state : 0));
+    auto kernel = walk_kernel<DK, TV, ROWS>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, kernel,
+           dim3((unsigned)div_up(p.value_dim, TV), (unsigned)p.n_heads, (unsigned)p.n_segments),
+           dim3(THREADS), smem, p);
+}
+
+template <bool ROWS> static void choose(struct cuda *c, const linear_part &p)
+{
+    if (p.key_dim <= 32)
+        run<32, 32, ROWS>(c, p);
+    else if (p.key_dim <= 64)
+        run<64, 64, ROWS>(c, p);
+    else if (p.key_dim <= 128)
+        run<128, 64, ROWS>(c, p);
+    else
+        run<256, 32, ROWS>(c, p);
+}
+
+void linear_summary_bf16(struct cuda *c, const linear_part &p)
+{
+    choose<false>(c, p);
+}
+
+void linear_rows_bf16(struct cuda *c, const linear_part &p)
+{
+    choose<true>(c, p);
+}
+
+/* ---- what enters ---------------------------------------------------------------------------- */
+
+/* A block of threads goes over a segment's rows, its columns of M laid out once, as hi + lo. */
+template <int DK, int TV>
+static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
+{
+    typedef sizes<DK, TV> z;
+    DYNAMIC_SHARED(shared);
+    bf16 *const xt = (bf16 *)shared, *const hi = xt + 2 * z::k, *const lo = hi + z::state;
+    const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
+    const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
+    const int64_t begin = p.to_end ? p.ends->last : 0;
+    const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
+    const int64_t s0 = (int64_t)blockIdx.z * LINEAR_ROWS;
+    const int64_t s1 = s0 + LINEAR_ROWS < end ? s0 + LINEAR_ROWS : end;
+    /* the first block with a row of them */
+    const int64_t b0 = begin > s0 ? begin / LINEAR_T * LINEAR_T : s0;
+    const int cols = to - e0 < TV ? (int)(to - e0) : TV, m0 = threadIdx.x / WARP * 16;
+    const int lane = threadIdx.x % WARP;
+    const double slope = p.slope[h];
+    const float *m = p.m + h * p.rows * p.cols;
+    auto start = [&](int64_t r0, int stage) {
+        if (r0 < s1) fetch<DK>(xt + stage * z::k, p.x, p.wide, r0, s1 - r0, h * in, in);
+        copies_commit();
+    };
+    if (b0 >= s1) return;
+    start(b0, 0);
+    for (int i = threadIdx.x; i < DK * TV; i += THREADS) {
+        const int d = p.turned ? i % DK : i / TV, e = p.turned ? i / DK : i % TV;
+        float x = 0;
+        if (d < in && e < cols) x = p.turned ? m[(e0 + e) * p.cols + d] : m[d * p.cols + e0 + e];
+        put(hi + d * z::ld_v + e, x);
+        put(lo + d * z::ld_v + e, x - to_float(hi[d * z::ld_v + e]));
+    }
+    for (int64_t r0 = b0, stage = 0; r0 < s1; r0 += LINEAR_T, stage = !stage) {
+        copies_wait<0>();
+        __syncthreads();
+        start(r0 + LINEAR_T, !stage);
+        float o[TV / 8][4] = {};
+        times_state<DK, TV>(o, xt + stage * z::k, m0, hi);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int64_t row = r0 + m0 + lane / 4 + 8 * i;
+            if (row < begin || row >= s1) continue;
+            const int64_t distance = p.to_end ? end - row : row;
+            const float f = (float)((double)p.scale * linear_power(slope, distance));
+            UNROLL
+            for (int j = 0; j < TV / 8; j++)
+                put_pair(p.out, p.pairs, true, row, h * to + e0, 8 * j + lane % 4 * 2, cols,
+                         f * o[j][2 * i], f * o[j][2 * i + 1]);
+        }
+    }
+}
+
+template <int DK, int TV>
+static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+{
+    typedef sizes<DK, TV> z;
+    const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::state);
+    auto kernel = apply_kernel<DK, TV>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, kernel,
+           dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TV), (unsigned)n_heads,
+                (unsigned)div_up(p.n, LINEAR_ROWS)),
+           dim3(THREADS), smem, p);
+}
+
+void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+{
+    const int64_t in = p.turned ? p.cols : p.rows;
+    if (in <= 32)
+        run_apply<32, 32>(c, p, n_heads);
+    else if (in <= 64)
+        run_apply<64, 64>(c, p, n_heads);
+    else if (in <= 128)
+        run_apply<128, 64>(c, p, n_heads);
+    else
+        run_apply<256, 32>(c, p, n_heads);
+}

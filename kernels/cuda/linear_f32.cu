@@ -1,0 +1,258 @@
+/* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment of
+ * one head, for 64 columns of v, with the state in shared memory. All products are of 64 x 64
+ * (x 64), the key columns taken 64 at a time; a thread has 4 x 4 elements of each. */
+#include "kernels/cuda/linear.h"
+
+#define THREADS 256
+#define TILE    64 /* key columns at a time; columns of v */
+#define LD      65 /* of a tile, so that rows lie in different banks */
+#define EACH    4
+
+static_assert(TILE == LINEAR_T, "all products are of one size");
+
+/* This thread's row i and column j: rows are side by side, columns of a warp's lanes are. */
+static __device__ __forceinline__ int row_of(int i)
+{
+    return (int)threadIdx.x / 16 * EACH + i;
+}
+static __device__ __forceinline__ int col_of(int j)
+{
+    return (int)threadIdx.x % 16 + 16 * j;
+}
+
+/* Element (r, k) of one factor and (k, c) of the other: at[r * row + k * step]. */
+struct factor {
+    const float *at;
+    int row, step;
+};
+
+/* d += a b over k in [k0, k1), times f[k] if given. */
+static __device__ __forceinline__ void multiply(float (&d)[EACH][EACH], factor a, factor b, int k0,
+                                                int k1, const float *f)
+{
+    for (int k = k0; k < k1; k++) {
+        float x[EACH], y[EACH];
+        UNROLL
+        for (int i = 0; i < EACH; i++) x[i] = a.at[row_of(i) * a.row + k * a.step];
+        UNROLL
+        for (int j = 0; j < EACH; j++) y[j] = b.at[col_of(j) * b.row + k * b.step];
+        if (f) UNROLL
+        for (int i = 0; i < EACH; i++) x[i] *= f[k];
+        UNROLL
+        for (int i = 0; i < EACH; i++) UNROLL
+        for (int j = 0; j < EACH; j++) d[i][j] = fmaf(x[i], y[j], d[i][j]);
+    }
+}
+
+/* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64; the others are 0. */
+static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0, int64_t n,
+                                             int64_t c0, int64_t cols)
+{
+    const float *from = (const float *)g.data + r0 * g.ld + c0;
+    for (int i = threadIdx.x; i < LINEAR_T * TILE; i += THREADS) {
+        const int r = i / TILE, c = i % TILE;
+        to[r * LD + c] = r < n && c < cols ? from[r * g.ld + c] : 0;
+    }
+}
+
+/* ---- a walk --------------------------------------------------------------------------------- */
+
+struct walk_tables {
+    linear_powers powers;
+    float add[LINEAR_T]; /* the power with which a row goes into the state */
+    int64_t lo[LINEAR_T + 1];
+};
+
+struct walk {
+    const linear_part &p;
+    linear_blocks blocks;
+    int64_t k0, v0; /* this head's first column of q and k, this block's of v */
+    int v_cols;
+    float *q, *k, *v, *a, *state; /* tiles; state [key_dim, TILE] */
+    walk_tables *t;
+
+    /* The key columns from d0, of which there are n: what q takes from the state, and its products
+     * with k; then what k adds to the state. */
+    template <bool ROWS>
+    __device__ void keys(float (&o)[EACH][EACH], float (&a)[EACH][EACH], const linear_span &s,
+                         int d0, int n) const
+    {
+        if (ROWS) {
+            multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
+            if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * TILE, 1, TILE}, 0, n, NULL);
+            __syncthreads(); /* these rows of the state are read */
+        }
+        float d[EACH][EACH] = {};
+        multiply(d, {k, 1, LD}, {v, 1, LD}, s.add0, s.add1, t->add);
+        const linear_decay by = s.L == LINEAR_T ? t->powers.whole : t->powers.tail;
+        UNROLL
+        for (int i = 0; i < EACH; i++) UNROLL
+        for (int j = 0; j < EACH; j++) {
+            if (row_of(i) >= n) continue;
+            float *x = state + (d0 + row_of(i)) * TILE + col_of(j);
+            *x = s.through ? linear_pass(*x, d[i][j], by) : d[i][j];
+        }
+    }
+
+    /* What the rows take from the state and from each other, when all keys are in. */
+    __device__ void rows(float (&o)[EACH][EACH], const float (&b)[EACH][EACH], const linear_span &s,
+                         int64_t r0) const
+    {
+        const int64_t edge = p.pos + r0;
+        UNROLL
+        for (int i = 0; i < EACH; i++) {
+            const int r = row_of(i);
+            const bool sees = r >= s.see0 && r < s.see1;
+            const float f = sees ? t->powers.scaled[p.reverse ? s.L - r : r] : 0;
+            UNROLL
+            for (int j = 0; j < EACH; j++) {
+                const int c = col_of(j), near = c < r ? c : r, far = c < r ? r : c;
+                const bool seen = (p.reverse ? c >= r : c <= r) && far < s.L &&
+                                  linear_start(t->lo, edge, far) <= near;
+                a[r * LD + c] = seen ? b[i][j] * t->powers.scaled[far - near] : 0;
+                o[i][j] = sees ? o[i][j] * f : 0;
+            }
+        }
+        __syncthreads();
+        multiply(o, {a, LD, 1}, {v, 1, LD}, 0, s.L, NULL);
+        UNROLL
+        for (int i = 0; i < EACH; i++) UNROLL
+        for (int j = 0; j < EACH; j++)
+            if (row_of(i) < s.L && col_of(j) < v_cols)
+                set(p.out, r0 + row_of(i), v0 + col_of(j), o[i][j]);
+    }
+
+    template <bool ROWS> __device__ void block(int i) const
+    {
+        const int64_t r0 = blocks.row0 + (p.reverse ? blocks.n - 1 - i : i) * LINEAR_T;
+        const int64_t left = blocks.n_valid - r0;
+        const int L = left < LINEAR_T ? (int)left : LINEAR_T, row = threadIdx.x;
+        float o[EACH][EACH] = {}, b[EACH][EACH] = {};
+        __syncthreads(); /* the block before is done */
+        fetch(v, p.v, r0, L, v0, v_cols);
+        if (row < LINEAR_T && row < L) t->add[row] = t->powers.power[p.reverse ? row : L - row];
+        if (row <= LINEAR_T && row < left) t->lo[row] = p.lo[r0 + row];
+        __syncthreads();
+        const linear_span s = linear_span_of(t->lo, p.pos + r0, L, r0 == 0, left <= LINEAR_T,
+                                             p.reverse);
+        for (int d0 = 0; d0 < p.key_dim; d0 += TILE) {
+            const int n = p.key_dim - d0 < TILE ? (int)(p.key_dim - d0) : TILE;
+            if (d0) __syncthreads();
+            if (ROWS) fetch(q, p.q, r0, L, k0 + d0, n);
+            fetch(k, p.k, r0, L, k0 + d0, n);
+            __syncthreads();
+            keys<ROWS>(o, b, s, d0, n);
+        }
+        if (ROWS) rows(o, b, s, r0);
+    }
+
+    /* f(element of the state, the one in global memory). */
+    template <class F> __device__ void each(const F &f) const
+    {
+        float *g = linear_state(p) + blockIdx.x * TILE;
+        for (int i = threadIdx.x; i < (int)p.key_dim * TILE; i += THREADS)
+            if (i % TILE < v_cols) f(state[i], g[i / TILE * p.value_dim + i % TILE]);
+    }
+};
+
+/* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
+template <bool ROWS> static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
+{
+    DYNAMIC_SHARED(shared);
+    __shared__ walk_tables tables;
+    float *const tiles = (float *)shared;
+    const int size = LINEAR_T * LD;
+    const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TILE;
+    const walk w = {p,
+                    linear_blocks_of(p),
+                    h * p.key_dim,
+                    h * p.value_dim + e0,
+                    p.value_dim - e0 < TILE ? (int)(p.value_dim - e0) : TILE,
+                    tiles + 2 * size,
+                    tiles,
+                    tiles + size,
+                    tiles + 3 * size,
+                    tiles + (ROWS ? 4 : 2) * size,
+                    &tables};
+    if (ROWS) linear_zero(p, w.blocks, w.v0, w.v_cols);
+    if (w.blocks.n == 0) return;
+    linear_fill(&tables.powers, p.slope[h], p.scale, w.blocks.n_valid);
+    for (int i = threadIdx.x; i < (int)p.key_dim * TILE; i += THREADS) w.state[i] = 0;
+    __syncthreads();
+    if (ROWS && p.states) w.each([](float &mine, float &there) { mine = there; });
+    for (int i = 0; i < w.blocks.n; i++) w.template block<ROWS>(i);
+    __syncthreads();
+    if (!ROWS) w.each([](float &mine, float &there) { there = mine; });
+}
+
+template <bool ROWS> static void run(struct cuda *c, const linear_part &p)
+{
+    const size_t smem = sizeof(float) * (size_t)((ROWS ? 4 : 2) * LINEAR_T * LD + p.key_dim * TILE);
+    auto kernel = walk_kernel<ROWS>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, kernel,
+           dim3((unsigned)div_up(p.value_dim, TILE), (unsigned)p.n_heads, (unsigned)p.n_segments),
+           dim3(THREADS), smem, p);
+}
+
+void linear_summary_f32(struct cuda *c, const linear_part &p)
+{
+    run<false>(c, p);
+}
+
+void linear_rows_f32(struct cuda *c, const linear_part &p)
+{
+    run<true>(c, p);
+}
+
+/* ---- what enters ---------------------------------------------------------------------------- */
+
+/* A block of threads has 64 rows and 64 columns of out. */
+static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)
+{
+    __shared__ float x[LINEAR_T * LD], m[TILE * LD], f[LINEAR_T];
+    const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
+    const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.z * TILE;
+    const int64_t begin = p.to_end ? p.ends->last : 0;
+    const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
+    const int64_t r0 = (int64_t)blockIdx.x * LINEAR_T, row = r0 + threadIdx.x;
+    const float *from = p.m + h * p.rows * p.cols;
+    float o[EACH][EACH] = {};
+    if (r0 >= end || r0 + LINEAR_T <= begin) return;
+    if (threadIdx.x < LINEAR_T) {
+        const int64_t distance = p.to_end ? end - row : row;
+        f[threadIdx.x] = (float)((double)p.scale * linear_power(p.slope[h], distance));
+    }
+    for (int64_t d0 = 0; d0 < in; d0 += TILE) {
+        const int n = in - d0 < TILE ? (int)(in - d0) : TILE;
+        __syncthreads();
+        fetch(x, p.x, r0, end - r0, h * in + d0, n);
+        for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+            const int d = p.turned ? i % TILE : i / TILE, e = p.turned ? i / TILE : i % TILE;
+            const bool there = d < n && e0 + e < to;
+            m[d * LD + e] = !there     ? 0
+                            : p.turned ? from[(e0 + e) * p.cols + d0 + d]
+                                       : from[(d0 + d) * p.cols + e0 + e];
+        }
+        __syncthreads();
+        multiply(o, {x, LD, 1}, {m, 1, LD}, 0, n, NULL);
+    }
+    UNROLL
+    for (int i = 0; i < EACH; i++) {
+        const int64_t r = r0 + row_of(i);
+        UNROLL
+        for (int j = 0; j < EACH; j++) {
+            const int64_t c = e0 + col_of(j);
+            if (r < begin || r >= end || c >= to) continue;
+            set(p.out, r, h * to + c, get(p.out, r, h * to + c) + f[row_of(i)] * o[i][j]);
+        }
+    }
+}
+
+void linear_apply_f32(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+{
+    LAUNCH(c, apply_kernel,
+           dim3((unsigned)div_up(p.n, LINEAR_T), (unsigned)n_heads,
+                (unsigned)div_up(p.turned ? p.rows : p.cols, TILE)),
+           dim3(THREADS), 0, p);
+}
