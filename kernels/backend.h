@@ -281,8 +281,8 @@ struct act_bwd_args {
     bool accumulate;
 };
 
-/* y = act(a) * b; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not wanted. da may
- * be a and db may be b when not accumulating. */
+/* y = act(a) * b, y may be a; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not
+ * wanted. da may be a and db may be b when not accumulating. */
 struct glu_fwd_args {
     enum act_id fn;
     struct tensor a, b, y;
@@ -426,7 +426,13 @@ struct linear_args {
     int64_t n_heads, key_dim, value_dim;
     float scale;
     /* Gates that depend on the data: log decay of each row, <= 0; scalar: [n, H]; diagonal:
-     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. */
+     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. What
+     * they take: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums G
+     * of log decays for each pair of rows, and for a diagonal gate within each product of q and k;
+     * a gradient dG of every row, from o dO and the states, summed from the right, of which a part
+     * comes from the ranks behind. Between chunks, linear_fold by the chunk's own decay, H or H*Dk
+     * numbers that travel with its state (all_gather: with every summary, since others fold by it),
+     * so that messages, their formulas and what is kept for the backward grow by them. */
     const float *gate;
     bool gate_diagonal;
 };

@@ -122,6 +122,17 @@ mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examp
 batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/out") && ok "a batch of requests" || bad "a batch of requests" "$T/out"
 check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
 same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
+sample=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model samples" || bad "a diffusion model samples" "$T/out"
+same "its switches are the plan's" "$(field "$sample" result.ledger)" equal
+same "what it held is the plan's" "$(field "$sample" result.memory.high)" "$(field "$sample" result.memory.planned)"
+check "a sample" seqctl artifacts "$sample" sample-00000.safetensors --file "$T/sample"
+check "its latents, fp32" test "$(wc -c <"$T/sample")" -gt $((4 * 16 * 16 * 16 * 4))
+one=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local --set determinism=ranks 2>"$T/out")
+two=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait --set determinism=ranks 2>"$T/out")
+check "1 rank's samples" seqctl artifacts "$one" results.jsonl --file "$T/one"
+check "2 ranks' samples" seqctl artifacts "$two" results.jsonl --file "$T/two"
+check "the same bits" cmp "$T/one" "$T/two"
+answers "a diffusion model has no temperature" 400 'sampling.temperature' /v1/jobs "$(sed 's/"steps"/"temperature": 1, "steps"/' "$EXAMPLES/sample-tiny.json")"
 embed=$(seqctl submit "$EXAMPLES/embed-tiny.json" -o name -q --wait 2>"$T/out") && ok "embed" || bad "embed" "$T/out"
 check "embeddings.npy" seqctl artifacts "$embed" embeddings.npy --file "$T/embeddings.npy"
 same "a row of 64 floats a document" "$(wc -c <"$T/embeddings.npy")" $((128 + 4 * 64 * 4))

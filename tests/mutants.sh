@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make mutants: builds with injected faults (enum sp_mutant of worker/sp/sp.h) and runs the tests of
-# them. Prints which fault was caught by what; a fault that nothing catches fails. Ends with
+# them. Prints which fault was caught by what, and which tensor verify names; a fault that nothing
+# catches, or that verify does not see, fails. Ends with
 # "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -12,14 +13,19 @@ SEQD_TEST_MUTANTS=1 tests/run.sh mutants $programs
 read -r passed _ failed _ < build/mutants/result
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
+proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)
 names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' worker/sp/mutant.c | grep -v '^none$')
+# The first three different ones, and how many more.
+some() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want && !seen[$3]++ { n++; if (n <= 3) { out = out (n > 1 ? "; " : "") $3 } } END { if (n > 3) out = out " and " n - 3 " more"; print out }'; }
+first() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want { print $3; exit }'; }
 printf '\n%-20s %s\n' "injected fault" "caught by"
 for m in $names; do
-    how=$(printf '%s\n' "$lines" | awk -F'\t' -v m="$m" '$1 == m && $2 == "caught" && !seen[$3]++ { n++; if (n <= 3) { out = out (n > 1 ? "; " : "") $3 } } END { if (n > 3) out = out " and " n - 3 " more"; print out }')
-    missed=$(printf '%s\n' "$lines" | awk -F'\t' -v m="$m" '$1 == m && $2 == "missed" { print $3; exit }')
-    if [ -n "$how" ] && [ -z "$missed" ]; then passed=$((passed + 1))
-    else failed=$((failed + 1)); how="${missed:+MISSED by $missed}${missed:-NOTHING tests it}"; fi
-    printf '%-20s %s\n' "$m" "$how"
+    how=$(printf '%s\n' "$lines" | some "$m" caught)
+    proof=$(printf '%s\n' "$proofs" | some "$m" names)
+    missed=$(printf '%s\n%s\n' "$lines" "$proofs" | sed 's/\tmisses\t/\tmissed\tverify: /' | first "$m" missed)
+    if [ -n "$how$proof" ] && [ -n "$proof" ] && [ -z "$missed" ]; then passed=$((passed + 1))
+    else failed=$((failed + 1)); how="${missed:+MISSED by $missed}${missed:-${how:-NOTHING tests it}}"; fi
+    printf '%-20s %s\n%-20s verify names %s\n' "$m" "${how:-}" "" "${proof:-NOTHING}"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

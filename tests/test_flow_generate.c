@@ -20,6 +20,7 @@ struct job {
     struct flow_generate done; /* of rank 0 */
     int n_sent;                /* artifacts of samples */
     bool stopped;              /* it ended so */
+    bool damaged;              /* a weight is no number */
 };
 
 static void put(const char *name, const char *text)
@@ -86,6 +87,7 @@ static int generate(struct job *j, struct flow_rank *r, struct flow_generate *g,
                                         : j->stop_after ? ask
                                                         : count,
                              .arg = j};
+    if (j->damaged) ((float *)r->m.params)[0] = NAN;
     if (first && flow_generate_open(g, &j->spec, roots, 1, e)) return -1;
     if (flow_generate_run(g, &in, e)) return -1;
     for (int64_t i = 0; first && i < g->requests.n; i++) {
@@ -289,6 +291,21 @@ static void test_resume(void)
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
 }
 
+/* A weight that is no number: every sample is refused, by name, and the job ends well. */
+static void test_damaged(void)
+{
+    static struct job j;
+    size_t size;
+    job_of(&j, "stdit3", 2, "many.jsonl", "damaged");
+    j.damaged = true;
+    flow_rank_run(&j.spec, body, &j);
+    CHECK(j.done.n_samples == 0 && j.done.n_refused == N_MANY && j.n_sent == 0);
+    CHECK(j.done.ledger_equal);
+    char *errors = content(j.dir, "errors.jsonl", &size);
+    CHECK(strstr(errors, "line 1: the sample is not finite: guidance 7"));
+    free(errors);
+}
+
 /* ---- the spec -------------------------------------------------------------------------------- */
 
 static void set(struct job_spec *s, const char *path, double v)
@@ -487,6 +504,7 @@ int main(void)
     RUN(test_golden);
     RUN(test_many);
     RUN(test_resume);
+    RUN(test_damaged);
     RUN(test_rules);
     RUN(test_bad_lines);
     RUN(test_told);

@@ -1,6 +1,7 @@
 /* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
- * training on samples of every size with evaluation and averaged weights, being killed and going on,
- * starting from what was saved; what cannot be learnt is refused with its file, line and field. */
+ * training on samples of every size with evaluation and averaged weights, being killed and going
+ * on, starting from what was saved; what cannot be learnt is refused with its file, line and
+ * field. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -331,12 +332,26 @@ static void test_too_large(void)
     refused_there(o, "model.config.type_vocab_size", "train.jsonl line 5: label 4");
 }
 
-/* A training that stages only the rate, by passes: 5 samples, 4 a step. */
+/* Of samples [from, to), their first frame given where there are more. */
+static int64_t values(int from, int to, bool clean)
+{
+    int64_t n = 0;
+    for (int i = from; i < to; i++) {
+        const struct latents_made *s = &latents_usual[i];
+        n += 4 * s->H * s->W * (s->T - (clean && s->T > 1));
+    }
+    return n;
+}
+
+/* A training that stages only the rate, by passes: 5 samples, 4 a step. Every video is given one
+ * clean frame in training, and none where it is held out. */
 static void test_passes(void)
 {
+    int64_t targets = 0;
     struct order *o = make_order(JOB_TRAIN, FAMILY_T2D, 2, "passes");
     o->spec.train.steps = 0;
     o->spec.train.passes = 4;
+    o->spec.objective.frame_mask[1] = 1;
     o->spec.schedule.type = SCHEDULE_CONSTANT;
     o->spec.schedule.warmup_steps = 1;
     o->spec.n_stages = 1;
@@ -344,6 +359,12 @@ static void test_passes(void)
     run_ok(o);
     CHECK_MSG(g.n_steps == 5 && g.step[2].lr == 1e-2 && g.step[3].lr == 1e-4, "%d steps, %g, %g",
               g.n_steps, g.step[2].lr, g.step[3].lr);
+    for (int i = 0; i < g.n_steps; i++) targets += g.step[i].targets;
+    CHECK_MSG(targets == 4 * values(0, LATENTS_USUAL, true), "%lld values learnt, not %lld",
+              (long long)targets, (long long)(4 * values(0, LATENTS_USUAL, true)));
+    const struct gang_event *v = gang_event(&g, EV_EVAL, 0);
+    CHECK_MSG(v && number(v->json, "targets") == (double)values(1, 4, false), "%s, not %lld",
+              v ? v->json : "none", (long long)values(1, 4, false));
     free(o);
 }
 

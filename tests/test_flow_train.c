@@ -1,6 +1,6 @@
 /* test_flow_train.c: trainings of diffusion models on samples of every size: the same bits on any
- * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that came
- * along, rings side by side, bf16, evaluation; and the batch against its definition. */
+ * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that
+ * came along, rings side by side, bf16, evaluation; and the batch against its definition. */
 #include "api/core/file.h"
 #include "tests/engine.h"
 #include "tests/latents.h"
@@ -109,9 +109,9 @@ static void test_rank_bits(void)
 
 /* ---- other ways ------------------------------------------------------------------------------ */
 
-/* Three ranks, rings side by side, every recompute mode: sums differ in rounding. AdamW divides by the
- * root of the second moment, so that a first step's direction is a sign: the first step's loss and
- * norm are compared. */
+/* Three ranks, rings side by side, every recompute mode: sums differ in rounding. AdamW divides by
+ * the root of the second moment, so that a first step's direction is a sign: the first step's loss
+ * and norm are compared. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1, 4}, dp[] = {1, 2, 2, 1}, zero[] = {1, 3, 2, 2};

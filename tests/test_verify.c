@@ -19,11 +19,12 @@ static void expect_equal(struct trial *t)
     CHECK_MSG(v->ledger_equal, "%s P %d", t->way->name, t->spec.resources.ranks);
     CHECK(v->targets_1 == v->targets_p && v->targets_1 > 0);
     CHECK(v->n_rows == param_tensors(&t->spec.model.shape));
-    /* Nothing passes by being zero, but for an expert that no token chose and what softmax does not
-     * see; and no bound is wider than half of a missing half. */
+    /* Nothing passes by being zero, but for an expert that no token chose, what softmax does not see and
+     * the caption of a sample whose own was not dropped; and no bound is wider than half of a missing half. */
     for (int i = 0; i < v->n_rows; i++) {
         const char *name = v->row[i].name;
-        const bool may = strstr(name, "experts") || strstr(name, "key.bias");
+        const bool may = strstr(name, "experts") || strstr(name, "key.bias") ||
+                         !strcmp(name, "y_embedder.y_embedding");
         CHECK_MSG(may || v->row[i].norm_1 > 0, "%s: no gradient", name);
         CHECK_MSG(v->row[i].allowed <= 0.25, "%s: %g allowed", name, v->row[i].allowed);
     }
@@ -267,6 +268,8 @@ struct fault {
         FROM(3, w, OWN_DROPPED, IN_FORWARD), FROM(4, w, STATE_CROSSED, IN_FORWARD)
 #define DECAY(w) {w, MUTANT_DECAY_POWER, IN_FORWARD, 4, 5}, ALL(w, HEAD_OFFSET, IN_BACKWARD)
 
+#define DSP(w) ALL(w, PAD_SEEN, IN_FORWARD), ALL(w, SWITCH_SWAPPED, IN_FORWARD)
+
 static const struct fault faults[] = {
     DATA(WAY_ZIGZAG),
     RING(WAY_ZIGZAG),
@@ -308,6 +311,13 @@ static const struct fault faults[] = {
     ALL(WAY_MINIMAX_RING, HOP_OFF_BY_ONE, IN_FORWARD),
     LASP(WAY_MINIMAX_SCAN),
     DECAY(WAY_MINIMAX_SCAN),
+    DSP(WAY_STDIT3),
+    FROM(3, WAY_STDIT3, REPLICATED_ROTATED, IN_FORWARD),
+    DSP(WAY_STDIT),
+    FROM(3, WAY_STDIT, REPLICATED_ROTATED, IN_FORWARD),
+    DSP(WAY_LATTE),
+    DSP(WAY_T2D),
+    FROM(3, WAY_T2D, REPLICATED_ROTATED, IN_FORWARD),
 };
 
 /* Nearest to the output, backward is wrong in the last layer; but decays are of linear layers, and
@@ -386,6 +396,19 @@ static void test_mutants_of_modes(void)
     check_fault(&t, IN_FORWARD);
 }
 
+/* Diffusion models have gradients that are all rounding, so that in bf16 those below 1e-4 of the
+ * whole are not told from these. */
+static bool lost(const struct trial *t, const char *name)
+{
+    double whole = 0, own = 0;
+    for (int i = 0; i < t->out.n_rows; i++) {
+        const struct verify_row *r = &t->out.row[i];
+        whole += r->norm_1 * r->norm_1;
+        if (!strcmp(r->name, name)) own = r->norm_1;
+    }
+    return t->way->strategy == STRATEGY_DSP && t->spec.precision.params && own < 1e-4 * sqrt(whole);
+}
+
 /* One rank's part of one gradient is forgotten in the sum: it is that tensor, and no other. */
 static void check_dropped(const struct way *w, enum precision_id precision)
 {
@@ -395,14 +418,19 @@ static void check_dropped(const struct way *w, enum precision_id precision)
         struct param p;
         char by[160];
         param_get(&w->shape, i, &p);
+        if (!strcmp(p.name, "y_embedder.y_embedding")) continue; /* its gradient is 0 */
         trial_set(&t, w, 2, 96, precision);
         t.mutant = MUTANT_GRAD_DROPPED;
         t.mutant_tensor = i;
-        expect_unequal(&t, p.name);
+        trial_run(&t);
         const struct verify *v = &t.out;
+        if (v->equal && lost(&t, p.name)) {
+            verify_fini(&t.out);
+            continue;
+        }
         snprintf(by, sizeof by, "%s (%s, %s)", p.name, w->name, precisions[precision]);
         verify_report(t.mutant,
-                      !strcmp(v->row[0].name, p.name) && v->nearest == 0 &&
+                      !v->equal && !strcmp(v->row[0].name, p.name) && v->nearest == 0 &&
                           v->row[1].rel_l2 <= v->row[1].allowed,
                       by);
         verify_fini(&t.out);
@@ -411,8 +439,8 @@ static void check_dropped(const struct way *w, enum precision_id precision)
 
 static void test_mutants_every_tensor(void)
 {
-    static const int some[] = {WAY_ZIGZAG,      WAY_BERT_RSA,    WAY_TNL_RING,
-                               WAY_LINEAR_RING, WAY_RETNET_RING, WAY_MINIMAX_RING};
+    static const int some[] = {WAY_ZIGZAG,      WAY_BERT_RSA,     WAY_TNL_RING, WAY_LINEAR_RING,
+                               WAY_RETNET_RING, WAY_MINIMAX_RING, WAY_STDIT3};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (enum precision_id p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
             static struct way w;

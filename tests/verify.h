@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "api/core/file.h"
+#include "tests/latents.h"
 #include "tests/tiny.h"
 #include "worker/train/verify.h"
 
@@ -53,6 +54,15 @@ struct way {
                    1                                                                               \
                }                                                                                   \
     }
+#define WAY_DIT(fam, text, norm)                                                                   \
+    {                                                                                              \
+        .family = fam, .n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 6, .head_dim = 8,   \
+        .ffn_width = 96, .max_pos = 2048, .rope_theta = 10000, .norm_eps = 1e-5, .in_channels = 4, \
+        .out_channels = 8, .patch_t = 1, .patch_h = 2, .patch_w = 2,                               \
+        .type_vocab = (text) ? 0 : LATENTS_USUAL + 1, .caption_channels = (text) ? 6 : 0,          \
+        .text_len = (text) ? 3 : 0, .qk_norm = norm                                                \
+    }
+#define WAY_DSP      .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS, .mixer = "attn"
 #define WAY_RSA(lay) .strategy = STRATEGY_RSA, .layout = lay, .mixer = "self_attn."
 #define WAY_LASP(x)  .strategy = STRATEGY_LASP, .layout = LAYOUT_CONTIGUOUS, .exchange = x
 
@@ -72,6 +82,10 @@ enum {
     WAY_RETNET_GATHER,
     WAY_MINIMAX_RING,
     WAY_MINIMAX_SCAN,
+    WAY_STDIT3,
+    WAY_STDIT,
+    WAY_LATTE,
+    WAY_T2D,
     N_WAYS
 };
 static const struct way ways[N_WAYS] = {
@@ -103,6 +117,10 @@ static const struct way ways[N_WAYS] = {
                           .mixer = "self_attn."},
     [WAY_MINIMAX_SCAN] = {"minimax, scan", WAY_MINIMAX, WAY_LASP(EXCHANGE_SCAN),
                           .mixer = "self_attn."},
+    [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
+    [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
+    [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
+    [WAY_T2D] = {"transformer-2d, dsp", WAY_DIT(FAMILY_T2D, 1, 0), WAY_DSP},
 };
 
 static inline bool way_takes(const struct way *w, enum precision_id precision)
@@ -134,6 +152,7 @@ static inline void write_docs(void)
         snprintf(text + n, sizeof text - n, "{\"text\":\"%s\"}\n", docs[i]);
     }
     CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+    latents_manifest(scratch, "latents", latents_usual, LATENTS_USUAL, 4, 6);
 }
 
 /* ---- a trial --------------------------------------------------------------------------------- */
@@ -152,17 +171,25 @@ struct trial {
 static inline void trial_data(struct trial *t)
 {
     struct job_spec *s = &t->spec;
+    const bool latents = t->way->strategy == STRATEGY_DSP;
     const char *roots[] = {scratch};
     struct data_stats st;
     struct err e = {0};
     char path[128];
-    s->data.seq_len = 200; /* longer than what is compared */
-    s->data.document_mask = s->data.reset_positions = 1;
-    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    snprintf(path, sizeof path, "%s/%s.jsonl", scratch, latents ? "latents" : "docs");
     s->data.n_train = 1;
     s->data.train[0].path = tiny_text(s, path);
-    s->data.train[0].text_key = tiny_text(s, "text");
-    s->data.train[0].format = DATA_JSONL;
+    if (latents) {
+        s->data.frames = LATENTS_FRAMES;
+        s->data.height = LATENTS_HEIGHT;
+        s->data.width = LATENTS_WIDTH;
+        s->data.train[0].format = DATA_LATENTS;
+    } else {
+        s->data.seq_len = 200; /* longer than what is compared */
+        s->data.document_mask = s->data.reset_positions = 1;
+        s->data.train[0].text_key = tiny_text(s, "text");
+        s->data.train[0].format = DATA_JSONL;
+    }
     CHECK_MSG(!job_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
     CHECK_MSG(!data_prepare(s, roots, 1, scratch, &st, &e), "%s", e.text);
     snprintf(t->id, sizeof t->id, "%s", st.id);
@@ -179,7 +206,7 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     s->model.shape = w->shape;
     CHECK_MSG(!family_complete(&s->model.shape, &e), "%s: %s", w->name, e.text);
     s->precision.params = (int32_t)precision;
-    s->seed = 3;
+    s->seed = w->strategy == STRATEGY_DSP ? 4 : 3; /* 4: 12 places of 5 frames come first */
     s->resources.ranks = P;
     s->resources.threads = 1;
     s->verify.max_tokens = S;

@@ -259,7 +259,8 @@ static int check_generate(struct job_spec *s, struct err *e)
     if (file && !s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: room for the prompt of input.path and "
-                         "sampling.max_tokens after it");
+                         "sampling.max_tokens after it (a diffusion model's job has data.frames, "
+                         "data.height and data.width instead)");
     /* Tokens of an inline prompt are its bytes: one token each. */
     int64_t need_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     if (!s->data.seq_len) s->data.seq_len = need_len;

@@ -372,7 +372,7 @@ CASES = {
     "retnet": lambda: (Own(dict(
         architectures=["RetNetForCausalLM"], model_type="retnet", vocab_size=258, hidden_size=24,
         num_hidden_layers=2, num_heads=9, expand_k=4.5, expand_v=9.0, intermediate_size=32,
-        hidden_act="swish", use_output_gate=True, norm_eps=1e-6, tie_word_embeddings=False), retnet,
+        hidden_act="swish", use_output_gate=True, norm_eps=0.05, tie_word_embeddings=False), retnet,
         fla_shapes), samples(5)),
     "retnet_wide": lambda: (Own(dict(
         model_type="retnet", vocab_size=258, hidden_size=36, num_hidden_layers=2, num_heads=2,

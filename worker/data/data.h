@@ -202,8 +202,8 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
 /* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
  * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Of latents
- * "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets; the one fragment is
- * the sample, in 16-bit words. Returns
+ * "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets; the one fragment
+ * is the sample, in 16-bit words. Returns
  * the length that it has or would need, as jwrite does; -1: as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);

@@ -8,9 +8,10 @@ static const char waits[] = "taken when the data are prepared, if their document
                             "these are the most bytes it can be";
 static const char published[] = "the published form, for comparing: runs when asked for";
 static const char others[] = "runs when asked for";
-static const char not_run[] = "not run by jobs: every rank computes whole sequences of a part of "
-                              "the heads, so that activations and what is sent do not shrink with "
-                              "the number of ranks";
+static const char not_run[] = "not run by jobs: it splits the model, not the sequence: every rank "
+                              "computes all rows for a part of the heads, and what it sends does "
+                              "not shrink with the number of ranks; parallel.zero 3 shares weights "
+                              "out as well";
 
 static bool listed(const struct choice *c, const struct option *o)
 {

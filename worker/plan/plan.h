@@ -310,8 +310,8 @@ struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
-/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own grid,
- * which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own
+ * grid, which `out` counts, becomes one over `grid`: patches of a frame, frames. */
 struct plan_pass {
     int64_t grid[2];
     bool forward; /* without a backward pass */

@@ -15,7 +15,8 @@ static int plan_comms(struct training *t, struct err *e)
     struct plan *p = malloc(sizeof *p);
     int rc = p ? 0 : err_set(e, ERR_IO, "out of memory");
     for (int i = -1; !rc && i < s->n_stages; i++) {
-        rc = plan_at(s, &r->plan, plan_held(&r->plan, stage_seq_len(s, i)), r->plan.micro_batches, p, e);
+        rc = plan_at(s, &r->plan, plan_held(&r->plan, stage_seq_len(s, i)), r->plan.micro_batches,
+                     p, e);
         if (!rc) plan_comm(&s->model.shape, p, r->args->rank, t->want[i + 1]);
     }
     free(p);

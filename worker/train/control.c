@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Logits that are kept, outside the plan. */
-#define LOGITS_SIZE ((int64_t)4 << 20)
+#include "kernels/bf16.h"
+
+/* Rows that are kept, outside the plan. */
+#define ROWS_SIZE ((int64_t)4 << 20)
 
 /* One element in eight, by its number alone. */
 static bool chosen(uint64_t i)
@@ -35,29 +37,37 @@ static void flip(struct model *ref)
     }
 }
 
-static void logits_row(struct model *ref, int64_t row, float *out)
+/* What a row says: logits, or a diffusion model's prediction. Lives until the next call. */
+static struct tensor row_of(struct model *ref, int64_t row)
 {
-    const struct tensor t = model_logits(ref, row, 1);
-    ref->be->ops->download(ref->be, out, t.data, t.cols * (int64_t)sizeof(float));
+    return family_traits(ref->shape.family)->diffusion ? model_normed(ref, row, 1)
+                                                       : model_logits(ref, row, 1);
+}
+
+static void read_row(struct model *ref, int64_t row, float *out)
+{
+    const struct tensor t = row_of(ref, row);
+    const uint16_t *half = t.data;
+    if (t.dtype == DT_F32)
+        ref->be->ops->download(ref->be, out, t.data, t.cols * (int64_t)sizeof(float));
+    for (int64_t i = 0; t.dtype == DT_BF16 && i < t.cols; i++) out[i] = bf16_value(half[i]);
 }
 
 int control_init(struct control *c, struct model *ref, float *grad, struct err *e)
 {
-    const int64_t S = ref->plan->S, V = ref->shape.vocab;
-    *c = (struct control){.ref = ref};
-    c->nll = malloc((size_t)S * sizeof *c->nll);
-    if (!family_traits(ref->shape.family)->diffusion) {
-        const int64_t room = LOGITS_SIZE / (V * (int64_t)sizeof(float));
-        c->gap = room < 1 ? S : (S + room - 1) / room;
-        c->n_rows = (S + c->gap - 1) / c->gap;
-        c->logits = malloc((size_t)(c->n_rows * V) * sizeof *c->logits);
-    }
-    if (!c->nll || (c->n_rows && !c->logits)) {
+    const struct shard *sh = &ref->sp.shard;
+    *c = (struct control){.ref = ref, .cols = row_of(ref, 0).cols};
+    const int64_t room = ROWS_SIZE / (c->cols * (int64_t)sizeof(float));
+    c->gap = room < 1 ? sh->S : (sh->S + room - 1) / room;
+    c->n_rows = (sh->S + c->gap - 1) / c->gap;
+    c->nll = malloc((size_t)sh->T * sizeof *c->nll);
+    c->rows = malloc((size_t)((c->n_rows + 1) * c->cols) * sizeof *c->rows);
+    if (!c->nll || !c->rows) {
         control_fini(c);
         return err_set(e, ERR_IO, "out of memory for the control of a proof");
     }
-    memcpy(c->nll, ref->nll, (size_t)S * sizeof *c->nll);
-    for (int64_t i = 0; i < c->n_rows; i++) logits_row(ref, i * c->gap, c->logits + i * V);
+    memcpy(c->nll, ref->nll, (size_t)sh->T * sizeof *c->nll);
+    for (int64_t i = 0; i < c->n_rows; i++) read_row(ref, i * c->gap, c->rows + i * c->cols);
     memcpy(grad, ref->grad, (size_t)ref->plan->n_params * sizeof *grad);
     return 0;
 }
@@ -67,7 +77,7 @@ int control_init(struct control *c, struct model *ref, float *grad, struct err *
 static void compare_nll(struct control *c)
 {
     double sum = 0, square = 0, one = 0;
-    for (int64_t i = 0; i < c->ref->plan->S; i++) {
+    for (int64_t i = 0; i < c->ref->sp.shard.T; i++) {
         const double d = c->ref->nll[i] - c->nll[i];
         one += c->nll[i];
         sum += d;
@@ -76,23 +86,19 @@ static void compare_nll(struct control *c)
     c->loss_rel = fmax(fabs(sum), 4.0 / CONTROL_MARGIN * sqrt(square)) / fabs(one);
 }
 
-static int compare_logits(struct control *c, struct err *e)
+static void compare_rows(struct control *c)
 {
-    const int64_t V = c->ref->shape.vocab;
     double diff = 0, norm = 0;
-    float *row = malloc((size_t)V * sizeof *row);
-    if (!row) return err_set(e, ERR_IO, "out of memory for a row of logits");
+    float *row = c->rows + c->n_rows * c->cols;
     for (int64_t i = 0; i < c->n_rows; i++) {
-        logits_row(c->ref, i * c->gap, row);
-        for (int64_t v = 0; v < V; v++) {
-            const double x = c->logits[i * V + v], d = row[v] - x;
+        read_row(c->ref, i * c->gap, row);
+        for (int64_t k = 0; k < c->cols; k++) {
+            const double x = c->rows[i * c->cols + k], d = row[k] - x;
             diff += d * d;
             norm += x * x;
         }
     }
-    free(row);
     c->logits_rel_l2 = norm > 0 ? sqrt(diff / norm) : 0;
-    return 0;
 }
 
 int control_run(struct control *c, float scale, struct err *e)
@@ -101,10 +107,9 @@ int control_run(struct control *c, float scale, struct err *e)
     double nll;
     flip(ref);
     ref->be->ops->fill(ref->be, ref->grad, ref->plan->n_grad, 0);
-    int rc = model_grad(ref, &ref->batch, scale, &nll, e) || model_reduce_grad(ref, e);
+    const int rc = model_grad(ref, &ref->batch, scale, &nll, e) || model_reduce_grad(ref, e);
     if (!rc) compare_nll(c);
-    if (!rc && c->n_rows)
-        rc = compare_logits(c, e); /* by the head that made them: it may be tied */
+    if (!rc) compare_rows(c); /* by the head that made them: it may be tied */
     flip(ref);
     return rc ? -1 : 0;
 }
@@ -112,7 +117,7 @@ int control_run(struct control *c, float scale, struct err *e)
 void control_fini(struct control *c)
 {
     free(c->nll);
-    free(c->logits);
+    free(c->rows);
     c->nll = NULL;
-    c->logits = NULL;
+    c->rows = NULL;
 }

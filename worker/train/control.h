@@ -25,9 +25,10 @@
 /* What the first run left and the second one writes over. */
 struct control {
     struct model *ref;
-    double *nll;         /* [S] owned */
-    float *logits;       /* [n_rows, V] owned; NULL: the model has none */
-    int64_t n_rows, gap; /* rows 0, gap, 2 gap, ... */
+    double *nll; /* [T] owned */
+    float *rows; /* [n_rows + 1, cols] owned: logits, or predictions; the last is spare */
+    int64_t n_rows, cols;
+    int64_t gap; /* rows 0, gap, 2 gap, ... */
     /* after control_run: */
     double loss_rel, logits_rel_l2;
 };

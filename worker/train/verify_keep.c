@@ -1,0 +1,83 @@
+#include "worker/train/verify_keep.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/core/jwrite.h"
+#include "worker/model/hf.h"
+
+static int write_grads(const struct verify_args *a, const float *grad, const char *name,
+                       struct artifact_done *done, struct err *e)
+{
+    if (artifact_path(a->job_dir, name, done, e)) return -1;
+    if (hf_write_flat(done->path, &a->model->shape, "", grad, e)) return -1;
+    return artifact_describe(done, e);
+}
+
+static void write_rows(struct jwrite *w, const struct verify *v)
+{
+    jwrite_array(w, "tensors");
+    for (int i = 0; i < v->n_rows; i++) {
+        const struct verify_row *r = &v->row[i];
+        jwrite_object(w, NULL);
+        jwrite_str(w, "name", r->name);
+        jwrite_double(w, "rel_l2", r->rel_l2);
+        jwrite_double(w, "allowed", r->allowed);
+        jwrite_double(w, "cosine", r->cosine);
+        jwrite_double(w, "norm_sp1", r->norm_1);
+        jwrite_double(w, "norm_spP", r->norm_p);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
+int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *e)
+{
+    struct artifact out = {0};
+    size_t room = 4096 + (size_t)v->n_rows * 384; /* a name and five numbers of 25 characters */
+    char *buf = malloc(room);
+    struct jwrite w;
+    int rc = -1;
+    if (!buf) return err_set(e, ERR_IO, "out of memory for verify.json");
+    jwrite_init(&w, buf, room);
+    jwrite_object(&w, NULL);
+    jwrite_bool(&w, "equal", v->equal);
+    jwrite_int(&w, "ranks", v->n_ranks);
+    jwrite_int(&w, "tokens", v->n_tokens);
+    jwrite_int(&w, "targets_sp1", v->targets_1);
+    jwrite_int(&w, "targets_spP", v->targets_p);
+    jwrite_double(&w, "loss_sp1", v->loss_1);
+    jwrite_double(&w, "loss_spP", v->loss_p);
+    jwrite_double(&w, "loss_rel", v->loss_rel);
+    jwrite_double(&w, "allowed_loss_rel", v->allowed_loss_rel);
+    jwrite_double(&w, "logits_max_abs", v->logits_max_abs);
+    jwrite_double(&w, "logits_rel_l2", v->logits_rel_l2);
+    jwrite_double(&w, "allowed_logits_rel_l2", v->allowed_logits_rel_l2);
+    jwrite_double(&w, "allowed_rel_l2", a->spec->verify.grad_rel_l2);
+    jwrite_bool(&w, "controlled", v->controlled);
+    if (v->nearest >= 0) jwrite_str(&w, "nearest", v->row[v->nearest].name);
+    write_rows(&w, v);
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    buf[n] = '\n';
+    if (!artifact_open(&out, a->job_dir, "verify.json", e) &&
+        !artifact_write(&out, buf, (size_t)n + 1, e) && !artifact_finish(&out, e))
+        rc = 0;
+    v->artifact[2] = out.done;
+    artifact_drop(&out);
+    free(buf);
+    return rc;
+}
+
+int verify_keep_grads(const struct verify_args *a, const float *reference, struct verify *v,
+                      struct err *e)
+{
+    char name[ARTIFACT_NAME];
+    snprintf(name, sizeof name, "grads-sp%d.safetensors", v->n_ranks);
+    /* One rank against itself: two names all the same. */
+    if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
+    if (write_grads(a, reference, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
+    return write_grads(a, v->grad, name, &v->artifact[1], e);
+}

@@ -1,0 +1,13 @@
+/* verify_keep.h: the artifacts of a proof. Inside worker/train: verify.h says which there are. */
+#ifndef SEQD_TRAIN_VERIFY_KEEP_H
+#define SEQD_TRAIN_VERIFY_KEEP_H
+
+#include "worker/train/verify.h"
+
+/* Both gradients: the reference's, and the ranks' in v->grad. */
+int verify_keep_grads(const struct verify_args *a, const float *reference, struct verify *v,
+                      struct err *e);
+/* verify.json: the verdict and every tensor. */
+int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *e);
+
+#endif
