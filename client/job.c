@@ -1,4 +1,4 @@
-/* job.c: ls, show, cancel, explain. */
+/* job.c: ls, show, cancel, restart, explain. */
 #include "client/job.h"
 
 #include <math.h>
@@ -249,7 +249,7 @@ static int show_run(struct cli *c)
     return rc;
 }
 
-/* ---- cancel and explain --------------------------------------------------------------------- */
+/* ---- cancel, restart, explain --------------------------------------------------------------------- */
 
 static int cancel_run(struct cli *c)
 {
@@ -264,6 +264,22 @@ static int cancel_run(struct cli *c)
         rc = job_wait(c, id, &job);
         if (rc == CLI_JOB_CANCELLED) rc = CLI_OK; /* that is what was asked for */
     }
+    if (job && c->output == OUT_NAME)
+        printf("%lld\n", (long long)id);
+    else if (job && !api_print(c, job))
+        printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
+    jv_free(job);
+    return rc;
+}
+
+static int restart_run(struct cli *c)
+{
+    char path[64], text[128];
+    struct jv *job = NULL;
+    int64_t id = cli_job_id(c, 0);
+    if (id < 0) return CLI_USAGE;
+    snprintf(path, sizeof path, "/v1/jobs/%lld:restart", (long long)id);
+    int rc = api_post(c, path, NULL, NULL, &job);
     if (job && c->output == OUT_NAME)
         printf("%lld\n", (long long)id);
     else if (job && !api_print(c, job))
@@ -328,6 +344,18 @@ const struct verb cancel_verb = {
     .help = "Asks for a job to be stopped. seqd remembers the wish until every rank is dead.\n\n"
             "  --wait          until it has ended; then exit code 0 means cancelled\n"
             "  --timeout N     with --wait: at most N seconds, then exit code 124",
+};
+const struct verb restart_verb = {
+    .name = "restart",
+    .operands = "ID",
+    .summary = "begin anew without a checkpoint whose node is away",
+    .min_args = 1,
+    .max_args = 1,
+    .run = restart_run,
+    .help =
+        "A job goes on from its last checkpoint, on the node that has it, and waits while that\n"
+        "node is away. This gives the checkpoint up: the job begins anew on other nodes, or\n"
+        "from its checkpoint.resume. While the node is up the request is refused.",
 };
 const struct verb explain_verb = {
     .name = "explain",

@@ -7,9 +7,10 @@
  * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
  * what runs there (control.c), or gives it up after NODE_LOST_MS.
  *
- * control.c  commits, submit, cancel, the scheduling pass     attempt.c  its parts, failures, ends
- * session.c  nodes that come, go and speak                    record.c   what a report means
- * replay.c   after a restart                                  ask.c      questions to nodes */
+ * control.c  commits, submit, cancel, restart                 attempt.c  its parts, failures, ends
+ * pass.c     the scheduling pass                              record.c   what a report means
+ * session.c  nodes that come, go and speak                    ask.c      questions to nodes
+ * replay.c   after a restart of seqd */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
 
@@ -63,6 +64,11 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
                     void *arg);
 /* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
 void control_cancel(struct control *c, int64_t id, control_done *done, void *arg);
+
+/* Gives up the checkpoint that a queued job waits for while its node is away: it begins anew where
+ * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
+ * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
+void control_restart(struct control *c, int64_t id, control_done *done, void *arg);
 
 const struct job *control_job(const struct control *c, int64_t id); /* NULL: not live */
 const struct nodes *control_nodes(const struct control *c);

@@ -1,4 +1,4 @@
-/* control_state.h: what control.c, session.c and replay.c share, and nobody else sees. */
+/* control_state.h: what control.c, pass.c, session.c and replay.c share, and nobody else sees. */
 #ifndef SEQD_DAEMON_CONTROL_STATE_H
 #define SEQD_DAEMON_CONTROL_STATE_H
 
@@ -24,6 +24,9 @@ struct control {
 
 void control_want_sched(struct control *c); /* a scheduling pass in this round */
 void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch);
+
+/* pass.c: arg: struct control */
+void pass_run(void *arg);
 
 /* session.c: what nodes say, and what they are told when they come back */
 void session_expect_all(struct control *c);

@@ -152,6 +152,15 @@ static void fold_prepared(struct job *j, const struct event *ev)
     if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
 }
 
+/* Nothing of what it has learnt is counted upon any more. */
+static void fold_restart(struct job *j)
+{
+    j->checkpoint_step = 0;
+    j->checkpoint_node[0] = 0;
+    j->n_failures = 0;
+    j->not_before_ms = 0;
+}
+
 int job_fold(struct job *j, const struct event *ev, struct err *e)
 {
     enum job_state before = j->state;
@@ -180,6 +189,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_START_TIMEOUT:
     case EV_HANG: fold_failure(j, ev, before); break;
     case EV_CANCEL: j->target = JOB_CANCELLED; break;
+    case EV_RESTART: fold_restart(j); break;
     case EV_STOPPED: j->state = j->target; break;
     case EV_DONE: j->err = (struct err){0}, j->err_cause = CAUSE_NONE, j->err_rank = -1; break;
     default: break;

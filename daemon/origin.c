@@ -129,8 +129,14 @@ static int choose_samples(struct origin *o, const struct job_spec *s, struct err
     t->seed = s->seed;
     t->first = stage_sample(s, o->step - 1) + (o->sample < 0 ? 0 : o->sample);
     t->count = o->sample < 0 ? B : 1;
-    snprintf(t->packing, sizeof t->packing, "%s", word_of("data.packing", s->data.packing));
-    snprintf(t->overlong, sizeof t->overlong, "%s", word_of("data.overlong", s->data.overlong));
+    int32_t packing = s->data.packing, overlong = s->data.overlong;
+    if (s->data.train[0].format == DATA_LATENTS) { /* as latents_order_options has it */
+        t->seq_len = JOB_MAX_SEQ;
+        packing = PACKING_NONE;
+        overlong = OVERLONG_ERROR;
+    }
+    snprintf(t->packing, sizeof t->packing, "%s", word_of("data.packing", packing));
+    snprintf(t->overlong, sizeof t->overlong, "%s", word_of("data.overlong", overlong));
     return 0;
 }
 

@@ -11,6 +11,7 @@ const struct route route_table[] = {
     {"GET", "/v1/jobs", "limit cursor state", route_jobs},
     {"GET", "/v1/jobs/{id}", "", route_job},
     {"POST", "/v1/jobs/{id}:cancel", "", route_cancel},
+    {"POST", "/v1/jobs/{id}:restart", "", route_restart},
     {"GET", "/v1/jobs/{id}/events", "limit cursor", route_events},
     {"GET", "/v1/jobs/{id}/metrics", "limit cursor", route_metrics},
     {"GET", "/v1/jobs/{id}/logs", "rank epoch offset limit", route_logs},

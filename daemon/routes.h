@@ -56,7 +56,7 @@ char *route_live_json(const struct job *j);
 char *route_stored_json(const struct store_row *row);
 
 route_call route_submit, route_plan; /* submit.c */
-route_call route_jobs, route_job, route_cancel, route_logs, route_artifacts, route_checkpoints,
+route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts, route_checkpoints,
     route_events, route_metrics, route_nodes, route_livez, route_readyz, route_version,
     route_openapi;         /* views.c */
 route_call route_download; /* download.c */

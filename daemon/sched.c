@@ -201,15 +201,29 @@ static int prepare_node(const struct sched_node *nodes, int n)
 
 /* ---- why not ----------------------------------------------------------------------------------- */
 
-static const char *what(const struct sched_job *j)
+struct what {
+    char text[48];
+};
+
+/* What the node that it must be on has of it. */
+static struct what what(const struct sched_job *j)
 {
-    return j->checkpoint ? "checkpoints" : "data";
+    struct what w = {"data"};
+    if (j->checkpoint)
+        snprintf(w.text, sizeof w.text, "checkpoint of step %lld", (long long)j->checkpoint);
+    return w;
 }
 
 static void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    if (j->only >= 0)
-        because(j, "no_node", "node %s, which holds its %s, is down", nodes[j->only].name, what(j));
+    const char *name = j->only >= 0 ? nodes[j->only].name : NULL;
+    if (name && j->checkpoint)
+        because(j, "no_node",
+                "node %s, which holds its %s, is down; to begin anew elsewhere: "
+                "seqctl restart %lld",
+                name, what(j).text, (long long)j->id);
+    else if (name)
+        because(j, "no_node", "node %s, which holds its %s, is down", name, what(j).text);
     else
         because(j, "no_node", "no node is up (%d known)", n);
 }
@@ -221,11 +235,11 @@ static void because_too_large(struct sched_job *j, const struct sched_node *node
     for (int i = 0; i < n; i++) up += nodes[i].up;
     if (j->only >= 0 && !nodes[j->only].n_slots)
         because(j, "too_large", "rank 0 needs a slot on node %s, which holds its %s and has none",
-                nodes[j->only].name, what(j));
+                nodes[j->only].name, what(j).text);
     else if (j->only >= 0)
         because(j, "too_large",
                 "needs %d slots, node %s, which holds its %s, and what it reaches have %d",
-                j->n_ranks, nodes[j->only].name, what(j), g->slots);
+                j->n_ranks, nodes[j->only].name, what(j).text, g->slots);
     else
         because(j, "too_large", "needs %d slots%s, the %s %d (%d node%s up, %d down)", j->n_ranks,
                 j->one_node ? " on one node (parallel.transport is shm)" : "",
@@ -247,11 +261,11 @@ static void because_waiting(struct sched_job *j, const struct sched_node *nodes,
     if (only && g.free >= j->n_ranks)
         because(j, "waiting_for_slots",
                 "0/%d slots free on node %s, which holds its %s: rank 0 needs one there",
-                only->n_slots, only->name, what(j));
+                only->n_slots, only->name, what(j).text);
     else if (only)
         because(j, "waiting_for_slots",
                 "%d/%d slots free on node %s, which holds its %s%s, needs %d", g.free, g.slots,
-                only->name, what(j), g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks);
+                only->name, what(j).text, g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks);
     else if (j->one_node)
         because(j, "waiting_for_slots",
                 "%d/%d slots free on %d node%s, needs %d on one node (parallel.transport is shm)",

@@ -33,7 +33,7 @@ struct sched_job {
     int32_t ring;          /* ranks of one ring, which n_ranks is a multiple of; 0: n_ranks */
     bool prepare;          /* next task is TASK_PREPARE: needs a node, no slots */
     bool one_node;         /* its transport does not leave a node */
-    bool checkpoint;       /* `only` holds checkpoints, not just prepared data */
+    int64_t checkpoint;    /* of which step `only` has the newest; 0: it has prepared data */
     int64_t not_before_ms; /* backoff */
     int only;              /* the node that rank 0 must be on, as an index; -1: any will do */
     /* out */

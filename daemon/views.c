@@ -154,6 +154,24 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_args 
     control_cancel(R->control, a->id, on_cancelled, view_of(R, r, a));
 }
 
+static void on_restarted(void *arg, const struct job *j, const struct err *e)
+{
+    struct view *v = arg;
+    if (!j) {
+        route_fail(v->r, e);
+    } else {
+        char *json = route_live_json(j);
+        reply_job(v->r, 202, json);
+        free(json);
+    }
+    free(v);
+}
+
+void route_restart(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    control_restart(R->control, a->id, on_restarted, view_of(R, r, a));
+}
+
 /* ---- pages ------------------------------------------------------------------------------------- */
 
 static void reply_page(struct view *v, const struct store_rows *rows, int64_t cursor)

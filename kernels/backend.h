@@ -281,8 +281,8 @@ struct act_bwd_args {
     bool accumulate;
 };
 
-/* y = act(a) * b; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not wanted. da may
- * be a and db may be b when not accumulating. */
+/* y = act(a) * b, y may be a; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not
+ * wanted. da may be a and db may be b when not accumulating. */
 struct glu_fwd_args {
     enum act_id fn;
     struct tensor a, b, y;
@@ -426,14 +426,24 @@ struct linear_args {
     int64_t n_heads, key_dim, value_dim;
     float scale;
     /* Gates that depend on the data: log decay of each row, <= 0; scalar: [n, H]; diagonal:
-     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. */
+     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. What
+     * they take: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums G
+     * of log decays for each pair of rows, and for a diagonal gate within each product of q and k;
+     * a gradient dG of every row, from o dO and the states, summed from the right, of which a part
+     * comes from the ranks behind. Between chunks, linear_fold by the chunk's own decay, H or H*Dk
+     * numbers that travel with its state (all_gather: with every summary, since others fold by it),
+     * so that messages, their formulas and what is kept for the backward grow by them. */
     const float *gate;
     bool gate_diagonal;
 };
+/* The summary and the output may be asked for apart, in two calls: a summary on its way to other ranks
+ * hides behind the output (LASP-2, 2502.07563). It costs as much as the output's own way through the
+ * states, a third of the whole. The same bits as together. */
 struct linear_fwd_args {
     struct linear_args in;
-    struct tensor o; /* [n, H*Dv] act, written */
-    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document */
+    struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and so is q */
+    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document; NULL:
+              * unwanted */
 };
 /* o += the part of the entering state. */
 struct linear_enter_args {
@@ -442,7 +452,8 @@ struct linear_enter_args {
     const void *state;
 };
 /* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: the
- * gradient this chunk has for the state that enters it. */
+ * gradient this chunk has for the state that enters it. As forward, apart: dq, dk and dv with data
+ * NULL: dm alone, and k and v are not read; dm NULL: the gradients alone. */
 struct linear_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;

@@ -317,7 +317,8 @@ static inline void shape_linear(const struct linear_args *a)
 static inline void shape_linear_fwd(const struct linear_fwd_args *a)
 {
     shape_linear(&a->in);
-    assert(shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype) && a->m);
+    assert(a->o.data || a->m);
+    assert(!a->o.data || shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype));
 }
 
 static inline void shape_linear_enter(const struct linear_enter_args *a)
@@ -330,7 +331,9 @@ static inline void shape_linear_bwd(const struct linear_bwd_args *a)
 {
     const struct linear_args *in = &a->in;
     shape_linear(in);
-    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype) && a->dm);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype));
+    assert(!a->dq.data == !a->dk.data && !a->dq.data == !a->dv.data && (a->dq.data || a->dm));
+    if (!a->dq.data) return;
     assert(shape_f32(a->dq, in->q.rows, in->q.cols) && shape_f32(a->dk, in->q.rows, in->q.cols));
     assert(shape_f32(a->dv, in->q.rows, in->v.cols));
 }

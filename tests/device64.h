@@ -106,15 +106,15 @@ static inline void d64_linear_fwd(struct be *be, const struct linear_fwd_args *f
     for (int64_t h = 0; h < f->in.n_heads; h++) {
         struct d64_head x = d64_head_of(&f->in, h);
         double *S = d64_zeros(&x);
-        for (int64_t i = 0; i < f->o.rows; i++) {
-            double *o = d64_at(f->o, i, h * x.Dv);
-            memset(o, 0, (size_t)x.Dv * sizeof *o);
+        for (int64_t i = 0; i < f->in.k.rows; i++) {
+            double *o = f->o.data ? d64_at(f->o, i, h * x.Dv) : NULL;
+            if (o) memset(o, 0, (size_t)x.Dv * sizeof *o);
             if (!d64_valid(&x, i)) continue;
             d64_step(&x, S, i);
-            d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
+            if (o) d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
         }
         d64_scale(S, x.Dk * x.Dv, x.lambda); /* up to the row behind the last */
-        memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
+        if (f->m) memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
         free(S);
     }
 }
@@ -143,7 +143,7 @@ static inline void d64_bwd_head(const struct linear_bwd_args *f, const struct d6
 {
     double *S = d64_zeros(x), *G = d64_zeros(x), scale = f->in.scale;
     const int64_t n = f->in.q.rows;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && f->dq.data; i++) {
         double *dq = d64_at(f->dq, i, x->h * x->Dk);
         memset(dq, 0, (size_t)x->Dk * sizeof *dq);
         if (!d64_valid(x, i)) continue;
@@ -151,18 +151,19 @@ static inline void d64_bwd_head(const struct linear_bwd_args *f, const struct d6
         d64_right(x, dq, scale, S, d64_at(f->d_o, i, x->h * x->Dv));
     }
     for (int64_t i = n - 1; i >= 0; i--) {
-        double *dk = d64_at(f->dk, i, x->h * x->Dk), *dv = d64_at(f->dv, i, x->h * x->Dv);
-        memset(dk, 0, (size_t)x->Dk * sizeof *dk);
-        memset(dv, 0, (size_t)x->Dv * sizeof *dv);
+        double *dk = f->dk.data ? d64_at(f->dk, i, x->h * x->Dk) : NULL;
+        double *dv = f->dv.data ? d64_at(f->dv, i, x->h * x->Dv) : NULL;
+        if (dk) memset(dk, 0, (size_t)x->Dk * sizeof *dk);
+        if (dv) memset(dv, 0, (size_t)x->Dv * sizeof *dv);
         if (!d64_valid(x, i)) continue;
         bool same = d64_valid(x, i + 1) && d64_goes_on(x, i + 1);
         d64_scale(G, x->Dk * x->Dv, same ? x->lambda : 0);
         d64_outer(x, G, scale, d64_q(x, i), d64_at(f->d_o, i, x->h * x->Dv));
-        d64_right(x, dk, 1, G, d64_v(x, i));
-        d64_left(x, dv, 1, G, d64_k(x, i));
+        if (dk) d64_right(x, dk, 1, G, d64_v(x, i));
+        if (dv) d64_left(x, dv, 1, G, d64_k(x, i));
     }
     if (!d64_sees(x, 0)) d64_scale(G, x->Dk * x->Dv, 0);
-    memcpy(d64_state(x, f->dm), G, (size_t)(x->Dk * x->Dv) * sizeof *G);
+    if (f->dm) memcpy(d64_state(x, f->dm), G, (size_t)(x->Dk * x->Dv) * sizeof *G);
     free(S);
     free(G);
 }

@@ -122,6 +122,17 @@ mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examp
 batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/out") && ok "a batch of requests" || bad "a batch of requests" "$T/out"
 check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
 same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
+sample=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model samples" || bad "a diffusion model samples" "$T/out"
+same "its switches are the plan's" "$(field "$sample" result.ledger)" equal
+same "what it held is the plan's" "$(field "$sample" result.memory.high)" "$(field "$sample" result.memory.planned)"
+check "a sample" seqctl artifacts "$sample" sample-00000.safetensors --file "$T/sample"
+check "its latents, fp32" test "$(wc -c <"$T/sample")" -gt $((4 * 16 * 16 * 16 * 4))
+one=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local --set determinism=ranks 2>"$T/out")
+two=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait --set determinism=ranks 2>"$T/out")
+check "1 rank's samples" seqctl artifacts "$one" results.jsonl --file "$T/one"
+check "2 ranks' samples" seqctl artifacts "$two" results.jsonl --file "$T/two"
+check "the same bits" cmp "$T/one" "$T/two"
+answers "a diffusion model has no temperature" 400 'sampling.temperature' /v1/jobs "$(sed 's/"steps"/"temperature": 1, "steps"/' "$EXAMPLES/sample-tiny.json")"
 embed=$(seqctl submit "$EXAMPLES/embed-tiny.json" -o name -q --wait 2>"$T/out") && ok "embed" || bad "embed" "$T/out"
 check "embeddings.npy" seqctl artifacts "$embed" embeddings.npy --file "$T/embeddings.npy"
 same "a row of 64 floats a document" "$(wc -c <"$T/embeddings.npy")" $((128 + 4 * 64 * 4))
@@ -150,6 +161,22 @@ check "the best checkpoint is there" test -s "$(field "$life" result.best.checkp
 check "its loss is the lowest" awk -v b="$(field "$life" result.best.loss)" -v l="$(field "$life" result.eval.loss)" 'BEGIN { exit !(b > 0 && b <= l) }'
 same "bytes == formula in every stage" "$(field "$life" result.ledger)" equal
 refuse "stages that do not ascend" 1 'stages\.1\.from_step' submit --set 'stages=[{"from_step":9},{"from_step":5}]'
+
+# ---- diffusion -----------------------------------------------------------------------------------
+bash tests/make_latents.sh "$T/data/latents"
+flow=$(seqctl submit "$EXAMPLES/train-diffusion.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model is trained" || bad "a diffusion model is trained" "$T/out"
+same "switch bytes == formula, whatever the sample" "$(field "$flow" result.ledger)" equal
+same "memory == plan" "$(field "$flow" last_metrics.memory.high)" "$(field "$flow" last_metrics.memory.planned)"
+check "switches were counted" test "$(field "$flow" last_metrics.comm.switch.bytes_sent)" -gt 0
+seqctl events "$flow" -o jsonl >"$T/flow"
+same "an evaluation each" "$(grep -c '"type": "eval"' "$T/flow")" 3
+same "4 ranks == 1 rank before step 1" "$(grep -c '"type": "verified"' "$T/flow")" 1
+check "averaged weights" test -s "$(field "$flow" result.hf_ema)/model.safetensors"
+says "where a step's latents came from" 'latents/latents.jsonl' curl -sS "$(base)/v1/jobs/$flow/steps/3/data"
+says "verify: 3 ranks == 1, samples of any size" '3 ranks == 1 rank' seqctl verify "$EXAMPLES/train-diffusion.json" --set parallel.sp=3
+refuse "a sample larger than the plan's largest" 10 'latents\.jsonl line 1: .*data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --wait --set data.frames=4
+refuse "a diffusion model without sizes" 1 'data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --set data.frames=0
+refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diffusion.json" --set 'train={"tokens":100}'
 
 # ---- cancel -----------------------------------------------------------------------------------
 long=$(submit -o name -q --set train.steps=100000)

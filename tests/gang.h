@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include "api/core/jread.h"
 #include "api/core/rank.h"
-#include "tests/test.h"
+#include "tests/small.h"
 
 #define MAX_RANKS  4
 #define MAX_STEPS  64
@@ -37,24 +37,6 @@ struct order {
     struct rank_args args;
     struct job_spec spec;
 };
-
-static const struct model_shape order_model = {.n_layers = 2,
-                                               .width = 32,
-                                               .n_heads = 4,
-                                               .n_kv_heads = 2,
-                                               .head_dim = 8,
-                                               .ffn_width = 48,
-                                               .vocab = 258,
-                                               .max_pos = 4096,
-                                               .norm_eps = 1e-5,
-                                               .rope_theta = 10000};
-
-static inline spec_ref order_text(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
 
 /* A job of the small model: its files, prepared data and directory beneath scratch. Data, length
  * and
@@ -77,7 +59,7 @@ static inline struct order *order_new(enum job_kind kind, const char *scratch,
     mkdir(a->job_dir, 0700);
     spec_defaults(s);
     s->kind = kind;
-    s->model.shape = order_model;
+    s->model.shape = tiny_shape;
     s->seed = 11;
     s->optim.lr = 3e-3;
     s->schedule.warmup_steps = 2;
@@ -110,7 +92,7 @@ struct gang {
     int kill_rank;            /* SIGKILL this one at the first checkpoint event; -1: nobody */
     int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
-    int stop_at_step;         /* send STOP to all when this step is reported; 0: never */
+    int stop_at_step; /* send STOP to all when this step is reported; 0: never */
 };
 
 static inline void gang_abort(struct gang *g, int rank)

@@ -316,6 +316,10 @@ static void check_glu_fn(enum act_id fn, int64_t T, int64_t C)
     CHECK(box_same_bits(db0, db, 0) && box_intact(db0));
     CALL(be_other, glu_fwd, &(struct glu_fwd_args){fn, a.t, b.t, db0.t});
     CHECK(box_same_bits(db0, y, 0));
+    struct box a0 = box_copy(a, 1);
+    CALL(be, glu_fwd, &(struct glu_fwd_args){fn, a0.t, b.t, a0.t}); /* in place */
+    CHECK(box_same_bits(a0, y, 0) && box_intact(a0));
+    box_free(&a0);
     CALL(be_other, glu_bwd, /* in place */
          &(struct glu_bwd_args){fn, a.t, b.t, dy.t, a.t, b.t, false, false});
     CHECK(box_same_bits(a, da, 0) && box_intact(a) && box_intact(b));

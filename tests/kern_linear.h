@@ -239,6 +239,35 @@ static void lin_bits(const struct lin_case *c, const struct lin_out *x)
     lin_out_free(&y);
 }
 
+/* Summary and output in two calls: the bits of one; what is not wanted is not touched, and what need
+ * not be read may be anything. */
+static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_out *x)
+{
+    const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv, n = c->s.n;
+    struct lin_out y = {box_act(n, HV, 2), box_new(HK, c->s.Dv, 0), box_new(n, HK, 1),
+                        box_new(n, HK, 4), box_new(n, HV, 3),       box_new(HK, c->s.Dv, 0)};
+    struct box nan = box_act(n, HK > HV ? HK : HV, 0);
+    const struct tensor none = {0};
+    const struct linear_args in = lin_args(c);
+    struct linear_args some = in;
+    box_fill(nan, NAN);
+    some.q = tensor_sub(nan.t, 0, n, 0, HK);
+    CALL(b, linear_fwd, &(struct linear_fwd_args){some, none, y.m.t.data});
+    CALL(b, linear_fwd, &(struct linear_fwd_args){in, y.o.t, NULL});
+    some = in;
+    some.k = tensor_sub(nan.t, 0, n, 0, HK), some.v = tensor_sub(nan.t, 0, n, 0, HV);
+    const struct tensor d_o = tensor_sub(c->d_o.t, 0, n, 0, HV);
+    CALL(b, linear_bwd, &(struct linear_bwd_args){some, d_o, none, none, none, y.dm.t.data});
+    CALL(b, linear_bwd, &(struct linear_bwd_args){in, d_o, y.dq.t, y.dk.t, y.dv.t, NULL});
+    CHECK(box_same_bits(y.o, x->o, 0) && box_same_bits(y.m, x->m, 0));
+    CHECK(box_same_bits(y.dq, x->dq, 0) && box_same_bits(y.dk, x->dk, 0));
+    CHECK(box_same_bits(y.dv, x->dv, 0) && box_same_bits(y.dm, x->dm, 0));
+    CHECK(box_intact(y.o) && box_intact(y.m) && box_intact(y.dq) && box_intact(y.dk));
+    CHECK(box_intact(y.dv) && box_intact(y.dm));
+    box_free(&nan);
+    lin_out_free(&y);
+}
+
 /* Padding: nothing, exactly. */
 static void lin_padding(const struct lin_case *c, const struct lin_out *x)
 {
@@ -285,6 +314,7 @@ static void lin_check(const struct lin_shape *s)
     lin_fold(&c, &r);
     lin_compare(&c, &x, &r);
     lin_bits(&c, &x);
+    lin_apart(be, &c, &x);
     lin_padding(&c, &x);
     if (test_failures_now > failures)
         printf("  ^ n %lld H %lld Dk %lld Dv %lld docs %d slope %g pad %lld\n", (long long)s->n,

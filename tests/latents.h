@@ -1,4 +1,5 @@
-/* latents.h: manifests of small samples of latents and captions, for tests of diffusion training. */
+/* latents.h: manifests of small samples of latents and captions, for tests of diffusion training.
+ * */
 #ifndef SEQD_TESTS_LATENTS_H
 #define SEQD_TESTS_LATENTS_H
 
@@ -51,8 +52,8 @@ static inline void latents_write(const char *path, const char *name, int n_dims,
 
 /* <dir>/<name>.jsonl and its tensors: n samples of C channels, captions `width` wide (0: none),
  * labels from 0 on. */
-static inline void latents_manifest(const char *dir, const char *name,
-                                    const struct latents_made *s, int n, int64_t C, int64_t width)
+static inline void latents_manifest(const char *dir, const char *name, const struct latents_made *s,
+                                    int n, int64_t C, int64_t width)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s.jsonl", dir, name);

@@ -40,6 +40,7 @@ struct lin_variant {
     int P, groups; /* groups: data-parallel ones beside each other, all with the same sequence */
     enum exchange_id exchange;
     int pieces;
+    bool apart;
     bool rank_bits;
     enum dtype dtype; /* DT_F64: the reference device; DT_F32: the CPU */
     int n_threads, mutant;
@@ -453,6 +454,7 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
                            .comm = v->P > 1 ? c : NULL,
                            .state_dtype = v->dtype,
                            .pieces = v->pieces,
+                           .apart = v->apart,
                            .mutant = v->mutant};
     struct lin_local a[LIN_LAYERS];
     if (shard_init(&sp.shard, x->p->S, v->P, rank % v->P, LAYOUT_CONTIGUOUS, v->rank_bits, &e))

@@ -502,4 +502,11 @@ static inline bool within(struct errors e)
     return e.o <= TOL_OUT && e.dq <= TOL_GRAD && e.dk <= TOL_GRAD && e.dv <= TOL_GRAD;
 }
 
+static inline bool same_bits(const struct problem *p, const struct result *a,
+                             const struct result *b)
+{
+    const size_t q = (size_t)(p->S * p->H * p->D) * 4, kv = (size_t)(p->S * 2 * p->Hk * p->D) * 4;
+    return !memcmp(a->o, b->o, q) && !memcmp(a->dq, b->dq, q) && !memcmp(a->dkv, b->dkv, kv);
+}
+
 #endif

@@ -1,34 +1,6 @@
 /* Ring attention, forward and gradients, against float64 from the definition (tests/ring.h). */
 #include "tests/mutant.h"
-#include "tests/ring.h"
-
-static const int degrees[] = {1, 2, 3, 4, 5, 8};
-enum { N_DEGREES = 6 };
-
-static struct errors worst; /* over all cases that passed through check_variant */
-
-static void worst_of(struct errors e)
-{
-    worst.o = fmax(worst.o, e.o);
-    worst.dq = fmax(worst.dq, e.dq);
-    worst.dk = fmax(worst.dk, e.dk);
-    worst.dv = fmax(worst.dv, e.dv);
-}
-
-static void check_variant(const struct problem *p, const struct variant *v)
-{
-    struct result out = result_make(p);
-    int64_t n_bad = run(p, v, &out);
-    struct errors e = compare(p, &out);
-    worst_of(e);
-    CHECK_MSG(within(e) && n_bad == 0,
-              "S %lld H %lld:%lld D %lld docs %d causal %d P %d layout %d: o %.2e dq %.2e dk %.2e "
-              "dv %.2e, "
-              "%lld bad",
-              (long long)p->S, (long long)p->H, (long long)p->Hk, (long long)p->D, p->docs,
-              p->causal, v->P, v->layout, e.o, e.dq, e.dk, e.dv, (long long)n_bad);
-    result_free(&out);
-}
+#include "tests/variants.h"
 
 /* Rank counts and layouts first, first + step, ... of all twelve pairs. */
 static void check_problem(struct problem p, int first, int step)
@@ -44,10 +16,6 @@ static void check_problem(struct problem p, int first, int step)
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
-
-struct heads {
-    int64_t H, Hk, D;
-};
 
 static void product(int64_t S, const struct heads *heads, int n_heads, int first, int step)
 {
@@ -124,7 +92,7 @@ static void check_bits(struct problem p)
                           .strategy = STRATEGY_LOCAL,
                           .n_threads = 1};
     struct result want = result_make(&p), got = result_make(&p);
-    int64_t n_bad = run(&p, &one, &want), q = p.S * p.H * p.D * 4, kv = p.S * 2 * p.Hk * p.D * 4;
+    int64_t n_bad = run(&p, &one, &want);
     CHECK(n_bad == 0 && within(compare(&p, &want)));
     for (int P = 1; P <= 8; P *= 2)
         for (int n_threads = 1; n_threads <= 2; n_threads++) {
@@ -134,8 +102,7 @@ static void check_bits(struct problem p)
             v.strategy = STRATEGY_RSA;
             v.fused = n_threads == 2;
             CHECK(run(&p, &v, &got) == 0);
-            CHECK_MSG(!memcmp(got.o, want.o, (size_t)q) && !memcmp(got.dq, want.dq, (size_t)q) &&
-                          !memcmp(got.dkv, want.dkv, (size_t)kv),
+            CHECK_MSG(same_bits(&p, &got, &want),
                       "S %lld causal %d: %d ranks of %d threads differ from one rank",
                       (long long)p.S, p.causal, P, n_threads);
         }
@@ -183,10 +150,7 @@ static void test_transports_give_one_result(void)
         v.transport = transports[i];
         v.n_local = i == 2 ? 2 : 0;
         CHECK(run(&p, &v, &got) == 0);
-        CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
-                      !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
-                      !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
-                  "transport %d", (int)v.transport);
+        CHECK_MSG(same_bits(&p, &got, &want), "transport %d", (int)v.transport);
     }
     result_free(&want);
     result_free(&got);
@@ -403,7 +367,5 @@ int main(void)
     RUN(test_transports_give_one_result);
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
-    devices_close();
-    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
-    return test_done("attention");
+    return variants_done("attention");
 }

@@ -101,7 +101,6 @@ static void check_bits(int64_t S, const struct heads *h, enum docs docs)
                         .n_threads = 1,
                         .act = DT_BF16};
     struct result want = result_make(&p), got = result_make(&p);
-    const size_t q = (size_t)(p.S * p.H * p.D) * 4, kv = (size_t)(p.S * 2 * p.Hk * p.D) * 4;
     problem_round(&p);
     CHECK(run(&p, &v, &want) == 0);
     v.strategy = STRATEGY_RSA;
@@ -109,8 +108,7 @@ static void check_bits(int64_t S, const struct heads *h, enum docs docs)
         for (v.n_threads = 1; v.n_threads <= 2; v.n_threads++) {
             v.fused = v.n_threads == 2;
             CHECK(run(&p, &v, &got) == 0);
-            CHECK_MSG(!memcmp(got.o, want.o, q) && !memcmp(got.dq, want.dq, q) &&
-                          !memcmp(got.dkv, want.dkv, kv),
+            CHECK_MSG(same_bits(&p, &got, &want),
                       "S %lld: %d ranks of %d threads differ from one rank", (long long)S, v.P,
                       v.n_threads);
         }

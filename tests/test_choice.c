@@ -286,6 +286,71 @@ static void test_family_limits(void)
     CHECK(choice.max_seq_len == 600);
 }
 
+/* And of every way that splits it. */
+static void test_strategy_limits(void)
+{
+    static const struct {
+        int family, strategy, form, exchange;
+    } ways[] = {{FAMILY_LLAMA, STRATEGY_RSA, FORM_TWO_PASS, EXCHANGE_AUTO},
+                {FAMILY_LLAMA, STRATEGY_RSA, FORM_TWO_PASS_SCATTER, EXCHANGE_AUTO},
+                {FAMILY_BERT, STRATEGY_RSA, FORM_ALL_GATHER, EXCHANGE_AUTO},
+                {FAMILY_LLAMA, STRATEGY_ULYSSES, FORM_AUTO, EXCHANGE_AUTO},
+                {FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, EXCHANGE_ALL_GATHER},
+                {FAMILY_MINIMAX, STRATEGY_LASP, FORM_AUTO, EXCHANGE_SCAN}};
+    struct machine none = {0};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        model_of(ways[i].family, 1024, 4);
+        spec.parallel.sp = 4;
+        spec.parallel.strategy = ways[i].strategy;
+        spec.parallel.form = ways[i].form;
+        spec.parallel.exchange = ways[i].exchange;
+        spec.resources.memory_mib = 200;
+        choose(&none);
+        const int64_t most = choice.max_seq_len;
+        CHECK_MSG(choice.n == 1 && choice.asked && most > 1024, "%zu: %d, %lld", i, choice.n,
+                  (long long)most);
+        for (int more = 0; more <= 1; more++) {
+            if (ways[i].family == FAMILY_BERT) spec.model.shape.max_pos = most + more;
+            CHECK_MSG(fits(most + more) == !more, "%zu: %lld tokens", i, (long long)most + more);
+        }
+    }
+}
+
+/* A video's limit is in frames of the asked size. */
+static void test_frames_limit(void)
+{
+    struct machine m = devices(1e-2, 1, 10);
+    for (int sp = 1; sp <= 4; sp *= 4) {
+        static struct plan p;
+        static struct job_spec s;
+        struct err e = {0};
+        decoder(1024, sp);
+        struct model_shape *shape = &spec.model.shape;
+        shape->family = FAMILY_STDIT3;
+        shape->n_kv_heads = shape->n_heads;
+        shape->caption_channels = 64, shape->text_len = 8;
+        spec.data.train[0].format = DATA_LATENTS;
+        spec.data.seq_len = 0;
+        spec.data.frames = 4, spec.data.height = spec.data.width = 16;
+        spec.parallel.sp = sp;
+        spec.resources.memory_mib = 300;
+        s = spec;
+        CHECK_MSG(job_check(&s, &e) == 0 && !family_complete(&s.model.shape, &e), "%s", e.text);
+        *shape = s.model.shape;
+        choose(&m);
+        const int64_t most = choice.max_seq_len;
+        CHECK(choice.frames && choice.max_batch == 0 && choice.longest == most && most > 4);
+        for (int more = 0; more <= 1; more++) {
+            s = spec;
+            choice_apply(&choice, &s);
+            s.data.frames = most + more;
+            CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+            CHECK_MSG((plan_make(&s, s.resources.memory_mib << 20, &p, &e) == 0) == !more,
+                      "sp %d: %lld frames", sp, (long long)most + more);
+        }
+    }
+}
+
 static const struct option *found(int strategy, int form, int exchange)
 {
     for (int i = 0; i < choice.n + choice.n_compared; i++) {
@@ -482,10 +547,10 @@ static void test_form_limits(void)
     seen.all_gather.bytes = -1;
     CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
     seen = (struct form_seen){INT64_MAX, {INT64_MAX, INT64_MAX}, {INT64_MAX, INT64_MAX}};
-    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE);
+    CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
     seen = (struct form_seen){0};
     CHECK(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "no sample"));
-    seen = (struct form_seen){1, {INT64_MAX, INT64_MAX}, {1, 1}};
+    seen = (struct form_seen){1, {1000000, 1000000000000000}, {1, 1}};
     const struct machine slow = devices(1, 1, 1);
     CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
 }
@@ -539,6 +604,8 @@ int main(void)
     RUN(test_pure);
     RUN(test_limits);
     RUN(test_family_limits);
+    RUN(test_strategy_limits);
+    RUN(test_frames_limit);
     RUN(test_compared);
     RUN(test_tensor);
     RUN(test_nothing_fits);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/core/log.h"
+#include "tests/param.h"
 #include "tests/reading.h"
 #include "worker/train/embed.h"
 
@@ -41,12 +42,11 @@ static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *do
     struct infer in = {.model = &t->model, .spec = spec};
     const int64_t n = (int64_t)strlen(doc);
     int32_t ids[64];
-    struct param_map map;
     double length = 0;
     for (int64_t i = 0; i < n; i++) ids[i] = (unsigned char)doc[i];
     if (infer_forward(&in, ids, n, e)) return -1;
-    param_map(&spec->model.shape, &map);
-    struct tensor x = model_hidden(&t->model), g = model_weight(&t->model, map.norm, 1, C);
+    const int64_t norm = param_named(&spec->model.shape, "model.norm.weight").offset;
+    struct tensor x = model_hidden(&t->model), g = model_weight(&t->model, norm, 1, C);
     for (int c = 0; c < C; c++) out[c] = 0;
     for (int64_t i = spec->embed.pooling == POOLING_MEAN ? 0 : n - 1; i < n; i++) {
         double square = 0;

@@ -74,6 +74,8 @@ static void test_describe(void)
         CHECK_MSG(!hf_shape_diff(&m, &back), "%s: %s", names[i], hf_shape_diff(&m, &back));
         CHECK_MSG(describe_parse(text, (size_t)n, &back, &e) == 0, "%s", e.text);
         CHECK_MSG(!hf_shape_diff(&m, &back), "%s: %s", names[i], hf_shape_diff(&m, &back));
+        CHECK(back.max_pos == m.max_pos && back.norm_eps == m.norm_eps);
+        CHECK(back.rope_theta == m.rope_theta);
         CHECK(hf_shape_json(&m, text, 30) == -1);
     }
 }

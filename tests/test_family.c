@@ -92,7 +92,6 @@ static void fill_batch(const struct golden *g, int64_t n, const struct shard *sh
 struct run {
     const struct golden *g;
     struct job_spec spec;
-    bool by_program; /* even of a family that has code of its own */
     /* out: of the whole job */
     float *logits, *grad;
     double loss;
@@ -106,16 +105,11 @@ struct seat {
     char *arena;
 };
 
-static int make_plan(const struct run *r, struct plan *p, struct err *e)
-{
-    return (r->by_program ? plan_make_program : plan_make)(&r->spec, 0, p, e);
-}
-
 /* The arena is full of NaN: what is read before it was written shows. Weights follow. */
 static void seat_open(struct seat *s, struct run *r, struct ranks *g, int rank)
 {
     struct err e = {0};
-    CHECK_MSG(!make_plan(r, &s->plan, &e), "%s: %s", r->g->name, e.text);
+    CHECK_MSG(!plan_make(&r->spec, 0, &s->plan, &e), "%s: %s", r->g->name, e.text);
     s->arena = aligned_alloc(4096, (size_t)s->plan.arena_size);
     memset(s->arena, 0xff, (size_t)s->plan.arena_size);
     if (g) memset(comm_segment(g->comm[rank]), 0xff, (size_t)s->plan.segment_size);
@@ -205,7 +199,7 @@ static void run(struct run *r, const struct golden *g, int P)
     r->spec.text_used = 1;
     r->logits = calloc((size_t)(g->n * g->S * g->V), 4);
     r->grad = calloc((size_t)param_count(&g->m), 4);
-    const bool made = !make_plan(r, p, &e);
+    const bool made = !plan_make(&r->spec, 0, p, &e);
     CHECK_MSG(made, "%s on %d ranks: %s", g->name, P, e.text);
     r->strategy = p->strategy;
     if (made && P > 1) {
@@ -513,7 +507,7 @@ static void decode_run(const struct golden *g, int P)
     s->resources.threads = 1;
     s->parallel.sp = P;
     s->text_used = 1;
-    const bool made = !make_plan(&d.r, &p, &e);
+    const bool made = !plan_make(s, 0, &p, &e);
     CHECK_MSG(made, "%s: %s", g->name, e.text);
     if (!made) return;
     if (P == 1) {
@@ -539,42 +533,6 @@ static void test_decode(void)
     }
 }
 
-/* ---- two ways to run Llama ------------------------------------------------------------------- */
-
-/* Mistral's weights without its window: plain Llama, which has code of its own. */
-static void both_ways(const struct golden *g, int P, const struct job_spec *spec)
-{
-    struct run own = {.spec = *spec}, program = {.spec = *spec, .by_program = true};
-    char what[96];
-    snprintf(what, sizeof what, "%d ranks, recompute %d, precision %d, determinism %d, layout %d",
-             P, spec->memory.recompute, spec->precision.params, spec->determinism,
-             spec->parallel.layout);
-    run(&own, g, P);
-    run(&program, g, P);
-    check_same(&program, &own, what);
-    run_free(&own);
-    run_free(&program);
-}
-
-static void test_llama_both_ways(void)
-{
-    const int P[] = {1, 2, 4};
-    struct golden g;
-    golden_open(&g, "mistral");
-    g.m.window = 0;
-    for (int i = 0; i < 3; i++)
-        for (enum recompute_id mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
-            for (int bf16 = 0; bf16 < 2; bf16++)
-                for (int ranks = 0; ranks < 2; ranks++) {
-                    struct job_spec s = {0};
-                    s.memory.recompute = mode;
-                    s.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
-                    s.determinism = ranks ? DET_RANKS : DET_RUN;
-                    both_ways(&g, P[i], &s);
-                }
-    golden_close(&g);
-}
-
 int main(void)
 {
     RUN(test_one_rank);
@@ -584,6 +542,5 @@ int main(void)
     RUN(test_rank_bits);
     RUN(test_bf16);
     RUN(test_decode);
-    RUN(test_llama_both_ways);
     return test_done("family");
 }

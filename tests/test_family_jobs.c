@@ -58,8 +58,8 @@ static void add_data(struct job_spec *s)
     snprintf(path, sizeof path, "%s/text.jsonl", scratch);
     s->data.packing = PACKING_CONCAT;
     s->data.n_train = 1;
-    s->data.train[0] = (struct spec_source){order_text(s, path), order_text(s, "text"), DATA_JSONL,
-                                            0, -1};
+    s->data.train[0] = (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0,
+                                            -1};
 }
 
 static bool run_ok(struct order *o)
@@ -141,7 +141,7 @@ static void test_train(void)
 static void set_model(struct order *o, const struct job_family *f)
 {
     const char *path = model_dir[f - families];
-    o->spec.model.path = order_text(&o->spec, path);
+    o->spec.model.path = tiny_text(&o->spec, path);
     struct err e = {0};
     CHECK_MSG(!hf_config_read(path, &o->spec.model.shape, &e), "%s", e.text);
 }
@@ -156,7 +156,7 @@ static void test_generate(void)
             struct order *o = make_order(JOB_GENERATE, sp, &families[i], "-says");
             o->spec.data.seq_len = 0;
             o->spec.sampling.max_tokens = 24;
-            o->spec.input.prompt = order_text(&o->spec, "int f(int x) {");
+            o->spec.input.prompt = tiny_text(&o->spec, "int f(int x) {");
             set_model(o, &families[i]);
             if (run_ok(o)) {
                 text(g.result, "text", sp == 1 ? first : again, sizeof first);
@@ -178,7 +178,7 @@ static void test_embed(void)
             char path[1400];
             snprintf(path, sizeof path, "%s/text.jsonl", scratch);
             o->spec.input.source = (struct spec_source){
-                order_text(&o->spec, path), order_text(&o->spec, "text"), DATA_JSONL, 0, -1};
+                tiny_text(&o->spec, path), tiny_text(&o->spec, "text"), DATA_JSONL, 0, -1};
             o->spec.embed.pooling = pooling;
             set_model(o, &families[0]);
             if (run_ok(o)) {
@@ -250,10 +250,10 @@ static void test_rules(void)
     o = make_order(JOB_GENERATE, 1, &families[0], "");
     o->spec.data.seq_len = 0;
     o->spec.sampling.max_tokens = 8;
-    o->spec.input.prompt = order_text(&o->spec, "x");
+    o->spec.input.prompt = tiny_text(&o->spec, "x");
     refused(o, "kind");
     o = make_order(JOB_EMBED, 1, &families[3], "");
-    o->spec.input.source.path = order_text(&o->spec, "x");
+    o->spec.input.source.path = tiny_text(&o->spec, "x");
     o->spec.embed.pooling = POOLING_CLS;
     refused(o, "embed.pooling");
 }

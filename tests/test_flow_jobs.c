@@ -1,6 +1,7 @@
 /* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
- * training on samples of every size with evaluation and averaged weights, being killed and going on,
- * starting from what was saved; what cannot be learnt is refused with its file, line and field. */
+ * training on samples of every size with evaluation and averaged weights, being killed and going
+ * on, starting from what was saved; what cannot be learnt is refused with its file, line and
+ * field. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -47,7 +48,7 @@ static void add_source(struct job_spec *s, struct spec_source *to, const char *n
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s.jsonl", scratch, name);
-    *to = (struct spec_source){order_text(s, path), 0, DATA_LATENTS, 0, -1};
+    *to = (struct spec_source){tiny_text(s, path), 0, DATA_LATENTS, 0, -1};
 }
 
 static struct order *make_order(int kind, int family, int sp, const char *name)
@@ -183,7 +184,7 @@ static void test_from_average(void)
 {
     struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "finetune");
     struct err e = {0};
-    o->spec.model.path = order_text(&o->spec, ema_dir);
+    o->spec.model.path = tiny_text(&o->spec, ema_dir);
     o->spec.model.shape = (struct model_shape){0};
     CHECK_MSG(!hf_config_read(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
     o->spec.train.steps = o->spec.schedule.warmup_steps = 1;
@@ -234,6 +235,139 @@ static void test_bf16(void)
               losses[0][0]);
 }
 
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void refused(struct order *o, const char *field)
+{
+    struct err e = {0};
+    CHECK(job_check(&o->spec, &e) == -1);
+    CHECK_STR(e.field, field);
+    free(o);
+}
+
+static struct order *bad(int kind)
+{
+    return make_order(kind, FAMILY_STDIT3, 2, "refused");
+}
+
+static void test_rules(void)
+{
+    struct order *o = bad(JOB_TRAIN);
+    o->spec.data.width = 0;
+    refused(o, "data.frames"); /* all three, where no length follows from them */
+    o = bad(JOB_TRAIN);
+    o->spec.data.width = 0;
+    o->spec.data.seq_len = 64;
+    refused(o, "data.width");
+    o = bad(JOB_TRAIN);
+    o->spec.data.seq_len = 64;
+    refused(o, "data.seq_len");
+    o = bad(JOB_TRAIN);
+    o->spec.data.train[0].format = DATA_JSONL;
+    o->spec.data.seq_len = 64;
+    refused(o, "data.train.0");
+    o = bad(JOB_TRAIN);
+    o->spec.eval.data[0].format = DATA_TEXT;
+    refused(o, "eval.data.0");
+    o = bad(JOB_TRAIN);
+    o->spec.train.steps = 0;
+    o->spec.train.tokens = 100;
+    refused(o, "train.tokens");
+    o = bad(JOB_TRAIN);
+    o->spec.eval.max_tokens = 100;
+    refused(o, "eval.max_tokens");
+    o = bad(JOB_TRAIN);
+    o->spec.n_stages = 1;
+    o->spec.stages[0] = (struct spec_stage){.from_step = 2, .seq_len = 8};
+    refused(o, "stages.0.seq_len");
+    o = bad(JOB_TRAIN);
+    o->spec.n_stages = 1;
+    o->spec.stages[0] = (struct spec_stage){.from_step = 2, .rope_theta = 8};
+    refused(o, "stages.0.rope_theta");
+    o = bad(JOB_TRAIN);
+    o->spec.objective.frame_mask[2] = o->spec.objective.frame_mask[3] = 0.5;
+    refused(o, "objective.frame_mask");
+    o = bad(JOB_TRAIN);
+    o->spec.parallel.strategy = STRATEGY_RSA;
+    refused(o, "parallel.strategy");
+    o = bad(JOB_TRAIN);
+    o->spec.objective.type = OBJECTIVE_CAUSAL_LM;
+    refused(o, "objective.type");
+    o = bad(JOB_EMBED);
+    o->spec.input.source = o->spec.data.train[0];
+    refused(o, "kind");
+    o = bad(JOB_TRAIN);
+    o->spec.model.shape = tiny_shape; /* reads tokens */
+    refused(o, "data.train.0");
+}
+
+/* By the preparation, before a rank starts: which file and line. */
+static void refused_there(struct order *o, const char *field, const char *says)
+{
+    struct err e = {0};
+    o->args.task = TASK_PREPARE;
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, 1, o);
+    gang_run(&g);
+    CHECK(g.n_fails == 1 && !strcmp(g.fail.field, field));
+    CHECK_MSG(strstr(g.fail.text, says), "\"%s\"", g.fail.text);
+    free(o);
+}
+
+static void test_too_large(void)
+{
+    struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
+    o->spec.data.frames = 4;
+    refused_there(o, "data.frames", "train.jsonl line 1: z has 5 frames");
+    o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
+    o->spec.model.shape.text_len = 2;
+    refused_there(o, "model.config.model_max_length", "train.jsonl line 1: a caption of 3 tokens");
+    o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
+    o->spec.data.width = 7; /* whole patches: as many */
+    o->spec.data.frames = 3;
+    o->spec.data.train[0] = o->spec.eval.data[0]; /* of which the last has four */
+    refused_there(o, "data.frames", "held.jsonl line 3: z has 4 frames");
+    o = make_order(JOB_TRAIN, FAMILY_LATTE, 1, "large");
+    o->spec.model.shape.type_vocab = LATENTS_USUAL;
+    refused_there(o, "model.config.type_vocab_size", "train.jsonl line 5: label 4");
+}
+
+/* Of samples [from, to), their first frame given where there are more. */
+static int64_t values(int from, int to, bool clean)
+{
+    int64_t n = 0;
+    for (int i = from; i < to; i++) {
+        const struct latents_made *s = &latents_usual[i];
+        n += 4 * s->H * s->W * (s->T - (clean && s->T > 1));
+    }
+    return n;
+}
+
+/* A training that stages only the rate, by passes: 5 samples, 4 a step. Every video is given one
+ * clean frame in training, and none where it is held out. */
+static void test_passes(void)
+{
+    int64_t targets = 0;
+    struct order *o = make_order(JOB_TRAIN, FAMILY_T2D, 2, "passes");
+    o->spec.train.steps = 0;
+    o->spec.train.passes = 4;
+    o->spec.objective.frame_mask[1] = 1;
+    o->spec.schedule.type = SCHEDULE_CONSTANT;
+    o->spec.schedule.warmup_steps = 1;
+    o->spec.n_stages = 1;
+    o->spec.stages[0] = (struct spec_stage){.from_step = 3, .lr = 1e-4};
+    run_ok(o);
+    CHECK_MSG(g.n_steps == 5 && g.step[2].lr == 1e-2 && g.step[3].lr == 1e-4, "%d steps, %g, %g",
+              g.n_steps, g.step[2].lr, g.step[3].lr);
+    for (int i = 0; i < g.n_steps; i++) targets += g.step[i].targets;
+    CHECK_MSG(targets == 4 * values(0, LATENTS_USUAL, true), "%lld values learnt, not %lld",
+              (long long)targets, (long long)(4 * values(0, LATENTS_USUAL, true)));
+    const struct gang_event *v = gang_event(&g, EV_EVAL, 0);
+    CHECK_MSG(v && number(v->json, "targets") == (double)values(1, 4, false), "%s, not %lld",
+              v ? v->json : "none", (long long)values(1, 4, false));
+    free(o);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -241,7 +375,10 @@ int main(int argc, char **argv)
     snprintf(scratch, sizeof scratch, "/tmp/test_flow_jobs.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_rules);
     RUN(test_prepare);
+    RUN(test_too_large);
+    RUN(test_passes);
     RUN(test_train);
     RUN(test_resume);
     RUN(test_from_average);

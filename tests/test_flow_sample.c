@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "api/core/file.h"
-#include "tests/sampler.h"
+#include "tests/flow_rank.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/safetensors.h"
 
@@ -106,7 +106,7 @@ static void golden_close(struct golden *g)
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* What the rank sent of a purpose is what the plan says, to the byte. */
-static void check_count(const struct sampler *r, enum purpose purpose, struct comm_count want)
+static void check_count(const struct flow_rank *r, enum purpose purpose, struct comm_count want)
 {
     const struct comm_count *got = &comm_ledger(r->m.comm)[purpose];
     CHECK_MSG(ledger_equal(got, &want), "P %d rank %d: %lld bytes of %s, planned %lld", r->plan.sp,
@@ -114,7 +114,7 @@ static void check_count(const struct sampler *r, enum purpose purpose, struct co
               (long long)want.bytes_sent);
 }
 
-static void check_switches(const struct sampler *r, const struct run *at)
+static void check_switches(const struct flow_rank *r, const struct run *at)
 {
     struct comm_count want[PURPOSE_N];
     struct err e = {0};
@@ -132,7 +132,7 @@ static void check_switches(const struct sampler *r, const struct run *at)
     free(here);
 }
 
-static int sample(struct sampler *r, const struct run *at, struct err *e)
+static int sample(struct flow_rank *r, const struct run *at, struct err *e)
 {
     bool ok = false;
     float *text = r->m.batch.latents.text;
@@ -154,13 +154,13 @@ static int sample(struct sampler *r, const struct run *at, struct err *e)
 static void body(struct ranks *g, int rank, void *arg)
 {
     const struct run *at = arg;
-    struct sampler *r = malloc(sizeof *r);
+    struct flow_rank *r = malloc(sizeof *r);
     struct err e = {0};
-    if (sampler_open(r, &at->spec, at->g->name, g, rank, &e) || sample(r, at, &e)) {
+    if (flow_rank_open(r, &at->spec, at->g->name, g, rank, &e) || sample(r, at, &e)) {
         CHECK_MSG(0, "%s rank %d: %s", at->g->name, rank, e.text);
         if (g) ranks_fail(g, rank, &e);
     }
-    sampler_close(r);
+    flow_rank_close(r);
     free(r);
 }
 
@@ -169,7 +169,7 @@ static void run_of(struct run *r, const struct golden *g, int P)
 {
     const int64_t most[3] = {g->s.x.T + 2, g->s.x.H + 3, g->s.x.W + 1};
     *r = (struct run){.g = g, .s = g->s};
-    sampler_spec(&r->spec, g->name, P, most);
+    flow_rank_spec(&r->spec, g->name, P, most);
     snprintf(r->path, sizeof r->path, "%s/%s.%d", scratch, g->name, P);
 }
 
@@ -216,7 +216,7 @@ static void test_noise(void)
             struct run r;
             run_of(&r, &g, P);
             r.s.steps = 0;
-            sampler_run(&r.spec, body, &r);
+            flow_rank_run(&r.spec, body, &r);
             float *z = latents_of(&r);
             const double d = distance(z, g.noise, g.count);
             CHECK_MSG(d <= 1e-7, "%s P %d: %.3g", names[i], P, d);
@@ -237,7 +237,7 @@ static void test_golden(void)
         for (int p = 0; p < 5; p++) {
             struct run r;
             run_of(&r, &g, degrees[p]);
-            sampler_run(&r.spec, body, &r);
+            flow_rank_run(&r.spec, body, &r);
             float *z = latents_of(&r);
             const double d = distance(z, g.latents, g.count);
             CHECK_MSG(d <= 1e-5, "%s P %d: %.3g", names[i], degrees[p], d);
@@ -261,12 +261,14 @@ static void check_bits(const struct golden *g, enum precision_id precision)
         run_of(&r, g, P);
         r.spec.determinism = DET_RANKS;
         r.spec.precision.params = (int32_t)precision;
-        sampler_run(&r.spec, body, &r);
+        flow_rank_run(&r.spec, body, &r);
         char *file = file_read(r.path, 1 << 20, &size, &e);
         if (P == 1) {
             float *z = latents_of(&r);
             const double d = distance(z, g->latents, g->count);
-            /* bf16: 8 bits, and guidance takes differences of two predictions seven times. */
+            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and what a guidance of 7 takes
+             * of two passes, 7 and 6 times, is 9 times as far off where their errors are independent:
+             * half of that. (2e-2 are met.) */
             CHECK_MSG(d <= (precision == PRECISION_BF16 ? 0.1 : 1e-5), "%s: %.3g", g->name, d);
             free(z);
             one = file;
@@ -303,7 +305,7 @@ static void test_no_guidance(void)
             run_of(&r, &g, 2);
             r.s.guidance = two ? 1 + 1e-9 : 1;
             CHECK(flow_sample_passes(&r.spec.model.shape, &r.s) == (two ? 8 : 4));
-            sampler_run(&r.spec, body, &r);
+            flow_rank_run(&r.spec, body, &r);
             z[two] = latents_of(&r);
         }
         const double d = distance(z[0], z[1], g.count);
@@ -321,14 +323,14 @@ static void test_room(void)
     struct golden g;
     struct run r;
     struct err e = {0};
-    struct sampler *at = malloc(sizeof *at);
+    struct flow_rank *at = malloc(sizeof *at);
     golden_open(&g, "stdit3");
     run_of(&r, &g, 1);
-    CHECK_MSG(!sampler_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
+    CHECK_MSG(!flow_rank_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
     r.s.x.T = 11;
     CHECK(flow_sample_begin(&at->m, &r.s, &e) == -1 && e.code == ERR_TOO_LARGE);
     CHECK_MSG(strstr(e.text, "11 frames of 12 patches"), "%s", e.text);
-    sampler_close(at);
+    flow_rank_close(at);
     free(at);
     golden_close(&g);
 }
@@ -361,17 +363,17 @@ static void test_no_allocation(void)
     struct golden g;
     struct run r;
     struct err e = {0};
-    struct sampler *at = malloc(sizeof *at);
+    struct flow_rank *at = malloc(sizeof *at);
     golden_open(&g, "stdit3");
     run_of(&r, &g, 1);
-    CHECK_MSG(!sampler_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
+    CHECK_MSG(!flow_rank_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
     memset(at->m.batch.latents.text, 0, (size_t)at->plan.item[PLAN_CAPTION].size);
     watched = true;
     int rc = flow_sample_begin(&at->m, &r.s, &e);
     for (int64_t i = 0; i < r.s.steps && !rc; i++) rc = flow_sample_step(&at->m, &r.s, i, &e);
     watched = false;
     CHECK_MSG(!rc && !n_allocations, "%d allocations %s", n_allocations, e.text);
-    sampler_close(at);
+    flow_rank_close(at);
     free(at);
     golden_close(&g);
 }

@@ -1,6 +1,6 @@
 /* test_flow_train.c: trainings of diffusion models on samples of every size: the same bits on any
- * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that came
- * along, rings side by side, bf16, evaluation; and the batch against its definition. */
+ * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that
+ * came along, rings side by side, bf16, evaluation; and the batch against its definition. */
 #include "api/core/file.h"
 #include "tests/engine.h"
 #include "tests/latents.h"
@@ -107,6 +107,212 @@ static void test_rank_bits(void)
     }
 }
 
+/* ---- other ways ------------------------------------------------------------------------------ */
+
+/* Three ranks, rings side by side, every recompute mode: sums differ in rounding. AdamW divides by
+ * the root of the second moment, so that a first step's direction is a sign: the first step's loss
+ * and norm are compared. */
+static void test_rings(void)
+{
+    static const int P[] = {3, 2, 1, 4}, dp[] = {1, 2, 2, 1}, zero[] = {1, 3, 2, 2};
+    for (int i = 0; i < FAMILIES; i++) {
+        struct job_spec s;
+        struct engine_run one = {0};
+        spec_of(&s, families[i]);
+        go(&one, &s, 1, 1, 0);
+        for (size_t k = 0; k < sizeof P / sizeof *P; k++) {
+            struct engine_run more = {0};
+            s.memory.recompute = RECOMPUTE_NONE + (int)k % 3;
+            go(&more, &s, P[k], dp[k], zero[k]);
+            CHECK_MSG(fabs(more.loss[0] - one.loss[0]) <= 2e-6 * one.loss[0] &&
+                          fabs(more.norm[0] - one.norm[0]) <= 5e-5 * one.norm[0],
+                      "family %d, %d rings of %d: loss %.9g, %.9g, norm %.9g, %.9g", families[i],
+                      dp[k], P[k], more.loss[0], one.loss[0], more.norm[0], one.norm[0]);
+            engine_free(&more);
+        }
+        engine_free(&one);
+    }
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+enum { HELD = 3 };
+
+struct judged {
+    struct train_source source;
+    struct eval eval[STEPS];
+    int n;
+};
+
+static void judge(struct train *t, int rank, void *arg)
+{
+    struct judged *j = arg;
+    struct comm_count want[PURPOSE_N];
+    struct err e = {0};
+    struct eval out;
+    const struct plan_eval v = {t->plan->S, HELD};
+    const struct eval_args a = {.source = j->source, .n_windows = HELD, .want = want};
+    CHECK(!plan_eval_comm(&t->spec->model.shape, t->plan, rank, &v, want, &e));
+    CHECK_MSG(!eval_run(t, &a, &out, &e), "%s", e.text);
+    CHECK_MSG(out.ledger_equal, "rank %d: an evaluation moved other bytes", rank);
+    if (!rank) j->eval[j->n++] = out;
+}
+
+static void judged_run(const struct job_spec *s, int P, int dp, struct judged *j,
+                       struct engine_run *r)
+{
+    struct orders o;
+    orders_open(&o, s);
+    *j = (struct judged){.source = train_source_latents(&o.source[SET_EVAL])};
+    *r = (struct engine_run){.before_step = judge, .arg = j};
+    go(r, s, P, dp, 1);
+    orders_close(&o);
+}
+
+/* Before any step the weights are the same: rings add up other parts of the sum, in doubles. */
+static void check_rings_eval(const struct job_spec *s, const struct judged *one)
+{
+    struct judged more;
+    struct engine_run r;
+    judged_run(s, 2, 2, &more, &r);
+    CHECK_MSG(fabs(more.eval[0].loss - one->eval[0].loss) < 1e-12, "2 rings: %.17g, %.17g",
+              more.eval[0].loss, one->eval[0].loss);
+    engine_free(&r);
+}
+
+/* The same losses on any number of ranks; nothing of the training is changed by it; and what it
+ * forwards is every value of every sample, none left out, none clean. */
+static void test_eval(void)
+{
+    int64_t values = 0;
+    for (int i = 1; i <= HELD; i++)
+        values += 2 * latents_usual[i].T * latents_usual[i].H * latents_usual[i].W;
+    for (int i = 0; i < FAMILIES; i++) {
+        struct job_spec s;
+        struct judged one, more;
+        struct engine_run r, plain = {0};
+        spec_of(&s, families[i]);
+        s.determinism = DET_RANKS;
+        s.objective.text_dropout = 1;
+        judged_run(&s, 1, 1, &one, &r);
+        go(&plain, &s, 1, 1, 1);
+        same(families[i], &r, &plain);
+        engine_free(&r);
+        engine_free(&plain);
+        for (int k = 0; k < STEPS; k++) CHECK(one.eval[k].targets == values);
+        CHECK(one.eval[1].loss != one.eval[0].loss);
+        for (int P = 2; P <= 8; P *= 2) {
+            judged_run(&s, P, 1, &more, &r);
+            for (int k = 0; k < STEPS; k++)
+                CHECK_MSG(more.eval[k].loss == one.eval[k].loss,
+                          "family %d on %d ranks: %.17g, %.17g", families[i], P, more.eval[k].loss,
+                          one.eval[k].loss);
+            engine_free(&r);
+        }
+        check_rings_eval(&s, &one);
+    }
+}
+
+/* ---- a batch, from its definition ------------------------------------------------------------ */
+
+static void *room(int64_t n)
+{
+    void *p = calloc((size_t)(n > 0 ? n : 1), 4);
+    if (!p) abort();
+    return p;
+}
+
+struct counted {
+    int clean, mute;
+};
+
+/* What the sample is told; its caption or none, its class or that of none. */
+static void check_told(const struct flow_source *s, const struct flow_item *x,
+                       const struct batch_latents *l, struct counted *c)
+{
+    const struct model_shape *m = &s->spec->model.shape;
+    const int which = (int)x->sample.label;
+    const struct latents_made *made = &latents_usual[which];
+    CHECK(l->height == (double)made->height && l->width == (double)made->width && l->fps == 24);
+    CHECK(l->t == 1000 * x->draw.t && l->t > 0 && l->t < 1000);
+    CHECK(l->dropped == x->draw.no_caption);
+    CHECK(l->n_text == (m->caption_channels ? made->L : 0));
+    if (m->type_vocab) CHECK(l->label == (l->dropped ? LATENTS_USUAL : which));
+    for (int64_t i = 0; i < l->n_text && !l->dropped; i++)
+        for (int64_t k = 0; k < 6; k++)
+            CHECK(l->text[i * 6 + k] == latents_value(which + 100, 0, 0, i, k));
+    c->mute += l->dropped;
+}
+
+/* Which frames a rank's rows of either kind belong to. Patches of one frame, 2 x 2. */
+static void check_batch(const struct flow_source *s, int64_t n, int P, int r, struct counted *c)
+{
+    struct flow_item x;
+    struct batch b = {0};
+    struct batch_latents *l = &b.latents;
+    struct shard sh;
+    struct err e = {0};
+    int64_t grid[2];
+    CHECK(!flow_item(s, n, &x, &e) && !flow_item_grid(s, n, grid, &e));
+    CHECK(grid[1] == x.sample.T);
+    CHECK(grid[0] == (x.sample.H + 1) / 2 * ((x.sample.W + 1) / 2));
+    CHECK(!shard_init_units(&sh, grid[0], grid[1], P, r, false, &e));
+    const int64_t share = (grid[1] + P - 1) / P, alt = share * grid[0], T = sh.T;
+    b.group[0] = room(T), b.group[1] = room(alt);
+    l->patches = room(T * 8), l->target = room(T * 8), l->weight = room(T * 4);
+    l->text = room(3 * 6);
+    CHECK_MSG(!flow_batch(s, &sh, n, &b, &e), "%s", e.text);
+    for (int64_t i = 0; i < T; i++)
+        CHECK(b.group[0][i] == (sh.pos[0] + i < sh.S && flow_clean(&x.draw, i % grid[1])));
+    for (int64_t i = 0; i < alt; i++) {
+        const int64_t frame = r * share + i / grid[0];
+        const bool want = frame < grid[1] && flow_clean(&x.draw, frame);
+        CHECK(b.group[1][i] == want);
+        c->clean += want;
+    }
+    CHECK(b.n_tokens == grid[0] * grid[1] && b.sample == n);
+    CHECK(b.n_targets == flow_item_targets(s, n, &e));
+    check_told(s, &x, l, c);
+    free(b.group[0]), free(b.group[1]);
+    free(l->patches), free(l->target), free(l->weight), free(l->text);
+}
+
+static void test_batch(void)
+{
+    for (int i = 0; i < FAMILIES; i += 2)
+        for (int P = 1; P <= 4; P++) {
+            struct job_spec s;
+            struct orders o;
+            struct counted c = {0};
+            spec_of(&s, families[i]);
+            orders_open(&o, &s);
+            for (int64_t n = 0; n < 20; n++)
+                for (int r = 0; r < P; r++) check_batch(&o.source[SET_TRAIN], n, P, r, &c);
+            CHECK(c.clean > 0 && c.mute > 0 && c.mute < 20 * P);
+            orders_close(&o);
+        }
+}
+
+/* Held-out samples: everything told, nothing given, their own times. */
+static void test_held_out(void)
+{
+    struct job_spec s;
+    struct orders o;
+    struct err e = {0};
+    spec_of(&s, FAMILY_STDIT3);
+    s.objective.text_dropout = 1;
+    s.objective.frame_mask[2] = 0.55; /* with the others: every video has clean frames */
+    orders_open(&o, &s);
+    for (int64_t n = 0; n < HELD; n++) {
+        struct flow_item learnt, held;
+        CHECK(!flow_item(&o.source[SET_TRAIN], n, &learnt, &e) && learnt.draw.no_caption);
+        CHECK(!flow_item(&o.source[SET_EVAL], n, &held, &e) && !held.draw.no_caption);
+        CHECK(held.sample.T == latents_usual[1 + n].T && held.draw.t != learnt.draw.t);
+        for (int64_t t = 0; t < held.sample.T; t++) CHECK(!flow_clean(&held.draw, t));
+    }
+    orders_close(&o);
+}
+
 static void add_source(struct job_spec *s, struct spec_source *to, const char *name)
 {
     char path[128];
@@ -145,7 +351,11 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     setenv("SEQD_LOG", "error", 0);
     data = prepare();
+    RUN(test_batch);
+    RUN(test_held_out);
     RUN(test_rank_bits);
+    RUN(test_rings);
+    RUN(test_eval);
     data_close(data);
     file_remove(scratch, NULL);
     return test_done("flow_train");

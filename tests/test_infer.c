@@ -5,6 +5,7 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "tests/param.h"
 #include "tests/tiny.h"
 #include "worker/train/infer.h"
 #include "worker/train/prompts.h"
@@ -89,7 +90,7 @@ static void damaged_body(struct ranks *g, int rank, void *arg)
     struct infer_answer a = {0};
     struct err e = {0};
     int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
-    float *head = (float *)t->model.params + t->model.map.head;
+    float *head = (float *)t->model.params + param_named(&tiny_shape, "lm_head.weight").offset;
     for (int64_t i = 0; rank == g->P - 2 && i < tiny_shape.vocab * tiny_shape.width; i++)
         head[i] = -head[i];
     if (!rc) rc = answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);

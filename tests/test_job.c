@@ -526,6 +526,13 @@ static void test_training_rules(void)
     s.verify.max_tokens = 3;
     s.parallel.sp = 4;
     refused(&s, "verify.max_tokens");
+    good(&s, JOB_TRAIN);
+    s.eval.n_data = 1;
+    s.eval.data[0] = s.data.train[0];
+    s.eval.seq_len = s.data.seq_len + 1;
+    refused(&s, "eval.seq_len");
+    s.eval.n_data = 0;
+    refused(&s, "eval.seq_len"); /* of what? */
 }
 
 int main(void)

@@ -42,8 +42,13 @@ static void check_variant(const struct lin_problem *p, const struct lin_variant 
 static struct lin_variant variant(const struct lin_problem *p, int P, enum exchange_id x,
                                   enum dtype t)
 {
-    return (struct lin_variant){
-        .P = P, .groups = 1, .exchange = x, .pieces = pieces_of(p->Dk), .dtype = t, .n_threads = 1};
+    return (struct lin_variant){.P = P,
+                                .groups = 1,
+                                .exchange = x,
+                                .pieces = pieces_of(p->Dk),
+                                .apart = P % 2 == 0,
+                                .dtype = t,
+                                .n_threads = 1};
 }
 
 /* Every step-th of the pairs of rank count and exchange, from the first-th on. */
@@ -128,7 +133,8 @@ static void test_32_long(void)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* "ranks": the same bits for 1, 2, 4 and 8 ranks, 1 and 2 threads, and all exchanges. */
+/* "ranks": the same bits for 1, 2, 4 and 8 ranks, 1 and 2 threads, all exchanges, and
+ * summaries made apart or not. */
 static void check_bits(struct lin_problem p, enum dtype t)
 {
     struct lin_variant one = variant(&p, 1, EXCHANGE_RING, t);
@@ -141,6 +147,7 @@ static void check_bits(struct lin_problem p, enum dtype t)
             struct lin_variant v = variant(&p, P, (enum exchange_id)x, t);
             v.rank_bits = true;
             v.n_threads = 1 + x % 2;
+            v.apart = P != 4;
             CHECK(lin_run(&p, &v, &got) == 0);
             CHECK_MSG(lin_same_bits(&got, &want), "S %lld docs %d: %d ranks, exchange %d",
                       (long long)p.S, (int)p.docs, P, x);

@@ -1,6 +1,7 @@
 /* test_latents: samples of latents from a manifest to numbers, files that lie, and what rectified
  * flow draws for a sample. */
 #include <math.h>
+#include "kernels/philox.h"
 #include "tests/datadir.h"
 #include "worker/data/flow.h"
 #include "worker/data/latents.h"
@@ -188,7 +189,8 @@ static void test_fit(void)
     unfit(d, o, "model.config.type_vocab_size", "label 4");
     struct latents_sample x;
     CHECK(latents_sample(o, 0, &x, &e) == 0 && latents_check(d, spec, &x, &e) == -1);
-    CHECK(strstr(e.text, "line 1") && strstr(e.text, "\"label\"") && !strcmp(e.field, "data.train"));
+    CHECK(strstr(e.text, "line 1") && strstr(e.text, "\"label\"") &&
+          !strcmp(e.field, "data.train"));
     m->type_vocab = 0;
     fits(d, o);
     data_order_close(o);
@@ -386,6 +388,47 @@ static void test_clean_frames(void)
     }
 }
 
+/* The word by which a frame has its place in the random order. */
+static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
+{
+    const uint32_t key[2] = {(uint32_t)d->clean_some,
+                             (uint32_t)(d->clean_some >> 32) ^ 0x666c6f77u};
+    const uint32_t counter[4] = {(uint32_t)frame, UINT32_MAX, UINT32_MAX, 4};
+    uint32_t w[4];
+    philox4x32(key, counter, w);
+    return w[0];
+}
+
+/* A frame is one of the random ones when fewer than n_some come before it, counted one by one; and
+ * of very many there are as many as were drawn. */
+static void test_random_frames(void)
+{
+    struct latents_sample x = {.height = 512, .width = 512, .num_frames = 1};
+    struct flow_draw d;
+    sources_begin();
+    memset(spec->objective.frame_mask, 0, sizeof spec->objective.frame_mask);
+    spec->objective.frame_mask[0] = 1;
+    for (x.T = 2; x.T <= 400; x.T += 1 + x.T / 7) {
+        flow_draw(spec, &x, x.T, &d);
+        CHECK(d.clean_some && d.n_some >= 1);
+        for (int64_t f = 0; f < d.T; f++) {
+            const uint32_t own = frame_word(&d, f);
+            int64_t before = 0;
+            for (int64_t k = 0; k < d.T; k++) {
+                const uint32_t w = frame_word(&d, k);
+                before += w < own || (w == own && k < f);
+            }
+            CHECK_MSG(flow_clean(&d, f) == (before < d.n_some), "frame %lld of %lld", (long long)f,
+                      (long long)d.T);
+        }
+    }
+    x.T = 65536;
+    flow_draw(spec, &x, 5, &d);
+    int64_t clean = 0;
+    for (int64_t f = 0; f < d.T; f++) clean += flow_clean(&d, f);
+    CHECK(clean == d.n_some);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 struct rows {
@@ -486,6 +529,7 @@ int main(void)
     RUN(test_times);
     RUN(test_shift);
     RUN(test_clean_frames);
+    RUN(test_random_frames);
     RUN(test_rows);
     return datadir_end("latents");
 }

@@ -5,6 +5,7 @@
 
 #include "api/core/file.h"
 #include "tests/gang.h"
+#include "tests/param.h"
 #include "worker/model/hf.h"
 #include "worker/plan/plan.h"
 
@@ -17,7 +18,7 @@ static struct spec_source source(struct job_spec *s, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return (struct spec_source){order_text(s, path), order_text(s, "text"), DATA_JSONL, 0, -1};
+    return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
 }
 
 /* A training on sp ranks, its directory beneath scratch. */
@@ -100,16 +101,15 @@ static int64_t bad_step; /* 1-based */
 static void write_model(char dir[128], const char *name, double eps, int byte, float x)
 {
     struct err e = {0};
-    struct param_map map;
-    const int64_t n = param_count(&order_model);
+    const int64_t n = param_count(&tiny_shape);
     float *w = calloc((size_t)n, 4);
-    struct model_shape shape = order_model;
+    struct model_shape shape = tiny_shape;
     shape.norm_eps = eps;
     snprintf(dir, 128, "%s/%s", scratch, name);
-    param_map(&order_model, &map);
+    const int64_t embed = param_named(&tiny_shape, "model.embed_tokens.weight").offset;
     for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
-    for (int64_t i = 0; i < order_model.width; i++)
-        w[map.embed + byte * order_model.width + i] = i % 2 ? x : x / 2;
+    for (int64_t i = 0; i < tiny_shape.width; i++)
+        w[embed + byte * tiny_shape.width + i] = i % 2 ? x : x / 2;
     CHECK_MSG(!hf_save(dir, &shape, DT_F32, w, &e), "%s", e.text);
     free(w);
 }
@@ -117,7 +117,7 @@ static void write_model(char dir[128], const char *name, double eps, int byte, f
 static struct order *bad_order(int policy, const char *name)
 {
     struct order *o = make_order(2, name);
-    o->spec.model.path = order_text(&o->spec, bad_model);
+    o->spec.model.path = tiny_text(&o->spec, bad_model);
     o->spec.guard.nonfinite = policy;
     return o;
 }
@@ -125,7 +125,7 @@ static struct order *bad_order(int policy, const char *name)
 static void test_skip(void)
 {
     char buf[64];
-    write_model(bad_model, "bad", order_model.norm_eps, 'Z', NAN);
+    write_model(bad_model, "bad", tiny_shape.norm_eps, 'Z', NAN);
     struct order *o = bad_order(NONFINITE_SKIP, "skip");
     if (run_ok(o)) {
         CHECK(g.n_steps == STEPS && number(g.result, "skipped_steps") == g.n_notes);
@@ -302,7 +302,7 @@ static void test_outlier(void)
     write_model(odd_model, "odd", 1e-12, 'Q', 1e-6f);
     for (int way = 0; way < 3; way++) {
         struct order *o = make_order(2, (const char *[]){"watched", "watched2", "unwatched"}[way]);
-        o->spec.model.path = order_text(&o->spec, odd_model);
+        o->spec.model.path = tiny_text(&o->spec, odd_model);
         o->spec.model.shape.norm_eps = 1e-12;
         o->spec.guard.grad_norm_z = way < 2 ? 6 : 0;
         o->spec.checkpoint.every_steps = 1;
@@ -405,7 +405,7 @@ static void test_eval_is_exact(void)
     o->spec.kind = s->spec.kind = JOB_SCORE;
     o->spec.input.source = source(&o->spec, "held.jsonl");
     s->spec.input.source = source(&s->spec, "held.jsonl");
-    s->spec.model.path = order_text(&s->spec, hf);
+    s->spec.model.path = tiny_text(&s->spec, hf);
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", s->args.prepared_id, sizeof s->args.prepared_id);
     if (run_ok(s)) {
@@ -448,6 +448,30 @@ static struct order *stage_order(int sp, const char *name)
     o->spec.stages[2] = (struct spec_stage){.from_step = 14, .seq_len = 64};
     o->spec.checkpoint.every_steps = 4;
     return o;
+}
+
+/* A window is as long as eval.seq_len says in every stage, also in shorter ones: fewer windows with
+ * more targets each, the same number in all evaluations, and what they send is as planned. */
+static void test_eval_length(void)
+{
+    double n_short = 0, n_long = 0;
+    char buf[64];
+    for (int i = 0; i < 2; i++) {
+        struct order *o = stage_order(2, i ? "eval-long" : "eval-short");
+        o->spec.eval.at_start = 1;
+        o->spec.eval.every_steps = 7;
+        o->spec.eval.seq_len = i ? 150 : 0;
+        if (run_ok(o)) {
+            double *n = i ? &n_long : &n_short;
+            *n = number(gang_event(&g, EV_EVAL, 0)->json, "sequences");
+            for (int k = 1; k < 4; k++)
+                CHECK(number(gang_event(&g, EV_EVAL, k)->json, "sequences") == *n);
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        }
+        free(o);
+    }
+    CHECK_MSG(n_long >= 1 && n_long == ceil(n_long) && n_long < n_short, "%g and %g", n_long,
+              n_short);
 }
 
 static void test_stages(void)
@@ -726,6 +750,7 @@ int main(int argc, char **argv)
     RUN(test_eval);
     RUN(test_eval_is_exact);
     RUN(test_eval_part);
+    RUN(test_eval_length);
     RUN(test_stages);
     RUN(test_stages_resume);
     RUN(test_length_in_tokens);

@@ -13,8 +13,8 @@ static struct gang g; /* 100 KiB: not on the stack */
 
 static void add(struct job_spec *s, const char *name, enum data_format format, double weight)
 {
-    s->data.train[s->data.n_train++] = (struct spec_source){.path = order_text(s, name),
-                                                            .text_key = order_text(s, "text"),
+    s->data.train[s->data.n_train++] = (struct spec_source){.path = tiny_text(s, name),
+                                                            .text_key = tiny_text(s, "text"),
                                                             .format = format,
                                                             .weight = weight,
                                                             .eod = -1};

@@ -27,7 +27,7 @@ static struct order *make_order(enum job_kind kind, int n, const char *name)
     s->data.seq_len = 64;
     s->resources.ranks = n;
     s->resources.threads = 1;
-    struct spec_source source = {order_text(s, data_path), order_text(s, "text"), DATA_JSONL};
+    struct spec_source source = {tiny_text(s, data_path), tiny_text(s, "text"), DATA_JSONL};
     if (kind == JOB_TRAIN || kind == JOB_VERIFY) {
         s->data.n_train = 1;
         s->data.train[0] = source;
@@ -56,7 +56,7 @@ static void run(struct gang *g, struct order *o)
 
 static void set_model(struct order *o, const char *dir)
 {
-    o->spec.model.path = order_text(&o->spec, dir);
+    o->spec.model.path = tiny_text(&o->spec, dir);
 }
 
 /* ---- tests -------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ static void test_generate(void)
         struct order *o = make_order(JOB_GENERATE, n, "generate");
         o->spec.data.seq_len = 0;
         o->spec.sampling.max_tokens = 40;
-        o->spec.input.prompt = order_text(&o->spec, "int ");
+        o->spec.input.prompt = tiny_text(&o->spec, "int ");
         set_model(o, model_dir);
         run(&g, o);
         CHECK(all_ok(&g));
@@ -347,12 +347,12 @@ static void test_bad_input(void)
     o->args.memory_limit = 4096;
     expect_fail(o, ERR_DOES_NOT_FIT, "resources.memory_mib", "limit 4.0 KiB");
     o = make_order(JOB_GENERATE, 1, "bad");
-    o->spec.input.source.path = order_text(&o->spec, data_path);
+    o->spec.input.source.path = tiny_text(&o->spec, data_path);
     o->spec.sampling.max_tokens = 8;
     expect_fail(o, ERR_TOO_LARGE, "data.seq_len", "raise data.seq_len");
     o = make_order(JOB_TRAIN, 1, "bad");
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = order_text(&o->spec, model_dir);
+    o->spec.checkpoint.resume_path = tiny_text(&o->spec, model_dir);
     expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
 }
 
@@ -378,7 +378,7 @@ static void test_not_finite(void)
     expect_fail(o, ERR_CORRUPT, "model.path", "window 0");
     o = make_order(JOB_GENERATE, 2, "nan");
     o->spec.data.seq_len = 0;
-    o->spec.input.prompt = order_text(&o->spec, "x y z");
+    o->spec.input.prompt = tiny_text(&o->spec, "x y z");
     set_model(o, dir);
     expect_fail(o, ERR_CORRUPT, "model.path", "not finite");
 }
@@ -390,7 +390,7 @@ static void test_resume_of_another(void)
     char dir[1300];
     snprintf(dir, sizeof dir, "%.*s", (int)(strlen(model_dir) - 3), model_dir);
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = order_text(&o->spec, dir);
+    o->spec.checkpoint.resume_path = tiny_text(&o->spec, dir);
     o->spec.optim.lr = 1e-3;
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
 }
@@ -468,7 +468,7 @@ static void test_bf16(void)
     o = bf16_order(JOB_GENERATE, 2, "bf16-generate");
     o->spec.data.seq_len = 0;
     o->spec.sampling.max_tokens = 20;
-    o->spec.input.prompt = order_text(&o->spec, "int ");
+    o->spec.input.prompt = tiny_text(&o->spec, "int ");
     set_model(o, dir);
     run(&g, o);
     CHECK(all_ok(&g) && number(g.result, "n_tokens") > 0);
@@ -481,7 +481,7 @@ static void test_bf16(void)
     CHECK(all_ok(&g) && fabs(g.step[0].loss / losses[STEPS - 1] - 1) < 0.1);
     snprintf(buf, sizeof buf, "%.*s", (int)(strrchr(model_dir, '/') - model_dir), model_dir);
     o->spec.checkpoint.resume = RESUME_PATH;
-    o->spec.checkpoint.resume_path = order_text(&o->spec, buf);
+    o->spec.checkpoint.resume_path = tiny_text(&o->spec, buf);
     snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/bf16-not", scratch);
     mkdir(o->args.job_dir, 0700);
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "precision");

@@ -1,12 +1,7 @@
 /* What nobody sees is neither sent nor computed: packed documents and windows in the blockwise ring
  * and in the all-gather form, against float64 (tests/ring.h); and the bytes that this leaves,
  * against a count token by token. */
-#include "tests/ring.h"
-
-static const int degrees[] = {1, 2, 3, 4, 5, 8};
-enum { N_DEGREES = 6 };
-
-static struct errors worst;
+#include "tests/variants.h"
 
 /* ---- bytes, token by token ------------------------------------------------------------------- */
 
@@ -132,21 +127,10 @@ static void check_counts(const struct problem *p, const struct variant *v)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static void check_variant(const struct problem *p, const struct variant *v)
+static void check_reach(const struct problem *p, const struct variant *v)
 {
-    struct result out = result_make(p);
-    const int64_t n_bad = run(p, v, &out);
-    const struct errors e = compare(p, &out);
-    worst = (struct errors){fmax(worst.o, e.o), fmax(worst.dq, e.dq), fmax(worst.dk, e.dk),
-                            fmax(worst.dv, e.dv)};
-    CHECK_MSG(within(e) && n_bad == 0,
-              "S %lld H %lld:%lld docs %d causal %d window %lld P %d layout %d form %d maps %d: "
-              "o %.2e dq %.2e dk %.2e dv %.2e, %lld bad",
-              (long long)p->S, (long long)p->H, (long long)p->Hk, p->docs, p->causal,
-              (long long)p->window, v->P, v->layout, v->form, v->maps, e.o, e.dq, e.dk, e.dv,
-              (long long)n_bad);
+    check_variant(p, v);
     if (v->maps && p->S <= 64) check_counts(p, v);
-    result_free(&out);
 }
 
 static void check_problem(struct problem p)
@@ -155,13 +139,13 @@ static void check_problem(struct problem p)
     truth(&p);
     for (int i = 0; i < N_DEGREES; i++)
         for (int k = 0; k < 3; k++, turn++) /* the ring with a map, gathering with and without */
-            check_variant(&p, &(struct variant){.P = degrees[i],
-                                                .layout = LAYOUT_CONTIGUOUS + turn % 2,
-                                                .strategy = STRATEGY_RSA,
-                                                .form = k ? FORM_ALL_GATHER : FORM_BLOCKWISE,
-                                                .fused = turn / 3 % 2,
-                                                .maps = k < 2,
-                                                .n_threads = 1 + turn / 5 % 2});
+            check_reach(&p, &(struct variant){.P = degrees[i],
+                                              .layout = LAYOUT_CONTIGUOUS + turn % 2,
+                                              .strategy = STRATEGY_RSA,
+                                              .form = k ? FORM_ALL_GATHER : FORM_BLOCKWISE,
+                                              .fused = turn / 3 % 2,
+                                              .maps = k < 2,
+                                              .n_threads = 1 + turn / 5 % 2});
     problem_free(&p);
 }
 
@@ -248,9 +232,7 @@ static void check_bits(struct problem p)
             v.form = k ? FORM_ALL_GATHER : FORM_BLOCKWISE;
             v.maps = k < 2;
             CHECK(run(&p, &v, &got) == 0);
-            CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
-                          !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
-                          !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
+            CHECK_MSG(same_bits(&p, &got, &want),
                       "S %lld P %d form %d maps %d differs from one rank", (long long)p.S, P,
                       v.form, v.maps);
             if (v.maps && p.S <= 64) check_counts(&p, &v);
@@ -279,7 +261,5 @@ int main(void)
     RUN(test_dropout);
     RUN(test_less_is_sent);
     RUN(test_rank_bits);
-    devices_close();
-    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
-    return test_done("reach");
+    return variants_done("reach");
 }

@@ -1,7 +1,11 @@
 /* Scoring with overlapping windows, by position, token by token: against the plain definition, one
  * prefill per token, over P ranks. */
+#include <fcntl.h>
+#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/core/jread.h"
 #include "api/core/log.h"
@@ -61,6 +65,8 @@ struct reading {
     struct job_spec spec;
     char id[80], dir[128];
     struct score out;
+    int64_t left; /* windows until it is stopped; -1: never */
+    bool damaged; /* another model than before */
     double *want; /* [MAX_TOKENS] by the plain definition; NULL: not wanted */
     int64_t *context;
 };
@@ -101,6 +107,16 @@ static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
     return rc;
 }
 
+struct asked {
+    int64_t left;
+};
+
+static bool enough(void *arg)
+{
+    struct asked *a = arg;
+    return a->left-- == 0;
+}
+
 static void body(struct ranks *g, int rank, void *arg)
 {
     struct reading *r = arg;
@@ -109,11 +125,17 @@ static void body(struct ranks *g, int rank, void *arg)
     struct score out;
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
-    struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = r->dir};
+    struct asked asked = {r->left}; /* every rank is asked as often as the others */
+    struct infer in = {&t->model, &r->spec, r->dir, enough, &asked};
+    const int64_t norm = param_named(&tiny_shape, "model.norm.weight").offset;
+    if (!rc && r->damaged) ((float *)t->model.params)[norm] += 1;
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && rank == 0) r->out = out;
     if (r->want && !rc) rc = plain(t, r, &e);
-    if (rc) ranks_fail(g, rank, &e);
+    if (rc && r->left >= 0)
+        CHECK_MSG(e.code == ERR_ABORTED, "%s", e.text);
+    else if (rc)
+        ranks_fail(g, rank, &e);
     tiny_close(t);
     free(t);
     data_close(d);
@@ -122,7 +144,8 @@ static void body(struct ranks *g, int rank, void *arg)
 static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t bucket, bool mask)
 {
     char path[128];
-    *r = (struct reading){.want = r->want, .context = r->context};
+    *r = (struct reading){
+        .want = r->want, .context = r->context, .left = r->left, .damaged = r->damaged};
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     snprintf(r->dir, sizeof r->dir, "%s/job%d", scratch, P);
     reading_spec(&r->spec, JOB_SCORE, scratch, path, P, S);
@@ -132,7 +155,7 @@ static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t b
     r->spec.data.document_mask = r->spec.data.reset_positions = mask;
     reading_prepare(&r->spec, scratch, r->id);
     reading_run(&r->spec, P, body, r);
-    CHECK(r->out.ledger_equal);
+    CHECK(r->left >= 0 || r->out.ledger_equal);
 }
 
 /* token-logprobs.npy, by hand. */
@@ -210,7 +233,7 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
  * is a sum of fp32 products of size 10, in another order: 1e-4 is what decoding is held to. */
 static void test_strides(void)
 {
-    static struct reading one, many;
+    static struct reading one = {.left = -1}, many = {.left = -1};
     static double want[MAX_TOKENS], got[MAX_TOKENS];
     static int64_t context[MAX_TOKENS];
     static const struct {
@@ -245,6 +268,80 @@ static void test_strides(void)
     }
 }
 
+/* ---- over several attempts ------------------------------------------------------------------- */
+
+#define N_FILES 3
+static const char *const files[N_FILES] = {"score.jsonl", "score-buckets.json",
+                                           "token-logprobs.npy"};
+
+static void score_part(struct reading *r, int P, int64_t left, bool damaged)
+{
+    r->left = left;
+    r->damaged = damaged;
+    score(r, P, 16, 5, 4, true);
+}
+
+/* The one journal of the job; size -1 when there is none. */
+static int64_t journal(const struct reading *r, char path[512])
+{
+    struct stat st;
+    glob_t found;
+    snprintf(path, 512, "%s/score-*.journal", r->dir);
+    int64_t size = -1;
+    if (!glob(path, 0, NULL, &found)) {
+        CHECK(found.gl_pathc == 1 && !stat(found.gl_pathv[0], &st));
+        snprintf(path, 512, "%s", found.gl_pathv[0]);
+        size = st.st_size;
+    }
+    globfree(&found);
+    return size;
+}
+
+static void spoil(const char *path, int64_t at)
+{
+    char x;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(pread(fd, &x, 1, at) == 1);
+    x ^= 1;
+    CHECK(pwrite(fd, &x, 1, at) == 1);
+    close(fd);
+}
+
+/* Stopped and started again, with a record cut short, or damaged, or of another model: it goes on
+ * behind the windows that are whole and its own, and the results are the bytes of one attempt. */
+static void test_resume(void)
+{
+    static struct reading r;
+    const int64_t record = 16 * 8 + 32;
+    for (int P = 1; P <= 3; P += 2) {
+        char *want[N_FILES], path[512];
+        size_t size[N_FILES], n;
+        score_part(&r, P, -1, false);
+        CHECK(r.out.n_resumed == 0 && r.out.n_windows > 12 && journal(&r, path) == -1);
+        const double nll = r.out.total.nll;
+        for (int i = 0; i < N_FILES; i++) want[i] = reading_artifact(r.dir, files[i], &size[i]);
+        score_part(&r, P, 7, false);
+        CHECK(journal(&r, path) == 7 * record);
+        CHECK(!truncate(path, 7 * record - 5));
+        score_part(&r, P, 2, false);
+        CHECK(journal(&r, path) == 8 * record);
+        spoil(path, 5 * record + 3);
+        score_part(&r, P, 0, false);
+        CHECK(journal(&r, path) == 5 * record);
+        score_part(&r, P, -1, false);
+        CHECK(r.out.n_resumed == 5 && r.out.total.nll == nll && journal(&r, path) == -1);
+        for (int i = 0; i < N_FILES; i++) {
+            char *got = reading_artifact(r.dir, files[i], &n);
+            CHECK_MSG(n == size[i] && !memcmp(got, want[i], n), "%s on %d ranks", files[i], P);
+            free(got);
+            free(want[i]);
+        }
+        score_part(&r, P, 6, false);
+        score_part(&r, P, -1, true);
+        CHECK(r.out.n_resumed == 0 && r.out.total.nll != nll);
+    }
+}
+
 int main(void)
 {
     struct err e = {0};
@@ -254,6 +351,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     write_docs();
     RUN(test_strides);
+    RUN(test_resume);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("score");
 }

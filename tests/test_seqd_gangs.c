@@ -706,6 +706,10 @@ static void test_lost_and_restarted(void)
     finish();
 }
 
+#define AWAY                                                                                       \
+    "node a, which holds its checkpoint of step 1, is down; to begin anew elsewhere: seqctl "      \
+    "restart 1"
+
 static void test_waits_for_checkpoints(void)
 {
     struct gang *a, *b;
@@ -719,19 +723,59 @@ static void test_waits_for_checkpoints(void)
     send_all(B);
     pass(1001);
     CHECK(is(1, "queued"));
-    CHECK_STR(job(1)->reason, "node a, which holds its checkpoints, is down");
+    CHECK_STR(job(1)->reason, AWAY);
     B->up = C->up = false;
     close_seqd(),
         open_seqd(); /* a restarted seqd has not seen that node, and knows it all the same */
     hello(B), hello(C);
     pass(1001);
     CHECK(is(1, "queued"));
-    CHECK_STR(job(1)->reason, "node a, which holds its checkpoints, is down");
+    CHECK_STR(job(1)->reason, AWAY);
     rec_exit(a, RANK_GANG, GANG_LOST, 0);
     hello(A);
     send_all(A);
     settle();
     CHECK(is(1, "starting") && gang_of(A, 1, 3) && gang_of(A, 1, 3)->first == 0);
+    finish();
+}
+
+static void on_restart(void *arg, const struct job *j, const struct err *e)
+{
+    *(enum err_code *)arg = j ? ERR_NONE : e->code;
+}
+
+static enum err_code restart(int64_t id)
+{
+    enum err_code code = ERR_N;
+    control_restart(w.control, id, on_restart, &code);
+    settle();
+    return code;
+}
+
+/* The node with the checkpoint does not come back: the job begins anew elsewhere when it is told to,
+ * and not before; what it was told outlives seqd. */
+static void test_restart_without_checkpoint(void)
+{
+    struct gang *a, *b;
+    begin();
+    to_ready(&a, &b, 0);
+    hello(C);
+    CHECK(restart(1) == ERR_CONFLICT && restart(9) == ERR_NOT_FOUND); /* it runs */
+    rec_step(a, 1);
+    rec_event(a, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, a), settle();
+    goodbye(A);
+    pass(NODE_LOST_MS + 1001);
+    send_all(B);
+    pass(1001);
+    CHECK(is(1, "queued"));
+    CHECK_STR(job(1)->reason, AWAY);
+    CHECK(restart(1) == ERR_NONE && job(1)->checkpoint_step == 0 && !*job(1)->checkpoint_node);
+    B->up = C->up = false;
+    close_seqd(), open_seqd();
+    CHECK(restart(1) == ERR_CONFLICT); /* nothing is left to give up */
+    hello(B), hello(C);
+    pass(1001);
+    CHECK(!is(1, "queued") && strcmp(job(1)->node, "a") != 0);
     finish();
 }
 
@@ -1056,6 +1100,7 @@ int main(void)
     RUN(test_node_lost);
     RUN(test_lost_and_restarted);
     RUN(test_waits_for_checkpoints);
+    RUN(test_restart_without_checkpoint);
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);
     RUN(test_secret);

@@ -357,6 +357,13 @@ static void test_submit(void)
     "\"seq_len\":32768},\"train\":{\"steps\":5,\"global_batch\":8}" more "}"
 #define CLUSTER "\"devices\":8,\"memory_gib\":16,\"tflops\":50,\"link_gbs\":100"
 
+#define BERT(more)                                                                                 \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"bert\",\"hidden_size\":256,"      \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":512,\"vocab_size\":"  \
+    "300" more                                                                                     \
+    "}},\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1024},\"train\":{\"steps\":5},"        \
+    "\"hardware\":{\"devices\":2,\"memory_gib\":1}}"
+
 static double number_at(const char *key)
 {
     const char *at = strstr(reply, key);
@@ -374,8 +381,8 @@ static void test_plan_hardware(void)
     CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
     CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
     /* one device has no link to speak of */
-    CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) ==
-          200);
+    CHECK(post("/v1/plan",
+               PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) == 200);
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"tokens_s\":") > 0);
     /* memory and bytes alone */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
@@ -386,6 +393,12 @@ static void test_plan_hardware(void)
                        "}")) == 200);
     CHECK(number_at("\"sp\":") == 4 && number_at("\"dp\":") == 2);
     CHECK(strstr(reply, "asked for"));
+    CHECK(strstr(reply, "\"runs\":false") && strstr(reply, "\"comm_messages\":"));
+    CHECK(strstr(reply, "decides it when the data are prepared"));
+    /* BERT's table of positions is as long as it must be, or as it was said to be. */
+    CHECK(post("/v1/plan", BERT("")) == 200 && number_at("\"max_seq_len\":") > 1024);
+    CHECK(post("/v1/plan", BERT(",\"max_position_embeddings\":1500")) == 200);
+    CHECK(number_at("\"max_seq_len\":") == 1500);
     finish();
 }
 
@@ -486,6 +499,8 @@ static void test_pages(void)
     for (int i = 0; i < 7; i++) CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(post("/v1/jobs/3:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs/3:cancel", "") == 200); /* again: as it is */
+    CHECK(post("/v1/jobs/4:restart", "") == 409 && strstr(reply, "has no checkpoint"));
+    CHECK(post("/v1/jobs/99:restart", "") == 404);
     for (int page = 0; page < 4; page++) {
         char path[96];
         snprintf(path, sizeof path, "/v1/jobs?limit=2%s%s", *cursor ? "&cursor=" : "", cursor);

@@ -314,15 +314,17 @@ static void test_checkpoint_node(void)
 {
     struct sched_node n[2] = {{.name = "a", .net = 1, .n_slots = 2},
                               {.name = "b", .up = true, .net = 1, .n_slots = 8}};
-    struct sched_job j = {.id = 1, .n_ranks = 4, .only = 0, .checkpoint = true};
+    struct sched_job j = {.id = 1, .n_ranks = 4, .only = 0, .checkpoint = 12};
     sched_pick(&j, 1, n, 2, 0);
     CHECK_STR(j.reason_code, "no_node");
-    CHECK_STR(j.reason, "node a, which holds its checkpoints, is down");
+    CHECK_STR(j.reason, "node a, which holds its checkpoint of step 12, is down; to begin anew "
+                        "elsewhere: seqctl restart 1");
     n[0].up = true;
     n[0].n_reserved = 2;
     sched_pick(&j, 1, n, 2, 0);
     CHECK_STR(j.reason,
-              "0/2 slots free on node a, which holds its checkpoints: rank 0 needs one there");
+              "0/2 slots free on node a, which holds its checkpoint of step 12: rank 0 needs one "
+              "there");
     n[0].n_reserved = 1;
     sched_pick(&j, 1, n, 2, 0);
     check_parts(&j, 2, (const uint8_t[][2]){{0, 1}, {1, 3}});

@@ -695,6 +695,25 @@ static void test_nothing_is_left(void)
     CHECK(count_entries("/proc/self/task") == n_threads);
 }
 
+/* A ring within one node copies for itself, though the gang has others; one over two nodes, or with
+ * messages that are late, does not. */
+static void test_what_hides(void)
+{
+    struct ranks g;
+    ranks_open(&g, 4, DUEL_SEGMENT, &(struct comm_options){.n_local = 2});
+    for (int r = 0; r < 4; r++) {
+        CHECK(comm_hides(g.comm[r]));
+        CHECK(!comm_hides(comm_group(g.comm[r], r / 2 * 2, 2)));
+    }
+    CHECK(comm_hides(comm_group(g.comm[1], 1, 2)) && comm_hides(comm_group(g.comm[2], 1, 3)));
+    ranks_close(&g);
+    for (int late = 0; late < 2; late++) {
+        ranks_open(&g, 2, DUEL_SEGMENT, &(struct comm_options){.latency_us = late});
+        CHECK(comm_hides(g.comm[0]) == late);
+        ranks_close(&g);
+    }
+}
+
 /* ---- several nodes --------------------------------------------------------------------------- */
 
 /* One node of two is told to stop; its ranks leave, and the other node's learn it from the
@@ -804,6 +823,7 @@ int main(void)
     RUN(test_ipv6);
     RUN(test_closing_in_any_order);
     RUN(test_nothing_is_left);
+    RUN(test_what_hides);
     RUN(test_one_node_stops);
     RUN(test_kill_a_process_mid_hop);
     return test_done("tcp");

@@ -1,27 +1,7 @@
 /* Ring Self-Attention as published (two passes, whole rows of scores) against float64 from the
  * definition (tests/ring.h). */
 #include "tests/mutant.h"
-#include "tests/ring.h"
-
-static const int degrees[] = {1, 2, 3, 4, 5, 8};
-enum { N_DEGREES = 6 };
-
-static struct errors worst;
-
-static void check_variant(const struct problem *p, const struct variant *v)
-{
-    struct result out = result_make(p);
-    const int64_t n_bad = run(p, v, &out);
-    const struct errors e = compare(p, &out);
-    worst = (struct errors){fmax(worst.o, e.o), fmax(worst.dq, e.dq), fmax(worst.dk, e.dk),
-                            fmax(worst.dv, e.dv)};
-    CHECK_MSG(within(e) && n_bad == 0,
-              "S %lld H %lld:%lld D %lld docs %d causal %d P %d layout %d form %d: o %.2e dq %.2e "
-              "dk %.2e dv %.2e, %lld bad",
-              (long long)p->S, (long long)p->H, (long long)p->Hk, (long long)p->D, p->docs,
-              p->causal, v->P, v->layout, v->form, e.o, e.dq, e.dk, e.dv, (long long)n_bad);
-    result_free(&out);
-}
+#include "tests/variants.h"
 
 /* Every degree; layouts, both backwards, views of wider tensors and threads take turns. */
 static void check_problem(struct problem p)
@@ -39,17 +19,11 @@ static void check_problem(struct problem p)
     problem_free(&p);
 }
 
-static const struct {
-    int64_t H, Hk, D;
-} heads[] = {{2, 2, 24}, {6, 2, 8}, {3, 1, 64}};
+static const struct heads heads[] = {{2, 2, 24}, {6, 2, 8}, {3, 1, 64}};
 
 static void each(int64_t S)
 {
-    for (int h = 0; h < 3; h++)
-        for (int docs = 0; docs < DOCS_N; docs++)
-            for (int causal = 0; causal < 2; causal++)
-                check_problem(
-                    problem_make(S, heads[h].H, heads[h].Hk, heads[h].D, (enum docs)docs, causal));
+    each_problem(S, heads, (int)(sizeof heads / sizeof *heads), check_problem);
 }
 
 /* Fewer tokens than ranks, as many, one more or less, and lengths that nothing divides. */
@@ -163,7 +137,5 @@ int main(void)
     RUN(test_window_and_dropout);
     RUN(test_extreme_scores);
     RUN(test_published_volumes);
-    devices_close();
-    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
-    return test_done("two_pass");
+    return variants_done("two_pass");
 }

@@ -1,25 +1,5 @@
 /* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/ring.h). */
-#include "tests/ring.h"
-
-static const int degrees[] = {1, 2, 3, 4, 5, 8};
-enum { N_DEGREES = 6 };
-
-static struct errors worst;
-
-static void check_variant(const struct problem *p, const struct variant *v)
-{
-    struct result out = result_make(p);
-    const int64_t n_bad = run(p, v, &out);
-    const struct errors e = compare(p, &out);
-    worst = (struct errors){fmax(worst.o, e.o), fmax(worst.dq, e.dq), fmax(worst.dk, e.dk),
-                            fmax(worst.dv, e.dv)};
-    CHECK_MSG(within(e) && n_bad == 0,
-              "S %lld H %lld:%lld D %lld docs %d causal %d P %d: o %.2e dq %.2e dk %.2e dv %.2e, "
-              "%lld bad",
-              (long long)p->S, (long long)p->H, (long long)p->Hk, (long long)p->D, p->docs,
-              p->causal, v->P, e.o, e.dq, e.dk, e.dv, (long long)n_bad);
-    result_free(&out);
-}
+#include "tests/variants.h"
 
 static void check_problem(struct problem p)
 {
@@ -35,17 +15,11 @@ static void check_problem(struct problem p)
 }
 
 /* Heads that divide, that do not, fewer than ranks; KV heads shared by ranks; groups divided. */
-static const struct {
-    int64_t H, Hk, D;
-} heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 2, 8}, {9, 3, 8}, {2, 1, 16}};
+static const struct heads heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 2, 8}, {9, 3, 8}, {2, 1, 16}};
 
 static void each(int64_t S)
 {
-    for (int h = 0; h < 5; h++)
-        for (int docs = 0; docs < DOCS_N; docs++)
-            for (int causal = 0; causal < 2; causal++)
-                check_problem(
-                    problem_make(S, heads[h].H, heads[h].Hk, heads[h].D, (enum docs)docs, causal));
+    each_problem(S, heads, (int)(sizeof heads / sizeof *heads), check_problem);
 }
 
 static void test_few_tokens(void)
@@ -89,11 +63,8 @@ static void check_bits(struct problem p)
         v.strategy = STRATEGY_ULYSSES;
         v.n_threads = 1 + P % 3 % 2;
         CHECK(run(&p, &v, &got) == 0);
-        CHECK_MSG(!memcmp(got.o, want.o, (size_t)(p.S * p.H * p.D) * 4) &&
-                      !memcmp(got.dq, want.dq, (size_t)(p.S * p.H * p.D) * 4) &&
-                      !memcmp(got.dkv, want.dkv, (size_t)(p.S * 2 * p.Hk * p.D) * 4),
-                  "S %lld H %lld:%lld P %d differs from one rank", (long long)p.S, (long long)p.H,
-                  (long long)p.Hk, P);
+        CHECK_MSG(same_bits(&p, &got, &want), "S %lld H %lld:%lld P %d differs from one rank",
+                  (long long)p.S, (long long)p.H, (long long)p.Hk, P);
     }
     result_free(&want);
     result_free(&got);
@@ -145,7 +116,5 @@ int main(void)
     RUN(test_rank_bits);
     RUN(test_published_volume);
     RUN(test_sent_is_received);
-    devices_close();
-    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
-    return test_done("ulysses");
+    return variants_done("ulysses");
 }

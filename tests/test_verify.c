@@ -49,6 +49,31 @@ static void test_equal(void)
     for (int i = 0; i < N_WAYS; i++) check_equal(&ways[i], PRECISION_FP32);
 }
 
+static void split_rings(struct trial *t, int dp)
+{
+    struct err e = {0};
+    t->spec.resources.ranks *= dp;
+    t->spec.parallel.dp = dp;
+    CHECK_MSG(!job_check(&t->spec, &e), "%s: %s", e.field, e.text);
+}
+
+/* Rings side by side: equal together, and not when a rank of the last one is off. */
+static void test_rings(void)
+{
+    static struct trial t;
+    for (int sp = 1; sp <= 3; sp++)
+        for (int dp = 2; dp <= 3; dp++) {
+            set_up(&t, sp, 37, LAYOUT_CONTIGUOUS);
+            split_rings(&t, dp);
+            expect_equal(&t);
+            CHECK(t.out.n_ranks == sp * dp);
+            t.disturb = sp * dp - 1;
+            verify_once(&t);
+            CHECK_MSG(!t.out.equal, "sp %d dp %d: one weight of the last ring is off", sp, dp);
+            verify_fini(&t.out);
+        }
+}
+
 static void test_equal_bf16(void)
 {
     for (int i = 0; i < N_WAYS; i++) check_equal(&ways[i], PRECISION_BF16);
@@ -436,6 +461,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     write_docs();
     RUN(test_equal);
+    RUN(test_rings);
     RUN(test_equal_bf16);
     RUN(test_equal_other_modes);
     RUN(test_widened);

@@ -6,7 +6,7 @@
 #include "kernels/bf16.h"
 #include "tests/pages.h"
 #include "tests/ranks.h"
-#include "tests/test.h"
+#include "tests/small.h"
 #include "worker/model/model.h"
 #include "worker/plan/plan.h"
 
@@ -16,24 +16,6 @@ struct tiny_rank {
     void *arena;
     struct be *be;
 };
-
-static const struct model_shape tiny_shape = {.n_layers = 2,
-                                              .width = 48,
-                                              .n_heads = 6,
-                                              .n_kv_heads = 2,
-                                              .head_dim = 8,
-                                              .ffn_width = 40,
-                                              .vocab = 260,
-                                              .max_pos = 4096,
-                                              .norm_eps = 1e-5,
-                                              .rope_theta = 10000};
-
-static inline spec_ref tiny_text(struct job_spec *s, const char *str)
-{
-    spec_ref ref = 0;
-    CHECK(!spec_intern(s, str, strlen(str), &ref));
-    return ref;
-}
 
 /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
 static inline void tiny_scale(struct model *m)

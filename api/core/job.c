@@ -239,6 +239,13 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
+/* Of a model.path that nobody has described yet: only a diffusion model's job has such sizes. */
+static bool samples_latents(const struct job_spec *s)
+{
+    if (!s->model.has_config && !s->model.shape.width) return s->data.frames > 0;
+    return family_traits(s->model.shape.family)->diffusion;
+}
+
 /* generate: the sequence is the prompt and what is written after it. */
 static int check_generate(struct job_spec *s, struct err *e)
 {
@@ -248,10 +255,12 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file && check_source(s, &s->input.source, "input", e)) return -1;
+    if (samples_latents(s)) return 0; /* its largest sample: job_infer.c */
     if (file && !s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: room for the prompt of input.path and "
-                         "sampling.max_tokens after it");
+                         "sampling.max_tokens after it (a diffusion model's job has data.frames, "
+                         "data.height and data.width instead)");
     /* Tokens of an inline prompt are its bytes: one token each. */
     int64_t need_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     if (!s->data.seq_len) s->data.seq_len = need_len;
@@ -434,7 +443,7 @@ static const char *const event_names[JOB_EVENT_N] = {
     [EV_HANG] = "hang",           [EV_CANCEL] = "cancel",
     [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
     [EV_EVAL] = "eval",           [EV_VERIFIED] = "verified",
-    [EV_NOTE] = "note",
+    [EV_NOTE] = "note",           [EV_RESTART] = "restart",
 };
 
 const char *job_state_name(enum job_state s)
@@ -460,6 +469,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         {
             [EV_ASSIGN] = TO(JOB_STARTING),
             [EV_CANCEL] = TO(JOB_CANCELLED),
+            [EV_RESTART] = TO(JOB_QUEUED),
         },
     [JOB_STARTING] =
         {

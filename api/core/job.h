@@ -209,6 +209,7 @@ struct job_spec {
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
+        int64_t seq_len;     /* of a window, whatever the stage: losses compare; 0: data.seq_len */
         int64_t every_steps; /* 0: only at_start and at_end say */
         int64_t max_tokens;  /* 0: all of it */
         int32_t at_start, at_end;
@@ -410,6 +411,8 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Its part about families, strategies and objectives (job_model.c): also sets what is "auto" and
  * depends on the family. */
 int job_check_model(struct job_spec *s, struct err *e);
+/* Of a diffusion model's job: sizes are those of its largest latents, and nothing counts tokens. */
+int job_check_latents(const struct job_spec *s, struct err *e);
 
 /* What the rules need to know of a family; its programs say the same (worker/family). */
 struct family_traits {
@@ -452,6 +455,7 @@ enum job_event {
     EV_VERIFIED,   /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
     EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
+    EV_RESTART,    /* the checkpoint of `step` on `node`, which is away, is given up */
     JOB_EVENT_N
 };
 

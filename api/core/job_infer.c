@@ -65,8 +65,64 @@ static int check_prompts(const struct job_spec *s, struct err *e)
                      "a generate job reads text, jsonl or openai_batch");
 }
 
+/* ---- generate, of a diffusion model ---------------------------------------------------------- */
+
+/* What Euler's rule heeds; the rest of sampling is about tokens. */
+static bool of_flow(const char *path)
+{
+    return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance");
+}
+
+static bool is_default(const struct job_spec *s, const struct field *f)
+{
+    const char *at = (const char *)s + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)at == f->fallback;
+    case FIELD_DOUBLE: return *(const double *)at == f->fallback;
+    case FIELD_STRING: return !*spec_text(s, *(const spec_ref *)at);
+    default: return *(const int32_t *)at == f->fallback;
+    }
+}
+
+/* What would change nothing is a mistake. */
+static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
+{
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (strncmp(f->path, "sampling.", 9) || of_flow(f->path) == flow || is_default(s, f) ||
+            !strcmp(f->path, "sampling.seed"))
+            continue;
+        return err_field(e, ERR_INVALID, f->path,
+                         flow ? "%s is about tokens, and a diffusion model makes latents: leave it "
+                                "out"
+                              : "%s is about the steps of a diffusion model, and this one writes "
+                                "tokens: leave it out",
+                         f->path);
+    }
+    return 0;
+}
+
+static int check_requests(const struct job_spec *s, struct err *e)
+{
+    if (!*spec_text(s, s->input.source.path))
+        return err_field(e, ERR_INVALID, "input.prompt",
+                         "input.prompt: a diffusion model is asked by requests, which say the size "
+                         "of the sample as well: give input.path, a file of them");
+    if (s->input.source.format == DATA_JSONL) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "input.format",
+                     "a generate job of a diffusion model reads jsonl: a request a line");
+}
+
+static int check_samples(const struct job_spec *s, struct err *e)
+{
+    /* Nobody reads the requests before memory is planned: the spec says how large they are. */
+    return check_requests(s, e) || job_check_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
+}
+
 static int check_generate(const struct job_spec *s, struct err *e)
 {
+    const bool known = s->model.has_config || s->model.shape.width > 0;
+    if (known && family_traits(s->model.shape.family)->diffusion) return check_samples(s, e);
+    if (known && check_heeded(s, false, e)) return -1;
     return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;
 }
 

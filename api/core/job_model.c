@@ -30,11 +30,6 @@ static bool known(const struct job_spec *s)
     return s->model.has_config || s->model.shape.width > 0;
 }
 
-static int not_yet(struct err *e, const char *field, const char *what)
-{
-    return err_field(e, ERR_UNSUPPORTED, field, "%s: %s cannot be run yet", field, what);
-}
-
 /* ---- strategies ------------------------------------------------------------------------------ */
 
 /* The one that splits this family's sequences. */
@@ -143,8 +138,7 @@ static int check_masked_family(struct job_spec *s, struct err *e)
 
 /* ---- diffusion ------------------------------------------------------------------------------- */
 
-/* Sizes are those of latents; what counts tokens has nothing to count. */
-static int check_sizes(const struct job_spec *s, struct err *e)
+int job_check_latents(const struct job_spec *s, struct err *e)
 {
     static const char *const fields[] = {"data.frames", "data.height", "data.width"};
     const int64_t size[] = {s->data.frames, s->data.height, s->data.width};
@@ -177,8 +171,8 @@ static int no_tokens(struct err *e, const char *field, const char *instead)
 static int check_lengths(const struct job_spec *s, struct err *e)
 {
     char field[40];
-    if (s->train.tokens)
-        return no_tokens(e, "train.tokens", "give train.steps or train.passes");
+    if (s->train.tokens) return no_tokens(e, "train.tokens", "give train.steps or train.passes");
+    if (s->eval.seq_len) return no_tokens(e, "eval.seq_len", "leave it out");
     if (s->eval.max_tokens)
         return no_tokens(e, "eval.max_tokens", "name fewer samples in eval.data");
     for (int i = 0; i < s->n_stages; i++) {
@@ -199,10 +193,10 @@ static int check_flow(const struct job_spec *s, struct err *e)
     double sum = 0;
     for (int i = 0; i < 4; i++) sum += s->objective.frame_mask[i];
     if (sum > 1 + 1e-9)
-        return err_field(e, ERR_INVALID, "objective.frame_mask",
-                         "objective.frame_mask: its shares of the samples add up to %g, more than 1",
-                         sum);
-    return check_sizes(s, e) || check_lengths(s, e) ? -1 : 0;
+        return err_field(
+            e, ERR_INVALID, "objective.frame_mask",
+            "objective.frame_mask: its shares of the samples add up to %g, more than 1", sum);
+    return job_check_latents(s, e) || check_lengths(s, e) ? -1 : 0;
 }
 
 /* What else a job of a diffusion model must keep to. */
@@ -211,11 +205,11 @@ static int check_diffusion(const struct job_spec *s, struct err *e)
     switch (s->kind) {
     case JOB_TRAIN:
     case JOB_VERIFY: return check_flow(s, e);
-    case JOB_GENERATE: return not_yet(e, "kind", "generating from this family");
+    case JOB_GENERATE: return job_check_latents(s, e); /* the rest: job_infer.c */
     default:
         return err_field(e, ERR_UNSUPPORTED, "kind",
-                         "a %s job reads tokens: this family is trained on latents, it can train "
-                         "and verify",
+                         "a %s job reads tokens: this family is trained on latents, it can train, "
+                         "verify and generate",
                          kind_name(s->kind));
     }
 }

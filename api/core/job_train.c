@@ -55,11 +55,31 @@ static int check_stages(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* Memory is placed for the longest sequence that is trained on. */
+static int check_eval_length(const struct job_spec *s, struct err *e)
+{
+    int64_t most = s->data.seq_len;
+    for (int i = 0; i < s->n_stages; i++)
+        if (s->stages[i].seq_len > most) most = s->stages[i].seq_len;
+    if (s->eval.seq_len > most)
+        return err_field(
+            e, ERR_INVALID, "eval.seq_len",
+            "eval.seq_len %lld is more than the longest sequence of the training, %lld",
+            (long long)s->eval.seq_len, (long long)most);
+    if (s->eval.seq_len && s->eval.seq_len < s->parallel.sp)
+        return err_field(
+            e, ERR_INVALID, "eval.seq_len",
+            "eval.seq_len %lld is less than parallel.sp %d: a rank would have no token",
+            (long long)s->eval.seq_len, s->parallel.sp);
+    return 0;
+}
+
 static int check_eval(const struct job_spec *s, struct err *e)
 {
-    if (s->eval.n_data) return 0;
+    if (s->eval.n_data) return check_eval_length(s, e);
     const char *field = s->eval.every_steps  ? "eval.every_steps"
                         : s->eval.at_start   ? "eval.at_start"
+                        : s->eval.seq_len    ? "eval.seq_len"
                         : s->eval.max_tokens ? "eval.max_tokens"
                                              : NULL;
     if (!field) return 0;

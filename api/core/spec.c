@@ -117,6 +117,7 @@ const struct field spec_fields[] = {
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "concat, best_fit or none: how documents fill sequences."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
     ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_ALL, TRAINING, "all, or completion: only what follows the prompt is learnt."),
+    INT("eval.seq_len", eval.seq_len, 1, JOB_MAX_SEQ, 0, TRAINING, "Tokens of an evaluation's windows, in every stage; at most the longest stage's; default: data.seq_len."),
     INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Evaluate every so many steps."),
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
     BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),
@@ -221,7 +222,7 @@ const struct field spec_fields[] = {
 #define AT(member) offsetof(struct spec_source, member)
 const struct field source_fields[] = {
     TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node."),
-    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy or openai_batch; default by suffix."),
+    ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy, openai_batch or latents; default by suffix."),
     TEXT("text_key", text_key, "text", READS_DATA | READS_IN, "jsonl: the member that holds the text."),
     REAL("weight", weight, 0, 1e9, 0, TRAINING, "Share of the samples, relative to the others; default: by size."),
     INT("eod", eod, -1, 1 << 22, -1, READS_DATA, "Token files: the id between documents; default: the format's own."),

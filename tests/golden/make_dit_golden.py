@@ -445,7 +445,7 @@ def times(s):
 
 SAMPLES = {
     # 4 frames of 3 x 4 patches, the last column cut
-    "stdit3": dict(z=(4, 6, 7), n_text=4, seed=2 ** 40 + 77, n=5, steps=4, guidance=7.0, height=360,
+    "stdit3": dict(z=(4, 6, 7), n_text=4, seed=2 ** 40 + 77, n=0, steps=4, guidance=7.0, height=360,
                    width=640, num_frames=34, fps=12.0, label=0, shifted=1),
     "latte": dict(z=(3, 5, 6), n_text=1, seed=3, n=2 ** 33 + 1, steps=4, guidance=4.0, height=256,
                   width=256, num_frames=3, fps=24.0, label=1, shifted=0),

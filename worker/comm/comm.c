@@ -235,6 +235,15 @@ int comm_rank(const struct comm *c)
     return c->rank;
 }
 
+bool comm_hides(const struct comm *c)
+{
+    const struct comm *b = c->base ? c->base : c;
+    if (b->latency_us || b->bytes_per_ms) return true;
+    for (int p = 0; p < c->n_ranks; p++)
+        if (b->via[c->first + p] == &comm_tcp) return true;
+    return false;
+}
+
 int comm_size(const struct comm *c)
 {
     return c->n_ranks;

@@ -86,6 +86,10 @@ int comm_size(const struct comm *c);
 void *comm_segment(struct comm *c);
 struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
 
+/* Is a message under way while this core computes: a network carries it, or a bench makes it late? In
+ * shared memory the receiver copies it himself. Ranks may differ. */
+bool comm_hides(const struct comm *c);
+
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 

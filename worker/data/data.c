@@ -260,6 +260,11 @@ const struct data_source *data_source(const struct data *d, int i)
     return &d->meta.source[i].range;
 }
 
+bool data_latents(const struct data *d)
+{
+    return d->meta.source[0].format == DATA_LATENTS;
+}
+
 bool data_masked(const struct data *d)
 {
     return d->part[PART_LOSS].fd >= 0;

@@ -98,6 +98,7 @@ struct data_source { /* a range of documents; those of SET_TRAIN come first */
 int data_n_sources(const struct data *d);
 const struct data_source *data_source(const struct data *d, int i);
 bool data_masked(const struct data *d); /* there is a loss.bin */
+bool data_latents(const struct data *d); /* samples of latents (latents.h), not tokens */
 
 struct data_origin { /* of a document; as it lies in origins.bin */
     uint32_t source; /* index over data.train, then eval.data */
@@ -146,8 +147,8 @@ struct order_options {
     int mutant; /* tests only: enum sp_mutant (label shift, document crossed, local position) */
 };
 /* As the spec has it: packing, overlong, seed, masks, causal unless the family reads both ways, the
- * tokens to hide; seq_len 0 means data.seq_len (a stage
- * gives its own). SET_EVAL is in order. */
+ * tokens to hide; seq_len 0 means data.seq_len (a stage gives its own), of SET_EVAL
+ * stage_eval_seq_len. SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
 struct order_stats { /* of one pass */
@@ -200,7 +201,9 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
 
 /* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
- * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Returns
+ * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Of latents
+ * "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets; the one fragment
+ * is the sample, in 16-bit words. Returns
  * the length that it has or would need, as jwrite does; -1: as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);

@@ -86,6 +86,33 @@ static int64_t some_frames(uint32_t w, int64_t T)
     return 1 + (int64_t)(uniform(w) * (double)most);
 }
 
+/* Random frames are the first n_some in the order of a word each, of equal ones the earlier. */
+static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
+{
+    return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
+}
+
+/* The last of them: its word byte by byte, from counts of the words that begin alike; then which of
+ * the frames with that very word. */
+static void find_last(struct flow_draw *d)
+{
+    int64_t left = d->n_some;
+    uint64_t word = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int64_t count[256] = {0};
+        uint64_t byte = 0;
+        for (int64_t f = 0; f < d->T; f++) {
+            const uint64_t w = frame_word(d, f);
+            if (w >> (shift + 8) == word) count[w >> shift & 255]++;
+        }
+        while (left > count[byte]) left -= count[byte++];
+        word = word << 8 | byte;
+    }
+    d->last_word = (uint32_t)word;
+    for (d->last_frame = -1; left > 0; left -= frame_word(d, d->last_frame) == d->last_word)
+        d->last_frame++;
+}
+
 static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d)
 {
     const struct words w = draw(s->seed, STREAM_FRAMES, n, 0);
@@ -98,6 +125,7 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
     case 0:
         d->clean_some = (uint64_t)w.w[2] << 32 | w.w[3] | 1;
         d->n_some = k;
+        find_last(d);
         break;
     case 1: d->clean_head = k; break;
     case 2: d->clean_tail = k; break;
@@ -117,20 +145,10 @@ void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t
     draw_frames(s, n, out);
 }
 
-/* Of T frames, n_some in a row of a random order: their rank among all by a hash each. */
-static bool among_some(const struct flow_draw *d, int64_t frame)
-{
-    const struct words own = draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame);
-    int64_t before = 0;
-    for (int64_t f = 0; f < d->T; f++) {
-        const uint32_t w = draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)f).w[0];
-        before += w < own.w[0] || (w == own.w[0] && f < frame);
-    }
-    return before < d->n_some;
-}
-
 bool flow_clean(const struct flow_draw *d, int64_t frame)
 {
     if (frame < d->clean_head || frame >= d->T - d->clean_tail) return true;
-    return d->clean_some && among_some(d, frame);
+    if (!d->clean_some) return false;
+    const uint32_t w = frame_word(d, frame);
+    return w < d->last_word || (w == d->last_word && frame <= d->last_frame);
 }

@@ -19,6 +19,8 @@ struct flow_draw {
     int64_t clean_tail;  /* the last so many */
     uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
     int64_t n_some, T;   /* frames of patches in all */
+    uint32_t last_word;  /* of the random ones: the last in their order */
+    int64_t last_frame;
 };
 
 /* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with

@@ -1,11 +1,12 @@
 /* flow_batch.h: the samples of an order of latents as a diffusion model trains on them.
  *
- * Every sample has a grid of its own. What is drawn for sample n is a pure function of (seed, n), as is
- * the sample itself; so any rank may ask for any, and a resumed training goes on where it was.
+ * Every sample has a grid of its own. What is drawn for sample n is a pure function of (seed, n),
+ * as is the sample itself; so any rank may ask for any, and a resumed training goes on where it
+ * was.
  *
- * Held-out samples are judged on draws of their own, always the same ones: a time and a noise keyed by
- * the sample's place, no caption left out, no frame given clean. So their losses can be compared from
- * evaluation to evaluation. tested: tests/test_flow_train.c */
+ * Held-out samples are judged on draws of their own, always the same ones: a time and a noise
+ * keyed by the sample's place, no caption left out, no frame given clean. So their losses can be
+ * compared from evaluation to evaluation. tested: tests/test_flow_train.c */
 #ifndef SEQD_DATA_FLOW_BATCH_H
 #define SEQD_DATA_FLOW_BATCH_H
 

@@ -89,9 +89,7 @@ static int parse_line(const char *text, size_t n, struct line *l, struct err *e)
 
 /* ---- the files of a line --------------------------------------------------------------------- */
 
-/* Relative to the manifest's directory. */
-static int full_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE],
-                     struct err *e)
+int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     const char *slash = strrchr(manifest, '/');
     if (path[0] == '/' || !slash) return file_join(out, e, "%s", path);
@@ -99,7 +97,7 @@ static int full_path(const char *manifest, const char *path, char out[FILE_PATH_
 }
 
 /* Through the fd that source_open gave, so that nothing outside of the root is read. */
-static struct st_file *open_tensors(const char *root, const char *path, struct err *e)
+struct st_file *latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
     const int fd = source_open(root, path, e);
@@ -111,8 +109,8 @@ static struct st_file *open_tensors(const char *root, const char *path, struct e
     return f;
 }
 
-static const struct st_tensor *find_tensor(const struct st_file *f, const char *name, int n_dims,
-                                           const char *path, struct err *e)
+const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
+                                       const char *path, struct err *e)
 {
     const struct st_tensor *t = st_find(f, name);
     if (!t) {
@@ -200,10 +198,10 @@ static int read_sample(struct format_in *in, const struct line *l, struct err *e
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (!given[i][0]) continue;
-        rc = full_path(in->r->path, given[i], p.path[i], e);
+        rc = latents_path(in->r->path, given[i], p.path[i], e);
         if (rc == 0) rc = reader_hash(in->root, p.path[i], in->r->sha, e);
-        if (rc == 0) p.f[i] = open_tensors(in->root, p.path[i], e);
-        if (rc == 0 && p.f[i]) p.t[i] = find_tensor(p.f[i], names[i], i ? 2 : 4, p.path[i], e);
+        if (rc == 0) p.f[i] = latents_file(in->root, p.path[i], e);
+        if (rc == 0 && p.f[i]) p.t[i] = latents_tensor(p.f[i], names[i], i ? 2 : 4, p.path[i], e);
         if (!p.t[i]) rc = -1;
     }
     if (rc == 0) rc = put_sample(in->c, &p, l, e);
@@ -275,7 +273,7 @@ static int take_digest(void *arg, const struct line *l, uint64_t number, uint64_
     (void)number, (void)offset;
     for (int i = 0; i < 2; i++) {
         if (!given[i][0]) continue;
-        if (full_path(b->manifest, given[i], path, e) < 0 ||
+        if (latents_path(b->manifest, given[i], path, e) < 0 ||
             reader_hash(b->root, path, b->sha, e) < 0)
             return -1;
     }

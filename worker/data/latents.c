@@ -99,8 +99,7 @@ static int check_size(const struct job_spec *s, const struct latents_sample *x, 
                          "z has %lld frames, data.frames says %lld of the largest sample",
                          (long long)x->T, (long long)s->data.frames);
     if (grid[1] * grid[2] > most[1] * most[2])
-        return err_field(e, ERR_TOO_LARGE,
-                         x->H > s->data.height ? "data.height" : "data.width",
+        return err_field(e, ERR_TOO_LARGE, x->H > s->data.height ? "data.height" : "data.width",
                          "a frame of z is %lld x %lld, %lld patches; data.height %lld and "
                          "data.width %lld say %lld of the largest sample",
                          (long long)x->H, (long long)x->W, (long long)(grid[1] * grid[2]),

@@ -14,11 +14,12 @@
  *
  * Prepared data holds every number of a sample as fp32, in 16-bit words, low word first, as if it
  * were a document of 16-bit tokens: orders, mixtures, passes, digests and provenance are then those
- * of all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out), z,
- * then y. tested: tests/test_latents.c */
+ * of all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out),
+ * z, then y. tested: tests/test_latents.c */
 #ifndef SEQD_DATA_LATENTS_H
 #define SEQD_DATA_LATENTS_H
 
+#include "api/core/file.h"
 #include "worker/data/data.h"
 
 #define LATENTS_HEAD  22          /* words */
@@ -44,10 +45,10 @@ struct order_options latents_order_options(const struct job_spec *s, int set);
 int latents_sample(const struct data_order *o, int64_t n, struct latents_sample *out,
                    struct err *e);
 /* Can the model of this spec learn from it? Its channels; no more frames, and no more patches in a
- * frame, than data.frames, data.height and data.width say of the largest (a picture of another shape
- * may have as many); a caption of the model's width, as long as it reads at most; a class it has. A
- * longer caption is not cut off: what embedded it has read it whole, and a part of it is not what a
- * shorter caption would give.
+ * frame, than data.frames, data.height and data.width say of the largest (a picture of another
+ * shape may have as many); a caption of the model's width, as long as it reads at most; a class it
+ * has. A longer caption is not cut off: what embedded it has read it whole, and a part of it is
+ * not what a shorter caption would give.
  * fails: ERR_INVALID, ERR_TOO_LARGE naming the manifest, its line and the field to change. */
 int latents_check(const struct data *d, const struct job_spec *s, const struct latents_sample *x,
                   struct err *e);
@@ -57,5 +58,17 @@ int latents_read(const struct data *d, const struct latents_sample *s, int64_t f
                  float *out, struct err *e);
 int latents_read_text(const struct data *d, const struct latents_sample *s, int64_t first,
                       int64_t n, float *out, struct err *e);
+
+/* ---- the files of a line (format_latents.c) --------------------------------------------------- */
+
+/* A path of a line, relative to the manifest's directory. */
+int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);
+/* Beneath root: nothing outside of it is read. The caller closes it. */
+struct st_file;
+struct st_file *latents_file(const char *root, const char *path, struct err *e);
+/* Of so many dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is none. */
+struct st_tensor;
+const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
+                                       const char *path, struct err *e);
 
 #endif

@@ -7,6 +7,7 @@
 #include "worker/data/order.h"
 #include "worker/data/permute.h"
 #include "worker/family/family.h"
+#include "worker/plan/stage.h"
 
 /* The tokens that a masked language model must tell. Of the byte tokenizer's, bytes alone. */
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
@@ -31,15 +32,17 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
     return (struct order_options){.set = set,
                                   .packing = s->data.packing,
                                   .overlong = s->data.overlong,
-                                  .seq_len = seq_len ? seq_len : s->data.seq_len,
+                                  .seq_len = seq_len           ? seq_len
+                                             : set == SET_EVAL ? stage_eval_seq_len(s)
+                                                               : s->data.seq_len,
                                   .seed = s->seed,
                                   .in_order = set == SET_EVAL,
                                   .document_mask = s->data.document_mask,
                                   .reset_positions = s->data.reset_positions,
                                   .causal = !row || row->task != MODEL_MASKED_LM,
                                   .window = s->model.shape.window,
-                                  .reach = set == SET_TRAIN && (s->kind == JOB_TRAIN ||
-                                                                s->kind == JOB_VERIFY),
+                                  .reach = set == SET_TRAIN &&
+                                           (s->kind == JOB_TRAIN || s->kind == JOB_VERIFY),
                                   .mask = mask_rule(s, set)};
 }
 

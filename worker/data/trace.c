@@ -1,5 +1,6 @@
 /* data_trace: from a global sample back to the files. */
 #include "api/core/jwrite.h"
+#include "worker/data/latents.h"
 #include "worker/data/order.h"
 
 static int write_fragment(struct jwrite *w, const struct data *d, const struct fragment *f,
@@ -21,20 +22,44 @@ static int write_fragment(struct jwrite *w, const struct data *d, const struct f
     return 0;
 }
 
+static int write_tokens(struct jwrite *w, const struct data_order *o, int64_t n,
+                        const struct sample *s, struct err *e)
+{
+    const int64_t n_targets = data_targets(o, n, e);
+    if (n_targets < 0) return -1;
+    jwrite_int(w, "tokens", s->n_tokens);
+    jwrite_int(w, "targets", n_targets);
+    return 0;
+}
+
+/* What of them counts in the loss is drawn for each step. */
+static int write_latents(struct jwrite *w, const struct data_order *o, int64_t n, struct err *e)
+{
+    struct latents_sample x;
+    if (latents_sample(o, n, &x, e)) return -1;
+    jwrite_array(w, "latents");
+    jwrite_int(w, NULL, x.C);
+    jwrite_int(w, NULL, x.T);
+    jwrite_int(w, NULL, x.H);
+    jwrite_int(w, NULL, x.W);
+    jwrite_end(w);
+    jwrite_int(w, "text_len", x.text_len);
+    if (x.label >= 0) jwrite_int(w, "label", x.label);
+    return 0;
+}
+
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e)
 {
     struct sample s;
     struct jwrite w;
-    const int64_t n_targets = data_targets(o, n, e);
-    if (n_targets < 0) return -1;
     data_sample(o, n, &s);
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "sample", n);
     jwrite_int(&w, "pass", s.pass);
-    jwrite_int(&w, "tokens", s.n_tokens);
-    jwrite_int(&w, "targets", n_targets);
+    if (data_latents(o->data) ? write_latents(&w, o, n, e) : write_tokens(&w, o, n, &s, e))
+        return -1;
     jwrite_int(&w, "n_fragments", s.n_fragments);
     jwrite_array(&w, "fragments");
     for (int64_t k = 0; k < s.n_fragments && k < max_fragments; k++) {

@@ -257,8 +257,8 @@ int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols,
 int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
-/* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind has
- * them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE behind
+/* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind
+ * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE behind
  * those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one:
  * PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);

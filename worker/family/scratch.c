@@ -76,7 +76,8 @@ static void take_new(struct asking *a, int k)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows. */
+/* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows,
+ * too. */
 static void ask_sequence(struct asking *a)
 {
     const int64_t T = rows_of(a, a->op->in[0]);

@@ -56,6 +56,24 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     return NULL;
 }
 
+static bool lists(const struct hf_family *family, const char *name)
+{
+    for (const struct hf_field *x = family->fields; x->name; x++)
+        if (!strcmp(x->name, name)) return true;
+    return false;
+}
+
+/* What every shape has, whether or not the family's config.json has a key for it. */
+static void write_usual(struct jwrite *w, const struct model_shape *m,
+                        const struct hf_family *family)
+{
+    static const struct hf_field usual[] = {
+        {"max_position_embeddings", NULL, 0}, {"rms_norm_eps", NULL, 0}, {"rope_theta", NULL, 0}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!lists(family, usual[i].name))
+            write_value(w, usual[i].name, row_of(&usual[i]), value_of(m, row_of(&usual[i])));
+}
+
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
 {
     const struct hf_family *family = family_of(m);
@@ -73,6 +91,7 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
     write_value(&w, "model_type", type, &m->family);
     for (const struct hf_field *x = family->fields; x->name; x++)
         write_value(&w, x->name, row_of(x), value_of(m, row_of(x)));
+    write_usual(&w, m, family);
     jwrite_int(&w, "n_params", n_params);
     jwrite_end(&w);
     return jwrite_finish(&w);

@@ -2,9 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 #include "api/core/mem.h"
-#include "worker/plan/attention.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
@@ -43,83 +41,14 @@ static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int6
     return (it->in_segment ? b->segment : b->arena) + it->offset;
 }
 
-static float *take_f32(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
-{
-    return take(b, id, 1, rows * cols * 4, NULL);
-}
-
-static void *take_rows(struct base *b, enum plan_id id, int64_t rows, int64_t cols)
-{
-    return take(b, id, 1, rows * cols * dtype_size(b->m->dtype), NULL);
-}
-
-static void place_activations(struct base *b)
-{
-    struct model *m = b->m;
-    const struct model_shape *s = &m->shape;
-    const int64_t T = m->plan->T, L = s->n_layers, C = s->width, HD = s->n_heads * s->head_dim;
-    const int64_t KV = 2 * s->n_kv_heads * s->head_dim, I = s->ffn_width;
-    const int64_t kv_rows = m->plan->cache_rows ? m->plan->cache_rows : T;
-    const int64_t unit = dtype_size(m->dtype);
-    m->x = take(b, PLAN_X, L + 1, T * C * unit, &m->x_stride);
-    m->q = take(b, PLAN_Q, L, T * HD * unit, &m->q_stride);
-    m->kv = take(b, PLAN_KV, L, kv_rows * KV * unit, &m->kv_stride);
-    m->o = take(b, PLAN_O, L, T * HD * unit, &m->o_stride);
-    m->lse = take(b, PLAN_LSE, L, s->n_heads * T * 4, &m->lse_stride);
-    m->x_mid = take(b, PLAN_X_MID, L, T * C * unit, &m->x_mid_stride);
-    m->gate_up = take(b, PLAN_GATE_UP, L, T * 2 * I * unit, &m->gate_up_stride);
-    if (!m->x_mid) m->x_mid = m->x; /* inference: one residual stream, in place */
-    m->xn = take_rows(b, PLAN_XN, T, C);
-    m->rstd = take_f32(b, PLAN_RSTD, T, 1);
-    m->dx = take_rows(b, PLAN_DX, T, C);
-    m->dxn = take_rows(b, PLAN_DXN, T, C);
-    m->logits = take_f32(b, PLAN_LOGITS, m->plan->loss_chunk, s->vocab);
-    m->act = take_rows(b, PLAN_ACT, T, I);
-    m->dact = take_rows(b, PLAN_DACT, T, I);
-    m->d_o = take_rows(b, PLAN_DO, T, HD);
-    m->dq = take_f32(b, PLAN_DQ, T, HD);
-    m->dkv = take_f32(b, PLAN_DKV, T, KV);
-}
-
-static void place_ring(struct base *b)
-{
-    struct model *m = b->m;
-    const struct model_shape *s = &m->shape;
-    const struct plan_item *bounce = &m->plan->item[PLAN_BOUNCE];
-    const int64_t T = m->plan->T, KV = 2 * s->n_kv_heads * s->head_dim;
-    struct sp_buffers *r = &m->sp.buf;
-    r->kv[0] = take_rows(b, PLAN_RING_KV0, T, KV);
-    r->kv[1] = take_rows(b, PLAN_RING_KV1, T, KV);
-    r->dkv[0] = take_f32(b, PLAN_RING_DKV0, T, KV);
-    r->dkv[1] = take_f32(b, PLAN_RING_DKV1, T, KV);
-    r->part = take_f32(b, PLAN_RING_PART, m->plan->sp, s->n_heads * (s->head_dim + 1));
-    r->m = take_f32(b, PLAN_RING_M, s->n_heads, T);
-    r->delta = take_f32(b, PLAN_RING_DELTA, s->n_heads, T);
-    r->o = take_f32(b, PLAN_O_SUM, T, s->n_heads * s->head_dim);
-    m->bounce = take(b, PLAN_BOUNCE, 1, bounce->size, NULL); /* comm's size: worker/plan/volume.h */
-    r->bounce = m->bounce;
-}
-
-/* What the form of attention needs besides. */
-static void place_form(struct base *b)
-{
-    struct model *m = b->m;
-    const struct model_shape *s = &m->shape;
-    struct attention_need need;
-    plan_attention(m->plan, s->n_heads, s->n_kv_heads, s->head_dim, &need);
-    void *work = take(b, PLAN_ATTN_WORK, 1, need.arena_size, NULL);
-    sp_place(&m->sp.buf, &need, work, take(b, PLAN_ATTN_SEGMENT, 1, need.segment_size, NULL));
-    m->attn_kept = take(b, PLAN_ATTN_KEPT, s->n_layers, need.kept, &m->attn_kept_stride);
-}
-
-static void place_rest(struct base *b, void *params)
+static void place_items(struct base *b, void *params)
 {
     struct model *m = b->m;
     const struct plan *p = m->plan;
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : m->map.end;
+    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : p->n_params;
     m->params = params ? params : take(b, PLAN_PARAMS, 1, n_params * act, NULL);
     m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
@@ -133,8 +62,7 @@ static void place_rest(struct base *b, void *params)
     m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
     take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
-    const int64_t rotary = p->by_program ? p->item[PLAN_INV_FREQ].size / 4 : m->shape.head_dim;
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, 4 * rotary, NULL);
+    m->inv_freq = take(b, PLAN_INV_FREQ, 1, p->item[PLAN_INV_FREQ].size, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -179,10 +107,6 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     *m = (struct model){.shape = *s, .plan = o->plan, .arena = o->arena, .be = o->be};
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
-    if (s->family == FAMILY_LLAMA)
-        param_map(s, &m->map);
-    else
-        m->map.end = o->plan->n_params;
     m->sp.ops = attention_row(o->plan);
     if (!m->sp.ops && !o->plan->grid[0])
         return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
@@ -194,14 +118,8 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->sp.mutant = o->mutant;
     if (model_set_seq(m, o->plan->S, e)) return -1;
     struct base b = {m, o->arena, o->segment};
-    place_rest(&b, o->params);
-    if (o->plan->by_program) {
-        section_place(m, o->arena, o->segment);
-    } else {
-        place_activations(&b);
-        place_ring(&b);
-        place_form(&b);
-    }
+    place_items(&b, o->params);
+    section_place(m, o->arena, o->segment);
     model_set_rope(m, s->rope_theta);
     return 0;
 }
@@ -295,12 +213,6 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
     return tensor_of(m->dtype, base, m->sp.shard.T, cols, cols);
 }
 
-struct tensor model_hidden(struct model *m)
-{
-    if (m->plan->by_program) return section_hidden(m);
-    return model_rows(m, (char *)m->x + m->shape.n_layers * m->x_stride, m->shape.width);
-}
-
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
 int64_t model_prompt_rows(const struct model *m)
 {
@@ -324,14 +236,6 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* A sliding window cuts what a row's document leaves: the last so many keys up to itself. */
-static void cut_window(const struct model *m, const struct batch *b)
-{
-    const int64_t window = m->shape.window;
-    for (int64_t i = 0; window && i < m->sp.shard.T; i++)
-        if (b->lo[i] < b->hi[i] - window) b->lo[i] = b->hi[i] - window;
-}
-
 /* Ulysses: every rank computes with rows of all, and must know what they see. */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
@@ -345,22 +249,12 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
                : 0;
 }
 
-/* in, layers; what the head reads is there. */
+/* `in`, layers; what the head reads is there. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
-    const int64_t C = m->shape.width;
     m->sp.drop.sample = (uint32_t)b->sample;
-    if (!m->plan->by_program) cut_window(m, b);
     if (gather_ranges(m, b, e)) return -1;
-    if (m->plan->by_program) return section_forward(m, b, to_loss, e);
-    if (model_fetch(m, 0, e)) return -1;
-    m->be->ops->embed_fwd(
-        m->be, &(struct embed_fwd_args){.table = model_weight(m, m->map.embed, m->shape.vocab, C),
-                                        .x = model_rows(m, m->x, C),
-                                        .ids = b->ids});
-    for (int l = 0; l < m->shape.n_layers; l++)
-        if (model_fetch(m, l + 1, e) || layer_forward(m, l, b, e)) return -1;
-    return model_fetch_head(m, e);
+    return section_forward(m, b, to_loss, e);
 }
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
@@ -377,54 +271,28 @@ int model_lend(struct model *m, struct err *e)
     return model_fetch_head(m, e);
 }
 
-struct embed_leaf {
-    const int32_t *ids;
-};
-
-static void embed_leaf(struct model *m, void *arg, int64_t row0, int64_t n, float *dst, bool fresh)
-{
-    const struct embed_leaf *a = arg;
-    const int64_t C = m->shape.width, V = m->shape.vocab;
-    if (fresh) m->be->ops->fill(m->be, dst, V * C, 0);
-    m->be->ops->embed_bwd(
-        m->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, V, C, C),
-                                        .dx = tensor_sub(model_rows(m, m->dx, C), row0, n, 0, C),
-                                        .ids = a->ids + row0});
-}
-
 /* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
-    return apart ? m->grad + m->map.end : model_gradient(m, m->map.embed);
+    return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* its first weight */
 }
 
-static int head_backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
-                         struct err *e)
+/* Rows ascending within a sum chunk, then a perfect binary tree over the n chunks from `first`. */
+static double sum_nll(const struct model *m, int first, int n)
 {
-    const int last = m->shape.n_layers + 1;
-    model_clear(m, last);
-    if (m->shape.tied) model_clear(m, 0);
-    *nll_sum = head_loss(m, b, scale, true);
-    if (model_reduce(m, last, true, e)) return -1;
-    return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
+    double s = 0;
+    if (n > 1) return sum_nll(m, first, n / 2) + sum_nll(m, first + n / 2, n / 2);
+    const double *p = m->nll + first * m->sp.shard.sum_len;
+    for (int64_t i = 0; i < m->sp.shard.sum_len; i++) s += p[i];
+    return s;
 }
 
-static int backward(struct model *m, const struct batch *b, float scale, double *nll_sum,
-                    struct err *e)
+double model_nll(struct model *m, const struct batch *b)
 {
-    if (head_backward(m, b, scale, nll_sum, e)) return -1;
-    for (int l = m->shape.n_layers - 1; l >= 0; l--) {
-        model_clear(m, l + 1);
-        if (model_fetch(m, l + 1, e) || layer_backward(m, l, b, e)) return -1;
-        if (model_reduce(m, l + 1, true, e)) return -1;
-    }
-    struct embed_leaf a = {b->ids};
-    model_clear(m, 0);
-    tree_sum(m, model_embed_grad(m), m->shape.vocab * m->shape.width,
-             &(struct tree_leaf){embed_leaf, &a});
-    return model_reduce(m, 0, true, e);
+    section_loss(m, b);
+    return sum_nll(m, 0, m->sp.shard.n_sums);
 }
 
 #ifdef SEQD_MUTANTS
@@ -447,12 +315,8 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 #endif
     if (forward(m, b, false, e)) return -1;
     model_rewind(m);
-    if (!m->plan->by_program) {
-        if (backward(m, b, scale, nll_sum, e)) return -1;
-    } else {
-        if (section_backward(m, b, scale, e)) return -1;
-        *nll_sum = model_sum_nll(m);
-    }
+    if (section_backward(m, b, scale, e)) return -1;
+    *nll_sum = sum_nll(m, 0, m->sp.shard.n_sums);
 #ifdef SEQD_MUTANTS
     *nll_sum *= wrong;
 #endif
@@ -466,8 +330,50 @@ int model_reduce_grad(struct model *m, struct err *e)
     if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
     if (p->rank_bits && m->shape.tied)
-        m->be->ops->add(m->be, &(struct add_args){.y = m->grad + m->map.embed,
+        m->be->ops->add(m->be, &(struct add_args){.y = m->grad,
                                                   .x = model_embed_grad(m),
                                                   .n = m->shape.vocab * m->shape.width});
     return 0;
+}
+
+/* ---- behind the last layer ------------------------------------------------------------------- */
+
+struct tensor model_hidden(struct model *m)
+{
+    return section_hidden(m);
+}
+
+struct tensor model_normed(struct model *m, int64_t row0, int64_t n)
+{
+    assert(row0 >= 0 && row0 + n <= m->sp.shard.T);
+    return section_normed(m, row0, n);
+}
+
+struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
+{
+    assert(n <= m->plan->loss_chunk && row0 >= 0 && row0 + n <= m->sp.shard.T);
+    return section_logits(m, row0, n);
+}
+
+/* ---- one token after another ----------------------------------------------------------------- */
+
+/* Token i after the prompt is stored by this rank: blocks go round, so that growth is even. */
+static bool stores(const struct model *m, int64_t i)
+{
+    return i / CACHE_BLOCK % m->plan->sp == m->rank;
+}
+
+int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e)
+{
+    const int64_t pos = m->sp.shard.S + m->n_decoded;
+    const bool own = stores(m, m->n_decoded);
+    assert(m->plan->cache_rows);
+    if (m->n_decoded >= m->plan->n_decode)
+        return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
+                       (long long)m->plan->n_decode);
+    if (section_decode(m, token, m->carry.n_tokens + pos, own, e)) return -1;
+    m->n_decoded++;
+    m->cache_used += own;
+    *logits = section_logits(m, 0, 1);
+    return sync(m, e);
 }

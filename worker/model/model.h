@@ -1,12 +1,8 @@
-/* model.h: the decoder of the Llama shape, forward and backward, on one rank's rows of a sequence.
+/* model.h: a model of any family, forward and backward, on one rank's rows of a sequence: its
+ * family's program (worker/family/program.h), section by section (section.h).
  *
- *   x = embed[ids]
- *   per layer   x += Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))
- *               x += Wd (silu(Wg n2(x)) * Wu n2(x))
- *   logits = Whead norm(x), Whead = embed when tied;  nll_i = -log softmax(logits_i)[target_i]
- *
- * Everything but attention is local to a row; attention goes through sp->ops, so that the model
- * knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
+ * Everything but attention is local to a row; attention goes through a strategy's table
+ * (worker/sp), so that the model knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
  * so all kinds of job and all recompute modes run the same code on other pointers.
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
@@ -47,7 +43,6 @@ struct model_options {
 
 struct model {
     struct model_shape shape;
-    struct param_map map;
     const struct plan *plan;
     char *arena; /* the plan's; borrowed */
     struct be *be;
@@ -63,16 +58,8 @@ struct model {
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
-    /* activations and their gradients, of dtype; *_stride: bytes from one layer to the next, 0
-     * where one instance serves all */
-    void *x, *q, *kv, *o, *x_mid, *gate_up;
-    int64_t x_stride, q_stride, kv_stride, o_stride, lse_stride, x_mid_stride, gate_up_stride;
-    void *xn, *dx, *dxn, *act, *dact, *d_o;
-    float *lse, *rstd, *logits, *dq, *dkv; /* fp32 always */
     double *nll, *inv_freq;
     void *bounce;
-    char *attn_kept; /* what attention keeps of a layer beside lse; NULL: nothing */
-    int64_t attn_kept_stride;
     int64_t *all_lo, *all_hi; /* ulysses: [sp * T] lo and hi of the sequence's rows */
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
@@ -81,7 +68,7 @@ struct model {
     int64_t placed_size;            /* both in whole pages: the high-water mark */
     struct carry carry;             /* LASP in time, contexts: what enters and leaves the sequence at
                                      * hand; zeros: nothing */
-    struct section_state prog;      /* plan->by_program: what the family's program needs */
+    struct section_state prog;      /* the family's program where it is at work */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -94,7 +81,7 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
  * none. size: bytes as the caller counts them, asserted to be the plan's. */
 void *model_take(struct model *m, enum plan_id id, int64_t size);
 
-/* Weights from element `offset` of the flat layout (struct param_map) as [rows, cols]. Everything
+/* Weights from element `offset` of the flat layout (struct param) as [rows, cols]. Everything
  * that computes with weights asks here, at each use: a layer's weights are good until those of
  * another layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
@@ -174,29 +161,5 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 float *model_embed_grad(struct model *m);
 /* Rows of the sequence that this rank has, without padding. */
 int64_t model_prompt_rows(const struct model *m);
-/* This rank's sum of m->nll, in the fixed order. */
-double model_sum_nll(const struct model *m);
-
-int layer_forward(struct model *m, int l, const struct batch *b, struct err *e);
-int layer_backward(struct model *m, int l, const struct batch *b, struct err *e);
-/* Which of the cache's first `rows` rows the token at pos sees through the window. Returns how many
- * runs. */
-int model_seen_rows(const struct model *m, int64_t pos, int64_t rows, struct sp_run run[SP_RUNS]);
-/* One token at `pos` through layer l; own: its key and value are kept in this rank's cache. */
-int layer_decode(struct model *m, int l, int64_t pos, bool own, struct err *e);
-/* Head and loss over chunks of plan->loss_chunk rows; with backward, m->dx and the head's
- * gradients. Returns this rank's sum of nll. */
-double head_loss(struct model *m, const struct batch *b, float scale, bool backward);
-
-/* Sums over tokens: calls leaf for every sum chunk of the shard, in order, and leaves the perfect
- * binary tree of what the leaves wrote in dst[n]. With one chunk the leaf accumulates into dst;
- * with more it gets fresh destinations. fresh: dst holds nothing yet and must be overwritten. */
-struct tree_leaf {
-    void (*call)(struct model *m, void *arg, int64_t row0, int64_t n_rows, float *dst, bool fresh);
-    void *arg;
-};
-void tree_sum(struct model *m, float *dst, int64_t n, const struct tree_leaf *leaf);
-/* dst [M, N] (+)= a' b over rows: a [T, M], b [T, N]. */
-void tree_gemm(struct model *m, float *dst, struct tensor a, struct tensor b);
 
 #endif

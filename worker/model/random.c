@@ -101,6 +101,6 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
 
 void model_random(struct model *m, int64_t seed)
 {
-    const int64_t n = m->map.end;
+    const int64_t n = m->plan->n_params;
     model_random_part(m->be, &m->shape, seed, 0, tensor_of(m->dtype, m->params, 1, n, n));
 }

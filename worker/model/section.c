@@ -125,7 +125,7 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
 }
 
 /* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
- * tokens that it stores (decode.c). */
+ * tokens that it stores (model.c). */
 static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
 {
     if (k < prompt) return shard_pos(&m->sp.shard, k);

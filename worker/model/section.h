@@ -1,5 +1,5 @@
 /* section.h: sections of a family's program at work, where the plan has placed them. Inside
- * worker/model: model.c calls these where the plan is by program (plan.by_program).
+ * worker/model.
  *
  * A section is numbered as buckets are: 0 is `in`, 1 .. L the layers, L + 1 `out`. Section b reads
  * the residual stream at border b - 1 and leaves it at border b. */
@@ -13,7 +13,7 @@
 
 struct model;
 
-/* What a model by program has beside struct model's own. */
+/* What a model has beside struct model's own. */
 struct section_state {
     struct sections all;
     struct frame frame;           /* of the section that runs */

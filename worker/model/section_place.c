@@ -33,6 +33,7 @@ static void place_linear(struct model *m, char *arena, char *segment)
     l->ops = linear_find(p->exchange, p->sp);
     l->be = m->be;
     l->comm = m->comm;
+    l->apart = m->comm && comm_hides(m->comm);
     l->state_dtype = DT_F32;
     l->mutant = m->sp.mutant;
     const struct plan_item *send = &p->item[PLAN_STATE_SEND], *recv = &p->item[PLAN_STATE_RECV];

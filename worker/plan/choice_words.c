@@ -70,16 +70,17 @@ static void explain(struct choice *c)
 static void warn(const struct job_spec *asked, struct choice *c)
 {
     const struct option *b = &c->option[c->best];
-    char alone_s[32], ours[32];
+    char alone_s[32], ours[32], what[64] = "the largest sample fits"; /* of latents */
     if (!c->timed || !b->fits || b->sp == 1 || !(c->alone_s > 0)) return;
     const double gain = c->alone_s / b->time.step_s / b->dp;
     if (gain >= 1.1) return;
+    if (asked->data.seq_len > 0)
+        snprintf(what, sizeof what, "sequences of %lld tokens fit", (long long)asked->data.seq_len);
     snprintf(c->warning, sizeof c->warning,
-             "sequence parallelism will not help: sequences of %lld tokens fit one rank, which "
+             "sequence parallelism will not help: %s one rank, which "
              "takes %s a step, and %d ranks would take %s: too short for what they exchange, or "
              "too few cores; take parallel.sp 1, longer sequences, or parallel.dp",
-             (long long)asked->data.seq_len, seconds(alone_s, c->alone_s / b->dp), b->sp,
-             seconds(ours, b->time.step_s));
+             what, seconds(alone_s, c->alone_s / b->dp), b->sp, seconds(ours, b->time.step_s));
 }
 
 void choice_explain(const struct job_spec *asked, struct choice *c)

@@ -8,9 +8,10 @@ static const char waits[] = "taken when the data are prepared, if their document
                             "these are the most bytes it can be";
 static const char published[] = "the published form, for comparing: runs when asked for";
 static const char others[] = "runs when asked for";
-static const char not_run[] = "not run by jobs: every rank computes whole sequences of a part of "
-                              "the heads, so that activations and what is sent do not shrink with "
-                              "the number of ranks";
+static const char not_run[] = "not run by jobs: it splits the model, not the sequence: every rank "
+                              "computes all rows for a part of the heads, and what it sends does "
+                              "not shrink with the number of ranks; parallel.zero 3 shares weights "
+                              "out as well";
 
 static bool listed(const struct choice *c, const struct option *o)
 {
@@ -85,8 +86,10 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     if (plan_make(w->spec, limit, p, &e) && e.code != ERR_DOES_NOT_FIT) return;
     m->n_heads = heads, m->n_kv_heads = kv_heads, m->ffn_width = ffn;
     if (strategy == STRATEGY_TP_SP) {
-        const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_X_MID].size +
-                                p->item[PLAN_DX].size;
+        /* And the streams between attention and MLP, where they are kept. */
+        const int64_t mid = p->item[PLAN_KEPT].name && p->recompute == RECOMPUTE_NONE;
+        const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_DX].size +
+                                mid * m->n_layers * p->stream_size;
         p->arena_size -= streams - streams / P;
     }
     p->segment_size += volume_bounce_size(P);

@@ -131,12 +131,18 @@ static void explain(const struct candidate *ring, const struct candidate *all, b
                  (long long)n, b, ring->messages, a, all->messages, timed);
 }
 
+/* As plan_make lets no step be larger (10^18 bytes). */
+static bool sane(const struct form_traffic *t)
+{
+    const int64_t most = 1000000000000000000;
+    return t->bytes >= 0 && t->bytes <= most && t->messages >= 0 && t->messages <= most;
+}
+
 enum form_id form_choose(const struct job_spec *s, const struct machine *m,
                          const struct form_seen *seen, char *reason, size_t size)
 {
     const int64_t n = seen->n_samples;
-    if (n < 1 || seen->blockwise.bytes < 0 || seen->blockwise.messages < 0 ||
-        seen->all_gather.bytes < 0 || seen->all_gather.messages < 0) {
+    if (n < 1 || !sane(&seen->blockwise) || !sane(&seen->all_gather)) {
         snprintf(reason, size, "blockwise: no sample was counted");
         return FORM_BLOCKWISE;
     }

@@ -51,6 +51,6 @@ static void put_score(struct placer *b)
 
 void memory_infer(struct placer *b)
 {
-    if (b->p->kind == JOB_GENERATE && b->m->vocab > 0) put_generate(b);
+    if (b->p->kind == JOB_GENERATE && b->m->vocab > 0 && !b->p->grid[0]) put_generate(b);
     if (b->p->kind == JOB_SCORE) put_score(b);
 }

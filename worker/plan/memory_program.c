@@ -198,8 +198,8 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* At least what a way of attention keeps of a layer: two_pass a row of probabilities of all keys for
- * every row and head, ulysses less than eight values of every row of the sequence. */
+/* At least what a way of attention keeps of a layer: two_pass a row of probabilities of all keys
+ * for every row and head, ulysses less than eight values of every row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const double rows = (double)p->T * p->sp;

@@ -38,28 +38,6 @@ int64_t param_section(const struct model_shape *m, int bucket)
     return section_offset(&f, m, bucket);
 }
 
-void param_map(const struct model_shape *m, struct param_map *out)
-{
-    struct family f;
-    assert(m->family == FAMILY_LLAMA);
-    family_write(m, &f);
-    const struct program *layer = &f.layer[0];
-    *out = (struct param_map){.embed = 0,
-                              .layer0 = f.in.weights_size,
-                              .layer_stride = layer->weights_size,
-                              .norm = section_offset(&f, m, m->n_layers + 1)};
-    const int o = m->qk_norm ? 6 : 4; /* q, k, v and the heads' norms stand before it */
-    out->in_norm = layer->weight[0].offset;
-    out->q = layer->weight[1].offset;
-    out->kv = layer->weight[2].offset;
-    out->o = layer->weight[o].offset;
-    out->post_norm = layer->weight[o + 1].offset;
-    out->gate_up = layer->weight[o + 2].offset;
-    out->down = layer->weight[o + 4].offset;
-    out->head = m->tied ? out->embed : out->norm + f.out.weight[1].offset;
-    out->end = out->norm + f.out.weights_size;
-}
-
 int64_t param_count(const struct model_shape *m)
 {
     struct family f;

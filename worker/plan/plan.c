@@ -95,12 +95,6 @@ static int check_strategy(const struct job_spec *s, const struct plan *p, struct
     return 0;
 }
 
-/* Plain Llama has code of its own (worker/model/layer.c). */
-static bool needs_program(const struct model_shape *m)
-{
-    return m->family != FAMILY_LLAMA || m->qk_norm || m->rotary_dim;
-}
-
 /* LASP in time: all that memory is planned for is one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
@@ -117,7 +111,6 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
-    p->by_program = needs_program(&s->model.shape);
     cut_windows(s, p);
     if (find_grid(s, p, e)) return -1;
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
@@ -217,20 +210,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 /* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
-    if (p->by_program)
-        return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
-               (double)p->micro_batches * p->dp;
-    const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim);
-    const double KD = (double)(m->n_kv_heads * m->head_dim), S = (double)p->S;
-    const double layer = C * (2 * HD + 2 * KD + 3 * (double)m->ffn_width);
-    const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
-    const double head = headless ? 0 : (double)m->vocab * C;
-    const double linear = 2 * S * (m->n_layers * layer + head);
-    /* Pairs that a row sees, twice: half of S x S, or the window's band. */
-    const double W = m->window && (double)m->window < S ? (double)m->window : S;
-    const double attention = 2 * (2 * S * W - W * W) * m->n_layers * HD;
-    return (linear + attention) * (has_backward(p->kind) ? 3 : 1) * (double)p->micro_batches *
-           p->dp;
+    return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
+           (double)p->micro_batches * p->dp;
 }
 
 static void explain_zero(const struct plan *p, char *out, size_t size)
@@ -346,12 +327,10 @@ static int64_t total(const struct plan *p)
 }
 
 /* Bytes with n_ranks ranks and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
-                       enum recompute_id recompute)
+static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
 {
     struct plan p;
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
-    p.by_program = now->by_program;
     p.recompute = recompute;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
@@ -361,7 +340,6 @@ static int64_t size_zero(const struct job_spec *s, const struct plan *now, int s
 {
     struct plan p;
     if (plan_choose(s, now->sp, &p, NULL)) return -1;
-    p.by_program = now->by_program;
     p.recompute = now->recompute;
     p.zero = stage;
     p.by_bucket = p.fused || stage >= 2;
@@ -375,7 +353,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p, p->sp, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
@@ -388,7 +366,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
         break;
     }
     for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
-        const int64_t need = size_if(s, p, ranks, p->recompute);
+        const int64_t need = size_if(s, ranks, p->recompute);
         if (need < 0) break;
         if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
@@ -448,15 +426,13 @@ static int check_shape(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-static int make(const struct job_spec *spec, int64_t memory_limit, bool by_program, struct plan *p,
-                struct err *e)
+int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
     const int sp = spec->parallel.sp > 0        ? spec->parallel.sp
                    : spec->resources.ranks > dp ? spec->resources.ranks / dp
                                                 : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
-    p->by_program |= by_program;
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
@@ -472,15 +448,4 @@ static int make(const struct job_spec *spec, int64_t memory_limit, bool by_progr
     explain(spec, p);
     if (memory_limit > 0 && total(p) > memory_limit) return does_not_fit(spec, p, memory_limit, e);
     return 0;
-}
-
-int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
-{
-    return make(spec, memory_limit, false, p, e);
-}
-
-int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
-                      struct err *e)
-{
-    return make(spec, memory_limit, true, p, e);
 }

@@ -55,16 +55,6 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* The first max tensors. Returns how many there are. */
 int param_list(const struct model_shape *m, struct param *out, int max);
-/* Llama only: element offsets of what the model computes with; layer l's part is added to
- * layer_offset(l). */
-struct param_map {
-    int64_t embed, norm, head;    /* head == embed when tied */
-    int64_t layer0, layer_stride; /* layer l starts at layer0 + l * layer_stride */
-    int64_t in_norm, q, kv, o, post_norm, gate_up, down; /* relative to the layer's start */
-    int64_t end;                                         /* param_count */
-};
-void param_map(const struct model_shape *m, struct param_map *out);
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum plan_class {
@@ -98,25 +88,10 @@ enum plan_id {
     PLAN_ADAM_V,   /* [n_shard] */
     PLAN_EMA,      /* [n_shard] moving average of the weights; ema.decay */
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
-    PLAN_X,        /* [T, C] act: input of each layer and the output of the last: L + 1, or one */
-    PLAN_Q,        /* [T, H*D] act, after RoPE */
-    PLAN_KV,       /* [T, 2*Hk*D] act; generate: [cache_rows, 2*Hk*D] per layer, the cache itself */
-    PLAN_O,        /* [T, H*D] act */
-    PLAN_LSE,      /* [H, T] */
-    PLAN_X_MID,    /* [T, C] act: residual between attention and MLP */
-    PLAN_GATE_UP,  /* [T, 2*I] act */
-    PLAN_XN,       /* [T, C] act: a norm's output */
-    PLAN_RSTD,     /* [T] */
-    PLAN_DX,       /* [T, C] act: gradient of the residual stream */
-    PLAN_DXN,      /* [T, C] act: gradient of a norm's output */
-    PLAN_WORK,     /* the next seven share it: never two of different phases at a time */
+    PLAN_X,        /* [T, C] act: residual streams (n_streams) */
+    PLAN_DX,       /* [T, C] act: their gradients (n_dx) */
+    PLAN_WORK,     /* the workspace that all sections share */
     PLAN_LOGITS,   /* in WORK: [loss_chunk, V]; not for embed */
-    PLAN_ACT,      /* in WORK: [T, I] act */
-    PLAN_DACT,     /* in WORK: [T, I] act */
-    PLAN_DO,       /* in WORK: [T, H*D] act */
-    PLAN_DQ,       /* in WORK: [T, H*D] */
-    PLAN_DKV,      /* in WORK: [T, 2*Hk*D] */
-    PLAN_O_SUM,    /* in WORK: [T, H*D] what attention carries from block to block; bf16 */
     PLAN_RING_KV0, /* segment: [T, 2*Hk*D] act */
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
@@ -131,12 +106,9 @@ enum plan_id {
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
     PLAN_NLL,        /* double [T] */
-    PLAN_INV_FREQ,   /* double [D/2] */
+    PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units, then blocks of the largest unit] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* n_threads * BE_SCRATCH_PER_THREAD bytes: the backend's */
-    /* Placed by the family's program (plan.by_program). PLAN_X are its residual streams (n_streams),
-     * PLAN_DX their gradients (n_dx), PLAN_WORK the workspace that all sections share; of the
-     * buffers above it uses those of parameters, segment and data. */
     PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
@@ -146,8 +118,7 @@ enum plan_id {
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
     PLAN_STATE_M,    /* [parts] */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
-    PLAN_ATTN_KEPT,  /* what a form of attention keeps of a layer (worker/plan/attention.h) */
-    PLAN_ATTN_WORK,  /* and what it needs besides */
+    PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
     PLAN_LO_ALL,     /* int64 [sp * T]: ulysses: lo and hi of every global position */
     PLAN_HI_ALL,
@@ -180,7 +151,7 @@ enum plan_id {
 };
 
 struct plan_item {
-    const char *name; /* "kv", "layer_input", ...; NULL: not used by this job */
+    const char *name; /* "residual", "kept", ...; NULL: not used by this job */
     enum plan_class cls;
     bool in_segment;      /* offset is into the comm segment, else into the arena */
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
@@ -226,8 +197,7 @@ struct plan {
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once */
     char reason[512];                  /* why this strategy, layout and recompute */
-    /* ---- of a plan by the family's program ---- */
-    bool by_program;
+    /* ---- of the family's program ---- */
     struct extent extent;   /* of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
@@ -279,10 +249,6 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* The same, with the family's program whatever the family: for comparing the two of Llama. */
-int plan_make_program(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
-                      struct err *e);
-
 /* How many alternatives this generate job may report with a token: bounded where each request says
  * so for itself. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
@@ -329,7 +295,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
                       const struct plan_forward *x, struct comm_count out[PURPOSE_N],
                       struct err *e);
 
-/* Over how many ranks gradients and losses are summed: all in a training, else those of a ring. */
+/* Over how many ranks gradients and losses are summed: all where there is a backward pass, else
+ * those of a ring. */
 int plan_sum_ranks(const struct plan *p);
 
 /* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their
@@ -343,8 +310,8 @@ struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
-/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own grid,
- * which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own
+ * grid, which `out` counts, becomes one over `grid`: patches of a frame, frames. */
 struct plan_pass {
     int64_t grid[2];
     bool forward; /* without a backward pass */

@@ -54,7 +54,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
         if (it->in_segment) jwrite_bool(w, "in_segment", true);
         jwrite_end(w);
     }
-    if (p->by_program) report_sections(w, m, p);
+    report_sections(w, m, p);
     jwrite_end(w);
     jwrite_end(w);
 }

@@ -15,6 +15,11 @@ int64_t stage_seq_len(const struct job_spec *s, int stage)
     return stage < 0 ? s->data.seq_len : s->stages[stage].seq_len;
 }
 
+int64_t stage_eval_seq_len(const struct job_spec *s)
+{
+    return s->eval.seq_len > 0 ? s->eval.seq_len : s->data.seq_len;
+}
+
 double stage_lr(const struct job_spec *s, int stage)
 {
     while (stage >= 0 && !(s->stages[stage].lr > 0)) stage--;

@@ -18,6 +18,8 @@
 int stage_at(const struct job_spec *s, int64_t step);
 /* What holds in a stage (-1: before the first). rope_theta: of the model unless a stage says so. */
 int64_t stage_seq_len(const struct job_spec *s, int stage);
+/* Of an evaluation's windows: the same in all stages. */
+int64_t stage_eval_seq_len(const struct job_spec *s);
 double stage_lr(const struct job_spec *s, int stage);
 double stage_rope_theta(const struct job_spec *s, int stage);
 /* The first step of a stage, and the one behind its last: INT64_MAX for the last stage. */

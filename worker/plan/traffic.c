@@ -9,7 +9,7 @@
 
 int plan_sum_ranks(const struct plan *p)
 {
-    return p->kind == JOB_TRAIN ? p->n_ranks : p->sp;
+    return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY ? p->n_ranks : p->sp;
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of

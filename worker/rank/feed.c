@@ -36,7 +36,7 @@ static int open_eval(struct feed *f, const struct run *r, struct err *e)
     f->eval = data_order_open(r->data, &o, e);
     if (!f->eval) return -1;
     f->n_eval = data_order_samples(f->eval);
-    const int64_t most = s->eval.max_tokens / s->data.seq_len;
+    const int64_t most = s->eval.max_tokens / stage_eval_seq_len(s);
     if (s->eval.max_tokens > 0 && most < f->n_eval) f->n_eval = most > 0 ? most : 1;
     return 0;
 }

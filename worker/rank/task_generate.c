@@ -73,6 +73,7 @@ int task_generate(struct run *r, struct err *e)
     struct model *m = NULL;
     struct task_context c = {0};
     int rc = -1;
+    if (family_traits(r->spec->model.shape.family)->diffusion) return task_sample(r, e);
     if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;

@@ -10,4 +10,7 @@ struct model *task_open_model(struct run *r, struct err *e);
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e);
 
+/* generate, of a diffusion model (task_sample.c). */
+int task_sample(struct run *r, struct err *e);
+
 #endif

@@ -15,12 +15,13 @@ static int plan_comms(struct training *t, struct err *e)
     struct plan *p = malloc(sizeof *p);
     int rc = p ? 0 : err_set(e, ERR_IO, "out of memory");
     for (int i = -1; !rc && i < s->n_stages; i++) {
-        rc = plan_at(s, &r->plan, plan_held(&r->plan, stage_seq_len(s, i)), r->plan.micro_batches, p, e);
+        rc = plan_at(s, &r->plan, plan_held(&r->plan, stage_seq_len(s, i)), r->plan.micro_batches,
+                     p, e);
         if (!rc) plan_comm(&s->model.shape, p, r->args->rank, t->want[i + 1]);
     }
     free(p);
     if (rc || !t->feed.n_eval) return rc;
-    const struct plan_eval v = {s->data.seq_len, t->feed.n_eval};
+    const struct plan_eval v = {stage_eval_seq_len(s), t->feed.n_eval};
     return plan_eval_comm(&s->model.shape, &r->plan, r->args->rank, &v, t->eval_want, e);
 }
 

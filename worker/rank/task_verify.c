@@ -15,6 +15,7 @@ static int report(struct run *r, const struct verify *v, int64_t high, struct er
     jwrite_object(&w, NULL);
     jwrite_bool(&w, "equal", v->equal);
     jwrite_int(&w, "ranks", v->n_ranks);
+    jwrite_int(&w, "rings", r->plan.dp);
     jwrite_int(&w, "tokens", v->n_tokens);
     jwrite_int(&w, "targets", v->targets_1);
     jwrite_double(&w, "loss_sp1", v->loss_1);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/verify.h"
 
@@ -48,7 +49,7 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     struct ckpt_state *st = &t->state;
     const struct eval_args a = {.source = feed_eval(&t->feed, t->r->spec),
                                 .n_windows = t->feed.n_eval,
-                                .seq_len = t->r->spec->data.seq_len,
+                                .seq_len = stage_eval_seq_len(t->r->spec),
                                 .want = t->eval_want,
                                 .stopped = run_stopped,
                                 .arg = t->r};

@@ -45,9 +45,10 @@ static void write_evals(struct jwrite *w, const struct training *t)
 int training_result(struct training *t, struct err *e)
 {
     struct run *r = t->r;
-    char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8];
+    char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8], ema[CKPT_PATH_SIZE + 8];
     struct jwrite w;
     snprintf(hf, sizeof hf, "%s/hf", t->last.path);
+    snprintf(ema, sizeof ema, "%s/hf_ema", t->last.path);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "steps", t->train.step);
@@ -61,6 +62,7 @@ int training_result(struct training *t, struct err *e)
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
     jwrite_str(&w, "checkpoint", t->last.path);
     jwrite_str(&w, "hf", hf);
+    if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
     run_write_account(&w, r, t->ledger_equal, t->step.memory_high);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");

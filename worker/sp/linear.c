@@ -87,14 +87,16 @@ static void *state_of(const struct linear_pass *p, const void *state, int chunk)
     return (char *)state + chunk * p->size;
 }
 
+enum part { SUMMARIES = 1, OUTPUTS = 2, BOTH = 3 };
+
 /* Every chunk's output and summary, as from a state of zero. */
-static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a)
+static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a, enum part part)
 {
     struct be *be = p->sp->be;
     for (int i = 0; i < p->n; i++) {
-        struct linear_fwd_args x = {.in = args_of(p, &p->chunk[i], a->hi, a->q, a->k, a->v),
-                                    .o = rows_of(a->o, &p->chunk[i]),
-                                    .m = state_of(p, p->sp->buf.m, i)};
+        struct linear_fwd_args x = {.in = args_of(p, &p->chunk[i], a->hi, a->q, a->k, a->v)};
+        if (part & OUTPUTS) x.o = rows_of(a->o, &p->chunk[i]);
+        if (part & SUMMARIES) x.m = state_of(p, p->sp->buf.m, i);
         be->ops->linear_fwd(be, &x);
     }
 }
@@ -111,17 +113,19 @@ static void chunks_enter(struct linear_pass *p, const struct linear_fwd *a)
     }
 }
 
-static void chunks_bwd(struct linear_pass *p, const struct linear_bwd *a)
+static void chunks_bwd(struct linear_pass *p, const struct linear_bwd *a, enum part part)
 {
     struct be *be = p->sp->be;
     for (int i = 0; i < p->n; i++) {
         const struct linear_chunk *c = &p->chunk[i];
         struct linear_bwd_args x = {.in = args_of(p, c, a->hi, a->q, a->k, a->v),
-                                    .d_o = rows_of(a->d_o, c),
-                                    .dq = rows_of(a->dq, c),
-                                    .dk = rows_of(a->dk, c),
-                                    .dv = rows_of(a->dv, c),
-                                    .dm = state_of(p, p->sp->buf.m, i)};
+                                    .d_o = rows_of(a->d_o, c)};
+        if (part & OUTPUTS) {
+            x.dq = rows_of(a->dq, c);
+            x.dk = rows_of(a->dk, c);
+            x.dv = rows_of(a->dv, c);
+        }
+        if (part & SUMMARIES) x.dm = state_of(p, p->sp->buf.m, i);
         be->ops->linear_bwd(be, &x);
     }
 }
@@ -275,7 +279,10 @@ static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
     if (p.from < 0 && p.edge_in) sp->be->ops->copy(sp->be, p.entry[0], p.edge_in, p.size);
     if (p.from < 0 && !p.edge_in) linear_zero(sp, p.entry[0], p.size);
     if (x->post(&p, e)) return -1;
-    chunks_fwd(&p, a);
+    const bool apart = x->send && sp->apart;
+    chunks_fwd(&p, a, apart ? SUMMARIES : BOTH);
+    if (x->send && x->send(&p, e)) return -1;
+    if (apart) chunks_fwd(&p, a, OUTPUTS);
     if (x->fold(&p, e)) return -1;
     chunks_enter(&p, a);
     return pass_end(&p, e);
@@ -308,7 +315,10 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
     p.entry[0] = p.from < 0 ? (void *)p.edge_in : sp->buf.recv[0];
     for (int i = 1; i < p.n; i++) p.entry[i] = linear_summary(&p, i - 1);
     if (x->post(&p, e)) return -1;
-    chunks_bwd(&p, a);
+    const bool apart = x->send && sp->apart;
+    chunks_bwd(&p, a, apart ? SUMMARIES : BOTH);
+    if (x->send && x->send(&p, e)) return -1;
+    if (apart) chunks_bwd(&p, a, OUTPUTS);
     if (x->fold(&p, e)) return -1;
     chunks_enter_bwd(&p, a);
 #ifdef SEQD_MUTANTS
@@ -322,7 +332,7 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 {
     struct linear_pass p = pass_make(sp, &a->shape, a->lo, a->hi, false);
-    chunks_fwd(&p, a);
+    chunks_fwd(&p, a, OUTPUTS);
     chunks_enter(&p, a);
 }
 

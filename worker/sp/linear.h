@@ -8,8 +8,8 @@
  *
  * How S passes from rank to rank is a row of linear_table[]:
  *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
- *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563);
- *               under "ranks" one summary per logical chunk, since a merged one rounds differently
+ *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563):
+ *               made apart, it is under way while the chunks' outputs are computed; under "ranks" one summary per logical chunk, since a merged one rounds differently
  *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
  *               next one is folded (2507.01004)
  * All give the same bits under "ranks". The receive is posted before the chunks are computed, and
@@ -56,6 +56,9 @@ struct sp_linear {
     struct linear_buffers buf;
     enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
     int pieces;             /* scan: into how many a state is cut; divides Dk */
+    bool apart;             /* all_gather: summaries are made and sent before outputs, which costs a
+                             * third of the chunk's work again: for messages that are under way by
+                             * themselves (comm_hides). The bits are the same, ranks may differ */
     int mutant;
     struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
     int turn;

@@ -3,7 +3,8 @@
  *   chain    ring (2404.02882) and scan (2507.01004): a rank waits for the state, folds its chunks
  *            in and sends on; scan does so with a piece of every head's rows at a time, so that
  *            a piece is on its way while the next one is folded. A ring is a scan of one piece.
- *   gather   all_gather (2502.07563): every rank's chunks' summaries go to everyone
+ *   gather   all_gather (2502.07563): every rank's chunks' summaries go to everyone, and where
+ *            they are made apart they are under way while the outputs are computed
  *
  * gather without a map of documents. Forward, the receiver knows: rows from its first document's
  * start to its own first row all belong to that document, so it folds the chunks from there on.
@@ -109,7 +110,7 @@ static int chain_fold(struct linear_pass *p, struct err *e)
     return 0;
 }
 
-const struct linear_exchange linear_chain = {chain_post, chain_fold};
+const struct linear_exchange linear_chain = {chain_post, NULL, chain_fold};
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
@@ -217,7 +218,9 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
 static int gather_send(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
-    const int P = sp->shard.P, r = sp->shard.r;
+    const int P = sp->shard.P, r = sp->shard.r, others = (P - 1) * p->n;
+    /* backward, the edge that goes into the own summary */
+    if (p->n_arrivals > others && p->back && linear_await(p, others, e)) return -1;
     if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
     sp->sent_size = p->size;
     gather_own(p);
@@ -275,8 +278,6 @@ static void *gather_out(const struct linear_pass *p)
 static int gather_fold(struct linear_pass *p, struct err *e)
 {
     const int others = (p->sp->shard.P - 1) * p->n;
-    if (p->n_arrivals > others && p->back && linear_await(p, others, e)) return -1;
-    if (gather_send(p, e)) return -1;
     for (int i = 0; i < others; i++)
         if (linear_await(p, i, e)) return -1;
     gather_entry(p);
@@ -290,4 +291,4 @@ static int gather_fold(struct linear_pass *p, struct err *e)
     return 0;
 }
 
-const struct linear_exchange linear_gather = {gather_post, gather_fold};
+const struct linear_exchange linear_gather = {gather_post, gather_send, gather_fold};

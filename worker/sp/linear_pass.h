@@ -40,6 +40,9 @@ struct linear_pass {
 struct linear_exchange {
     /* Before the chunks are computed: announces what will come. */
     int (*post)(struct linear_pass *, struct err *);
+    /* When their summaries are there, whether their outputs are or not; NULL: nothing can leave as
+     * yet. */
+    int (*send)(struct linear_pass *, struct err *);
     /* After: waits, folds, sends on, so that entry[] is filled and the edge has left. */
     int (*fold)(struct linear_pass *, struct err *);
 };

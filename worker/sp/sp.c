@@ -56,45 +56,28 @@ static struct partial partial_of(const struct sp *sp, int rank)
     return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
-static void decode_run(struct sp *sp, const struct sp_decode_args *a, struct sp_run run,
-                       struct partial own)
-{
-    const struct sp_attn_shape *s = &sp->shape;
-    const int64_t lo = 0, hi = run.n, width = s->n_heads * s->head_dim;
-    if (!run.n) return;
-    sp->be->ops->attn_fwd(
-        sp->be, &(struct attn_fwd_args){.q = a->q,
-                                        .kv = tensor_sub(a->kv, run.row, run.n, 0, a->kv.cols),
-                                        .o = tensor_f32(own.o, 1, width, width),
-                                        .m = own.lse,
-                                        .l = sp->buf.m, /* [H, T] and idle here */
-                                        .ml_ld = 1,
-                                        .lo = &lo,
-                                        .hi = &hi,
-                                        .kv_pos = 0,
-                                        .n_heads = s->n_heads,
-                                        .n_kv_heads = s->n_kv_heads,
-                                        .head_dim = s->head_dim,
-                                        .scale = s->scale});
-}
-
-/* This rank's keys all lie before the new token: it sees every one of its n_rows, or of its
- * runs. */
+/* This rank's keys all lie before the new token: it sees every one of its n_rows. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    const int64_t width = s->n_heads * s->head_dim;
-    const struct sp_run all = {0, a->kv.rows};
-    int64_t n = 0;
+    const int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
     sp->be->ops->fill(sp->be, own.o, width, 0);
     sp->be->ops->fill(sp->be, own.lse, s->n_heads, -INFINITY);
+    if (!hi) return;
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
-    for (int i = 0; i < (a->run ? a->n_runs : 1); i++) {
-        const struct sp_run run = a->run ? a->run[i] : all;
-        decode_run(sp, a, run, own);
-        n += run.n;
-    }
-    if (!n) return;
+    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
+                                                          .kv = a->kv,
+                                                          .o = tensor_f32(own.o, 1, width, width),
+                                                          .m = own.lse,
+                                                          .l = sp->buf.m, /* [H, T] and idle here */
+                                                          .ml_ld = 1,
+                                                          .lo = &lo,
+                                                          .hi = &hi,
+                                                          .kv_pos = 0,
+                                                          .n_heads = s->n_heads,
+                                                          .n_kv_heads = s->n_kv_heads,
+                                                          .head_dim = s->head_dim,
+                                                          .scale = s->scale});
     sp->be->ops->attn_finish(sp->be,
                              &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
                                                         .out = tensor_f32(own.o, 1, width, width),

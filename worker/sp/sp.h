@@ -128,16 +128,9 @@ struct sp_bwd_args {
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
  * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] this rank's cache; o [1, H*D] out; all act
- * With a sliding window the token sees some of the rows: runs of them, each computed by itself. */
-#define SP_RUNS (SHARD_SEGS + 1)
-struct sp_run {
-    int64_t row, n;
-};
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, kv, o;
-    const struct sp_run *run; /* ascending; NULL: all rows */
-    int n_runs;
 };
 
 struct sp_ops {

@@ -10,7 +10,7 @@ double eval_bits_per_byte(const struct eval *v)
 }
 
 struct sums {
-    double nll, bytes;                  /* whole numbers stay exact below 2^53 */
+    double nll, bytes; /* whole numbers stay exact below 2^53 */
 };
 
 struct pass {

@@ -118,7 +118,6 @@ int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, 
         w->logprob = model_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token);
         w->top = (struct sample_top *)(w->logprob + n);
     }
-    if (!m->plan->by_program) return 0;
     if (context_layout_init(&w->layout, &m->shape, e)) return -1;
     w->states = model_take(m, PLAN_CONTEXT_BEHIND, w->layout.size);
     return 0;

@@ -15,6 +15,7 @@
 void prompts_fini(struct prompts *p)
 {
     free(p->end);
+    free(p->line);
     free(p->text);
     *p = (struct prompts){0};
 }
@@ -47,8 +48,9 @@ static int append(struct prompts *p, int64_t size, const char *where, struct err
 static int reserve(struct prompts *p, int64_t size, struct err *e)
 {
     p->end = calloc(PROMPTS_MAX, sizeof *p->end);
+    p->line = calloc(PROMPTS_MAX, sizeof *p->line);
     p->text = malloc((size_t)size + 1);
-    if (!p->end || !p->text)
+    if (!p->end || !p->line || !p->text)
         return err_set(e, ERR_IO, "out of memory for %lld bytes of prompts", (long long)size);
     return 0;
 }
@@ -141,11 +143,18 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
     return append(p, (int64_t)size, where, e);
 }
 
+/* Lines that say whose they are: of a batch, and what a diffusion model is asked. */
+static bool holds_requests(const struct job_spec *s)
+{
+    return s->input.source.format == DATA_OPENAI_BATCH ||
+           family_traits(s->model.shape.family)->diffusion;
+}
+
 static int take_lines(struct prompts *p, const struct job_spec *spec, const char *data,
                       int64_t size, const char *path, struct err *e)
 {
     const char *key = spec_text(spec, spec->input.source.text_key);
-    const bool batch = spec->input.source.format == DATA_OPENAI_BATCH;
+    const bool batch = holds_requests(spec);
     int64_t line = 0;
     for (int64_t at = 0; at < size;) {
         const char *nl = memchr(data + at, '\n', (size_t)(size - at));
@@ -157,6 +166,7 @@ static int take_lines(struct prompts *p, const struct job_spec *spec, const char
         if (!blank && (batch ? take_request(p, data + at, (size_t)n, where, e)
                              : take_line(p, data + at, (size_t)n, key, where, e)))
             return -1;
+        if (!blank) p->line[p->n - 1] = line;
         at += n + 1;
     }
     return 0;
@@ -203,7 +213,7 @@ int prompts_read(struct prompts *p, const struct job_spec *spec, const char *con
     const int format = data ? spec->input.source.format : DATA_TEXT;
     if (format == DATA_JSONL || format == DATA_OPENAI_BATCH) {
         if (take_lines(p, spec, data, size, path, e)) goto out;
-        if (format == DATA_OPENAI_BATCH && check_unique(p, path, e)) goto out;
+        if (holds_requests(spec) && check_unique(p, path, e)) goto out;
     } else {
         memcpy(p->text, data ? data : literal, (size_t)size);
         if (append(p, size, data ? path : "input.prompt", e)) goto out;

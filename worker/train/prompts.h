@@ -4,7 +4,8 @@
  *   jsonl          one prompt a line, the string under input.text_key
  *   openai_batch   one request a line (worker/train/requests.h), kept as the bytes of the line.
  *                  Every line must have a custom_id and no two the same; whatever else is wrong
- *                  with a request is its own affair, later
+ *                  with a request is its own affair, later. So are the lines of a diffusion
+ *                  model's jsonl (worker/train/flow_request.h)
  *
  * Rank 0 reads; the others get a copy over the ring, so that a file that changes meanwhile cannot
  * make ranks disagree. */
@@ -21,8 +22,9 @@
 
 struct prompts {
     int n;
-    int64_t *end; /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
-    char *text;   /* owned; not NUL-terminated */
+    int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
+    char *text;    /* owned; not NUL-terminated */
+    int64_t *line; /* owned, [n]: where it stands in its file, from 1; rank 0's */
 };
 
 /* Reads on this process. roots: as in data_prepare.

@@ -314,17 +314,15 @@ static int check(struct body *b)
     return 0;
 }
 
-static void set_key(struct body *b, bool own_seed)
+int64_t request_key(const char *id)
 {
     struct sha256 sha;
     char hex[SHA256_HEX];
-    b->r->key.request = 0;
-    if (own_seed) return;
     sha256_init(&sha);
-    sha256_add(&sha, b->r->id, strlen(b->r->id));
+    sha256_add(&sha, id, strlen(id));
     sha256_hex(&sha, hex);
     hex[8] = 0;
-    b->r->key.request = (int64_t)strtoull(hex, NULL, 16);
+    return (int64_t)strtoull(hex, NULL, 16);
 }
 
 static int read_line(struct body *b)
@@ -352,7 +350,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (!read_line(&b)) r->refused = none; /* a good body of nobody's is none */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
-    set_key(&b, own_seed);
+    r->key.request = own_seed ? 0 : request_key(r->id);
 }
 
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e)

@@ -8,6 +8,7 @@
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
 #include "worker/train/npyhead.h"
+#include "worker/train/score_journal.h"
 #include "worker/train/window.h"
 
 double score_ppl(const struct score_sum *s)
@@ -32,6 +33,7 @@ struct scorer {
     struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
+    struct score_journal journal;
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -144,13 +146,10 @@ static double read_token(struct scorer *s, int64_t t)
     return -nll;
 }
 
-/* Adds the window's targets to their documents; writes those that end here. n_targets: what the
- * batch said it has. */
-static int read_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
+/* Adds the window's targets, by s->nll, to their documents; writes those that end here. */
+static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
-    const int64_t before = out->total.n_targets + s->sum.n_targets;
-    put_in_order(s);
     for (int64_t t = s->w.fresh; t < s->w.n; t++) {
         const double logprob = read_token(s, t);
         if (s->logprobs.open && artifact_write(&s->logprobs, &logprob, sizeof logprob, e))
@@ -158,11 +157,21 @@ static int read_window(struct scorer *s, int64_t n_targets, struct score *out, s
         if (s->w.first + t + 1 == (int64_t)ends[s->document] && finish_document(s, out, e))
             return -1;
     }
+    return 0;
+}
+
+/* n_targets: what the batch said it has. */
+static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
+{
+    const int64_t before = out->total.n_targets + s->sum.n_targets;
+    if (add_window(s, out, e)) return -1;
     const int64_t seen = out->total.n_targets + s->sum.n_targets - before;
-    if (seen == n_targets) return 0;
-    return err_set(e, ERR_INTERNAL,
-                   "the window at token %lld has %lld targets in the text and %lld in the batch",
-                   (long long)s->w.first, (long long)seen, (long long)n_targets);
+    if (seen != n_targets)
+        return err_set(
+            e, ERR_INTERNAL,
+            "the window at token %lld has %lld targets in the text and %lld in the batch",
+            (long long)s->w.first, (long long)seen, (long long)n_targets);
+    return score_journal_add(&s->journal, s->nll, e);
 }
 
 /* The window's sum over ranks, as the plan counts it. Rank 0 has the rows and does not need it; it
@@ -185,10 +194,10 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
                      (long long)window);
 }
 
-static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+/* Its losses by position, on rank 0 in s->nll. Collective. */
+static int compute_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
-    bool writer = m->sp.shard.r == 0;
     int64_t T = m->sp.shard.T;
     infer_at(s->in, window + 1);
     if (window_read(&s->w, window, e)) return -1;
@@ -200,7 +209,49 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
                          m->bounce, e))
         return -1;
-    return writer ? read_window(s, m->batch.n_targets, out, e) : 0;
+    if (m->sp.shard.r == 0) put_in_order(s);
+    return 0;
+}
+
+static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+{
+    struct model *m = s->in->model;
+    if (compute_window(s, window, out, e)) return -1;
+    return m->sp.shard.r == 0 ? take_window(s, m->batch.n_targets, out, e) : 0;
+}
+
+/* ---- going on where an earlier attempt was --------------------------------------------------- */
+
+static int share(struct scorer *s, int64_t *n, struct err *e)
+{
+    struct model *m = s->in->model;
+    if (!m->comm) return 0;
+    return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
+}
+
+/* The last window of the journal once more: what is not the same to the bit is another model's, and
+ * counts for nothing. */
+static int check_journal(struct scorer *s, struct score *out, struct err *e)
+{
+    const bool writer = s->in->model->sp.shard.r == 0;
+    if (compute_window(s, out->n_resumed - 1, out, e)) return -1;
+    if (writer && !score_journal_has(&s->journal, out->n_resumed - 1, s->nll)) out->n_resumed = 0;
+    if (share(s, &out->n_resumed, e)) return -1;
+    return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
+}
+
+/* Windows that are in the journal go into the results as if they were computed here. Collective. */
+static int resume(struct scorer *s, struct score *out, struct err *e)
+{
+    const bool writer = s->in->model->sp.shard.r == 0;
+    if (writer) out->n_resumed = s->journal.n;
+    if (share(s, &out->n_resumed, e)) return -1;
+    if (out->n_resumed && check_journal(s, out, e)) return -1;
+    for (int64_t w = 0; writer && w < out->n_resumed; w++)
+        if (window_read(&s->w, w, e) || score_journal_read(&s->journal, w, s->nll, e) ||
+            add_window(s, out, e))
+            return -1;
+    return 0;
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -230,7 +281,9 @@ static int scorer_open(struct scorer *s, struct score *out, struct err *e)
     s->text = data_stats(s->d)->n_bytes > 0;
     out->n_windows = s->w.n_windows;
     if (s->in->model->sp.shard.r != 0) return 0;
-    if (artifact_open(&s->out, s->in->job_dir, "score.jsonl", e)) return -1;
+    if (score_journal_open(&s->journal, s->in->job_dir, &s->w, s->nll, e) ||
+        artifact_open(&s->out, s->in->job_dir, "score.jsonl", e))
+        return -1;
     if (!spec->score.token_logprobs) return 0;
     npy_head(head, "<f8", data_stats(s->d)->n_tokens, 0);
     return artifact_open(&s->logprobs, s->in->job_dir, "token-logprobs.npy", e) ||
@@ -243,6 +296,7 @@ static void scorer_close(struct scorer *s)
 {
     artifact_drop(&s->out);
     artifact_drop(&s->logprobs);
+    score_journal_close(&s->journal);
 }
 
 static int finish(struct scorer *s, struct score *out, struct err *e)
@@ -252,19 +306,20 @@ static int finish(struct scorer *s, struct score *out, struct err *e)
     if (artifact_finish(&s->out, e)) return -1;
     out->artifact = s->out.done;
     if (s->n_buckets && write_buckets(s, out, e)) return -1;
-    if (!s->logprobs.open) return 0;
-    if (artifact_finish(&s->logprobs, e)) return -1;
-    out->logprobs = s->logprobs.done;
-    return 0;
+    if (s->logprobs.open) {
+        if (artifact_finish(&s->logprobs, e)) return -1;
+        out->logprobs = s->logprobs.done;
+    }
+    return score_journal_remove(&s->journal, e);
 }
 
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e)
 {
-    struct scorer s = {.in = in, .d = d};
+    struct scorer s = {.in = in, .d = d, .journal = {.fd = -1}};
     int rc = -1;
     *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
-    if (scorer_open(&s, out, e)) goto out;
-    for (int64_t w = 0; w < out->n_windows; w++)
+    if (scorer_open(&s, out, e) || resume(&s, out, e)) goto out;
+    for (int64_t w = out->n_resumed; w < out->n_windows; w++)
         if (infer_check_stop(in, e) || one_window(&s, w, out, e)) goto out;
     rc = finish(&s, out, e);
 out:

@@ -10,6 +10,9 @@
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
  * No [S, V] tensor exists: the head runs in chunks.
  *
+ * What a window gave is kept in a journal (score_journal.h), so that an attempt goes on where the
+ * one before it died; the results are written whole by the attempt that ends, the same bytes.
+ *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
  * tokens: those scored; bytes: those of them that are no end of a document; none where the input
  * was ids.
@@ -38,6 +41,7 @@ double score_bits_per_byte(const struct score_sum *s); /* NaN without bytes */
 struct score {
     struct score_sum total; /* rank 0 */
     int64_t n_documents, n_windows, n_unscored;
+    int64_t n_resumed;             /* windows whose losses an earlier attempt left */
     bool ledger_equal;             /* every window moved what the formula says, on every rank */
     struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
     struct artifact_done buckets;  /* rank 0: score-buckets.json; no name: not asked for */

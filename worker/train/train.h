@@ -24,12 +24,12 @@
 /* Where samples come from. All must be pure in n, so that any rank can ask for any sample. */
 struct train_source {
     int (*batch)(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
-    /* What counts in the loss of the whole sample, all ranks: tokens, or values of latents. -1 with e
-     * when the data cannot be read. */
+    /* What counts in the loss of the whole sample, all ranks: tokens, or values of latents. -1
+     * with e when the data cannot be read. */
     int64_t (*targets)(void *arg, int64_t n, struct err *e);
     void *arg;
-    /* Diffusion: patches of a frame, frames; the model is set for them before batch is called. NULL:
-     * all samples are of the length that the model is set for. */
+    /* Diffusion: patches of a frame, frames; the model is set for them before batch is called.
+     * NULL: all samples are of the length that the model is set for. */
     int (*grid)(void *arg, int64_t n, int64_t grid[2], struct err *e);
 };
 

@@ -38,7 +38,7 @@ static struct flow_source flow_of(const struct verify_args *a, const struct data
     return (struct flow_source){a->data, order, a->spec, false};
 }
 
-/* In a training all rings run the same tokens, and their sum is so many times one ring's. */
+/* All rings run the same tokens, and their sum is so many times one ring's. */
 static int copies(const struct model *m)
 {
     return plan_sum_ranks(m->plan) / m->plan->sp;
@@ -65,7 +65,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     if (a->want)
         memcpy(want, a->want, sizeof want);
     else
-        plan_comm(&m->shape, m->plan, m->rank, want);
+        plan_comm(&m->shape, m->plan, m->ring * m->plan->sp + m->rank, want);
     const struct flow_source flow = flow_of(a, order);
     if (latents(m) ? verify_flow_ranks(a, &flow, want, e)
                    : data_batch(order, &m->sp.shard, 0, &m->batch, e))
@@ -89,6 +89,9 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
         if (i != PURPOSE_CONTROL && i != PURPOSE_VERIFY &&
             !ledger_equal(&comm_ledger(m->world)[i], &want[i]))
             v->ledger_equal = false;
+    int64_t bad = !v->ledger_equal;
+    if (m->world && comm_sum_i64(m->world, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
+    v->ledger_equal = bad == 0;
     return 0;
 }
 
@@ -209,9 +212,9 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
 {
     const struct plan *plan = ref->plan;
     double nll;
+    const struct flow_source flow = flow_of(a, order);
     set_dropout(a->spec, ref);
     ref->batch.sample = 0;
-    const struct flow_source flow = flow_of(a, order);
     if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
         return -1;
     v->targets_1 = ref->batch.n_targets;
@@ -473,16 +476,13 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
             goto out;
     }
     if (run_whole(a, order, ref, out, e)) goto out;
-    if (m->ring) { /* rings side by side run the same tokens; one is compared */
+    if (m->ring) { /* its loss and gradients are in the sums; of logits the first ring's compare */
         rc = 0;
         goto out;
     }
     if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, m, out, e)))
         goto out;
     if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
-    int64_t bad = !out->ledger_equal;
-    if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) goto out;
-    out->ledger_equal = bad == 0;
     if (first && conclude(a, ref, out, e)) goto out;
     rc = 0;
 out:

@@ -16,9 +16,11 @@
  * those tensors in which roundings alone make more in this model on this data: that is measured
  * (worker/train/control.h).
  *
- * The same before step 1 of a training, with the training's own model (verify.first_step): then all
- * rings run the same tokens, the gradients are summed over all of them, and so the sum over rings
- * is compared as well.
+ * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
+ * computes something else moves the loss and the gradients by its share. Logits are compared of the
+ * first ring, whose rank 0 has the reference's.
+ *
+ * The same before step 1 of a training, with the training's own model (verify.first_step).
  *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */

@@ -48,7 +48,7 @@ static void put(const struct sizes *z, const struct flow_item *x, struct batch *
 }
 
 static int put_values(const struct flow_source *s, const struct sizes *z, const struct flow_item *x,
-                     struct batch *b, struct err *e)
+                      struct batch *b, struct err *e)
 {
     enum { PIECE = 1000 };
     const int64_t n = z->C * z->T * z->H * z->W;

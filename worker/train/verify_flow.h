@@ -1,9 +1,9 @@
-/* verify_flow.h: what verify does differently for diffusion models: their batches, and predictions in
- * the place of logits. Inside worker/train: verify.h says what is compared.
+/* verify_flow.h: what verify does differently for diffusion models: their batches, and predictions
+ * in the place of logits. Inside worker/train: verify.h says what is compared.
  *
- * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on both
- * sides. Where each value lies is found twice: by worker/data/flow_fill.c for the ranks, here for the
- * reference, a value at a time, from the definition of a patch. */
+ * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on
+ * both sides. Where each value lies is found twice: by worker/data/flow_fill.c for the ranks, here
+ * for the reference, a value at a time, from the definition of a patch. */
 #ifndef SEQD_TRAIN_VERIFY_FLOW_H
 #define SEQD_TRAIN_VERIFY_FLOW_H
 
@@ -16,8 +16,8 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
                       struct comm_count want[PURPOSE_N], struct err *e);
 /* The reference's. */
 int verify_flow_reference(const struct flow_source *s, struct model *ref, struct err *e);
-/* What both predict, row by row: v->logits_rel_l2 and logits_max_abs. ref is NULL on ranks that have
- * none. Collective. */
+/* What both predict, row by row: v->logits_rel_l2 and logits_max_abs. ref is NULL on ranks that
+ * have none. Collective. */
 int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, struct err *e);
 
 #endif

@@ -1,14 +1,14 @@
-/* sampler.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs it.
+/* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs it.
  * Its memory is full of NaN: what is read before it was written shows. */
-#ifndef SEQD_TESTS_SAMPLER_H
-#define SEQD_TESTS_SAMPLER_H
+#ifndef SEQD_TESTS_FLOW_RANK_H
+#define SEQD_TESTS_FLOW_RANK_H
 
 #include <stdlib.h>
 #include "tests/ranks.h"
 #include "worker/model/hf.h"
 #include "worker/train/flow_sample.h"
 
-struct sampler {
+struct flow_rank {
     struct plan plan;
     struct model m;
     struct be *be;
@@ -16,7 +16,8 @@ struct sampler {
 };
 
 /* A generate job of tests/golden/NAME for latents of at most these sizes. */
-static inline void sampler_spec(struct job_spec *s, const char *name, int P, const int64_t most[3])
+static inline void flow_rank_spec(struct job_spec *s, const char *name, int P,
+                                  const int64_t most[3])
 {
     char dir[64];
     struct err e = {0};
@@ -30,11 +31,11 @@ static inline void sampler_spec(struct job_spec *s, const char *name, int P, con
     s->parallel.sp = s->resources.ranks = P;
 }
 
-static inline int sampler_open(struct sampler *s, const struct job_spec *spec, const char *name,
-                               struct ranks *g, int rank, struct err *e)
+static inline int flow_rank_open(struct flow_rank *s, const struct job_spec *spec, const char *name,
+                                 struct ranks *g, int rank, struct err *e)
 {
     char dir[64];
-    *s = (struct sampler){0};
+    *s = (struct flow_rank){0};
     if (plan_make(spec, 0, &s->plan, e)) return -1;
     if (posix_memalign(&s->arena, 4096, (size_t)s->plan.arena_size)) abort();
     memset(s->arena, 0xff, (size_t)s->plan.arena_size);
@@ -57,15 +58,15 @@ static inline int sampler_open(struct sampler *s, const struct job_spec *spec, c
     return hf_load(dir, &spec->model.shape, s->m.dtype, s->m.params, e);
 }
 
-static inline void sampler_close(struct sampler *s)
+static inline void flow_rank_close(struct flow_rank *s)
 {
     be_close(s->be);
     free(s->arena);
 }
 
 /* body(g, rank, arg) on as many ranks as the spec has. */
-static inline void sampler_run(const struct job_spec *spec,
-                               void (*body)(struct ranks *, int, void *), void *arg)
+static inline void flow_rank_run(const struct job_spec *spec,
+                                 void (*body)(struct ranks *, int, void *), void *arg)
 {
     struct ranks g;
     struct err e = {0};

@@ -1,0 +1,115 @@
+/* The scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/attempt.h"
+#include "daemon/control_state.h"
+
+struct pass {
+    struct control *c;
+    int n;
+};
+
+static void enqueue(void *arg, struct job *j)
+{
+    struct pass *p = arg;
+    struct control *c = p->c;
+    if (j->state != JOB_QUEUED || j->attempt) return;
+    if (p->n == c->queue_room) {
+        c->queue_room = c->queue_room ? 2 * c->queue_room : 64;
+        c->queue = realloc(c->queue, (size_t)c->queue_room * sizeof *c->queue);
+        if (!c->queue) abort();
+    }
+    int only = -1;
+    /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that
+     * prepared it; when that one is away, another prepares it again. */
+    bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const char *name = checkpoint ? j->checkpoint_node : j->prepared_node;
+    for (int i = 0; i < c->nodes.n; i++)
+        if (!strcmp(c->nodes.node[i].name, name) && (checkpoint || c->nodes.node[i].up)) only = i;
+    struct sched_job *q = &c->queue[p->n++];
+    memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
+    q->id = j->id;
+    q->priority = j->spec->priority;
+    q->n_ranks = j->spec->resources.ranks;
+    q->ring = j->spec->parallel.sp;
+    q->prepare = job_needs_data(j) || (*j->prepared_node && only < 0);
+    q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
+    q->checkpoint = checkpoint ? j->checkpoint_step : 0;
+    q->not_before_ms = j->not_before_ms;
+    q->only = only;
+}
+
+struct listing {
+    struct control *c;
+    struct sched_node *nodes;
+};
+
+static void list_job(void *arg, struct job *j)
+{
+    struct listing *l = arg;
+    bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
+    if (!prepares && !job_slots(j, NULL)) return;
+    for (int i = 0; i < j->n_places; i++) {
+        const struct node *n = node_find(&l->c->nodes, j->places[i].node);
+        if (!n) continue;
+        struct sched_node *out = &l->nodes[n - l->c->nodes.node];
+        if (prepares)
+            out->n_preparing++;
+        else
+            out->n_reserved += j->places[i].n_ranks;
+    }
+}
+
+static void list_nodes(struct control *c, struct sched_node *out)
+{
+    for (int i = 0; i < c->nodes.n; i++) {
+        const struct node *n = &c->nodes.node[i];
+        out[i] = (struct sched_node){.up = n->up,
+                                     .net = node_net(n),
+                                     .n_slots = n->n_slots,
+                                     .n_reserved = node_stale_slots(n)};
+        memcpy(out[i].name, n->name, sizeof out[i].name);
+    }
+    struct listing l = {c, out};
+    jobs_each(&c->jobs, list_job, &l);
+}
+
+static void assign(struct control *c, struct job *j, const struct sched_job *q,
+                   const struct sched_node *nodes)
+{
+    struct event ev = {.type = EV_ASSIGN, .rank = -1, .epoch = j->epoch + 1};
+    int32_t first = 0;
+    ev.task = q->prepare ? TASK_PREPARE : TASK_RUN;
+    ev.n_ranks = q->prepare ? 1 : q->n_ranks;
+    memcpy(ev.node, nodes[q->node].name, sizeof ev.node);
+    ev.n_places = q->n_parts;
+    for (int i = 0; i < q->n_parts; i++) {
+        struct job_place *p = &ev.places[i];
+        p->first_rank = first;
+        p->n_ranks = q->part[i].n_ranks;
+        memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);
+        first += p->n_ranks;
+    }
+    control_apply(c, j, &ev);
+}
+
+void pass_run(void *arg)
+{
+    struct control *c = arg;
+    struct sched_node nodes[NODE_MAX];
+    struct pass p = {.c = c};
+    if (c->paused) return;
+    jobs_each(&c->jobs, enqueue, &p);
+    if (!p.n) return;
+    list_nodes(c, nodes);
+    sched_pick(c->queue, p.n, nodes, c->nodes.n, control_utc_ms(c));
+    for (int i = 0; i < p.n; i++) {
+        const struct sched_job *q = &c->queue[i];
+        struct job *j = jobs_find(&c->jobs, q->id);
+        memcpy(j->reason_code, q->reason_code, sizeof j->reason_code);
+        memcpy(j->reason, q->reason, sizeof j->reason);
+        if (q->node < 0) continue;
+        assign(c, j, q, nodes);
+    }
+}

@@ -1,0 +1,49 @@
+/* sources: worker/train/flow_request.c worker/train/requests.c worker/train/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c
+ *
+ * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that the
+ * job was planned for; reading it again gives the same. Models with captions, with classes and with
+ * neither. */
+#include <assert.h>
+#include <string.h>
+#include "worker/train/flow_request.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_good(const struct flow_request *r, const struct job_spec *spec)
+{
+    const struct latents_sample *x = &r->s.x;
+    const struct model_shape *m = &spec->model.shape;
+    const int64_t h = (x->H + 1) / 2, w = (x->W + 1) / 2; /* patches */
+    assert(x->C == 4 && x->T >= 1 && x->T <= 5 && x->H >= 1 && x->W >= 1 && h * w <= 4 * 5);
+    assert(x->height >= 1 && x->width >= 1 && x->num_frames >= 1 && x->fps > 0);
+    assert(r->s.steps >= 1 && r->s.steps <= 10000 && r->s.guidance >= 0 && r->s.seed >= 0);
+    assert(r->s.shift > 0 && r->s.n >= 0 && r->s.n < (int64_t)1 << 32);
+    assert((r->text[0] != 0) == (m->caption_channels > 0) && r->id[0]);
+    assert(r->s.label >= 0 && (r->s.label == 0 || r->s.label < m->type_vocab - 1));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct job_spec spec;
+    static struct flow_request r, again;
+    spec_defaults(&spec);
+    spec.kind = JOB_GENERATE;
+    spec.model.shape = (struct model_shape){.family = FAMILY_STDIT3,
+                                            .in_channels = 4,
+                                            .patch_t = 1,
+                                            .patch_h = 2,
+                                            .patch_w = 2,
+                                            .caption_channels = size % 3 == 0 ? 11 : 0,
+                                            .type_vocab = size % 3 == 1 ? 4 : 0};
+    spec.data.frames = 5;
+    spec.data.height = 8;
+    spec.data.width = 9;
+    flow_request_of_line(&r, &spec, (const char *)data, (int64_t)size);
+    flow_request_of_line(&again, &spec, (const char *)data, (int64_t)size);
+    assert(r.refused.code == again.refused.code && r.s.seed == again.s.seed && r.s.n == again.s.n);
+    if (r.refused.code == ERR_NONE)
+        check_good(&r, &spec);
+    else
+        assert(r.refused.text[0]);
+    return 0;
+}
