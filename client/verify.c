@@ -14,17 +14,17 @@
 
 static void print_tensors(const struct jv *doc)
 {
-    static const char *const head[] = {"WORST TENSORS", "REL L2",    "COSINE",
+    static const char *const head[] = {"WORST TENSORS", "REL L2",    "ALLOWED", "COSINE",
                                        "NORM SP=1",     "NORM SP=P", NULL};
-    static const char *const member[] = {"rel_l2", "cosine", "norm_sp1", "norm_spP"};
-    static const char *const fmt[] = {"%.2e", "%.9f", "%.6g", "%.6g"};
+    static const char *const member[] = {"rel_l2", "allowed", "cosine", "norm_sp1", "norm_spP"};
+    static const char *const fmt[] = {"%.2e", "%.0e", "%.9f", "%.6g", "%.6g"};
     const struct jv *rows = jv_get(doc, "tensors");
     struct table t;
     table_init(&t, head);
     for (size_t i = 0; i < jv_len(rows) && i < WORST_SHOWN; i++) {
         const struct jv *r = jv_at(rows, i, NULL);
         table_add(&t, jv_str(r, "name", "?"));
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
             char number[TEXT_SHORT];
             snprintf(number, sizeof number, fmt[k], jv_num(r, member[k], 0));
             table_add(&t, number);

@@ -9,6 +9,7 @@
 
 #include "api/core/jread.h"
 #include "api/core/log.h"
+#include "tests/param.h"
 #include "tests/reading.h"
 #include "worker/train/score.h"
 

@@ -63,12 +63,12 @@ static void test_rings(void)
     static struct trial t;
     for (int sp = 1; sp <= 3; sp++)
         for (int dp = 2; dp <= 3; dp++) {
-            set_up(&t, sp, 37, LAYOUT_CONTIGUOUS);
+            trial_set(&t, &ways[WAY_CONTIGUOUS], sp, 37, PRECISION_FP32);
             split_rings(&t, dp);
             expect_equal(&t);
             CHECK(t.out.n_ranks == sp * dp);
             t.disturb = sp * dp - 1;
-            verify_once(&t);
+            trial_run(&t);
             CHECK_MSG(!t.out.equal, "sp %d dp %d: one weight of the last ring is off", sp, dp);
             verify_fini(&t.out);
         }
