@@ -272,7 +272,7 @@ struct dropout_of {
     float kept; /* what a kept element is multiplied by */
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
-        const uint32_t least = (uint32_t)(drop.rate * 4294967296.0);
+        const uint32_t least = (uint32_t)ceil(drop.rate * 4294967296.0);
         const int64_t key = col_pos + col;
         const uint32_t counter[4] = {(uint32_t)(drop.q_pos + row), (uint32_t)(key / 4),
                                      drop.layer << 16 | head, drop.sample};

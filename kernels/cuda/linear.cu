@@ -131,7 +131,7 @@ static void walk_part(struct cuda *c, const linear_part &p, scan *s)
         LAUNCH(c, scan_kernel, dim3((unsigned)div_up(p.n_heads * p.key_dim * p.value_dim, THREADS)),
                dim3(THREADS), 0, *s);
     }
-    if (p.n_segments > 0) (bf16 ? linear_rows_bf16 : linear_rows_f32)(c, p);
+    if (p.n_segments > 0 && p.out.data) (bf16 ? linear_rows_bf16 : linear_rows_f32)(c, p);
 }
 
 static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *w, int64_t room)

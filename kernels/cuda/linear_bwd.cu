@@ -13,7 +13,10 @@ void cuda_linear_bwd(struct be *be, const struct linear_bwd_args *a)
         {a->d_o, in->v, in->k, a->dq, V, K, false, NULL, 0},
     };
     linear_find_ends(c, in);
-    for (const struct linear_walk &w : walks) linear_walk_run(c, in, &w);
+    linear_walk_run(c, in, &walks[0]);
+    if (!a->dq.data) return;
+    linear_walk_run(c, in, &walks[1]);
+    linear_walk_run(c, in, &walks[2]);
 }
 
 void cuda_linear_enter_bwd(struct be *be, const struct linear_enter_bwd_args *a)
