@@ -1,5 +1,5 @@
-/* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs it.
- * Its memory is full of NaN: what is read before it was written shows. */
+/* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs
+ * it. Its memory is full of NaN: what is read before it was written shows. */
 #ifndef SEQD_TESTS_FLOW_RANK_H
 #define SEQD_TESTS_FLOW_RANK_H
 

@@ -262,8 +262,8 @@ static void test_many(void)
     CHECK(strstr(whole, "\"latents\":[4,2,9,8]") && strstr(whole, "\"latents\":[4,1,8,9]"));
 }
 
-/* Stopped after so many questions, then run to its end on as many ranks or more: as undisturbed, and
- * no step is taken twice but those of the request that it was stopped in. */
+/* Stopped after so many questions, then run to its end on as many ranks or more: as undisturbed,
+ * and no step is taken twice but those of the request that it was stopped in. */
 static void test_resume(void)
 {
     static struct job j;

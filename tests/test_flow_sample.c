@@ -266,9 +266,9 @@ static void check_bits(const struct golden *g, enum precision_id precision)
         if (P == 1) {
             float *z = latents_of(&r);
             const double d = distance(z, g->latents, g->count);
-            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and what a guidance of 7 takes
-             * of two passes, 7 and 6 times, is 9 times as far off where their errors are independent:
-             * half of that. (2e-2 are met.) */
+            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and what a guidance of 7
+             * takes of two passes, 7 and 6 times, is 9 times as far off where their errors are
+             * independent: half of that. (2e-2 are met.) */
             CHECK_MSG(d <= (precision == PRECISION_BF16 ? 0.1 : 1e-5), "%s: %.3g", g->name, d);
             free(z);
             one = file;
@@ -292,8 +292,8 @@ static void test_rank_bits(void)
     }
 }
 
-/* Guidance 1 is the prediction that was told everything, in half the passes: what a guidance that is
- * hardly more comes to. Each step adds four roundings of 2^-24 of a value at most. */
+/* Guidance 1 is the prediction that was told everything, in half the passes: what a guidance that
+ * is hardly more comes to. Each step adds four roundings of 2^-24 of a value at most. */
 static void test_no_guidance(void)
 {
     for (int i = 0; i < 2; i++) {

@@ -11,13 +11,7 @@ golden.safetensors: ids, targets, pos, lo, hi int32 [n, S] (row i sees keys lo[i
 logits float32 [n, S, V]; loss float64 [1]: mean over all targets of all n samples; grad:NAME
 float32: its gradient, of every tensor of model.safetensors. Weights are exact in bfloat16.
 
-lm_bf16.tsv: how far the same models lie from float64 when the result of every operation, forward and
-backward, is rounded to bfloat16: case, tensor (or "logits", "all"), relative L2 error, rms of some draws.
-What a plain
-implementation in bfloat16 would do, and the bound of ours.
-
-usage: make_lm_golden.py [NAME ...]     the goldens
-       make_lm_golden.py --bf16         lm_bf16.tsv"""
+usage: make_lm_golden.py [NAME ...]"""
 import copy
 import json
 import math
@@ -28,8 +22,6 @@ import sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 HERE = pathlib.Path(__file__).parent
 S = 37  # no multiple of 2, 3, 4 or 8
@@ -443,77 +435,5 @@ def make(name):
           f" nearly no gradient: {quiet}", file=sys.stderr)
 
 
-# ---- rounded -------------------------------------------------------------------------------------------
-
-
-class Rounded(TorchDispatchMode):
-    """Every operation's result, of forward and backward, as bfloat16 holds it."""
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        def half(t):
-            real = isinstance(t, torch.Tensor) and t.is_floating_point()
-            return t.bfloat16().double() if real else t
-        out = op(*args, **(kwargs or {}))
-        return out if op._schema.is_mutable else tree_map(half, out)
-
-
-DRAWS = 8
-
-
-def stir(model, draw):
-    """The embedding, disturbed by a rounding's worth: all that follow fall out otherwise."""
-    first = next(iter(model.w.values())) if isinstance(model, Own) else \
-        next(p for n, p in model.model.named_parameters())
-    with torch.no_grad():
-        first.mul_(1 + 2.0 ** -9 * (2 * torch.rand(first.shape, generator=draw) - 1))
-
-
-def draw_rounded(name, want, draw):
-    """Squared error and squared norm of each tensor, the logits, and all gradients."""
-    torch.manual_seed(sum(name.encode()))
-    model, batch = CASES[name]()
-    stir(model, draw)
-    n = sum(t >= 0 for s in batch for t in s.targets)
-    with Rounded():
-        logits = [model.logits(s) for s in batch]
-        loss = sum(F.cross_entropy(x, torch.tensor(s.targets), ignore_index=-1, reduction="sum")
-                   for x, s in zip(logits, batch)) / n
-        loss.backward()
-    aside = HERE / "aside"
-    aside.mkdir(exist_ok=True)
-    got = {"grad:" + k: g for k, g in model.gradients(aside).items()}
-    aside.rmdir()
-    got["logits"] = torch.stack(logits).detach()
-    out, diff, whole = {}, 0, 0
-    for k, w in want.items():
-        if k != "logits" and not k.startswith("grad:"):
-            continue
-        d, size = (got[k].double() - w.double()).norm() ** 2, w.double().norm() ** 2
-        if k != "logits":
-            diff, whole = diff + d, whole + size
-        out[k.removeprefix("grad:")] = (d / size).item()
-    return {**out, "all": (diff / whole).item()}
-
-
-def rounded(name):
-    """The root of the mean of DRAWS squared errors."""
-    torch.set_default_dtype(torch.float64)
-    want = load_file(HERE / name / "golden.safetensors")
-    draw = torch.Generator().manual_seed(1)
-    errors = [draw_rounded(name, want, draw) for _ in range(DRAWS)]
-    for k in errors[0]:
-        yield k, math.sqrt(sum(e[k] for e in errors) / DRAWS)
-
-
-def main():
-    if sys.argv[1:] != ["--bf16"]:
-        for case in sys.argv[1:] or CASES:
-            make(case)
-        return
-    with open(HERE / "lm_bf16.tsv", "w") as f:
-        for case in CASES:
-            for tensor, error in rounded(case):
-                f.write(f"{case}\t{tensor}\t{error:.3e}\n")
-
-
-main()
+for case in sys.argv[1:] or CASES:
+    make(case)

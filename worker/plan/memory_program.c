@@ -202,8 +202,9 @@ static int64_t most_rows(const struct plan *p)
  * for every row and head, ulysses less than eight values of every row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
-    const double rows = (double)p->T * p->sp;
-    return 4 * rows * ((double)n->heads * (double)p->T + 8 * n->cols);
+    const bool all = p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER;
+    const double rows = (double)p->T * p->sp, keys = all ? (double)n->heads * (double)p->T : 0;
+    return 4 * rows * (keys + 8 * n->cols);
 }
 
 /* Records, streams and the workspace. */

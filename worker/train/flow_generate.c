@@ -201,7 +201,7 @@ static int tell(struct work *w, struct err *e)
 }
 
 /* Rank 0: what request i asks for, with its caption; else w->request.refused says why not. A file
- * that this machine cannot read is not the request's fault alone, but it is the only one to name. */
+ * that this machine cannot read is not the request's fault alone, but no other is to name. */
 static void read_request(struct work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

@@ -209,8 +209,8 @@ static int too_large(struct line *l, int i, const char *field, int64_t most)
                      sides[i], (long long)l->latents[i], field, (long long)most);
 }
 
-/* No more frames than planned for, and no more patches in one: a picture of another shape may have as
- * many. */
+/* No more frames than planned for, and no more patches in one: a picture of another shape may have
+ * as many. */
 static int check_room(struct line *l)
 {
     const struct job_spec *s = l->spec;

@@ -119,8 +119,8 @@ static struct tensor velocity(const struct model *m, const struct rows *r)
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* What was predicted last, as patches lie: of a place its channels come one after another, and those
- * behind in_channels are a variance. */
+/* What was predicted last, as patches lie: of a place its channels come one after another, and
+ * those behind in_channels are a variance. */
 static void take_velocity(struct model *m, const struct rows *r)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);

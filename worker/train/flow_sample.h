@@ -3,15 +3,16 @@
  *
  *   z_0 = noise                                        times t_0 = 1 > .. > t_n = 0: flow_time()
  *   z_{i+1} = z_i + (t_i - t_{i+1}) v(z_i, t_i)        v: the first in_channels that are predicted
- *   v = v_without + guidance (v_with - v_without)      with and without caption or class (2207.12598)
+ *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
  *
- * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a caption
- * is as many rows of y_embedding, without a class the class behind the last.
+ * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
+ * caption is as many rows of y_embedding, without a class the class behind the last.
  *
  * z lies in the plan as model.batch.latents.patches, each rank's own rows of patches, fp32 whatever
  * the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
- * the whole sample, the steps are elementwise: another number of ranks makes no other sample than the
- * model's own sums do, and under determinism "ranks" the same bits. tested: tests/test_flow_sample.c */
+ * the whole sample, the steps are elementwise: another number of ranks makes no other sample than
+ * the model's own sums do, and under determinism "ranks" the same bits.
+ * tested: tests/test_flow_sample.c */
 #ifndef SEQD_TRAIN_FLOW_SAMPLE_H
 #define SEQD_TRAIN_FLOW_SAMPLE_H
 
@@ -43,9 +44,9 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
 /* *ok: every value is a finite number, on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
 /* z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it gets a
- * channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's order, and
- * never holds more. z lies where it did; the velocity's room is used. Collective. path: rank 0's.
- * fails: ERR_IO; the other ranks then wait until they are aborted. */
+ * channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's order,
+ * and never holds more. z lies where it did; the velocity's room is used. Collective. path: rank
+ * 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
 /* What finite and save move of PURPOSE_CONTROL on ring rank r. */
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r);
