@@ -85,7 +85,9 @@ PAPER_SRC  := $(call src,tests/paper)
 
 PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
-TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
+# Sanitizers do not follow the emulated device's threads from stack to stack.
+TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
+             $(filter-out tests/check_emulated.c,$(TEST_SRC)),$(TEST_SRC)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -182,7 +184,7 @@ NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/c
 CXX ?= c++
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_ARCHS := 80 90a 100
-NVCCFLAGS := -std=c++17 -O3 -g -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
+NVCCFLAGS := -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
              -gencode=arch=compute_80,code=compute_80 \
              $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_PLUGIN := $(B)/libkernels_cuda.so
@@ -217,6 +219,8 @@ $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/e
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
 $(B)/tests/check_emulated: | $(EMU_PLUGIN)
 
+print-nvcc:
+	@echo '$(NVCC)'
 ## cuda: compile the CUDA kernels for every architecture (needs nvcc, no GPU)
 cuda: $(CUDA_PLUGIN)
 
@@ -314,7 +318,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all print-nvcc check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
 #   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e kill disk nodes asan mutants"   leave parts out while working; CI leaves out nothing
+#   SKIP="e2e kill disk nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -39,6 +39,11 @@ note "unit tests"
 count tests/run.sh release
 note "the papers: every count against its formula"
 one paper tests/paper/check.sh
+if ! skip cuda; then
+    note "CUDA: every kernel compiles for every architecture; no GPU is asked"
+    if [ -n "$(make -s print-nvcc)" ]; then one cuda-compiles make -s -j"$jobs" cuda
+    else echo "left out: there is no nvcc here"; fi
+fi
 if ! skip asan; then
     note "unit tests under ASan and UBSan"
     if make -s -j"$jobs" MODE=asan all tests; then

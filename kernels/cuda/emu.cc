@@ -155,6 +155,52 @@ const void *emu_of_lane(int i)
     return lane(i)->slot[self()->turn % SLOTS];
 }
 
+/* ---- products of a warp ------------------------------------------------------------------------ */
+
+static struct warp_product {
+    unsigned turn; /* the exchange that it is of; a block's fibers begin at 0 */
+    float d[32][4];
+} products[MOST / 32];
+
+static float half(const uint32_t *words, int at, int high)
+{
+    const uint32_t bits = high ? words[at] >> 16 << 16 : words[at] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Sums over k ascending, in fp32. Whoever comes first after the exchange makes all lanes' parts. */
+static void multiply(struct warp_product *p)
+{
+    float a[16][16], b[16][8];
+    for (int t = 0; t < 32; t++) {
+        const uint32_t *w = (const uint32_t *)emu_of_lane(t);
+        const int g = t / 4, r = t % 4;
+        for (int i = 0; i < 8; i++)
+            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2);
+        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2);
+    }
+    for (int row = 0; row < 16; row++) {
+        float sum[8] = {0};
+        for (int k = 0; k < 16; k++)
+            for (int col = 0; col < 8; col++) sum[col] += a[row][k] * b[k][col];
+        for (int col = 0; col < 8; col++)
+            p->d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2] = sum[col];
+    }
+}
+
+const float *emu_mma(const uint32_t mine[6])
+{
+    struct warp_product *p = &products[emu.now / 32];
+    emu_exchange(mine, 6 * sizeof *mine);
+    if (p->turn != self()->turn) multiply(p);
+    p->turn = self()->turn;
+    return p->d[emu_lane()];
+}
+
+/* ---- scheduling -------------------------------------------------------------------------------- */
+
 /* All of [from, to) that live stand at the barrier: they go on. Returns whether they do. */
 static bool release(int from, int to, enum state at)
 {
@@ -205,6 +251,7 @@ static void run_block(size_t smem)
         memset(__start_emu_shared, 0xff, (size_t)(__stop_emu_shared - __start_emu_shared));
     memset(emu_smem, 0xff, smem);
     for (int i = 0; i < emu.n; i++) start(i);
+    for (int w = 0; w < MOST / 32; w++) products[w].turn = 0;
     for (;; up = !up) {
         bool live = false;
         for (int i = 0; i < emu.n; i++) run(up ? i : emu.n - 1 - i);

@@ -66,6 +66,8 @@ void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
 bool emu_lane_took_part(int lane); /* it had not left the kernel before */
 int emu_lane(void);
+/* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1]. */
+const float *emu_mma(const uint32_t mine[6]);
 
 static inline void __syncthreads(void)
 {

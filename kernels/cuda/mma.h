@@ -31,20 +31,8 @@ static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&
 {
 #ifdef SEQD_EMU
     const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const int lane = emu_lane(), g = lane / 4, r = lane % 4;
-    emu_exchange(mine, sizeof mine);
-    for (int i = 0; i < 4; i++) {
-        const int row = g + i / 2 * 8, col = 2 * r + i % 2;
-        float sum = 0;
-        for (int k = 0; k < 16; k++) {
-            const int at = row % 8 * 4 + k % 8 / 2, bt = col * 4 + k % 8 / 2, shift = k % 2 * 16;
-            const uint32_t *pa = (const uint32_t *)emu_of_lane(at);
-            const uint32_t *pb = (const uint32_t *)emu_of_lane(bt) + 4;
-            const uint32_t wa = pa[row / 8 + k / 8 * 2], wb = pb[k / 8];
-            sum += __uint_as_float(wa >> shift << 16) * __uint_as_float(wb >> shift << 16);
-        }
-        d[i] += sum;
-    }
+    const float *product = emu_mma(mine);
+    for (int i = 0; i < 4; i++) d[i] += product[i];
 #else
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
