@@ -275,7 +275,7 @@ check-layers:
 	$(Q)tests/check_layers.sh
 ## check-headers: every header compiles alone
 check-headers: $(B)/gen/api/cluster.pb-c.h
-	$(Q)CC='$(CC)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
+	$(Q)CC='$(CC)' CXX='$(CXX)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
 
 ## demo: the main job on real input, in minutes: train, kill, resume, score, generate, verify
 demo: deps
