@@ -176,7 +176,7 @@ const struct field spec_fields[] = {
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3."),
-    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2. In proportion more for a tensor in which one rank's own roundings make more."),
+    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2, and more for a tensor in which one rank's own roundings make more: a bound given here is kept."),
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),

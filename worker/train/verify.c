@@ -380,14 +380,14 @@ static void judge(struct verify *v)
 
 /* ---- what the model itself makes of roundings -------------------------------------------------- */
 
-/* A bound of the job stands for `usual`, what is allowed where a job says nothing: it is widened as
- * that would be, to `to`. A part that is missing, or a factor 1/P, must show whatever the control says: never
- * more than half of what P = 2 would make of that. */
+/* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
+ * that is missing, or a factor 1/P, must show whatever the control says: never more than half of what
+ * P = 2 would make of that. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;
-    if (!(to > usual)) return allowed;
-    return allowed * (to < most ? to : most) / usual;
+    if (allowed != usual || !(to > usual)) return allowed;
+    return to < most ? to : most;
 }
 
 /* Only where something is beyond its bound, and counts are right. g1: the reference's gradient, in the
