@@ -1,21 +1,33 @@
 #!/bin/sh
-# Runs every test program of build/MODE/tests and adds up their "N passed, N failed" lines.
+# Runs every test program of build/MODE/tests, JOBS (default: the cores) at a time, and adds up their
+# "N passed, N failed" lines.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 cd "$(dirname "$0")/.." || exit 2
-mode=${1:-release}; shift
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
-passed=0; failed=0
-list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
-for t in $list; do
-    log=build/$mode/tests-$t.log
+
+if [ "$1" = --one ]; then # MODE PROGRAM: what it says at once, so that programs do not mix
+    mode=$2 t=$3 log=build/$2/tests-$3.log start=$(date +%s)
     timeout "${TEST_TIMEOUT:-900}" "build/$mode/tests/$t" >"$log" 2>&1; rc=$?
     line=$(grep -E '^[^ ]+: [0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
     p=$(echo "$line" | sed -E 's/.*: ([0-9]+) passed.*/\1/'); f=$(echo "$line" | sed -E 's/.*, ([0-9]+) failed/\1/')
     if [ -z "$line" ]; then p=0; f=1; line="$t: died (status $rc)"
     elif [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; line="$line, but exit status $rc"; fi
+    echo "$p $f" >"build/$mode/tests-$t.result"
+    shown="[$mode] $line ($(($(date +%s) - start)) s)"
+    [ "$f" -eq 0 ] || shown=$(printf '%s\n' "$shown"; grep -vE '^ok ' "$log" | tail -n 60)
+    printf '%s\n' "$shown"
+    exit 0
+fi
+
+mode=${1:-release}; shift
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
+passed=0; failed=0
+list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
+for t in $list; do rm -f "build/$mode/tests-$t.result"; done
+printf '%s\n' $list | xargs -P "${JOBS:-$(nproc)}" -n 1 tests/run.sh --one "$mode"
+for t in $list; do
+    p=0 f=1
+    [ -f "build/$mode/tests-$t.result" ] && read -r p f <"build/$mode/tests-$t.result"
     passed=$((passed + p)); failed=$((failed + f))
-    echo "[$mode] $line"
-    [ "$f" -eq 0 ] || { grep -vE '^ok ' "$log" | tail -n 60; }
 done
 echo "$passed passed, $failed failed" > "build/$mode/result"
 echo "[$mode] total: $passed passed, $failed failed"
