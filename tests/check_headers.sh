@@ -3,14 +3,15 @@
 # Those of kernels/cuda are C++ and are read as the emulation has them.
 set -u
 cd "$(dirname "$0")/.."
-strict='-Wall -Wextra -Wno-unused-function -Wno-unused-parameter -Werror -fsyntax-only'
-bad=0
-for h in $(find api daemon worker kernels client tests -name '*.h' | sort); do
-    case $h in
-    kernels/cuda/*) alone="${CXX:-c++} -std=c++17 -DSEQD_EMU -I. -Wno-missing-field-initializers -xc++" ;;
-    *) alone="${CC:-cc} ${CFLAGS:--std=c11 -D_GNU_SOURCE -I.} -xc" ;;
+alone() {
+    local strict='-Wall -Wextra -Wno-unused-function -Wno-unused-parameter -Werror -fsyntax-only' how
+    case $1 in
+    kernels/cuda/*) how="${CXX:-c++} -std=c++17 -DSEQD_EMU -I. -Wno-missing-field-initializers -xc++" ;;
+    *) how="${CC:-cc} ${CFLAGS:--std=c11 -D_GNU_SOURCE -I.} -xc" ;;
     esac
-    printf '#include "%s"\nextern int nothing;\n' "$h" | $alone $strict - ||
-        { echo "check-headers: $h does not compile alone"; bad=1; }
-done
-exit $bad
+    printf '#include "%s"\nextern int nothing;\n' "$1" | $how $strict - ||
+        { echo "check-headers: $1 does not compile alone"; return 1; }
+}
+export -f alone
+find api daemon worker kernels client tests -name '*.h' | sort |
+    xargs -P "${JOBS:-$(nproc)}" -n 1 bash -c 'alone "$0"'
