@@ -249,42 +249,49 @@ static int show_run(struct cli *c)
     return rc;
 }
 
-/* ---- cancel, restart, explain --------------------------------------------------------------------- */
+/* ---- cancel, restart, explain ------------------------------------------------------------------ */
+
+/* POST /v1/jobs/ID:action. */
+static int act_on(struct cli *c, int64_t id, const char *action, struct jv **job)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/v1/jobs/%lld:%s", (long long)id, action);
+    return api_post(c, path, NULL, NULL, job);
+}
+
+/* What became of it; job is freed. */
+static void print_state(struct cli *c, int64_t id, struct jv *job)
+{
+    char text[128];
+    if (job && c->output == OUT_NAME)
+        printf("%lld\n", (long long)id);
+    else if (job && !api_print(c, job))
+        printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
+    jv_free(job);
+}
 
 static int cancel_run(struct cli *c)
 {
-    char path[64], text[128];
     struct jv *job = NULL;
     int64_t id = cli_job_id(c, 0);
     if (id < 0) return CLI_USAGE;
-    snprintf(path, sizeof path, "/v1/jobs/%lld:cancel", (long long)id);
-    int rc = api_post(c, path, NULL, NULL, &job);
+    int rc = act_on(c, id, "cancel", &job);
     if (!rc && c->opt.wait) {
         jv_free(job);
         rc = job_wait(c, id, &job);
         if (rc == CLI_JOB_CANCELLED) rc = CLI_OK; /* that is what was asked for */
     }
-    if (job && c->output == OUT_NAME)
-        printf("%lld\n", (long long)id);
-    else if (job && !api_print(c, job))
-        printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
-    jv_free(job);
+    print_state(c, id, job);
     return rc;
 }
 
 static int restart_run(struct cli *c)
 {
-    char path[64], text[128];
     struct jv *job = NULL;
     int64_t id = cli_job_id(c, 0);
     if (id < 0) return CLI_USAGE;
-    snprintf(path, sizeof path, "/v1/jobs/%lld:restart", (long long)id);
-    int rc = api_post(c, path, NULL, NULL, &job);
-    if (job && c->output == OUT_NAME)
-        printf("%lld\n", (long long)id);
-    else if (job && !api_print(c, job))
-        printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
-    jv_free(job);
+    int rc = act_on(c, id, "restart", &job);
+    print_state(c, id, job);
     return rc;
 }
 

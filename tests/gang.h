@@ -247,6 +247,18 @@ static inline bool all_ok(const struct gang *g)
     return ok;
 }
 
+/* A job that has to be right and to succeed. */
+static inline bool gang_runs(struct gang *g, struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(g, o->spec.resources.ranks, o);
+    gang_run(g);
+    const bool ok = all_ok(g);
+    CHECK(ok);
+    return ok;
+}
+
 /* ---- answers -----------------------------------------------------------------------------------
  * */
 

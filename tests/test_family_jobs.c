@@ -62,17 +62,6 @@ static void add_data(struct job_spec *s)
                                             -1};
 }
 
-static bool run_ok(struct order *o)
-{
-    struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
-    gang_start(&g, o->spec.resources.ranks, o);
-    gang_run(&g);
-    const bool ok = all_ok(&g);
-    CHECK(ok);
-    return ok;
-}
-
 static void test_prepare(void)
 {
     char path[128];
@@ -85,7 +74,7 @@ static void test_prepare(void)
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
     o->args.task = TASK_PREPARE;
-    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    if (gang_runs(&g, o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
     free(o);
 }
 
@@ -103,7 +92,7 @@ static void train(const struct job_family *f, int sp, double losses[STEPS])
     s->optim.lr = 1e-2;
     s->verify.first_step = sp > 1;
     s->objective.mask_prob = 0.3;
-    const bool ok = run_ok(o);
+    const bool ok = gang_runs(&g, o);
     const int want = sp == 1                          ? STRATEGY_LOCAL
                      : f->shape.family == FAMILY_BERT ? STRATEGY_RSA
                                                       : STRATEGY_LASP;
@@ -158,7 +147,7 @@ static void test_generate(void)
             o->spec.sampling.max_tokens = 24;
             o->spec.input.prompt = tiny_text(&o->spec, "int f(int x) {");
             set_model(o, &families[i]);
-            if (run_ok(o)) {
+            if (gang_runs(&g, o)) {
                 text(g.result, "text", sp == 1 ? first : again, sizeof first);
                 if (sp > 1) CHECK_STR(again, first);
             }
@@ -181,7 +170,7 @@ static void test_embed(void)
                 tiny_text(&o->spec, path), tiny_text(&o->spec, "text"), DATA_JSONL, 0, -1};
             o->spec.embed.pooling = pooling;
             set_model(o, &families[0]);
-            if (run_ok(o)) {
+            if (gang_runs(&g, o)) {
                 snprintf(path, sizeof path, "%s/artifacts/embeddings.npy", o->args.job_dir);
                 FILE *f = fopen(path, "re");
                 if (f) size[sp - 1] = fread(raw[sp - 1], 1, sizeof raw[0], f), fclose(f);

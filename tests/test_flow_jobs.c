@@ -74,17 +74,6 @@ static struct order *make_order(int kind, int family, int sp, const char *name)
     return o;
 }
 
-static bool run_ok(struct order *o)
-{
-    struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
-    gang_start(&g, o->spec.resources.ranks, o);
-    gang_run(&g);
-    const bool ok = all_ok(&g);
-    CHECK(ok);
-    return ok;
-}
-
 /* ---- preparing ------------------------------------------------------------------------------- */
 
 static void test_prepare(void)
@@ -93,7 +82,7 @@ static void test_prepare(void)
     latents_manifest(scratch, "held", latents_usual + 1, 3, 4, 6);
     struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "prepare");
     o->args.task = TASK_PREPARE;
-    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    if (gang_runs(&g, o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
     CHECK(number(g.result, "samples_per_pass") == LATENTS_USUAL);
     /* Patches of 2 x 2: 5 x 3 x 4, 4 x 3, 3 x 2 x 5, 4 x 4 x 3, 1. */
     CHECK(number(g.result, "n_tokens") == 60 + 12 + 30 + 48 + 1);
@@ -115,7 +104,7 @@ static void train(int family, int sp, double losses[STEPS], double evals[2])
     snprintf(name, sizeof name, "train-%d-%d", family, sp);
     struct order *o = make_order(JOB_TRAIN, family, sp, name);
     o->spec.verify.first_step = sp > 1;
-    run_ok(o);
+    gang_runs(&g, o);
     if (sp > 1) CHECK_MSG(gang_event(&g, EV_VERIFIED, 0), "family %d: no proof", family);
     CHECK(o->spec.parallel.strategy == (sp == 1 ? STRATEGY_LOCAL : STRATEGY_DSP));
     CHECK_MSG(g.n_steps == STEPS, "family %d on %d ranks: %d steps", family, sp, g.n_steps);
@@ -159,7 +148,7 @@ static void test_resume(void)
     char want[80], sha[80];
     struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "whole");
     o->spec.determinism = DET_RANKS;
-    if (run_ok(o)) text(g.result, "weights_sha256", want, sizeof want);
+    if (gang_runs(&g, o)) text(g.result, "weights_sha256", want, sizeof want);
     text(g.result, "checkpoint", step_dir, sizeof step_dir);
     snprintf(ema_dir, sizeof ema_dir, "%.*s/hf_ema", (int)sizeof ema_dir - 8, step_dir);
     free(o);
@@ -173,7 +162,7 @@ static void test_resume(void)
     CHECK(WIFSIGNALED(g.status[1]) && g.n_steps < STEPS);
     o->args.epoch = 2;
     o->spec.parallel.sp = o->spec.resources.ranks = 4;
-    run_ok(o);
+    gang_runs(&g, o);
     CHECK(g.n_steps > 0 && g.step[0].step > 4);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
     free(o);
@@ -188,7 +177,7 @@ static void test_from_average(void)
     o->spec.model.shape = (struct model_shape){0};
     CHECK_MSG(!hf_config_read(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
     o->spec.train.steps = o->spec.schedule.warmup_steps = 1;
-    run_ok(o);
+    gang_runs(&g, o);
     CHECK(eval_loss(0) < 1.2);
     free(o);
 }
@@ -205,7 +194,7 @@ static void test_verify(void)
             o->spec.seed = k;
             o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
             o->spec.objective.text_dropout = 0.4;
-            if (run_ok(o)) {
+            if (gang_runs(&g, o)) {
                 char buf[64];
                 CHECK(flag(g.result, "equal"));
                 CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
@@ -224,7 +213,7 @@ static void test_bf16(void)
         struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, sp, sp == 1 ? "bf1" : "bf2");
         o->spec.precision.params = PRECISION_BF16;
         o->spec.parallel.zero = 3;
-        run_ok(o);
+        gang_runs(&g, o);
         for (int k = 0; k < STEPS; k++) {
             losses[sp - 1][k] = g.step[k].loss;
             CHECK(g.step[k].ledger_ok && g.step[k].memory_high == g.step[k].memory_planned);
@@ -356,7 +345,7 @@ static void test_passes(void)
     o->spec.schedule.warmup_steps = 1;
     o->spec.n_stages = 1;
     o->spec.stages[0] = (struct spec_stage){.from_step = 3, .lr = 1e-4};
-    run_ok(o);
+    gang_runs(&g, o);
     CHECK_MSG(g.n_steps == 5 && g.step[2].lr == 1e-2 && g.step[3].lr == 1e-4, "%d steps, %g, %g",
               g.n_steps, g.step[2].lr, g.step[3].lr);
     for (int i = 0; i < g.n_steps; i++) targets += g.step[i].targets;

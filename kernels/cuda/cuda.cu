@@ -119,6 +119,7 @@ static struct be *cuda_open(const struct be_options *o, struct err *e)
     if (rc == cudaSuccess && !scratch) rc = cudaMalloc(&scratch, (size_t)c->scratch_size);
     c->be.scratch = (char *)scratch;
     if (rc == cudaSuccess) return &c->be;
+    if (c->compute) (void)cudaStreamDestroy(c->compute);
     err_set(e, ERR_IO, "device \"cuda\": %s", cudaGetErrorString(rc));
     free(c);
     return NULL;

@@ -10,7 +10,7 @@
 #define SUM_PIECES 64
 
 /* out[col] += sum over rows of F::term(row, col), col in [0, cols). Rows may be anything that
- * ascends. With several outs (grid.z) F::of(z) is asked for each. */
+ * ascends. */
 template <class F>
 static __global__ void sum_pieces(F f, int64_t rows, int64_t cols, int64_t piece, double *part)
 {
@@ -31,7 +31,7 @@ static __global__ void sum_add(const double *part, int64_t pieces, int64_t cols,
     out[col] = (float)((double)out[col] + sum);
 }
 
-/* In pieces of at least 32 rows, as many as the scratch has room for. */
+/* In SUM_PIECES pieces, of at least 32 rows; the scratch must have room for their sums. */
 template <class F>
 static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, float *out)
 {

@@ -45,6 +45,11 @@ struct flow_rows {
     int64_t grid[3];   /* patches: frames, height, width */
     int64_t share, s0; /* indices of space on this rank, pads included; the first of them */
 };
+/* Of line h of a picture W wide: the part in these rows, [*w0, *w1). */
+void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1);
+/* Where pixel (frame, h, w) lies: *row of patches, *in of its places. False: on another rank. */
+bool flow_place(const struct flow_rows *r, int64_t frame, int64_t h, int64_t w, int64_t *row,
+                int64_t *in);
 /* The grid of a sample: sides that are no multiple of the patch are padded. */
 void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3]);
 

@@ -27,6 +27,24 @@ void flow_grid(const struct model_shape *m, const struct latents_sample *x, int6
     grid[2] = div_up(x->W, m->patch_w);
 }
 
+void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1)
+{
+    const int64_t first = h / r->patch[1] * r->grid[2]; /* of the line's patches */
+    const int64_t from = r->s0 - first, to = from + r->share;
+    *w0 = (from > 0 ? from : 0) * r->patch[2];
+    *w1 = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
+    if (*w1 > W) *w1 = W;
+}
+
+bool flow_place(const struct flow_rows *r, int64_t frame, int64_t h, int64_t w, int64_t *row,
+                int64_t *in)
+{
+    const int64_t *p = r->patch, s = h / p[1] * r->grid[2] + w / p[2] - r->s0;
+    *row = s * r->grid[0] + frame / p[0];
+    *in = (frame % p[0] * p[1] + h % p[1]) * p[2] + w % p[2];
+    return s >= 0 && s < r->share;
+}
+
 int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t)
 {
     int64_t frames = 0;
@@ -63,30 +81,16 @@ struct place {
 static void put(const struct fill *f, const struct place *at, int64_t w, int64_t n, const float *z,
                 const float *noise)
 {
-    const struct flow_rows *r = f->rows;
-    const int64_t *p = r->patch, C = f->x->C, area = p[0] * p[1] * p[2];
+    const int64_t *p = f->rows->patch, C = f->x->C, area = p[0] * p[1] * p[2];
     const double t = at->clean ? 0 : f->draw->t;
     for (int64_t k = 0; k < n; k++) {
-        const int64_t s = at->h / p[1] * r->grid[2] + (w + k) / p[2] - r->s0;
-        if (s < 0 || s >= r->share) continue;
-        const int64_t row = s * r->grid[0] + at->frame / p[0];
-        const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2] + (w + k) % p[2];
+        int64_t row, in;
+        if (!flow_place(f->rows, at->frame, at->h, w + k, &row, &in)) continue;
         f->out->patches[row * f->values + at->c * area + in] = (float)((1 - t) * z[k] +
                                                                        t * noise[k]);
         f->out->target[row * f->values + in * C + at->c] = z[k] - noise[k];
         f->out->weight[row * area + in] = !at->clean;
     }
-}
-
-/* The part of a line that lies in this rank's patches: [*w0, *w1). */
-static void covered(const struct fill *f, int64_t h, int64_t *w0, int64_t *w1)
-{
-    const struct flow_rows *r = f->rows;
-    const int64_t first = h / r->patch[1] * r->grid[2]; /* of the line's patches */
-    const int64_t from = r->s0 - first, to = from + r->share;
-    *w0 = (from > 0 ? from : 0) * r->patch[2];
-    *w1 = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
-    if (*w1 > f->x->W) *w1 = f->x->W;
 }
 
 static int fill_line(const struct fill *f, const struct place *at, struct err *e)
@@ -95,7 +99,7 @@ static int fill_line(const struct fill *f, const struct place *at, struct err *e
     const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
     float z[LINE], noise[LINE];
     int64_t w, end;
-    covered(f, at->h, &w, &end);
+    flow_covered(f->rows, x->W, at->h, &w, &end);
     for (; w < end; w += LINE) {
         const int64_t n = end - w < LINE ? end - w : LINE;
         if (latents_read(f->d, x, first + w, n, z, e) < 0) return -1;

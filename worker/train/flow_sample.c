@@ -11,22 +11,21 @@
 
 /* This rank's rows: patches [share of space, frames]; a row is C channels of `places` values. */
 struct rows {
-    int64_t patch[3], grid[3]; /* frames, height, width */
-    int64_t C, places, cols;   /* cols: values of a row */
-    int64_t share, s0;         /* indices of space here, pads included; the first of them */
-    int64_t n;                 /* rows */
+    struct flow_rows at;
+    int64_t C, places, cols; /* cols: values of a row */
+    int64_t n;               /* rows */
 };
 
 static struct rows rows_of(const struct model *m, const struct flow_sample *s)
 {
     const struct model_shape *a = &m->shape;
-    struct rows r = {.patch = {a->patch_t, a->patch_h, a->patch_w}, .C = a->in_channels};
-    flow_grid(a, &s->x, r.grid);
-    r.places = r.patch[0] * r.patch[1] * r.patch[2];
+    struct rows r = {.at.patch = {a->patch_t, a->patch_h, a->patch_w}, .C = a->in_channels};
+    flow_grid(a, &s->x, r.at.grid);
+    r.places = a->patch_t * a->patch_h * a->patch_w;
     r.cols = r.C * r.places;
-    r.share = shard_share(r.grid[1] * r.grid[2], m->plan->sp, m->plan->rank_bits);
-    r.s0 = m->rank * r.share;
-    r.n = r.share * r.grid[0];
+    r.at.share = shard_share(r.at.grid[1] * r.at.grid[2], m->plan->sp, m->plan->rank_bits);
+    r.at.s0 = m->rank * r.at.share;
+    r.n = r.at.share * r.at.grid[0];
     return r;
 }
 
@@ -41,12 +40,9 @@ static void put_noise(const struct model *m, const struct rows *r, const struct 
                       int64_t n, const float *noise)
 {
     const struct batch_latents *b = &m->batch.latents;
-    const int64_t *p = r->patch;
     for (int64_t k = 0; k < n; k++) {
-        const int64_t s = at->h / p[1] * r->grid[2] + (w + k) / p[2] - r->s0;
-        if (s < 0 || s >= r->share) continue;
-        const int64_t row = s * r->grid[0] + at->frame / p[0];
-        const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2] + (w + k) % p[2];
+        int64_t row, in;
+        if (!flow_place(&r->at, at->frame, at->h, w + k, &row, &in)) continue;
         b->patches[row * r->cols + at->c * r->places + in] = noise[k];
         b->weight[row * r->places + in] = 1;
     }
@@ -58,11 +54,9 @@ static void draw_line(const struct model *m, const struct flow_sample *s, const 
 {
     const struct latents_sample *x = &s->x;
     const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
-    const int64_t from = r->s0 - at->h / r->patch[1] * r->grid[2], to = from + r->share;
-    int64_t w = (from > 0 ? from : 0) * r->patch[2];
-    int64_t end = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
+    int64_t w, end;
     float noise[LINE];
-    if (end > x->W) end = x->W;
+    flow_covered(&r->at, x->W, at->h, &w, &end);
     for (; w < end; w += LINE) {
         const int64_t n = end - w < LINE ? end - w : LINE;
         flow_noise(s->seed, FLOW_SAMPLE, s->n, first + w, n, noise);
@@ -75,8 +69,8 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
     const struct rows r = rows_of(m, s);
     struct batch_latents *b = &m->batch.latents;
     struct line at;
-    if (model_set_grid(m, r.grid[1] * r.grid[2], r.grid[0], e)) return -1;
-    memcpy(b->grid, r.grid, sizeof b->grid);
+    if (model_set_grid(m, r.at.grid[1] * r.at.grid[2], r.at.grid[0], e)) return -1;
+    memcpy(b->grid, r.at.grid, sizeof b->grid);
     b->height = (double)s->x.height;
     b->width = (double)s->x.width;
     b->fps = (double)s->x.fps;
@@ -197,13 +191,13 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
 static void pack(struct model *m, const struct rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
-    m->be->ops->permute(
-        m->be, &(struct permute_args){.dst = m->prog.velocity,
-                                      .src = m->batch.latents.patches,
-                                      .n = {r->share, r->grid[0], r->C},
-                                      .dst_stride = {size, r->share * size, r->n * size},
-                                      .src_stride = {r->grid[0] * r->C * size, r->C * size, size},
-                                      .size = size});
+    m->be->ops->permute(m->be, &(struct permute_args){
+                                   .dst = m->prog.velocity,
+                                   .src = m->batch.latents.patches,
+                                   .n = {r->at.share, r->at.grid[0], r->C},
+                                   .dst_stride = {size, r->at.share * size, r->n * size},
+                                   .src_stride = {r->at.grid[0] * r->C * size, r->C * size, size},
+                                   .size = size});
 }
 
 struct gather {
@@ -216,7 +210,7 @@ struct gather {
 static int next_plane(struct gather *g, struct err *e)
 {
     struct model *m = g->m;
-    const int64_t n = g->r.share * g->r.places, size = n * (int64_t)sizeof(float);
+    const int64_t n = g->r.at.share * g->r.places, size = n * (int64_t)sizeof(float);
     const float *own = m->prog.velocity + ++g->plane * n;
     if (m->comm)
         return comm_gather(m->comm, PURPOSE_CONTROL, 0, own, size, m->prog.plane, m->bounce, e);
@@ -228,8 +222,8 @@ static int next_plane(struct gather *g, struct err *e)
 static void unpatch(const struct gather *g, const struct line *at, int64_t w, int64_t n, float *out)
 {
     const struct rows *r = &g->r;
-    const int64_t *p = r->patch;
-    const int64_t row = at->h / p[1] * r->grid[2];
+    const int64_t *p = r->at.patch;
+    const int64_t row = at->h / p[1] * r->at.grid[2];
     const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2];
     for (int64_t k = 0; k < n; k++)
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
@@ -244,7 +238,7 @@ static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err 
     for (int64_t end = at + n, k; at < end; at += k, to += k) {
         const int64_t w = at % x->W, left = x->W - w;
         const struct line l = {at / x->W / x->H / x->T, at / x->W / x->H % x->T, at / x->W % x->H};
-        const int64_t plane = l.c * g->r.grid[0] + l.frame / g->r.patch[0];
+        const int64_t plane = l.c * g->r.at.grid[0] + l.frame / g->r.at.patch[0];
         while (g->plane < plane)
             if (next_plane(g, e)) return -1;
         k = left < end - at ? left : end - at;
@@ -266,18 +260,18 @@ int flow_sample_save(struct model *m, const struct flow_sample *s, const char *p
     pack(m, &g.r);
     if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
     if (m->rank == 0) return st_write(path, &z, 1, e);
-    while (g.plane + 1 < g.r.C * g.r.grid[0])
+    while (g.plane + 1 < g.r.C * g.r.at.grid[0])
         if (next_plane(&g, e)) return -1;
     return 0;
 }
 
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r)
 {
-    const struct rows at = rows_of(m, s);
-    const int64_t size = at.share * at.places * (int64_t)sizeof(float);
+    const struct rows own = rows_of(m, s);
+    const int64_t size = own.at.share * own.places * (int64_t)sizeof(float);
     struct comm_count c = {0};
     if (m->plan->sp == 1) return c;
     volume_add(&c, volume_sum_small(m->plan->sp, 1), 1);
-    volume_add(&c, volume_gather(m->plan->sp, size, r == 0), at.C * at.grid[0]);
+    volume_add(&c, volume_gather(m->plan->sp, size, r == 0), own.C * own.at.grid[0]);
     return c;
 }
