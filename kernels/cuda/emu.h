@@ -37,19 +37,9 @@ struct dim3 {
     {
     }
 };
-struct uint2 {
-    unsigned x, y;
-};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
-struct float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -94,16 +84,6 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask)
 {
     return emu_shuffle(v, emu_lane() ^ mask);
 }
-template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned delta)
-{
-    const int from = emu_lane() + (int)delta;
-    return emu_shuffle(v, from < 32 ? from : emu_lane());
-}
-template <class T> static inline T __shfl_up_sync(unsigned, T v, unsigned delta)
-{
-    const int from = emu_lane() - (int)delta;
-    return emu_shuffle(v, from >= 0 ? from : emu_lane());
-}
 static inline unsigned __ballot_sync(unsigned, int predicate)
 {
     unsigned out = 0;
@@ -139,15 +119,6 @@ static inline unsigned __float_as_uint(float x)
     memcpy(&u, &x, sizeof u);
     return u;
 }
-static inline float rsqrtf(float x)
-{
-    return 1 / sqrtf(x);
-}
-template <class T> static inline T __ldg(const T *p)
-{
-    return *p;
-}
-
 /* ---- the runtime's part that the table's row uses --------------------------------------------- */
 
 typedef int cudaError_t;
