@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/plugin.h"
 
@@ -51,6 +52,13 @@ struct be *be_open(const struct be_options *o, struct err *e)
     }
     err_set(e, ERR_UNSUPPORTED, "there is no device \"%s\"; there are: %s", o->device, list);
     return NULL;
+}
+
+void be_give_scratch(struct be *be, void *scratch, int64_t size)
+{
+    assert(!be->scratch && (uintptr_t)scratch % MEM_ALIGN == 0);
+    be->scratch = scratch;
+    be->scratch_size = size;
 }
 
 void be_close(struct be *be)

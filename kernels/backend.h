@@ -8,6 +8,11 @@
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
  * All tensors are row-major 2-D views, fp32 or bf16.
  *
+ * A device may have memory of its own (be->own_memory): then whatever an operation reads or writes,
+ * tensors and arrays (pos, lo, ids, slope, nll ...), lies in what its alloc gave, and the host reaches
+ * it by upload and download alone. What is pointed to by an args struct and is no array (struct
+ * attn_drop) is the host's, and read before the call returns.
+ *
  * bf16 is storage and input of products; every sum is fp32. "act" below is a tensor of the model's
  * precision: all act tensors of one call have the same dtype. What is written to bf16 is rounded
  * once, to nearest even, from its fp32 value; a sum over keys, rows or hops is never kept in bf16.
@@ -23,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/device.h"
 #include "api/core/err.h"
 #include "api/core/job.h"
 
@@ -44,12 +50,14 @@ static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, 
 {
     return (struct tensor){data, rows, cols, ld, DT_F32};
 }
-static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, int64_t cols, int64_t ld)
+static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, int64_t cols,
+                                      int64_t ld)
 {
     return (struct tensor){data, rows, cols, ld, t};
 }
 /* A window of rows [r0, r0 + n) and columns [c0, c0 + m). */
-static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0, int64_t m)
+static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0,
+                                       int64_t m)
 {
     return (struct tensor){(char *)t.data + (r0 * t.ld + c0) * dtype_size(t.dtype), n, m, t.ld,
                            t.dtype};
@@ -174,7 +182,7 @@ struct rope_args {
     int64_t n_heads, head_dim;
     bool inverse;
     int64_t rotary_dim; /* the first so many columns of each head turn; 0: all D */
-    bool interleaved;   /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
+    bool interleaved; /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
 };
 
 /* a = silu(gate) * up. gu [T, 2*I]: gate then up; a [T, I]. All act. */
@@ -480,6 +488,11 @@ struct linear_fold_args {
     enum dtype dtype; /* of the states */
 };
 
+#define BE_MARKS 256
+struct be_handle {
+    unsigned char bytes[128];
+};
+
 struct be_ops {
     const char *name; /* "cpu" */
     void (*gemm)(struct be *, const struct gemm_args *);
@@ -527,30 +540,60 @@ struct be_ops {
     void (*linear_fold)(struct be *, const struct linear_fold_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
+    /* From the host: in the order of operations; src is the caller's again when it returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    void (*download)(struct be *, void *dst, const void *src, int64_t size); /* synchronous */
-    int (*sync)(struct be *, struct err *); /* NULL: everything is synchronous */
+    /* To the host: there when it returns. What failed before, sync reports. */
+    void (*download)(struct be *, void *dst, const void *src, int64_t size);
+    /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
+     * everything is synchronous. */
+    int (*sync)(struct be *, struct err *);
     void *(*alloc)(struct be *, int64_t size, struct err *); /* zeroed pages, 64-byte aligned */
     void (*free)(struct be *, void *p, int64_t size);
+
+    /* ---- devices with memory of their own; elsewhere NULL ----
+     * What lies at p, which alloc gave, for another rank of this host: as a handle to send, and as
+     * the memory itself, good until detach. One process too. fails: ERR_UNSUPPORTED where neither of
+     * the devices reaches the other's memory. */
+    int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
+    void *(*attach)(struct be *, const struct be_handle *h, struct err *);
+    void (*detach)(struct be *, void *p);
+    /* Transfers between ranks run beside the operations, in a stream of their own and in the order
+     * they were enqueued there. transfer_begin: those to come wait for the operations so far.
+     * transfer_end: mark number `mark`, below BE_MARKS, stands behind those so far. transfer_await:
+     * operations to come wait for the mark. transfer_passed: it has been reached. */
+    void *(*transfer_stream)(struct be *); /* a cudaStream_t */
+    void (*transfer_begin)(struct be *);
+    void (*transfer_end)(struct be *, int mark);
+    void (*transfer_await)(struct be *, int mark);
+    bool (*transfer_passed)(struct be *, int mark);
     void (*close)(struct be *);
 };
 
 struct be {
     const struct be_ops *ops;
-    const char *isa; /* "portable", "avx2", "avx512", "avx512bf16", "amx": what the tests print */
+    const char
+        *isa; /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80": what tests print */
     int n_threads;
-    char *scratch; /* n_threads * BE_SCRATCH_PER_THREAD bytes: the engine's plan owns it */
+    char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
+    int64_t scratch_size;
+    bool own_memory; /* alloc's memory is not the host's */
+    /* Asked now and then while sync or download wait, NULL: nobody; -1 ends the wait, and sync fails
+     * with its error. A transfer whose peer is gone would be waited for without end. */
+    int (*watch)(void *arg, struct err *e);
+    void *watch_arg;
 };
 
 struct be_options {
     const char *device; /* "cpu", "cuda" */
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
-    void *scratch;      /* from the plan, or NULL: be_open allocates (tests) */
+    void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
+    bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
 };
 
 /* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */
 struct be *be_open(const struct be_options *o, struct err *e);
+void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
 /* The instruction sets compiled in that this machine can run, NULL-terminated. */
 const char *const *be_isas(void);

@@ -110,18 +110,59 @@ static inline int synth_batch(void *arg, const struct shard *sh, int64_t n, stru
 
 /* ---- a rank ----------------------------------------------------------------------------------- */
 
-static inline struct be *engine_be(const struct plan *p, void *arena, const char *isa)
+/* The device that tests of the whole engine run on. */
+static inline const char *engine_device(void)
+{
+    const char *name = getenv("SEQD_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
+/* What a rank has to run a plan in. */
+struct engine_memory {
+    struct be *be;
+    char *arena, *host; /* host: NULL where the plan has no part there */
+    void *segment;      /* where the device has memory of its own, else NULL: it is comm's */
+};
+
+static inline void *engine_alloc(const struct plan *p, struct be *be, int64_t size)
 {
     struct err e = {0};
-    struct be *be = be_open(
-        &(struct be_options){.device = "cpu",
-                             .isa = isa,
-                             .n_threads = p->n_threads,
-                             .scratch = (char *)arena + p->item[PLAN_SCRATCH].offset},
-        &e);
-    CHECK_MSG(be, "%s", e.text);
-    if (!be) abort();
-    return be;
+    if (!size) return NULL;
+    void *at = p->own_memory ? be->ops->alloc(be, size, &e) : engine_pages(size);
+    CHECK_MSG(at, "%s", e.text);
+    if (!at) abort();
+    return at;
+}
+
+static inline struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
+                                               const char *isa)
+{
+    struct err e = {0};
+    const struct be_options o = {.device = *spec_text(spec, spec->resources.device)
+                                               ? spec_text(spec, spec->resources.device)
+                                               : "cpu",
+                                 .isa = isa,
+                                 .n_threads = p->n_threads,
+                                 .scratch_later = true};
+    struct engine_memory m = {.be = be_open(&o, &e)};
+    CHECK_MSG(m.be, "%s", e.text);
+    if (!m.be) abort();
+    m.arena = engine_alloc(p, m.be, p->arena_size);
+    if (p->own_memory) m.segment = engine_alloc(p, m.be, p->segment_size);
+    if (p->host_size) m.host = engine_pages(p->host_size);
+    be_give_scratch(m.be, m.arena + p->item[PLAN_SCRATCH].offset, p->item[PLAN_SCRATCH].size);
+    return m;
+}
+
+static inline void engine_close(struct engine_memory *m, const struct plan *p)
+{
+    if (m->host) engine_unpage(m->host, p->host_size);
+    if (m->segment) m->be->ops->free(m->be, m->segment, p->segment_size);
+    if (p->own_memory)
+        m->be->ops->free(m->be, m->arena, p->arena_size);
+    else
+        engine_unpage(m->arena, p->arena_size);
+    be_close(m->be);
 }
 
 /* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and
@@ -142,6 +183,7 @@ struct engine_run {
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;
+    struct engine_memory *mem; /* of each rank; engine_go has it */
     /* out */
     struct plan plan;
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
@@ -199,14 +241,14 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
     struct engine_run *r = arg;
     struct err e = {0};
     struct train *t = calloc(1, sizeof *t);
-    void *arena = engine_pages(r->plan.arena_size);
-    struct be *be = engine_be(&r->plan, arena, r->isa);
+    const struct engine_memory mem = r->mem[rank];
     struct comm *comm = g ? g->comm[rank] : NULL;
     const struct train_options o = {.spec = r->spec,
                                     .plan = &r->plan,
-                                    .arena = arena,
+                                    .arena = mem.arena,
+                                    .host = mem.host,
                                     .segment = comm ? comm_segment(comm) : NULL,
-                                    .be = be,
+                                    .be = mem.be,
                                     .comm = comm,
                                     .rank = rank,
                                     .n_ranks = r->plan.n_ranks,
@@ -222,9 +264,17 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
 out:
     CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
     if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);
-    be_close(be);
-    engine_unpage(arena, r->plan.arena_size);
     free(t);
+}
+
+/* A training of it runs on engine_device(). */
+static inline void engine_on_device(struct job_spec *s)
+{
+    const char *name = engine_device();
+    s->resources.device = (spec_ref)s->text_used;
+    s->text_used += (int32_t)snprintf(s->text + s->text_used, SPEC_TEXT_SIZE - (size_t)s->text_used,
+                                      "%s", name) +
+                    1;
 }
 
 /* The spec's ranks are set here, so that one spec serves every P: pass a copy. */
@@ -244,15 +294,25 @@ static inline void engine_go(struct engine_run *r, struct job_spec *spec)
         *out[i] = calloc((size_t)r->plan.n_params, 4);
         if (!*out[i]) abort();
     }
-    if (r->plan.n_ranks == 1) {
-        engine_body(NULL, 0, r);
-        return;
+    const int n = r->plan.n_ranks;
+    struct engine_memory mem[JOB_MAX_RANKS];
+    struct ranks_device device[JOB_MAX_RANKS];
+    for (int i = 0; i < n; i++) {
+        mem[i] = engine_open(spec, &r->plan, r->isa);
+        device[i] = (struct ranks_device){mem[i].be, mem[i].segment};
     }
-    ranks_open(&g, r->plan.n_ranks, r->plan.segment_size,
-               &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7});
-    ranks_run(&g, engine_body, r);
-    ranks_check(&g);
-    ranks_close(&g);
+    r->mem = mem;
+    if (n == 1) {
+        engine_body(NULL, 0, r);
+    } else {
+        ranks_open_on(&g, n, r->plan.segment_size,
+                      &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7}, device);
+        ranks_run(&g, engine_body, r);
+        ranks_check(&g);
+        ranks_close(&g);
+    }
+    r->mem = NULL;
+    for (int i = 0; i < n; i++) engine_close(&mem[i], &r->plan);
 }
 
 static inline void engine_free(struct engine_run *r)

@@ -144,22 +144,37 @@ static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
     for (int r = 0; r < g->P; r++) pthread_join(t[r].id, NULL);
 }
 
+/* Where a rank computes: comm_options' be and segment. */
+struct ranks_device {
+    struct be *be;
+    void *segment;
+};
+
 /* extra: transport, n_local (ranks per node; 0: one node), hop_timeout_ms (default 60000),
- * silence_ms, delay_seed, delay_max_us ...; NULL: none. */
-static inline void ranks_open(struct ranks *g, int P, int64_t segment_size,
-                              const struct comm_options *extra)
+ * silence_ms, delay_seed, delay_max_us ...; NULL: none. device: of each rank; NULL: the host. */
+static inline void ranks_open_on(struct ranks *g, int P, int64_t segment_size,
+                                 const struct comm_options *extra,
+                                 const struct ranks_device *device)
 {
     static _Thread_local struct rank_blob blobs[JOB_MAX_RANKS];
     struct err e = {0};
     ranks_segments(g, P, extra && extra->n_local ? extra->n_local : P, segment_size);
     for (int r = 0; r < P; r++) {
         struct comm_options o = ranks_options(g, r, segment_size, extra);
+        if (device) o.be = device[r].be;
+        if (device) o.segment = device[r].segment;
         blobs[r].rank = r;
         g->comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
         CHECK_MSG(g->comm[r], "%s", e.text);
     }
     ranks_connect(g, blobs);
     for (int r = 0; r < P; r++) CHECK_MSG(!g->err[r].code, "rank %d: %s", r, g->err[r].text);
+}
+
+static inline void ranks_open(struct ranks *g, int P, int64_t segment_size,
+                              const struct comm_options *extra)
+{
+    ranks_open_on(g, P, segment_size, extra, NULL);
 }
 
 static inline void *ranks_main(void *arg)

@@ -7,8 +7,7 @@ static struct job_spec spec;
 /* One model on one rank of g (NULL: alone), in its own arena. */
 struct seat {
     struct plan plan;
-    void *arena;
-    struct be *be;
+    struct engine_memory mem;
     struct model m;
 };
 
@@ -16,13 +15,13 @@ static void seat_open(struct seat *s, const struct job_spec *sp, struct ranks *g
 {
     struct err e = {0};
     CHECK_MSG(plan_make(sp, 0, &s->plan, &e) == 0, "%s", e.text);
-    s->arena = engine_pages(s->plan.arena_size);
-    s->be = engine_be(&s->plan, s->arena, NULL);
+    s->mem = engine_open(sp, &s->plan, NULL);
     const struct model_options o = {.shape = &sp->model.shape,
                                     .plan = &s->plan,
-                                    .arena = s->arena,
+                                    .arena = s->mem.arena,
+                                    .host = s->mem.host,
                                     .segment = g ? comm_segment(g->comm[rank]) : NULL,
-                                    .be = s->be,
+                                    .be = s->mem.be,
                                     .comm = g ? g->comm[rank] : NULL,
                                     .rank = rank,
                                     .n_ranks = s->plan.n_ranks};
@@ -31,8 +30,7 @@ static void seat_open(struct seat *s, const struct job_spec *sp, struct ranks *g
 
 static void seat_close(struct seat *s)
 {
-    be_close(s->be);
-    engine_unpage(s->arena, s->plan.arena_size);
+    engine_close(&s->mem, &s->plan);
 }
 
 /* Weights of ordinary size, so that every tensor's gradient matters. */
@@ -161,7 +159,7 @@ static void whole_body(struct ranks *g, int rank, void *arg)
     double nll = 0;
     seat_open(s, &spec, g, rank);
     big_weights(&s->m);
-    if (w->poisoned) poison(&s->m, s->arena, g ? comm_segment(g->comm[rank]) : NULL);
+    if (w->poisoned) poison(&s->m, s->mem.arena, g ? comm_segment(g->comm[rank]) : NULL);
     synth_batch(&w->y, &s->m.sp.shard, 0, &s->m.batch, &e);
     const int64_t n = synth_targets(&w->y, 0, NULL);
     if (model_grad(&s->m, &s->m.batch, 1.0f / (float)(n ? n : 1), &nll, &e) ||
@@ -320,7 +318,7 @@ static void generation_body(struct ranks *g, int rank, void *arg)
     const int64_t V = spec.model.shape.vocab;
     seat_open(s, &spec, g, rank);
     big_weights(&s->m);
-    poison(&s->m, s->arena, g ? comm_segment(g->comm[rank]) : NULL);
+    poison(&s->m, s->mem.arena, g ? comm_segment(g->comm[rank]) : NULL);
     int rc = model_set_seq(&s->m, w->S, &e);
     if (!rc) rc = synth_batch(&w->y, &s->m.sp.shard, 0, &s->m.batch, &e);
     if (!rc) rc = model_forward(&s->m, &s->m.batch, &e);
@@ -463,8 +461,9 @@ static void test_refusals(void)
     CHECK(model_set_seq(&s->m, 3, &e) == 0 && s->m.sp.shard.T == 3);
     struct model_options o = {.shape = &spec.model.shape,
                               .plan = &s->plan,
-                              .arena = s->arena,
-                              .be = s->be,
+                              .arena = s->mem.arena,
+                              .host = s->mem.host,
+                              .be = s->mem.be,
                               .rank = 0,
                               .n_ranks = 2};
     struct model other;

@@ -1,6 +1,7 @@
 /* The plan: layout of parameters and buffers, bytes on the wire written out by hand, what fits. */
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/device.h"
 #include "tests/test.h"
 #include "worker/plan/plan.h"
 

@@ -251,7 +251,6 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     if (!rc) {
         const struct verify_args a = {.spec = &t->spec,
                                       .model = &r->model,
-                                      .arena = r->arena,
                                       .data = d,
                                       .job_dir = t->artifacts ? scratch : NULL,
                                       .mutant = t->mutant,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/device.h"
 
 #define NAME_MAX_BYTES 128
 
@@ -355,10 +356,10 @@ static int check_length(struct job_spec *s, struct err *e)
 
 static int check_ranks(struct job_spec *s, struct err *e)
 {
-    if (strcmp(spec_text(s, s->resources.device), "cpu"))
+    if (!device_find(spec_text(s, s->resources.device)))
         return err_field(e, ERR_UNSUPPORTED, "resources.device",
-                         "resources.device \"%.32s\" is not supported yet: use \"cpu\"",
-                         spec_text(s, s->resources.device));
+                         "resources.device \"%.32s\" is no kind of device; there are: %s",
+                         spec_text(s, s->resources.device), device_names());
     const int dp = s->parallel.dp ? s->parallel.dp : 1;
     if (!s->resources.ranks) s->resources.ranks = (s->parallel.sp ? s->parallel.sp : 1) * dp;
     if (!s->parallel.sp) s->parallel.sp = s->resources.ranks / dp;

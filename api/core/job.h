@@ -29,10 +29,6 @@
 #define JOB_MAX_HEAD   256   /* head size: columns of an attention tile */
 #define BLOB_SIZE      1024  /* what one rank may publish for the rendezvous */
 
-/* Bytes of packed panels and tiles that the CPU backend may use per thread. It is part of every
- * memory plan, and be_open asserts that it is enough. */
-#define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
-
 /* ---- model --------------------------------------------------------------------------------- */
 
 enum model_family {

@@ -134,14 +134,19 @@ struct be *cpu_open(const struct be_options *o, struct err *e)
     }
     size_t scratch_size = (size_t)o->n_threads * BE_SCRATCH_PER_THREAD;
     struct cpu *c = calloc(1, sizeof *c);
-    void *scratch = o->scratch ? o->scratch : aligned_alloc(MEM_ALIGN, scratch_size);
-    if (!c || !scratch) {
+    void *scratch = o->scratch || o->scratch_later ? o->scratch
+                                                   : aligned_alloc(MEM_ALIGN, scratch_size);
+    if (!c || (!scratch && !o->scratch_later)) {
         err_set(e, ERR_IO, "out of memory for %zu bytes of scratch", scratch_size);
         goto fail;
     }
     assert((uintptr_t)scratch % MEM_ALIGN == 0);
-    c->be = (struct be){isa->ops, isa->name, o->n_threads, scratch};
-    c->owns_scratch = !o->scratch;
+    c->be = (struct be){.ops = isa->ops,
+                        .isa = isa->name,
+                        .n_threads = o->n_threads,
+                        .scratch = scratch,
+                        .scratch_size = (int64_t)scratch_size};
+    c->owns_scratch = scratch && !o->scratch;
     c->pool = pool_open(o->n_threads, e);
     if (c->pool) return &c->be;
 fail:

@@ -554,6 +554,6 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     b.n_tiles = (int)div_up(a->q.rows, ATTN_T);
     b.aligned = fits_packs(a->q) && fits_packs(a->kv) && fits_packs(a->d_o) && a->head_dim % 8 == 0;
     if (b.c.Tq < 1 || b.c.Tk < 1) return;
-    assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->scratch_size);
+    assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->be.scratch_size);
     attn_sized(a->head_dim, [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
 }

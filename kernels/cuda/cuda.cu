@@ -4,8 +4,6 @@
 #include "kernels/cuda/device.h"
 #include "kernels/plugin.h"
 
-#define SCRATCH_SIZE ((int64_t)64 << 20) /* where the plan gives none */
-
 void cuda_launched(struct cuda *c, const char *kernel)
 {
     const cudaError_t e = cudaGetLastError();
@@ -105,8 +103,9 @@ static struct be *cuda_open(const struct be_options *o, struct err *e)
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
-    c->scratch_size = o->scratch ? o->n_threads * BE_SCRATCH_PER_THREAD : SCRATCH_SIZE;
-    c->owns_scratch = !o->scratch;
+    c->owns_scratch = !o->scratch && !o->scratch_later;
+    c->be.own_memory = true;
+    c->be.scratch_size = BE_SCRATCH_CUDA;
     c->be.ops = &ops;
 #ifdef SEQD_EMU
     c->be.isa = "emulated";
@@ -116,7 +115,7 @@ static struct be *cuda_open(const struct be_options *o, struct err *e)
     c->be.n_threads = o->n_threads;
     void *scratch = o->scratch;
     cudaError_t rc = cudaStreamCreate(&c->compute);
-    if (rc == cudaSuccess && !scratch) rc = cudaMalloc(&scratch, (size_t)c->scratch_size);
+    if (rc == cudaSuccess && c->owns_scratch) rc = cudaMalloc(&scratch, (size_t)BE_SCRATCH_CUDA);
     c->be.scratch = (char *)scratch;
     if (rc == cudaSuccess) return &c->be;
     if (c->compute) (void)cudaStreamDestroy(c->compute);

@@ -22,7 +22,6 @@ struct cuda {
     struct be be;
     cudaStream_t compute;
     bool owns_scratch;
-    int64_t scratch_size;
     char failed[160]; /* the first launch that failed; sync reports it */
 };
 

@@ -261,9 +261,38 @@ static void run_block(size_t smem)
     }
 }
 
+/* ---- memory: out of the host's reach but while the device works -------------------------------- */
+
+#define REGIONS 1024
+
+static struct {
+    char *at;
+    size_t size;
+} regions[REGIONS];
+static int n_regions;
+
+static void protect(int how)
+{
+    for (int i = 0; i < n_regions; i++)
+        if (mprotect(regions[i].at, regions[i].size, how)) fail("memory cannot be protected");
+}
+
+/* The device's turn: one launch or copy of all ranks at a time. */
+struct turn {
+    std::lock_guard<std::mutex> lock;
+    turn() : lock(emu.one)
+    {
+        protect(PROT_READ | PROT_WRITE);
+    }
+    ~turn()
+    {
+        protect(PROT_NONE);
+    }
+};
+
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
-    std::lock_guard<std::mutex> lock(emu.one);
+    const struct turn turn;
     const unsigned n = block.x * block.y * block.z;
     if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
     blockDim = block;
@@ -279,29 +308,46 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
             }
 }
 
-/* ---- the runtime: memory is the host's, streams are always done --------------------------------- */
+/* ---- the runtime: streams are always done ------------------------------------------------------- */
 
+/* Between two pages that nobody may touch; NaN. */
 cudaError_t cudaMalloc(void **p, size_t size)
 {
-    *p = aligned_alloc(256, (size + 255) / 256 * 256);
-    if (*p) memset(*p, 0xff, size);
-    return *p ? cudaSuccess : 2;
+    const size_t page = 4096, used = (size + page - 1) / page * page;
+    std::lock_guard<std::mutex> lock(emu.one);
+    char *at = (char *)mmap(NULL, used + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || n_regions == REGIONS) return 2;
+    mprotect(at + page, used, PROT_READ | PROT_WRITE);
+    memset(at + page, 0xff, used);
+    mprotect(at + page, used, PROT_NONE);
+    regions[n_regions].at = at + page;
+    regions[n_regions++].size = used;
+    *p = at + page;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *p)
 {
-    free(p);
-    return cudaSuccess;
+    std::lock_guard<std::mutex> lock(emu.one);
+    for (int i = 0; i < n_regions; i++) {
+        if (regions[i].at != p) continue;
+        munmap(regions[i].at - 4096, regions[i].size + 2 * 4096);
+        regions[i] = regions[--n_regions];
+        return cudaSuccess;
+    }
+    return p ? 1 : cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int, cudaStream_t)
 {
+    const struct turn turn;
     memcpy(dst, src, size);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
 {
+    const struct turn turn;
     memset(p, value, size);
     return cudaSuccess;
 }

@@ -158,7 +158,7 @@ void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct l
     const int64_t K = w->key_dim, V = w->value_dim;
     assert(K <= LINEAR_MAX && V <= LINEAR_MAX);
     /* states that there is room for: heads of them are carried, the others the segments' */
-    const int64_t room = (c->scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
+    const int64_t room = (c->be.scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
     const int64_t heads = a->n_heads < room / 2 ? a->n_heads : room / 2;
     assert(heads > 0);
     linear_part p = {};

@@ -39,7 +39,7 @@ static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, flo
     const int64_t piece = div_up(rows, SUM_PIECES) > 32 ? div_up(rows, SUM_PIECES) : 32;
     const int64_t pieces = div_up(rows, piece);
     double *part = (double *)c->be.scratch;
-    assert(pieces * cols * (int64_t)sizeof *part <= c->scratch_size);
+    assert(pieces * cols * (int64_t)sizeof *part <= c->be.scratch_size);
     const dim3 grid((unsigned)div_up(cols, SUM_COLS), (unsigned)pieces);
     LAUNCH(c, sum_pieces, grid, dim3(SUM_COLS), 0, f, rows, cols, piece, part);
     LAUNCH(c, sum_add, dim3(grid.x), dim3(SUM_COLS), 0, part, pieces, cols, out);

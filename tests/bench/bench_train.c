@@ -80,14 +80,13 @@ static void prefill_body(struct ranks *g, int rank, void *arg)
     struct prefill *f = arg;
     struct err e = {0};
     struct model *m = calloc(1, sizeof *m);
-    void *arena = engine_pages(f->plan.arena_size);
-    struct be *be = engine_be(&f->plan, arena, NULL);
+    struct engine_memory mem = engine_open(&spec, &f->plan, NULL);
     struct comm *comm = g ? g->comm[rank] : NULL;
     struct model_options o = {.shape = &spec.model.shape,
                               .plan = &f->plan,
-                              .arena = arena,
+                              .arena = mem.arena,
                               .segment = comm ? comm_segment(comm) : NULL,
-                              .be = be,
+                              .be = mem.be,
                               .comm = comm,
                               .rank = rank,
                               .n_ranks = f->P};
@@ -101,8 +100,7 @@ static void prefill_body(struct ranks *g, int rank, void *arg)
     }
 out:
     if (e.code != ERR_NONE) fprintf(stderr, "bench_train: rank %d: %s\n", rank, e.text);
-    be_close(be);
-    engine_unpage(arena, f->plan.arena_size);
+    engine_close(&mem, &f->plan);
     free(m);
 }
 

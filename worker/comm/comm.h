@@ -29,6 +29,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/rank.h"
+#include "kernels/backend.h"
 
 enum comm_channel { CHANNEL_KV, CHANNEL_DKV, CHANNEL_COLL, CHANNEL_N };
 
@@ -42,6 +43,8 @@ struct comm_options {
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, the same on all ranks; NULL: zeros (tests) */
     bool tls;                /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
     int memfd;               /* shared segment (struct shm_head first); shm dup's it */
+    struct be *be; /* whose memory the segment and all messages lie in; NULL: the host's */
+    void *segment; /* where be has memory of its own: segment_size bytes of it, borrowed; else NULL */
     void *map;               /* tests: the memfd, already mapped in full, so that ranks as threads
                               * share addresses and TSan sees the protocol; NULL: mapped here */
     int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */

@@ -13,8 +13,9 @@ struct base {
 
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size)
 {
-    int64_t *end = it->in_segment ? &m->segment_end : &m->arena_end;
+    int64_t *end = it->in_segment ? &m->segment_end : it->in_host ? &m->host_end : &m->arena_end;
     if (it->offset + size > *end) *end = it->offset + size;
+    if (it->mirrored && it->mirror + size > m->host_end) m->host_end = it->mirror + size;
     m->placed_size = mem_round(m->arena_end, PLAN_PAGE) + mem_round(m->segment_end, PLAN_PAGE);
 }
 
@@ -24,7 +25,7 @@ void *model_take(struct model *m, enum plan_id id, int64_t size)
     if (!it->name) return NULL;
     assert(!it->in_segment && it->size == size);
     model_note_placed(m, it, size);
-    return m->arena + it->offset;
+    return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
 /* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
@@ -61,7 +62,7 @@ static void place_items(struct base *b, void *params)
     m->all_lo = take(b, PLAN_LO_ALL, 1, 8 * p->sp * T, NULL);
     m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
     m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
-    take(b, PLAN_SCRATCH, 1, p->n_threads * BE_SCRATCH_PER_THREAD, NULL); /* the backend has it */
+    take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* the backend has it */
     m->inv_freq = take(b, PLAN_INV_FREQ, 1, p->item[PLAN_INV_FREQ].size, NULL);
 }
 
@@ -71,9 +72,11 @@ static int check_options(const struct model_options *o, struct err *e)
     if (p->n_ranks != o->n_ranks || o->rank < 0 || o->rank >= o->n_ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d, but the plan is for %d ranks", o->rank,
                        o->n_ranks, p->n_ranks);
-    if (!o->arena || (p->segment_size && !o->segment) || (o->n_ranks > 1 && !o->comm))
-        return err_set(e, ERR_INVALID, "the plan needs an arena%s",
-                       o->n_ranks > 1 ? ", a comm segment and a ring" : "");
+    if (!o->arena || (p->segment_size && !o->segment) || (o->n_ranks > 1 && !o->comm) ||
+        (p->host_size && !o->host))
+        return err_set(e, ERR_INVALID, "the plan needs an arena%s%s",
+                       o->n_ranks > 1 ? ", a comm segment and a ring" : "",
+                       p->host_size ? ", and a part of the host's memory" : "");
     if (!o->params && !p->item[PLAN_PARAMS].name)
         return err_set(e, ERR_INVALID, "the plan holds no weights and none were given");
     return 0;
@@ -104,7 +107,9 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .arena = o->arena, .be = o->be};
+    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    m->arena = o->arena;
+    m->host = o->host;
     m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
     if (open_ring(m, o, e)) return -1;
     m->sp.ops = attention_row(o->plan);

@@ -33,42 +33,44 @@ struct model_buckets {
 struct model_options {
     const struct model_shape *shape; /* copied */
     const struct plan *plan;         /* borrowed for the model's life */
-    void *arena, *segment;           /* bases of plan->arena_size, plan->segment_size bytes */
-    struct be *be;                   /* borrowed */
-    struct comm *comm;               /* borrowed: all ranks of the job; NULL for one rank */
-    int rank, n_ranks;               /* in it; must be the plan's n_ranks */
-    void *params; /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
-    int mutant;   /* tests only: enum sp_mutant */
+    void *arena, *segment; /* bases of plan->arena_size, plan->segment_size bytes of be's memory */
+    void *host;            /* of plan->host_size bytes; NULL where there are none */
+    struct be *be;         /* borrowed */
+    struct comm *comm;     /* borrowed: all ranks of the job; NULL for one rank */
+    int rank, n_ranks;     /* in it; must be the plan's n_ranks */
+    void *params;          /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
+    int mutant;            /* tests only: enum sp_mutant */
 };
 
 struct model {
     struct model_shape shape;
     const struct plan *plan;
-    char *arena; /* the plan's; borrowed */
+    char *arena, *host; /* the plan's; borrowed */
     struct be *be;
     struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
     struct comm *world; /* whose gradients and losses are summed: the job's ranks in a training,
                          * otherwise the ring's; NULL: one rank */
     struct sp sp;       /* sp.shard says which rows these are */
     int rank, ring;     /* the rank's number in its ring; the ring's number */
-    enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
-    void *params;     /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
-    void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
-    float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
+    enum dtype dtype;   /* the plan's precision: of weights and of what the kernels call act */
+    void *params;  /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
+    void *fetched; /* zero 3: a window of weights; NULL: params are whole */
+    float *grad;   /* [n_grad], by bucket: a window; NULL when only inferring */
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
     double *nll, *inv_freq;
     void *bounce;
-    int64_t *all_lo, *all_hi; /* ulysses: [sp * T] lo and hi of the sequence's rows */
+    int64_t *all_lo, *all_hi;       /* ulysses: [sp * T] lo and hi of the sequence's rows */
     struct batch batch;             /* the plan's arrays, for whoever fills a batch */
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
-    struct carry carry;             /* LASP in time, contexts: what enters and leaves the sequence at
+    int64_t host_end;               /* likewise of the host's part */
+    struct carry carry;        /* LASP in time, contexts: what enters and leaves the sequence at
                                      * hand; zeros: nothing */
-    struct section_state prog;      /* the family's program where it is at work */
+    struct section_state prog; /* the family's program where it is at work */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.

@@ -18,14 +18,20 @@ void placer_put(struct placer *b, const struct placer_want *w)
 {
     if (!w->n || !w->size) return;
     struct plan_item *it = &b->p->item[w->id];
-    int64_t *at = w->in_segment ? &b->segment : &b->arena;
+    const bool apart = b->p->own_memory, in_host = apart && w->host == HOST_ALONE;
+    int64_t *at = w->in_segment ? &b->segment : in_host ? &b->host : &b->arena;
     const int64_t stride = mem_round(w->size, MEM_ALIGN);
     *it = (struct plan_item){.name = w->name, .cls = w->cls, .in_segment = w->in_segment};
+    it->in_host = in_host;
+    it->mirrored = apart && w->host == HOST_TOO;
+    it->mirror = it->mirrored ? b->host : 0;
     it->offset = *at;
     it->stride = w->n > 1 ? stride : 0;
     it->size = placer_times(b, w->n - 1, stride) + w->size;
-    b->p->class_size[w->cls] += it->size;
+    if (!in_host) b->p->class_size[w->cls] += it->size;
     if (mem_add(*at, mem_round(it->size, MEM_ALIGN), at)) b->overflow = true;
+    if (it->mirrored && mem_add(b->host, mem_round(it->size, MEM_ALIGN), &b->host))
+        b->overflow = true;
 }
 
 static bool trains(const struct plan *p)
@@ -87,7 +93,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
         {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
         {PLAN_EMA, "ema", PLAN_OPTIMIZER, flat, p->ema},
-        {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_sums * 8, trained},
+        {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_sums * 8, trained, .host = HOST_TOO},
         {PLAN_TREE, "grad_tree", PLAN_WORKSPACE, placer_times(b, p->tree_size, 4), levels},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
@@ -136,6 +142,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);
     p->segment_size = mem_round(b.segment, PLAN_PAGE);
+    p->host_size = mem_round(b.host, PLAN_PAGE);
     p->rounding = p->arena_size + p->segment_size;
     for (int i = 0; i < PLAN_CLASS_N; i++) p->rounding -= p->class_size[i];
     return 0;

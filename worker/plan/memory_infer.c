@@ -16,8 +16,8 @@ void memory_contexts(struct placer *b, int64_t state)
     const int64_t size = mem_round(placer_times(b, state, 4), MEM_ALIGN);
     const int64_t layers = placer_times(b, size, b->m->n_layers);
     const struct placer_want all[] = {
-        {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before},
-        {PLAN_CONTEXT_BEHIND, "context_behind", PLAN_CACHE, layers, generate},
+        {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before, .host = HOST_ALONE},
+        {PLAN_CONTEXT_BEHIND, "context_behind", PLAN_CACHE, layers, generate, .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
@@ -27,10 +27,14 @@ static void put_generate(struct placer *b)
     const int64_t V = b->m->vocab, n = b->p->n_decode, top = plan_alternatives(b->spec);
     const int64_t token = 8 + 16 * (top > 0 ? top : 0); /* bytes: a number, then (id, number) */
     const struct placer_want all[] = {
-        {PLAN_ANSWER_LOGITS, "answer_logits", PLAN_WORKSPACE, placer_times(b, V, 2 * 4), 1},
-        {PLAN_SAMPLER, "sampler", PLAN_WORKSPACE, placer_times(b, V, 2 * 8 + 2 * 4 + 1), 1},
-        {PLAN_ANSWER_TOKENS, "answer_tokens", PLAN_DATA, placer_times(b, n, 4), 1},
-        {PLAN_ANSWER_LOGPROBS, "answer_logprobs", PLAN_DATA, placer_times(b, n, token), top >= 0},
+        {PLAN_ANSWER_LOGITS, "answer_logits", PLAN_WORKSPACE, placer_times(b, V, 2 * 4), 1,
+         .host = HOST_ALONE},
+        {PLAN_SAMPLER, "sampler", PLAN_WORKSPACE, placer_times(b, V, 2 * 8 + 2 * 4 + 1), 1,
+         .host = HOST_ALONE},
+        {PLAN_ANSWER_TOKENS, "answer_tokens", PLAN_DATA, placer_times(b, n, 4), 1,
+         .host = HOST_ALONE},
+        {PLAN_ANSWER_LOGPROBS, "answer_logprobs", PLAN_DATA, placer_times(b, n, token), top >= 0,
+         .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
@@ -42,9 +46,11 @@ static void put_score(struct placer *b)
     const int64_t n_buckets = bucket > 0 ? (p->S + bucket - 1) / bucket : 0;
     const int64_t rows = placer_times(b, placer_times(b, p->sp, p->T), 2 * 8);
     const struct placer_want all[] = {
-        {PLAN_SCORE_WINDOW, "score_window", PLAN_DATA, placer_times(b, p->S, 4 + 1), 1},
-        {PLAN_SCORE_ROWS, "score_rows", PLAN_DATA, rows, 1},
-        {PLAN_SCORE_BUCKETS, "score_buckets", PLAN_DATA, placer_times(b, n_buckets, 3 * 8), 1},
+        {PLAN_SCORE_WINDOW, "score_window", PLAN_DATA, placer_times(b, p->S, 4 + 1), 1,
+         .host = HOST_ALONE},
+        {PLAN_SCORE_ROWS, "score_rows", PLAN_DATA, rows, 1, .host = HOST_ALONE},
+        {PLAN_SCORE_BUCKETS, "score_buckets", PLAN_DATA, placer_times(b, n_buckets, 3 * 8), 1,
+         .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }

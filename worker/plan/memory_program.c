@@ -1,9 +1,10 @@
 /* memory_program.c: buffers of a family's sections, from its programs. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/device.h"
 #include "api/core/mem.h"
-#include "worker/plan/placer.h"
 #include "worker/plan/attention.h"
+#include "worker/plan/placer.h"
 #include "worker/plan/volume.h"
 
 static int64_t max64(int64_t a, int64_t b)
@@ -311,32 +312,33 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const struct plan *p = b->p;
     const struct model_shape *m = b->m;
     const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
-    const int64_t scratch = p->n_threads * BE_SCRATCH_PER_THREAD;
+    const int64_t scratch = device_scratch(spec_text(b->spec, b->spec->resources.device),
+                                           p->n_threads);
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
     const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
-        {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm},
-        {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm},
-        {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm},
-        {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm},
-        {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm},
+        {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
+        {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
+        {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
+        {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
+        {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1},
         {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1},
-        {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types},
-        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns},
-        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns},
-        {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm},
-        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, learns},
-        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm},
-        {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1},
+        {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types, .host = HOST_TOO},
+        {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns, .host = HOST_TOO},
+        {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns, .host = HOST_TOO},
+        {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm, .host = HOST_TOO},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, learns, .host = HOST_TOO},
+        {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
+        {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
         {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
         {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples},
-        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, !samples},
-        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1},
-        {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, !samples, .host = HOST_TOO},
+        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1, .host = HOST_TOO},
+        {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1, .host = HOST_TOO},
         {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);

@@ -9,8 +9,15 @@ struct placer {
     const struct model_shape *m;
     const struct job_spec *spec;
     struct shard sh;
-    int64_t arena, segment; /* next free byte */
+    int64_t arena, segment, host; /* next free byte */
     bool overflow;
+};
+
+/* Who works with a buffer, which matters where the device has memory of its own. */
+enum placer_host {
+    HOST_NEVER,
+    HOST_TOO,   /* it is written on one side and read on the other */
+    HOST_ALONE, /* no operation sees it */
 };
 
 struct placer_want {
@@ -20,6 +27,7 @@ struct placer_want {
     int64_t size; /* bytes of one instance */
     int64_t n;    /* instances; 0: not used */
     bool in_segment;
+    enum placer_host host;
 };
 void placer_put(struct placer *b, const struct placer_want *w);
 /* x y; past 2^56 b->overflow is set and the result is 0. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/device.h"
 #include "api/core/mem.h"
 #include "worker/plan/memory.h"
 #include "worker/plan/traffic.h"
@@ -116,6 +117,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
+    p->own_memory = device_find(spec_text(s, s->resources.device))->own_memory;
     p->rank_bits = s->determinism == DET_RANKS;
     p->precision = (enum precision_id)s->precision.params;
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
@@ -158,6 +160,8 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     p->reference_offset = p->arena_size;
     p->reference_size = ref.arena_size;
     p->arena_size += ref.arena_size;
+    p->reference_host_offset = p->host_size;
+    p->host_size += ref.host_size;
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] += ref.class_size[i];
     p->rounding += ref.rounding;
     return 0;
@@ -190,7 +194,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
-    ref->reference_offset = ref->reference_size = 0;
+    ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
     if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */
     assert(ref->segment_size == 0);

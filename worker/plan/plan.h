@@ -10,10 +10,11 @@
  *
  * What a rank does with a plan:
  *     plan_make(&spec, limit, &plan, e)
- *     arena = plan.arena_size zeroed bytes, page aligned
+ *     be_open with scratch_later
+ *     arena = plan.arena_size zeroed bytes of the device's alloc; the host's part, if it has one
+ *     be_give_scratch with (char *)arena + plan.item[PLAN_SCRATCH].offset
  *     comm_listen with segment_size = plan.segment_size (0 for one rank: no comm at all)
- *     be_open with scratch = (char *)arena + plan.item[PLAN_SCRATCH].offset
- *     model_init / train_init with both bases */
+ *     model_init / train_init with the bases */
 #ifndef SEQD_PLAN_PLAN_H
 #define SEQD_PLAN_PLAN_H
 
@@ -108,7 +109,7 @@ enum plan_id {
     PLAN_NLL,        /* double [T] */
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units, then blocks of the largest unit] (worker/plan/zero.h) */
-    PLAN_SCRATCH,    /* n_threads * BE_SCRATCH_PER_THREAD bytes: the backend's */
+    PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
     PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
@@ -154,6 +155,9 @@ struct plan_item {
     const char *name; /* "residual", "kept", ...; NULL: not used by this job */
     enum plan_class cls;
     bool in_segment;      /* offset is into the comm segment, else into the arena */
+    bool in_host;         /* into the host's part, which own_memory has */
+    bool mirrored;        /* in the arena, and the host has as much at `mirror` of its part */
+    int64_t mirror;
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
     int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
@@ -161,12 +165,16 @@ struct plan_item {
 
 struct plan {
     struct plan_item item[PLAN_ID_N];
-    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE */
+    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE: of the device */
+    bool own_memory;   /* the device has memory of its own; else the host's part is empty, and what
+                        * would be there is in the arena */
+    int64_t host_size; /* bytes per rank of the host's part, a multiple of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
     int64_t reference_offset,
         reference_size; /* verify, and train with verify.first_step: the one-rank reference's part
                          * of the arena */
+    int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
     int64_t S, T; /* tokens of the longest sequence, rows per rank */
     int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at

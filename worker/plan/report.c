@@ -36,6 +36,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_int(w, "total_bytes", p->arena_size + p->segment_size);
     jwrite_int(w, "arena_bytes", p->arena_size);
     jwrite_int(w, "segment_bytes", p->segment_size);
+    if (p->own_memory) jwrite_int(w, "host_bytes", p->host_size);
     jwrite_int(w, "rounding_bytes", p->rounding);
     if (p->reference_size) jwrite_int(w, "reference_bytes", p->reference_size);
     jwrite_object(w, "by_class");
@@ -52,6 +53,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
         jwrite_int(w, "bytes", it->size);
         if (it->shared) jwrite_bool(w, "inside_work", true);
         if (it->in_segment) jwrite_bool(w, "in_segment", true);
+        if (it->in_host) jwrite_bool(w, "in_host", true);
         jwrite_end(w);
     }
     report_sections(w, m, p);

@@ -29,10 +29,8 @@ struct task {
 };
 
 static const struct task tasks[] = {
-    {JOB_TRAIN, true, task_train},
-    {JOB_SCORE, true, task_score},
-    {JOB_GENERATE, false, task_generate},
-    {JOB_VERIFY, true, task_verify},
+    {JOB_TRAIN, true, task_train},        {JOB_SCORE, true, task_score},
+    {JOB_GENERATE, false, task_generate}, {JOB_VERIFY, true, task_verify},
     {JOB_EMBED, true, task_embed},
 };
 _Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
@@ -100,12 +98,37 @@ static int open_plan(struct run *r, struct err *e)
         return err_field(e, ERR_INVALID, "resources.ranks",
                          "the plan wants %d ranks and %d were started", r->plan.n_ranks,
                          r->args->n_ranks);
-    r->arena = mmap(NULL, (size_t)r->plan.arena_size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r->arena == MAP_FAILED) {
-        r->arena = NULL;
-        return err_errno(e, "map an arena of %lld bytes", (long long)r->plan.arena_size);
-    }
+    return 0;
+}
+
+static void *map_pages(int64_t size, struct err *e)
+{
+    void *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p != MAP_FAILED) return p;
+    err_errno(e, "map %lld bytes", (long long)size);
+    return NULL;
+}
+
+/* The plan's bytes: where the device has memory of its own, there, and the host's part here. */
+static int open_memory(struct run *r, struct err *e)
+{
+    const struct plan *p = &r->plan;
+    const struct be_options o = {.device = spec_text(r->spec, r->spec->resources.device),
+                                 .n_threads = p->n_threads,
+                                 .scratch_later = true};
+    r->be = be_open(&o, e);
+    if (!r->be) return -1;
+    assert(r->be->own_memory == p->own_memory);
+    r->arena = p->own_memory ? r->be->ops->alloc(r->be, p->arena_size, e)
+                             : map_pages(p->arena_size, e);
+    if (!r->arena) return -1;
+    if (p->host_size && !(r->host = map_pages(p->host_size, e))) return -1;
+    if (p->own_memory && p->segment_size &&
+        !(r->own_segment = r->be->ops->alloc(r->be, p->segment_size, e)))
+        return -1;
+    be_give_scratch(r->be, (char *)r->arena + p->item[PLAN_SCRATCH].offset,
+                    p->item[PLAN_SCRATCH].size);
     return 0;
 }
 
@@ -121,6 +144,8 @@ static int open_comm(struct run *r, struct err *e)
                              .key = r->args->key,
                              .tls = r->spec->parallel.tls != 0,
                              .memfd = RANK_MEMFD,
+                             .be = r->be,
+                             .segment = r->own_segment,
                              .segment_size = r->plan.segment_size,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
@@ -146,16 +171,6 @@ out:
     return rc;
 }
 
-static int open_backend(struct run *r, struct err *e)
-{
-    const char *device = spec_text(r->spec, r->spec->resources.device);
-    struct be_options o = {.device = device,
-                           .n_threads = r->plan.n_threads,
-                           .scratch = (char *)r->arena + r->plan.item[PLAN_SCRATCH].offset};
-    r->be = be_open(&o, e);
-    return r->be ? 0 : -1;
-}
-
 static int open_head(struct run *r, struct err *e)
 {
     void *p = mmap(NULL, sizeof *r->head, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMFD, 0);
@@ -168,12 +183,22 @@ static int open_head(struct run *r, struct err *e)
     return 0;
 }
 
+static void close_memory(struct run *r)
+{
+    const struct plan *p = &r->plan;
+    const bool own = p->own_memory;
+    if (r->host) munmap(r->host, (size_t)p->host_size);
+    if (r->own_segment) r->be->ops->free(r->be, r->own_segment, p->segment_size);
+    if (r->arena && own) r->be->ops->free(r->be, r->arena, p->arena_size);
+    if (r->arena && !own) munmap(r->arena, (size_t)p->arena_size);
+    be_close(r->be);
+}
+
 static void run_close(struct run *r)
 {
     if (r->head) munmap(r->head, sizeof *r->head);
-    be_close(r->be);
     comm_close(r->comm);
-    if (r->arena) munmap(r->arena, (size_t)r->plan.arena_size);
+    close_memory(r);
     data_close(r->data);
 }
 
@@ -194,7 +219,7 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
         err_field(e, ERR_INVALID, "kind", "kind %d is unknown", o->spec.kind);
         goto out;
     }
-    if (open_data(r, t, e) || open_plan(r, e) || open_comm(r, e) || open_backend(r, e) ||
+    if (open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) || open_comm(r, e) ||
         link_send_ready(k, e))
         goto out;
     log_info("rank.ready", "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s",
@@ -226,6 +251,7 @@ void run_model_options(struct run *r, struct model_options *o)
     *o = (struct model_options){.shape = &r->spec->model.shape,
                                 .plan = &r->plan,
                                 .arena = r->arena,
+                                .host = r->host,
                                 .segment = r->segment,
                                 .be = r->be,
                                 .comm = r->comm,

@@ -22,10 +22,12 @@ struct run {
     const char *roots[RANK_ROOTS];
     struct data *data; /* NULL for generate */
     struct plan plan;
-    void *arena;       /* plan.arena_size zeroed bytes */
+    struct be *be;
+    void *arena;       /* plan.arena_size zeroed bytes of be's memory */
+    void *host;        /* plan.host_size of the host's; NULL where there are none */
     struct comm *comm; /* NULL for one rank */
     void *segment;     /* NULL for one rank */
-    struct be *be;
+    void *own_segment; /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     int mutant;            /* tests only: enum sp_mutant */
 };

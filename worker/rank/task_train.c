@@ -33,6 +33,7 @@ static int open_training(struct training *t, struct err *e)
     struct train_options o = {.spec = r->spec,
                               .plan = &r->plan,
                               .arena = r->arena,
+                              .host = r->host,
                               .segment = r->segment,
                               .be = r->be,
                               .comm = r->comm,

@@ -42,7 +42,7 @@ int task_verify(struct run *r, struct err *e)
     run_model_options(r, &o);
     if (model_init(m, &o, e)) goto out;
     if (weights_load(r, m, e)) goto out;
-    struct verify_args a = {r->spec, m, r->arena, r->data, r->args->job_dir, r->mutant};
+    struct verify_args a = {r->spec, m, r->data, r->args->job_dir, r->mutant};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {
         if (report(r, &v, run_memory_high(m, v.reference_end), e)) goto out;

@@ -101,7 +101,6 @@ int training_verify_first(struct training *t, struct err *e)
     if (!rc) plan_verify_comm(&r->spec->model.shape, pass, r->args->rank, pass->comm);
     struct verify_args a = {.spec = r->spec,
                             .model = &t->train.model,
-                            .arena = r->arena,
                             .data = r->data,
                             .want = pass->comm,
                             .mutant = r->mutant};

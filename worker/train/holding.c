@@ -319,28 +319,27 @@ void holding_random(struct holding *h, int64_t seed)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static void *take(struct holding *h, void *arena, enum plan_id id, int64_t size)
+static void *take(struct holding *h, enum plan_id id, int64_t size)
 {
     const struct plan_item *it = &h->plan->item[id];
     if (!it->name) return NULL;
     assert(!it->in_segment && (size < 0 || it->size == size));
     model_note_placed(h->model, it, it->size);
-    return (char *)arena + it->offset;
+    return h->model->arena + it->offset;
 }
 
-void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank,
-                  void *arena)
+void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank)
 {
     const struct plan *p = m->plan;
     const int64_t shard = p->n_shard * 4;
     *h = (struct holding){.plan = p, .model = m, .rank = rank};
-    h->master = take(h, arena, PLAN_MASTER, shard);
-    h->m = take(h, arena, PLAN_ADAM_M, shard);
-    h->v = take(h, arena, PLAN_ADAM_V, shard);
-    h->ema = take(h, arena, PLAN_EMA, shard);
-    h->acc = take(h, arena, PLAN_GRAD_ACC, shard);
-    h->tied = take(h, arena, PLAN_GRAD_TIED, -1);
+    h->master = take(h, PLAN_MASTER, shard);
+    h->m = take(h, PLAN_ADAM_M, shard);
+    h->v = take(h, PLAN_ADAM_V, shard);
+    h->ema = take(h, PLAN_EMA, shard);
+    h->acc = take(h, PLAN_GRAD_ACC, shard);
+    h->tied = take(h, PLAN_GRAD_TIED, -1);
     h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be};
-    h->optim.partial = take(h, arena, PLAN_SUMSQ, -1);
+    h->optim.partial = take(h, PLAN_SUMSQ, -1);
     m->buckets = (struct model_buckets){bucket_fetch, bucket_reduce, h};
 }

@@ -40,8 +40,7 @@ struct holding {
 };
 
 /* Places the arrays and hands the model its buckets. h must stay where it is. */
-void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank,
-                  void *arena);
+void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank);
 
 /* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for
  * each already, nothing is done. Collective. */

@@ -76,6 +76,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     const struct model_options mo = {.shape = &o->spec->model.shape,
                                      .plan = o->plan,
                                      .arena = o->arena,
+                                     .host = o->host,
                                      .segment = o->segment,
                                      .be = o->be,
                                      .comm = o->comm,
@@ -89,7 +90,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     if (o->plan->reference_size) /* whether this attempt verifies or goes on from a checkpoint */
         model_note_placed(&t->model, &(struct plan_item){.offset = o->plan->reference_offset},
                           o->plan->reference_size);
-    holding_init(&t->hold, o->spec, &t->model, o->rank, o->arena);
+    holding_init(&t->hold, o->spec, &t->model, o->rank);
     return 0;
 }
 

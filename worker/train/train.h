@@ -48,7 +48,7 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 struct train_options {
     const struct job_spec *spec; /* borrowed */
     const struct plan *plan;     /* borrowed */
-    void *arena, *segment;
+    void *arena, *segment, *host; /* as model_options has them */
     struct be *be;
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;

@@ -191,7 +191,8 @@ static int open_reference(const struct verify_args *a, struct model *ref, const 
                               .plan = plan,
                               .be = m->be,
                               .n_ranks = 1,
-                              .arena = (char *)a->arena + m->plan->reference_offset,
+                              .arena = m->arena + m->plan->reference_offset,
+                              .host = m->host ? m->host + m->plan->reference_host_offset : NULL,
                               .params = m->fetched ? NULL : m->params};
     if (model_init(ref, &o, e)) return -1;
     const struct plan_item *all = &plan->item[PLAN_GRAD_ACC];

@@ -37,9 +37,8 @@
 struct verify_args {
     const struct job_spec *spec;
     struct model
-        *model;  /* on every rank: initialised, weights loaded, gradients planned, set for the
+        *model; /* on every rank: initialised, weights loaded, gradients planned, set for the
                           * length that is compared */
-    void *arena; /* where plan->reference_offset counts from */
     const struct data *data;
     const char *job_dir; /* NULL: no artifacts */
     int mutant;          /* tests only: enum sp_mutant of the packer; the model has its own */
