@@ -22,7 +22,7 @@ static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
 
 static inline void poison(struct be *b)
 {
-    memset(b->scratch, 0xff, (size_t)b->n_threads * BE_SCRATCH_PER_THREAD);
+    memset(b->scratch, 0xff, (size_t)b->scratch_size);
 }
 
 #define CALL(b, op, ...)                                                                           \
