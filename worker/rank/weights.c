@@ -6,6 +6,7 @@
 #include "api/core/log.h"
 #include "worker/model/hf.h"
 #include "worker/plan/stage.h"
+#include "worker/train/piece.h"
 #include "worker/train/roots.h"
 #include "worker/train/spread.h"
 
@@ -85,15 +86,27 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 
 /* ---- a model that is whole on every rank ------------------------------------------------------ */
 
+/* From one device's memory to that of all: the first rank's part is everything. */
+static int share_weights(struct run *r, struct model *m, struct err *e)
+{
+    int64_t cut[JOB_MAX_RANKS + 1] = {0};
+    if (!r->comm) return 0;
+    for (int w = 1; w <= r->args->n_ranks; w++) cut[w] = m->plan->n_params;
+    const int64_t unit = dtype_size(m->dtype);
+    char *const own = (char *)m->params + cut[r->args->rank] * unit;
+    return comm_all_gather(r->comm, PURPOSE_CONTROL, own, m->params, cut, unit, m->bounce, e);
+}
+
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
+    struct piece_array there = {m->be, m->dtype, m->params};
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;
-        if (hf_load(dir, &r->spec->model.shape, m->dtype, m->params, e))
+        if (hf_load_pieces(dir, &r->spec->model.shape, &(struct hf_sink){piece_take, &there}, e))
             return about(e, "model.path");
     }
-    return share(r, m, m->params, m->plan->n_params * dtype_size(m->dtype), e);
+    return share_weights(r, m, e);
 }
 
 int weights_load(struct run *r, struct model *m, struct err *e)
