@@ -86,17 +86,6 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 
 /* ---- a model that is whole on every rank ------------------------------------------------------ */
 
-/* From one device's memory to that of all: the first rank's part is everything. */
-static int share_weights(struct run *r, struct model *m, struct err *e)
-{
-    int64_t cut[JOB_MAX_RANKS + 1] = {0};
-    if (!r->comm) return 0;
-    for (int w = 1; w <= r->args->n_ranks; w++) cut[w] = m->plan->n_params;
-    const int64_t unit = dtype_size(m->dtype);
-    char *const own = (char *)m->params + cut[r->args->rank] * unit;
-    return comm_all_gather(r->comm, PURPOSE_CONTROL, own, m->params, cut, unit, m->bounce, e);
-}
-
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -106,7 +95,9 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
         if (hf_load_pieces(dir, &r->spec->model.shape, &(struct hf_sink){piece_take, &there}, e))
             return about(e, "model.path");
     }
-    return share_weights(r, m, e);
+    if (!r->comm) return 0;
+    return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
+                                 m->plan->n_params * dtype_size(m->dtype), m->bounce, e);
 }
 
 int weights_load(struct run *r, struct model *m, struct err *e)

@@ -1,7 +1,7 @@
 #include "worker/train/spread.h"
 
 #include <assert.h>
-#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
@@ -27,22 +27,10 @@ static struct comm *world(const struct holding *h)
     return h->model->world;
 }
 
+/* Of the host: files are read and written there. */
 static char *bounce(const struct holding *h)
 {
-    return h->model->bounce;
-}
-
-/* Messages lie in the device's memory. */
-static void put(struct holding *h, int64_t at, const void *x, int64_t size)
-{
-    h->model->be->ops->upload(h->model->be, bounce(h) + at, x, size);
-}
-
-static int get(struct holding *h, int64_t at, void *x, int64_t size, struct err *e)
-{
-    struct be *be = h->model->be;
-    be->ops->download(be, x, bounce(h) + at, size);
-    return be->ops->sync ? be->ops->sync(be, e) : 0;
+    return comm_bounce(world(h), h->model->bounce);
 }
 
 /* ---- one piece ------------------------------------------------------------------------------- */
@@ -50,31 +38,27 @@ static int get(struct holding *h, int64_t at, void *x, int64_t size, struct err 
 static struct comm_xfer message(void)
 {
     return (struct comm_xfer){
-        .purpose = PURPOSE_CONTROL, .channel = CHANNEL_COLL, .send_to = -1, .recv_from = -1};
+        .purpose = PURPOSE_CONTROL, .channel = CHANNEL_HOST, .send_to = -1, .recv_from = -1};
 }
 
-/* Bytes [at, at + size) of the bounce buffer. */
-static int send_one(struct holding *h, int to, int64_t at, int64_t size, struct err *e)
+static int send_one(struct holding *h, int to, const void *x, int64_t size, struct err *e)
 {
     struct comm_xfer m = message();
     struct comm_ticket t;
     m.send_to = to;
-    m.send = bounce(h) + at;
+    m.send = x;
     m.send_size = size;
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
-/* Through the bounce buffer, to x. */
-static int receive_one(struct holding *h, int from, int64_t at, void *x, int64_t size,
-                       struct err *e)
+static int receive_one(struct holding *h, int from, void *x, int64_t size, struct err *e)
 {
     struct comm_xfer m = message();
     struct comm_ticket t;
     m.recv_from = from;
-    m.recv = bounce(h) + at;
+    m.recv = x;
     m.recv_size = size;
-    if (comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e)) return -1;
-    return get(h, at, x, size, e);
+    return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
 /* What rank w holds of the elements of an order, and they lie in one bucket: a run. */
@@ -93,8 +77,8 @@ static struct zero_range run_of(const struct holding *h, const struct spread_ord
 
 static int order(struct holding *h, int to, const struct spread_order *o, struct err *e)
 {
-    put(h, 0, o, sizeof *o);
-    return send_one(h, to, 0, sizeof *o, e);
+    memcpy(bounce(h), o, sizeof *o);
+    return send_one(h, to, bounce(h), sizeof *o, e);
 }
 
 static int order_all(struct holding *h, enum spread_op op, struct err *e)
@@ -138,8 +122,7 @@ static int spread_read(void *arg, int which, int64_t offset, int64_t n, float *o
         const struct zero_range r = run_of(h, &o, w);
         if (r.begin == r.end) continue;
         if (order(h, w, &o, e)) return -1;
-        if (receive_one(h, w, DATA_AT, out + (r.begin - offset), (r.end - r.begin) * 4, e))
-            return -1;
+        if (receive_one(h, w, out + (r.begin - offset), (r.end - r.begin) * 4, e)) return -1;
     }
     return keep_alive(h, e);
 }
@@ -152,12 +135,13 @@ static int spread_write(void *arg, int which, int64_t offset, int64_t n, const f
     assert(n <= ST_CHUNK);
     holding_write(h, (enum holding_array)which, offset, n, x);
     if (h->plan->n_ranks == 1) return 0;
-    put(h, DATA_AT, x, n * 4);
+    float *out = (float *)(bounce(h) + DATA_AT);
+    memcpy(out, x, (size_t)n * 4);
     for (int w = 1; w < h->plan->n_ranks; w++) {
         const struct zero_range r = run_of(h, &o, w);
         if (r.begin == r.end) continue;
         if (order(h, w, &o, e)) return -1;
-        if (send_one(h, w, DATA_AT + (r.begin - offset) * 4, (r.end - r.begin) * 4, e)) return -1;
+        if (send_one(h, w, out + (r.begin - offset), (r.end - r.begin) * 4, e)) return -1;
     }
     return keep_alive(h, e);
 }
@@ -186,19 +170,18 @@ int spread_end(struct holding *h, struct err *e)
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* piece: room for ST_CHUNK elements. */
-static int obey(struct holding *h, const struct spread_order *o, float *piece, struct err *e)
+static int obey(struct holding *h, const struct spread_order *o, struct err *e)
 {
     const struct zero_range r = run_of(h, o, h->rank);
     const int64_t n = r.end - r.begin;
+    float *x = (float *)(bounce(h) + DATA_AT);
     if (o->op == OP_TAKE) {
-        if (receive_one(h, 0, DATA_AT, piece, n * 4, e)) return -1;
-        holding_write(h, (enum holding_array)o->which, r.begin, n, piece);
+        if (receive_one(h, 0, x, n * 4, e)) return -1;
+        holding_write(h, (enum holding_array)o->which, r.begin, n, x);
         return 0;
     }
-    if (holding_read(h, (enum holding_array)o->which, r.begin, n, piece, e)) return -1;
-    put(h, DATA_AT, piece, n * 4);
-    return send_one(h, 0, DATA_AT, n * 4, e);
+    if (holding_read(h, (enum holding_array)o->which, r.begin, n, x, e)) return -1;
+    return send_one(h, 0, x, n * 4, e);
 }
 
 static bool sound(const struct holding *h, const struct spread_order *o)
@@ -210,25 +193,16 @@ static bool sound(const struct holding *h, const struct spread_order *o)
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
 }
 
-static int serve(struct holding *h, float *piece, struct err *e)
+int spread_serve(struct holding *h, struct err *e)
 {
     struct spread_order o;
     do {
         comm_where(world(h))->layer = comm_where(world(h))->hop = -1;
-        if (receive_one(h, 0, 0, &o, sizeof o, e)) return -1;
+        if (receive_one(h, 0, &o, sizeof o, e)) return -1;
         if (!sound(h, &o))
             return err_set(e, ERR_PEER, "rank 0 orders %d of %lld elements at %lld", o.op,
                            (long long)o.n, (long long)o.offset);
-        if ((o.op == OP_GIVE || o.op == OP_TAKE) && obey(h, &o, piece, e)) return -1;
+        if ((o.op == OP_GIVE || o.op == OP_TAKE) && obey(h, &o, e)) return -1;
     } while (o.op != OP_END);
     return 0;
-}
-
-int spread_serve(struct holding *h, struct err *e)
-{
-    float *piece = malloc(ST_CHUNK * sizeof *piece);
-    if (!piece) return err_set(e, ERR_IO, "out of memory for a piece of a checkpoint");
-    const int rc = serve(h, piece, e);
-    free(piece);
-    return rc;
 }
