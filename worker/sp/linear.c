@@ -206,7 +206,6 @@ static enum purpose purpose_of(const struct linear_pass *p)
 int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm_channel channel,
                 const void *data, int64_t size, struct err *e)
 {
-    struct be *be = p->sp->be;
     struct comm_xfer x = {.purpose = purpose_of(p),
                           .channel = channel,
                           .send_to = to,
@@ -214,7 +213,6 @@ int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm
                           .send = data,
                           .send_size = size};
     assert(s->n < LINEAR_SENDS);
-    if (be->ops->sync && be->ops->sync(be, e)) return -1;
     if (comm_sendrecv(p->sp->comm, &x, &s->ticket[s->n], e)) return -1;
     s->n++;
     return 0;

@@ -102,7 +102,6 @@ static int hop_post(struct ring *g, const struct hop *h, struct err *e)
     };
     if (!h->sends && !h->receives) return 0;
     comm_where(sp->comm)->hop = h->number;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     return comm_sendrecv(sp->comm, &x, h->channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
 }
 

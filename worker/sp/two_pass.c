@@ -217,7 +217,6 @@ static int hop_post(struct pass *w, int i, struct err *e)
                                 .send_size = from.rows * from.cols * 4,
                                 .recv_size = to.rows * to.cols * 4};
     comm_where(sp->comm)->hop = i;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
@@ -275,7 +274,6 @@ static int sum_full(struct pass *w, bool all_reduce, struct err *e)
     int64_t cut[JOB_MAX_RANKS + 1];
     if (sp->shard.P == 1) return 0;
     for (int r = 0; r <= sp->shard.P; r++) cut[r] = r * part;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     if (comm_reduce_scatter(sp->comm, PURPOSE_RING_DKV, sp->buf.full, cut, sp->buf.bounce, e))
         return -1;
     return all_reduce ? comm_all_gather(sp->comm, PURPOSE_RING_DKV, sp->buf.full + cut[sp->shard.r],
