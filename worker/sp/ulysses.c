@@ -229,7 +229,8 @@ static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
                                         .o = group_cols(h, h->o, g),
                                         .lse = h->lse + g.first * h->whole.shard.T,
                                         .lo = a->all_lo,
-                                        .hi = a->all_hi};
+                                        .hi = a->all_hi,
+                                        .seen = a->all_seen};
         take_group(h, g);
         if (sp_local.attn_fwd(&h->whole, &one, e)) return -1;
     }
@@ -251,7 +252,8 @@ static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tens
                                         .dq = group_cols(h, dq, g),
                                         .dkv = pair_cols(h, dkv, i),
                                         .lo = a->all_lo,
-                                        .hi = a->all_hi};
+                                        .hi = a->all_hi,
+                                        .seen = a->all_seen};
         take_group(h, g);
         if (sp_local.attn_bwd(&h->whole, &one, e)) return -1;
     }
