@@ -1,7 +1,7 @@
 /* cuda.cu: opening the device, its memory and stream; the table. */
 #include <stdio.h>
 #include <stdlib.h>
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/plugin.h"
 
 void cuda_launched(struct cuda *c, const char *kernel)
@@ -103,14 +103,18 @@ static struct be *cuda_open(const struct be_options *o, struct err *e)
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
+    if (hopper_open(c, o->isa, e)) {
+        free(c);
+        return NULL;
+    }
     c->owns_scratch = !o->scratch && !o->scratch_later;
     c->be.own_memory = true;
     c->be.scratch_size = BE_SCRATCH_CUDA;
     c->be.ops = &ops;
 #ifdef SEQD_EMU
-    c->be.isa = "emulated";
+    c->be.isa = c->hopper ? "sm90" : "emulated";
 #else
-    c->be.isa = "sm80";
+    c->be.isa = c->hopper ? "sm90" : "sm80";
 #endif
     c->be.n_threads = o->n_threads;
     void *scratch = o->scratch;

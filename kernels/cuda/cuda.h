@@ -5,6 +5,7 @@
  *   attn*.cu     softmax attention                  norm.cu      normalisation
  *   linear*.cu   linear attention                   cond.cu      bias, modulation, gates
  *   loss.cu      embedding, losses, routing         position.cu  RoPE, LRPE
+ *   hopper*.cu   attention for compute capability 9.0
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H
@@ -22,6 +23,7 @@ struct cuda {
     struct be be;
     cudaStream_t compute;
     bool owns_scratch;
+    void *hopper;     /* hopper.h: cuTensorMapEncodeTiled where its kernels run, otherwise NULL */
     char failed[160]; /* the first launch that failed; sync reports it */
 };
 
