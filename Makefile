@@ -216,7 +216,8 @@ $(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
 $(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
-$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/emu/emu_hopper.o $(B)/cuda/err.o
+EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
 $(B)/tests/check_emulated: | $(EMU_PLUGIN)
