@@ -70,10 +70,14 @@ static bool is_over(const void *arg)
     return (w->b->phase & 1) != w->parity;
 }
 
+static const struct barrier *waits_for[WARPS * 32]; /* of each thread; NULL: none */
+
 void emu_barrier_wait(uint64_t *b, int parity)
 {
     const struct wanted w = {barrier_of(b), parity & 1};
+    waits_for[emu_thread()] = w.b;
     emu_wait_for(is_over, &w);
+    waits_for[emu_thread()] = NULL;
 }
 
 /* ---- barriers with names ----------------------------------------------------------------------- */
@@ -393,15 +397,28 @@ void emu_async_begin(void)
         threads[i].turn = threads[i].checked = threads[i].batch = 0;
         threads[i].n = 0;
     }
+    memset(waits_for, 0, sizeof waits_for);
     n_copies = 0;
 }
 
+static bool is_waited_for(const struct barrier *b)
+{
+    for (int i = 0; i < WARPS * 32; i++)
+        if (waits_for[i] == b) return true;
+    return false;
+}
+
+/* Only what somebody waits for comes: what nobody waits for, and reads, is not there. */
 bool emu_async_step(void)
 {
-    if (!n_copies) return false;
-    const struct copying last = copies[--n_copies];
-    arrive(&last);
-    return true;
+    for (int i = n_copies - 1; i >= 0; i--) {
+        const struct copying c = copies[i];
+        if (!is_waited_for(c.b)) continue;
+        copies[i] = copies[--n_copies];
+        arrive(&c);
+        return true;
+    }
+    return false;
 }
 
 void emu_async_end(void)

@@ -219,8 +219,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* After the wait: the compiler reads d from here on and no sooner. */
-template <int N> static __device__ __forceinline__ void products_done(float (&d)[N][4])
+/* What makes d is done here, what reads it is done after: the compiler sees neither that products
+ * write d until they are waited for, nor that work between two waits is meant to be there. */
+template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
     UNROLL

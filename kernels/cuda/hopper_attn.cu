@@ -276,26 +276,30 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         const int k0 = (all.first + i) * HOP_T;
         if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T) hop_mask(s, rows, k0);
         hop_softmax(s, &rows, c.scale2);
+        registers_pin(s);
+    };
+    const auto wait_keys = [&](int i) {
+        if (i < last) barrier_wait(&room->k_gate[hop_stage<DP>(i)].full, hop_parity<DP>(i));
     };
     if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* the first turn is the first's */
     for (int i = 0; i < first; i++) hop_skip(room, i, group, i == n - 1);
     if (first < last) {
         barrier_wait(&room->q_gate.full, 0);
-        barrier_wait(&room->k_gate[hop_stage<DP>(first)].full, hop_parity<DP>(first));
+        wait_keys(first);
         hop_turn_wait(group);
         products_begin();
         hop_scores<DP>(s, q, hopper_at(room->k[hop_stage<DP>(first)]));
         products_commit();
         hop_turn_pass(group, first == n - 1);
         products_wait<0>();
-        products_done(s);
+        registers_pin(s);
         hop_let_go(&room->k_gate[hop_stage<DP>(first)]);
         settle(first);
+        wait_keys(first + 1);
         hop_take_over<DP>(p, s, o, rows);
     }
     for (int i = first + 1; i < last; i++) {
         const int now = hop_stage<DP>(i), before = hop_stage<DP>(i - 1);
-        barrier_wait(&room->k_gate[now].full, hop_parity<DP>(i));
         hop_turn_wait(group);
         products_begin();
         hop_scores<DP>(s, q, hopper_at(room->k[now]));
@@ -306,11 +310,12 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         products_commit();
         hop_turn_pass(group, i == n - 1);
         products_wait<1>();
-        products_done(s);
+        registers_pin(s);
         hop_let_go(&room->k_gate[now]);
         settle(i);
+        wait_keys(i + 1); /* and a loop in the way of the compiler, that would wait for values first */
         products_wait<0>();
-        products_done(o);
+        registers_pin(o);
         hop_let_go(&room->v_gate[before]);
         hop_take_over<DP>(p, s, o, rows);
     }
@@ -321,7 +326,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         hop_values<DP>(o, p, hopper_at(room->v[before]));
         products_commit();
         products_wait<0>();
-        products_done(o);
+        registers_pin(o);
         hop_let_go(&room->v_gate[before]);
     }
     for (int i = last; i < n; i++) hop_skip(room, i, group, i == n - 1);
