@@ -62,9 +62,9 @@ hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, t.data, size, stride, box, each,
         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (r != CUDA_SUCCESS && !c->failed[0])
-        snprintf(c->failed, sizeof c->failed, "a map of [%lld, %lld x %lld] for copies: error %d",
-                 (long long)t.rows, (long long)n_heads, (long long)D, (int)r);
+    if (r != CUDA_SUCCESS && c->failed.code == ERR_NONE)
+        err_set(&c->failed, ERR_INTERNAL, "a map of [%lld, %lld x %lld] for copies: error %d",
+                (long long)t.rows, (long long)n_heads, (long long)D, (int)r);
     return map;
 }
 #endif

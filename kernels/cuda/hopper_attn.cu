@@ -330,9 +330,9 @@ template <int DP> static void run(struct cuda *c, const struct attn_fwd_args *a,
     const dim3 grid((unsigned)div_up(a->q.rows, sh::rows), (unsigned)a->n_heads);
     const hopper_map q = hopper_map_of(c, a->q, a->n_heads, a->head_dim, sh::rows);
     const hopper_map kv = hopper_map_of(c, a->kv, 2 * a->n_kv_heads, a->head_dim, HOP_T);
-    auto kernel = hopper_attn_kernel<DP>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, kernel, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
+    auto attn_fwd = hopper_attn_kernel<DP>;
+    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, attn_fwd, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
 }
 
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a)

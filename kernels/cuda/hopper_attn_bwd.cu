@@ -335,13 +335,14 @@ static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b
                            hopper_map_of(c, a->d_o, a->n_heads, D, HOB_ROWS),
                            hopper_map_of(c, a->kv, 2 * a->n_kv_heads, D, ATTN_T),
                            hopper_map_of(c, a->kv, 2 * a->n_kv_heads, D, HOB_ROWS)};
-    auto dkv = hopper_dkv<DP>;
-    auto dq = hopper_dq<DP>;
-    (void)cudaFuncSetAttribute(dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    (void)cudaFuncSetAttribute(dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, dkv, dim3((unsigned)div_up(b.c.Tk, HOB_ROWS), (unsigned)b.c.Hk), dim3(hob_threads),
+    auto attn_dkv = hopper_dkv<DP>;
+    auto attn_dq = hopper_dq<DP>;
+    (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    const dim3 threads(hob_threads);
+    LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, HOB_ROWS), (unsigned)b.c.Hk), threads,
            (size_t)smem, b, maps);
-    LAUNCH(c, dq, dim3((unsigned)div_up(b.c.Tq, HOB_ROWS), (unsigned)a->n_heads), dim3(hob_threads),
+    LAUNCH(c, attn_dq, dim3((unsigned)div_up(b.c.Tq, HOB_ROWS), (unsigned)a->n_heads), threads,
            (size_t)smem, b, maps);
 }
 
