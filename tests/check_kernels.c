@@ -657,6 +657,7 @@ static bool runs(const char *isa)
         &(struct be_options){.device = DEVICE, .isa = isa, .n_threads = 1, .scratch_later = true},
         &e);
     const bool ok = b != NULL;
+    CHECK(ok || !strcmp(DEVICE, "cuda"));
     if (!ok) printf("not run: %s\n", e.text);
     be_close(b);
     return ok;
