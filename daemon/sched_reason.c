@@ -113,7 +113,7 @@ void because_too_large(struct sched_job *j, const struct sched_node *nodes, int 
                        const struct group *g)
 {
     const struct census c = census(j, nodes, n);
-    const char *units = unit(j, 2);
+    const char *units = unit(j, j->n_ranks);
     if (j->only >= 0 && !sched_width(j, nodes, j->only))
         because(j, "too_large", "rank 0 needs a %s on node %s, which holds its %s and has none%s",
                 unit(j, 1), nodes[j->only].name, what(j).text, left_out(j, &c).text);

@@ -271,7 +271,7 @@ static void test_silent(void)
     CHECK(!g->stopped && is(id, "running"));
     const int64_t next = submit_on("cuda", 1, 0, "{}");
     CHECK(reason_is(next, "too_large",
-                    "needs 1 GPUs, the largest node up has 0 (1 node up, 0 down); of 4 GPUs 4 are "
+                    "needs 1 GPU, the largest node up has 0 (1 node up, 0 down); of 4 GPUs 4 are "
                     "unfit"));
     finish();
 }
