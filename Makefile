@@ -87,7 +87,7 @@ PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 # Sanitizers do not follow the emulated device's threads from stack to stack.
 TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
-             $(filter-out tests/check_emulated.c,$(TEST_SRC)),$(TEST_SRC)))
+             $(filter-out tests/check_emulated.c tests/test_device_%.c,$(TEST_SRC)),$(TEST_SRC)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -252,6 +252,7 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
+$(B)/tests/test_device_jobs: | $(B)/seqrank $(EMU_PLUGIN)
 # What describe prints is what the agent reads.
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o

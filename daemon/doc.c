@@ -172,6 +172,10 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     jwrite_object(&w, "memory");
     jwrite_int(&w, "high", s->memory_high);
     jwrite_int(&w, "planned", s->memory_planned);
+    if (s->host_planned) {
+        jwrite_int(&w, "host_high", s->host_high);
+        jwrite_int(&w, "host_planned", s->host_planned);
+    }
     jwrite_end(&w);
     jwrite_end(&w);
     return jwrite_finish(&w);

@@ -75,6 +75,7 @@ struct linear_fwd {
      * behind shard.S. */
     const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
     void *carry_out; /* [H, Dk, Dv] behind the whole; written on the last rank; NULL: unwanted */
+    const int64_t *host_lo, *host_hi; /* as in struct sp_fwd_args */
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
@@ -83,6 +84,7 @@ struct linear_bwd {
     const int64_t *lo, *hi;
     const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
     void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
+    const int64_t *host_lo, *host_hi;
 };
 
 struct sp_linear_ops {
@@ -104,6 +106,7 @@ struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
     void *state;              /* [H, Dk, Dv] in and out, the same on every rank */
+    int64_t *range;           /* [2] room, where operations read */
 };
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a);
 
