@@ -102,6 +102,8 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     w->n_cores = m->n_cores;
     w->memory_size = m->memory_size;
     w->address = (char *)m->address;
+    w->emulated = m->emulated;
+    if (wire_gpus_pack(m->gpus, m->n_gpus, a, &w->n_gpus, &w->gpus) < 0) return -1;
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
 }
 
@@ -125,6 +127,8 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
     if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
     if (address_unpack(w->address, m->address, e) < 0) return -1;
+    m->emulated = w->emulated;
+    if (wire_gpus_unpack(w->n_gpus, w->gpus, a, m, e) < 0) return -1;
     return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
 }
 
@@ -136,6 +140,18 @@ static int empty_pack(const struct msg *m, struct arena *a, void *body)
 static int empty_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     return 0;
+}
+
+static int heartbeat_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Heartbeat *w = body;
+    return wire_gpus_pack(m->gpus, m->n_gpus, a, &w->n_gpus, &w->gpus);
+}
+
+static int heartbeat_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Heartbeat *w = body;
+    return wire_gpus_unpack(w->n_gpus, w->gpus, a, m, e);
 }
 
 static int report_pack(const struct msg *m, struct arena *a, void *body)
@@ -248,6 +264,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->memory_limit = m->memory_limit;
     w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
     w->spec = wire_spec_pack(m->spec, a);
+    if (wire_uuids_pack(m, a, &w->n_gpus, &w->gpus) < 0) return -1;
     return w->attempt && w->spec ? 0 : -1;
 }
 
@@ -271,6 +288,7 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
         return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
                          w->key.len, sizeof m->key);
     if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
+    if (wire_uuids_unpack(w->n_gpus, w->gpus, a, m, e) < 0) return -1;
     return wire_spec_unpack(w->spec, a, &m->spec, e);
 }
 
@@ -475,7 +493,7 @@ static const struct row {
     int (*unpack)(const void *body, struct arena *a, struct msg *m, struct err *e);
 } rows[] = {
     [MSG_HELLO] = {&seqd__hello__descriptor, hello_pack, hello_unpack},
-    [MSG_HEARTBEAT] = {&seqd__heartbeat__descriptor, empty_pack, empty_unpack},
+    [MSG_HEARTBEAT] = {&seqd__heartbeat__descriptor, heartbeat_pack, heartbeat_unpack},
     [MSG_REPORT] = {&seqd__report__descriptor, report_pack, report_unpack},
     [MSG_LOG] = {&seqd__log__descriptor, log_pack, log_unpack},
     [MSG_DESCRIBED] = {&seqd__described__descriptor, described_pack, described_unpack},

@@ -17,7 +17,7 @@
  *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
- *   seqw  HEARTBEAT  every 2 s
+ *   seqw  HEARTBEAT  every 2 s: with its GPUs as they are now, as HELLO has them
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each */
 #ifndef SEQD_API_WIRE_H
@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/gpu.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "api/core/profile.h"
@@ -86,6 +87,9 @@ struct msg {
     int64_t memory_size; /* bytes of the machine */
     char address[RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
                                       * they are not to be reached */
+    bool emulated;       /* it takes jobs of the device "emulated": tests */
+    int n_gpus;          /* HELLO, HEARTBEAT */
+    const struct gpu *gpus;
     int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
     /* most others */
@@ -96,6 +100,8 @@ struct msg {
     int64_t memory_limit;
     unsigned char key[RANK_KEY_SIZE]; /* of the attempt, the same for all its nodes: a secret */
     const struct job_spec *spec;
+    int n_uuids; /* of GPUs, one per rank here, in rank order; 0: the job takes none */
+    const char (*uuids)[GPU_UUID_SIZE];
     /* BLOBS */
     int n_blobs;
     const struct rank_blob *blobs;

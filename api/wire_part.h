@@ -1,5 +1,5 @@
-/* wire_part.h: what the two halves of the encoding share: wire.c, the messages, and wire_spec.c,
- * the job spec inside one of them. Nobody else includes it: it shows protobuf-c. */
+/* wire_part.h: what the parts of the encoding share: wire.c, the messages, wire_spec.c, the job spec
+ * inside one of them, and wire_gpu.c, the GPUs inside others. Nobody else includes it: it shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PART_H
 #define SEQD_API_WIRE_PART_H
 
@@ -8,6 +8,7 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "api/wire.h"
 
 /* A zeroed message of the given kind, or NULL when the arena is full. */
 static inline void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
@@ -48,5 +49,11 @@ Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
 /* *out lies in the arena. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);
+/* m->gpus of HELLO and HEARTBEAT; m->uuids of ASSIGN, after m->n_local. -1 while packing: the arena
+ * is full. */
+int wire_gpus_pack(const struct gpu *list, int n, struct arena *a, size_t *n_out, Seqd__Gpu ***out);
+int wire_gpus_unpack(size_t n, Seqd__Gpu **in, struct arena *a, struct msg *m, struct err *e);
+int wire_uuids_pack(const struct msg *m, struct arena *a, size_t *n, char ***out);
+int wire_uuids_unpack(size_t n, char **in, struct arena *a, struct msg *m, struct err *e);
 
 #endif

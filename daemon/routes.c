@@ -47,6 +47,7 @@ static const struct {
     [ERR_ABORTED] = {409, "stopped"},
     [ERR_UNSUPPORTED] = {400, "not supported"},
     [ERR_INTERNAL] = {500, "internal error"},
+    [ERR_DEVICE] = {500, "a device failed"},
 };
 
 int route_status(enum err_code code)

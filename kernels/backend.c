@@ -27,8 +27,11 @@ static struct be *plugin_open(const struct device *d, const struct be_options *o
     void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);
     const struct kernels_plugin *p = library ? dlsym(library, KERNELS_PLUGIN) : NULL;
     if (!p) {
-        err_set(e, ERR_UNSUPPORTED, "device \"%s\": %s (`make CUDA=1` builds the one of CUDA)",
-                d->name, dlerror());
+        const char *why = dlerror();
+        err_set(e, ERR_UNSUPPORTED,
+                "device \"%s\": %s: %s, which belongs beside this program, is built by `make "
+                "CUDA=1` where there is nvcc, the CUDA Toolkit's compiler",
+                d->name, why ? why : "no kernels in it", d->plugin);
         return NULL;
     }
     if (p->abi != KERNELS_ABI || p->ops_size != sizeof(struct be_ops)) {

@@ -560,7 +560,8 @@ struct be_ops {
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
      * they were enqueued there. transfer_begin: those to come wait for the operations so far.
      * transfer_end: mark number `mark`, below BE_MARKS, stands behind those so far. transfer_await:
-     * operations to come wait for the mark. transfer_passed: it has been reached. */
+     * operations to come wait for the mark. transfer_passed: it has been reached, or the device failed
+     * (sync then says so): there is nothing to wait for. */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
@@ -571,20 +572,21 @@ struct be_ops {
 
 struct be {
     const struct be_ops *ops;
-    const char
-        *isa; /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80": what tests print */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
+    const char *isa;
+    const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     int n_threads;
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
-    /* Asked now and then while sync or download wait, NULL: nobody; -1 ends the wait, and sync fails
-     * with its error. A transfer whose peer is gone would be waited for without end. */
+    /* Asked about every millisecond while sync, download or upload wait, NULL: nobody; -1 ends this
+     * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
 };
 
 struct be_options {
-    const char *device; /* "cpu", "cuda" */
+    const char *device; /* "cpu", "cuda", "emulated" */
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */

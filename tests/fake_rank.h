@@ -128,6 +128,7 @@ static inline int fake_rank_main(void)
         for (int i = 0; i < RANK_KEY_SIZE; i++) key = key * 31 + o.args.key[i];
         printf("%d ranks from %d of %d at %s, key %u\n", o.args.n_local, o.args.first_local,
                o.args.n_ranks, o.args.address, key);
+        printf("sees GPUs \"%s\"\n", getenv("CUDA_VISIBLE_DEVICES"));
     }
     fflush(stdout);
     if (fake_does("nonsense", rank)) {

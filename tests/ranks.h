@@ -79,7 +79,9 @@ static inline void ranks_fail(struct ranks *g, int rank, const struct err *e)
 static inline void ranks_segments(struct ranks *g, int P, int n_local, int64_t segment_size)
 {
     *g = (struct ranks){.P = P, .n_local = n_local};
-    g->map_size = comm_shm_size(n_local, segment_size);
+    /* Or, where tensors are elsewhere, the host's bounce. */
+    const int64_t bounce = comm_bounce_size(P);
+    g->map_size = comm_shm_size(n_local, segment_size > bounce ? segment_size : bounce);
     for (int k = 0; k < ranks_nodes(g); k++) {
         int fd = memfd_create("seqd-test", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, g->map_size)) abort();

@@ -48,6 +48,8 @@ struct seqd {
     int n_views;
 };
 static struct seqd d;
+static struct gpu gpus[GPU_MAX]; /* as last told */
+static int n_gpus, n_looks;
 static struct job_spec spec;
 
 static void give_up(void *arg)
@@ -148,6 +150,13 @@ static void on_log(const struct msg *m)
             .type = MSG_ACK, .job = v->job, .epoch = v->epoch, .rank = m->rank, .offset = *have});
 }
 
+static void take_gpus(const struct msg *m)
+{
+    n_gpus = m->n_gpus;
+    memcpy(gpus, m->gpus, (size_t)m->n_gpus * sizeof *gpus);
+    n_looks++;
+}
+
 static void on_opened(void *arg, struct rpc_stream *s)
 {
     d.stream = s;
@@ -169,9 +178,13 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
         assert(m.n_attempts <= 8);
         for (int i = 0; i < m.n_attempts; i++) d.listed[i] = m.attempts[i];
         d.n_hellos++;
+        take_gpus(&m);
         tell(&(struct msg){.type = MSG_WELCOME});
         break;
-    case MSG_HEARTBEAT: d.n_heartbeats++; break;
+    case MSG_HEARTBEAT:
+        d.n_heartbeats++;
+        take_gpus(&m);
+        break;
     case MSG_PROFILE: d.profile = m.profile, d.n_profiles++; break;
     case MSG_REPORT: on_report(&m); break;
     case MSG_LOG: on_log(&m); break;
@@ -207,6 +220,7 @@ static void setup(void)
 {
     char self[PATH_MAX], to[PATH_MAX + 64], from[128];
     memset(&d, 0, sizeof d);
+    setenv("SEQD_NVML", "none", 1);
     snprintf(d.dir, sizeof d.dir, "/tmp/seqd-agent-XXXXXX");
     assert(mkdtemp(d.dir));
     snprintf(d.address, sizeof d.address, "unix:%s/seqd.sock", d.dir);
@@ -403,6 +417,103 @@ static void test_whole_life(void)
     expect(98, 1);
     UNTIL(view_of(98, 1)->n_unknown == 1);
     UNTIL(d.n_heartbeats >= 1);
+    terminate(pid);
+    teardown();
+}
+
+/* What the driver says of this machine from now on. */
+static void machine_is(const char *text)
+{
+    char path[128], part[160];
+    snprintf(path, sizeof path, "%s/nvml", d.dir);
+    snprintf(part, sizeof part, "%s.part", path);
+    CHECK(file_write(part, text, strlen(text), NULL) == 0);
+    CHECK(rename(part, path) == 0); /* all of it at once */
+}
+
+static void fake_nvml(const char *text)
+{
+    char self[PATH_MAX], library[PATH_MAX + 32], path[128];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert(n > 0);
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(library, sizeof library, "%s/../libfake_nvml.so", self);
+    snprintf(path, sizeof path, "%s/nvml", d.dir);
+    setenv("SEQD_NVML", library, 1);
+    setenv("FAKE_NVML", path, 1);
+    machine_is(text);
+}
+
+#define THREE                                                                                      \
+    "gpu GPU-a H100 81559 free=80000\n"                                                            \
+    "gpu GPU-b H100 81559 procs=2\n"                                                               \
+    "gpu GPU-c A30 24576\n"                                                                        \
+    "far GPU-a GPU-c nvlink\n"                                                                     \
+    "far GPU-a GPU-b 10\n"
+
+/* What the node has is in its HELLO, and every change in a heartbeat. */
+static void test_gpus(void)
+{
+    setup();
+    fake_nvml(THREE);
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos);
+    CHECK(n_gpus == 3);
+    CHECK_STR(gpus[0].uuid, "GPU-a");
+    CHECK_STR(gpus[2].name, "A30");
+    CHECK_STR(gpus[1].bus, "00000000:02:00.0");
+    CHECK(gpus[0].memory_size == 81559ll << 20 && gpus[0].memory_free == 80000ll << 20);
+    CHECK(gpus[0].major == 9 && gpus[0].minor == 0);
+    CHECK(gpus[0].n_processes == 0 && gpus[1].n_processes == 2);
+    CHECK(gpus[0].far[2] == 0 && gpus[2].far[0] == 0); /* NVLink */
+    CHECK(gpus[0].far[1] == GPU_FAR_SWITCH && gpus[1].far[2] == GPU_FAR_SYSTEM);
+    for (int i = 0; i < 3; i++) CHECK(gpus[i].health == GPU_OK && gpus[i].far[i] == 0);
+    /* Errors that a program makes (31), one that condemns the GPU (79), memory that rots. */
+    machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559 ecc=3\ngpu GPU-c A30 24576\n"
+               "xid 1 GPU-a 31\nxid 2 GPU-c 79\n");
+    UNTIL(gpus[2].health == GPU_XID && gpus[1].health == GPU_ECC);
+    CHECK(gpus[2].xid == 79 && gpus[1].ecc_errors == 3);
+    CHECK(gpus[0].health == GPU_OK && gpus[0].xid == 0);
+    /* One falls off the bus: it keeps its place in the list. */
+    machine_is("gpu GPU-b H100 81559 mig=1\ngpu GPU-c A30 24576\n");
+    UNTIL(gpus[0].health == GPU_LOST && gpus[1].health == GPU_MIG);
+    CHECK(n_gpus == 3 && gpus[2].health == GPU_XID);
+    CHECK_STR(gpus[0].uuid, "GPU-a");
+    machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559\ngpu GPU-c A30 24576\n");
+    UNTIL(gpus[0].health == GPU_OK && gpus[1].health == GPU_OK);
+    terminate(pid);
+    teardown();
+}
+
+/* Each rank sees the GPU that is its own, by name, and a job of the CPU sees none. */
+static void test_visible_gpus(void)
+{
+    static const char two[][GPU_UUID_SIZE] = {"GPU-c", "GPU-a"};
+    setup();
+    fake_nvml(THREE);
+    setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1); /* seqw's own says nothing */
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    memset(&spec, 0, sizeof spec);
+    spec_defaults(&spec);
+    CHECK(spec_intern(&spec, "args", 4, &spec.name) == 0);
+    struct msg m = {.type = MSG_ASSIGN, .task = TASK_RUN, .spec = &spec, .job = 7, .epoch = 1};
+    m.n_ranks = m.n_local = m.n_uuids = 2;
+    m.uuids = two;
+    tell(&m);
+    m.job = 8;
+    m.n_uuids = 0;
+    tell(&m);
+    struct view *v = view_of(7, 1), *w = view_of(8, 1);
+    UNTIL(v->n[RANK_BLOB] == 2 && w->n[RANK_BLOB] == 2);
+    about(MSG_STOP, 7, 1);
+    about(MSG_STOP, 8, 1);
+    UNTIL(v->end >= 0 && w->end >= 0);
+    CHECK_MSG(strstr(v->log[0], "sees GPUs \"GPU-c\""), "%s", v->log[0]);
+    CHECK_MSG(strstr(v->log[1], "sees GPUs \"GPU-a\""), "%s", v->log[1]);
+    CHECK_MSG(strstr(w->log[0], "sees GPUs \"\""), "%s", w->log[0]);
+    unsetenv("CUDA_VISIBLE_DEVICES");
     terminate(pid);
     teardown();
 }
@@ -704,6 +815,8 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
+    RUN(test_gpus);
+    RUN(test_visible_gpus);
     RUN(test_killed_agent);
     RUN(test_killed_gang);
     RUN(test_killed_rank);

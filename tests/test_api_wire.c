@@ -114,6 +114,19 @@ static void spec_compare(const struct job_spec *a, const struct job_spec *b)
     CHECK(a->model.has_config == b->model.has_config);
 }
 
+static const struct gpu two_gpus[] = {
+    {.uuid = "GPU-1",
+     .name = "A",
+     .bus = "0000:3B",
+     .memory_size = 80,
+     .memory_free = 79,
+     .major = 9,
+     .health = GPU_XID,
+     .xid = 79,
+     .far = {0, 5}},
+    {.uuid = "GPU-2", .minor = 6, .n_processes = 3, .ecc_errors = 2, .far = {5, 0}},
+};
+static const char two_uuids[][GPU_UUID_SIZE] = {"GPU-a", "GPU-b"};
 static const struct wire_attempt two_attempts[] = {{1, 2, 5}, {(int64_t)1 << 60, 4, 0}};
 static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
 static struct {
@@ -136,6 +149,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
                          .memory_size = 1 << 30,
                          .address = "fe80::12"};
         m.n_attempts = 2, m.attempts = two_attempts;
+        m.emulated = true, m.n_gpus = 2, m.gpus = two_gpus;
         break;
     case MSG_REPORT:
         m.seq = 9, m.rank = 1, m.data = &record, m.size = sizeof record.head + 11;
@@ -152,6 +166,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
         for (int i = 0; i < RANK_KEY_SIZE; i++) m.key[i] = (unsigned char)(200 - 7 * i);
         m.spec = spec;
+        m.n_uuids = 2, m.uuids = two_uuids;
         break;
     case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
     case MSG_STOP: snprintf(m.reason, sizeof m.reason, "cancelled"); break;
@@ -159,7 +174,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_EXPECT: m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts; break;
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
     case MSG_DESCRIBE: m.job = m.epoch = 0, m.request = 4, snprintf(m.path, 32, "/m/x"); break;
-    case MSG_HEARTBEAT:
+    case MSG_HEARTBEAT: m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus; break;
     case MSG_WELCOME: m.job = m.epoch = 0; break;
     case MSG_FORGET: break;
     case MSG_TRACE:
@@ -187,10 +202,15 @@ static void msg_compare(const struct msg *a, const struct msg *b)
               !memcmp(a->blobs[i].data, b->blobs[i].data, (size_t)a->blobs[i].size));
     CHECK(!a->size || !memcmp(a->data, b->data, a->size));
     if (a->spec) spec_compare(a->spec, b->spec);
+    CHECK(a->n_gpus == b->n_gpus && a->n_uuids == b->n_uuids);
+    CHECK(!a->n_gpus || !memcmp(a->gpus, b->gpus, (size_t)a->n_gpus * sizeof *a->gpus));
+    CHECK(!a->n_uuids || !memcmp(a->uuids, b->uuids, (size_t)a->n_uuids * sizeof *a->uuids));
     flat_a.attempts = flat_b.attempts = NULL;
     flat_a.blobs = flat_b.blobs = NULL;
     flat_a.data = flat_b.data = NULL;
     flat_a.spec = flat_b.spec = NULL;
+    flat_a.gpus = flat_b.gpus = NULL;
+    flat_a.uuids = flat_b.uuids = NULL;
     CHECK_MSG(!memcmp(&flat_a, &flat_b, sizeof flat_a), "type %d", (int)a->type);
 }
 
@@ -330,6 +350,44 @@ static void test_refusals(void)
     free(spec);
 }
 
+/* A UUID becomes a word of a rank's environment; a GPU is known by it. */
+static void test_gpus(void)
+{
+    struct job_spec *spec = spec_fill();
+    struct err e;
+    struct gpu list[GPU_MAX] = {0};
+    struct msg m = {.type = MSG_HEARTBEAT, .gpus = list, .n_gpus = 2};
+    static const char *const bad[] = {"", "GPU 1", "GPU-1,GPU-2", "all\n", "$(id)"};
+    snprintf(list[0].uuid, sizeof list[0].uuid, "GPU-1");
+    for (int i = 0; i < 5; i++) {
+        snprintf(list[1].uuid, sizeof list[1].uuid, "%s", bad[i]);
+        CHECK_MSG(unpack_of(&m, &e) < 0, "%s", bad[i]);
+        CHECK_STR(e.field, "gpu.uuid");
+    }
+    snprintf(list[1].uuid, sizeof list[1].uuid, "GPU-1"); /* twice the same */
+    CHECK(unpack_of(&m, &e) < 0);
+    snprintf(list[1].uuid, sizeof list[1].uuid, "GPU-2");
+    CHECK(unpack_of(&m, &e) == 0);
+    list[1].health = GPU_HEALTH_N;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "gpu.health");
+    list[1].health = GPU_OK;
+    list[0].memory_free = 1; /* of none */
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "gpu.memory_free");
+    m = msg_fill(MSG_ASSIGN, spec);
+    m.n_uuids = 1; /* of two ranks */
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "gpus");
+    static const char odd[2][GPU_UUID_SIZE] = {"GPU-a", "GPU b"};
+    m.n_uuids = 2, m.uuids = odd;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "gpu.uuid");
+    m.n_uuids = 0; /* a job that takes none */
+    CHECK(unpack_of(&m, &e) == 0);
+    free(spec);
+}
+
 static void test_unknown_field(void)
 {
     struct job_spec *spec = spec_fill();
@@ -386,6 +444,7 @@ int main(void)
     RUN(test_round_trip);
     RUN(test_hostile);
     RUN(test_refusals);
+    RUN(test_gpus);
     RUN(test_unknown_field);
     RUN(test_limits);
     return test_done("wire");

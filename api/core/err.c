@@ -19,6 +19,7 @@ static const char *const names[ERR_N] = {
     [ERR_ABORTED] = "aborted",
     [ERR_UNSUPPORTED] = "unsupported",
     [ERR_INTERNAL] = "internal",
+    [ERR_DEVICE] = "device",
 };
 
 static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)

@@ -22,6 +22,7 @@ enum err_code {
     ERR_ABORTED,      /* somebody asked us to stop */
     ERR_UNSUPPORTED,  /* a known word that this build or device has no row for */
     ERR_INTERNAL,
+    ERR_DEVICE,       /* what computes failed, or is not there: another one may do */
     ERR_N
 };
 

@@ -22,9 +22,10 @@
 
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/gpu.h"
 #include "api/core/job.h"
 
-#define RANK_ABI         3u
+#define RANK_ABI         4u
 #define RANK_SOCKET_FD   3
 #define RANK_MEMFD       4
 #define RANK_PATH_SIZE   1024
@@ -198,6 +199,7 @@ struct gang_start {
     char prepared_id[80];
     char job_dir[RANK_PATH_SIZE];
     char seqrank[RANK_PATH_SIZE]; /* the program */
+    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
     struct job_spec spec;
 };
 

@@ -143,6 +143,7 @@ struct be *cpu_open(const struct be_options *o, struct err *e)
     assert((uintptr_t)scratch % MEM_ALIGN == 0);
     c->be = (struct be){.ops = isa->ops,
                         .isa = isa->name,
+                        .name = "cpu",
                         .n_threads = o->n_threads,
                         .scratch = scratch,
                         .scratch_size = (int64_t)scratch_size};

@@ -325,9 +325,9 @@ static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, 
     const int threads = mma ? fwd_shape<DP>::threads : F32_THREADS;
     const int smem = mma ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
     const dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)n_heads);
-    auto kernel = mma ? attn_fwd_bf16<DP> : attn_fwd_f32<DP>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, kernel, grid, dim3((unsigned)threads), (size_t)smem, call, st);
+    auto attn_fwd = mma ? attn_fwd_bf16<DP> : attn_fwd_f32<DP>;
+    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
 }
 
 void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)

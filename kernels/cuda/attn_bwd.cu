@@ -525,15 +525,15 @@ template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t
     const int rows = mma ? bwd_shape<DP>::rows : ATTN_T;
     const int smem = mma ? bwd_shape<DP>::smem : (int)sizeof(bwd_f32_room);
     const dim3 threads(mma ? bwd_shape<DP>::threads : F32_THREADS);
-    auto dkv = mma ? attn_dkv_bf16<DP> : attn_dkv_f32<DP>;
-    auto dq = mma ? attn_dq_bf16<DP> : attn_dq_f32<DP>;
-    (void)cudaFuncSetAttribute(dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    (void)cudaFuncSetAttribute(dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    auto attn_dkv = mma ? attn_dkv_bf16<DP> : attn_dkv_f32<DP>;
+    auto attn_dq = mma ? attn_dq_bf16<DP> : attn_dq_f32<DP>;
+    (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
-    LAUNCH(c, dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads, (size_t)smem,
-           b);
-    LAUNCH(c, dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads, (size_t)smem,
-           b);
+    LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads,
+           (size_t)smem, b);
+    LAUNCH(c, attn_dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads,
+           (size_t)smem, b);
 }
 
 void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)

@@ -1,126 +1,138 @@
-/* cuda.cu: opening the device, its memory and stream; the table. */
+/* cuda.cu: opening the device; the table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 #include "kernels/plugin.h"
 
-void cuda_launched(struct cuda *c, const char *kernel)
-{
-    const cudaError_t e = cudaGetLastError();
-    if (e != cudaSuccess && !c->failed[0])
-        snprintf(c->failed, sizeof c->failed, "launching %s: %s", kernel, cudaGetErrorString(e));
-}
+/* The emulation runs the kernels of 9.0 where they are asked for by name. */
+#ifdef SEQD_EMU
+#define NAME       "emulated"
+#define PREFERS_90 false
+#else
+#define NAME       "cuda"
+#define PREFERS_90 true
+#endif
 
-/* ---- memory ----------------------------------------------------------------------------------- */
-
-static void copy(struct cuda *c, void *dst, const void *src, int64_t size)
-{
-    const cudaError_t e = cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->compute);
-    if (e != cudaSuccess && !c->failed[0])
-        snprintf(c->failed, sizeof c->failed, "copying %lld bytes: %s", (long long)size,
-                 cudaGetErrorString(e));
-}
-
-static void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
-{
-    copy(cuda_of(be), dst, src, size);
-}
-
-static int cuda_sync(struct be *be, struct err *e)
-{
-    struct cuda *c = cuda_of(be);
-    const cudaError_t rc = cudaStreamSynchronize(c->compute);
-    if (c->failed[0]) return err_set(e, ERR_INTERNAL, "device \"cuda\": %s", c->failed);
-    if (rc != cudaSuccess)
-        return err_set(e, ERR_INTERNAL, "device \"cuda\": %s", cudaGetErrorString(rc));
-    return 0;
-}
-
-static void cuda_download(struct be *be, void *dst, const void *src, int64_t size)
-{
-    copy(cuda_of(be), dst, src, size);
-    (void)cudaStreamSynchronize(cuda_of(be)->compute); /* what failed, sync reports */
-}
-
-static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
-{
-    struct cuda *c = cuda_of(be);
-    void *p = NULL;
-    cudaError_t rc = cudaMalloc(&p, (size_t)(size > 0 ? size : 1));
-    if (rc == cudaSuccess) rc = cudaMemsetAsync(p, 0, (size_t)(size > 0 ? size : 1), c->compute);
-    if (rc == cudaSuccess) return p;
-    err_set(e, ERR_IO, "%lld bytes of device memory: %s", (long long)size, cudaGetErrorString(rc));
-    return NULL;
-}
-
-static void cuda_free(struct be *be, void *p, int64_t size)
-{
-    (void)cudaStreamSynchronize(cuda_of(be)->compute);
-    (void)cudaFree(p);
-}
+/* ---- the table -------------------------------------------------------------------------------- */
 
 static void cuda_close(struct be *be)
 {
     struct cuda *c = cuda_of(be);
-    if (c->owns_scratch) (void)cudaFree(be->scratch);
-    (void)cudaStreamDestroy(c->compute);
+    if (c->owns_scratch && be->scratch) be->ops->free(be, be->scratch, be->scratch_size);
+    memory_close(c);
+    stream_close(c);
     free(c);
 }
-
-/* ---- opening ---------------------------------------------------------------------------------- */
-
-void cuda_fill(struct be *be, float *p, int64_t n, float value);
 
 static struct be_ops table(void)
 {
     struct be_ops t = {};
-    t.name = "cuda";
+    t.name = NAME;
 #define ENTER(op) t.op = cuda_##op;
     CUDA_OPS(ENTER)
 #undef ENTER
     t.fill = cuda_fill;
-    t.copy = t.upload = cuda_copy;
-    t.download = cuda_download;
-    t.sync = cuda_sync;
-    t.alloc = cuda_alloc;
-    t.free = cuda_free;
+    memory_slots(&t);
+    stream_slots(&t);
     t.close = cuda_close;
     return t;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+#define ADVICE "or say resources.device \"cpu\""
+
+static int version_set(struct err *e, int has)
+{
+    int want = 0;
+    (void)cudaRuntimeGetVersion(&want);
+    if (has == 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "device \"cuda\": no NVIDIA driver is loaded here: install one of CUDA "
+                       "%d.%d or later, " ADVICE,
+                       want / 1000, want % 1000 / 10);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "device \"cuda\": the NVIDIA driver is of CUDA %d.%d, this build of %d.%d: "
+                   "update the driver, " ADVICE,
+                   has / 1000, has % 1000 / 10, want / 1000, want % 1000 / 10);
+}
+
+/* Is there a device? Without a driver the runtime says the same as with one that is too old. */
+static int find(struct err *e)
+{
+    int n = 0, driver = 0;
+    const cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc == cudaErrorInsufficientDriver) {
+        (void)cudaDriverGetVersion(&driver);
+        return version_set(e, driver);
+    }
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+    if (rc == cudaErrorNoDevice || (rc == cudaSuccess && n < 1))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "device \"cuda\": the driver shows no GPU (CUDA_VISIBLE_DEVICES is %s%s%s): "
+                       "see what nvidia-smi lists, " ADVICE,
+                       seen ? "\"" : "", seen ? seen : "not set", seen ? "\"" : "");
+    if (rc == cudaSuccess) return 0;
+    return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
+}
+
+/* isa: "sm80", "sm90", or NULL: what the device can do. */
+static int examine(struct cuda *c, const char *isa, struct err *e)
+{
+    cudaDeviceProp p;
+    const cudaError_t rc = cudaGetDeviceProperties(&p, 0);
+    if (rc != cudaSuccess)
+        return err_set(e, ERR_IO, "device \"cuda\": %s", cudaGetErrorString(rc));
+    snprintf(c->name, sizeof c->name, "%s", p.name);
+    c->uuid = p.uuid;
+    c->n_sm = p.multiProcessorCount;
+    c->smem_most = (int)p.sharedMemPerBlockOptin;
+    if (p.major < 8)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "device \"cuda\": %s has compute capability %d.%d, the kernels need 8.0, "
+                       ADVICE,
+                       p.name, p.major, p.minor);
+    const bool is_90 = p.major == 9 && p.minor == 0, want_90 = isa && !strcmp(isa, "sm90");
+    if (isa && ((!want_90 && strcmp(isa, "sm80")) || (want_90 && !is_90)))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s cannot run instruction set \"%s\"; it has: %ssm80", p.name, isa,
+                       is_90 ? "sm90, " : "");
+    c->sm90 = want_90 || (!isa && is_90 && PREFERS_90);
+    c->be.isa = c->sm90 ? "sm90" : "sm80";
+    return 0;
+}
+
+/* The scratch, where the device has its own. */
+static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
+{
+    cudaError_t rc = stream_open(c);
+    if (rc == cudaSuccess) rc = memory_open(c);
+    if (rc != cudaSuccess)
+        return err_set(e, ERR_IO, "device \"cuda\": opening %s: %s", c->name,
+                       cudaGetErrorString(rc));
+    c->owns_scratch = !o->scratch && !o->scratch_later;
+    c->be.scratch = (char *)o->scratch;
+    c->be.scratch_size = BE_SCRATCH_CUDA;
+    if (c->owns_scratch)
+        c->be.scratch = (char *)c->be.ops->alloc(&c->be, BE_SCRATCH_CUDA, e);
+    return c->owns_scratch && !c->be.scratch ? -1 : 0;
 }
 
 static struct be *cuda_open(const struct be_options *o, struct err *e)
 {
     static const struct be_ops ops = table();
-    int n = 0;
-    const cudaError_t found = cudaGetDeviceCount(&n);
-    if (found != cudaSuccess || n < 1) {
-        err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s",
-                found != cudaSuccess ? cudaGetErrorString(found) : "this machine has none");
-        return NULL;
-    }
+    if (find(e)) return NULL;
     struct cuda *c = (struct cuda *)calloc(1, sizeof *c);
     if (!c) {
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
-    c->owns_scratch = !o->scratch && !o->scratch_later;
-    c->be.own_memory = true;
-    c->be.scratch_size = BE_SCRATCH_CUDA;
     c->be.ops = &ops;
-#ifdef SEQD_EMU
-    c->be.isa = "emulated";
-#else
-    c->be.isa = "sm80";
-#endif
+    c->be.own_memory = true;
     c->be.n_threads = o->n_threads;
-    void *scratch = o->scratch;
-    cudaError_t rc = cudaStreamCreate(&c->compute);
-    if (rc == cudaSuccess && c->owns_scratch) rc = cudaMalloc(&scratch, (size_t)BE_SCRATCH_CUDA);
-    c->be.scratch = (char *)scratch;
-    if (rc == cudaSuccess) return &c->be;
-    if (c->compute) (void)cudaStreamDestroy(c->compute);
-    err_set(e, ERR_IO, "device \"cuda\": %s", cudaGetErrorString(rc));
-    free(c);
+    c->be.name = c->name;
+    if (!examine(c, o->isa, e) && !open_rest(c, o, e)) return &c->be;
+    cuda_close(&c->be);
     return NULL;
 }
 

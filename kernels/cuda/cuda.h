@@ -1,10 +1,11 @@
 /* cuda.h: the device "cuda" between its files: one row of the table of operations.
  *
- *   cuda.cu      opening, memory, streams, the table
- *   gemm.cu      matrix products                    elem.cu      elementwise; casts, copies, Adam
- *   attn*.cu     softmax attention                  norm.cu      normalisation
- *   linear*.cu   linear attention                   cond.cu      bias, modulation, gates
- *   loss.cu      embedding, losses, routing         position.cu  RoPE, LRPE
+ *   cuda.cu      opening, the table                 gemm.cu      matrix products
+ *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
+ *   memory.cu    memory, to and from the host       norm.cu      normalisation
+ *   attn*.cu     softmax attention                  cond.cu      bias, modulation, gates
+ *   linear*.cu   linear attention                   position.cu  RoPE, LRPE
+ *   loss.cu      embedding, losses, routing
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H
@@ -18,19 +19,62 @@
 #include <cuda_runtime.h>
 #endif
 
+/* Pinned host memory that uploads pass through, so that the caller has its own again at once: a
+ * ring. 16 MiB: what a step sends of a batch (ids, targets, positions, lo and hi: 32 bytes a token)
+ * for half a million tokens, before the host has to wait. Downloads have two places of a piece. */
+#define STAGING_RING   ((int64_t)16 << 20)
+#define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
+#define STAGING_PIECES 256                /* on their way at a time */
+struct staging {
+    char *at;                             /* the ring, then downloads' places */
+    int64_t put, free;                    /* bytes ever put in; those before `free` have left */
+    int64_t first, last;                  /* pieces under way, [first, last) */
+    int64_t end[STAGING_PIECES];          /* where each ends */
+    cudaEvent_t sent[STAGING_PIECES];
+    cudaEvent_t brought[2];
+};
+
+#define CUDA_PEERS 256 /* other processes' memory that is attached at a time */
+
 struct cuda {
     struct be be;
-    cudaStream_t compute;
+    cudaStream_t compute, transfer;
+    cudaEvent_t asked, begun; /* of a wait; of transfer_begin */
+    cudaEvent_t marks[BE_MARKS];
+    struct staging staging;
+    void *attached[CUDA_PEERS];
+    cudaUUID_t uuid;
+    char name[256];
+    int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
+    bool sm90;           /* kernels of compute capability 9.0 may be used */
     bool owns_scratch;
-    char failed[160]; /* the first launch that failed; sync reports it */
+    bool given_up;          /* be->watch ended a wait: what was asked for may never be done */
+    const char *launched;   /* the last kernel */
+    struct err failed;      /* the first failure; code ERR_NONE: none. sync reports it */
 };
 
 static inline struct cuda *cuda_of(struct be *be)
 {
     return (struct cuda *)be;
 }
+
+/* ---- stream.cu ---- */
+
 /* After a launch: what the runtime says is kept for sync. */
 void cuda_launched(struct cuda *c, const char *kernel);
+/* The first failure is kept for sync. Returns whether rc is none. what: "copying", "waiting" ... */
+bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
+/* Until the device has passed the event. false: a failure, or be->watch ended the wait. */
+bool cuda_wait(struct cuda *c, cudaEvent_t e);
+cudaError_t stream_open(struct cuda *c);
+void stream_close(struct cuda *c);
+void stream_slots(struct be_ops *t);
+
+/* ---- memory.cu ---- */
+
+cudaError_t memory_open(struct cuda *c);
+void memory_close(struct cuda *c);
+void memory_slots(struct be_ops *t);
 
 #define CUDA_OPS(X)                                                                                \
     X(gemm)                                                                                        \
@@ -46,5 +90,6 @@ void cuda_launched(struct cuda *c, const char *kernel);
 #define CUDA_DECLARE(op) void cuda_##op(struct be *, const struct op##_args *);
 CUDA_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE
+void cuda_fill(struct be *be, float *p, int64_t n, float value);
 
 #endif

@@ -15,7 +15,7 @@
 #ifdef SEQD_EMU
 #include "kernels/cuda/emu.h"
 #define LAUNCH(c, kernel, grid, block, smem, ...)                                                  \
-    ((void)(c), emu_run(grid, block, smem, [&]() { kernel(__VA_ARGS__); }))
+    (emu_run(grid, block, smem, [&]() { kernel(__VA_ARGS__); }), cuda_launched(c, #kernel))
 #define DYNAMIC_SHARED(name) char *const name = emu_smem
 #define UNROLL
 #else

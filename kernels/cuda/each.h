@@ -19,9 +19,9 @@ template <int VEC, class F> static void each_vec(struct cuda *c, F f, int64_t ro
 {
     const int64_t per_row = cols / VEC, n = rows * per_row;
     const int64_t blocks = div_up(n, EACH_THREADS);
-    auto kernel = each_kernel<VEC, F>;
+    auto elementwise = each_kernel<VEC, F>;
     if (n > 0)
-        LAUNCH(c, kernel, dim3((unsigned)(blocks < EACH_BLOCKS ? blocks : EACH_BLOCKS)),
+        LAUNCH(c, elementwise, dim3((unsigned)(blocks < EACH_BLOCKS ? blocks : EACH_BLOCKS)),
                dim3(EACH_THREADS), 0, f, n, per_row);
 }
 

@@ -393,9 +393,9 @@ template <class W> static void permute_by(struct cuda *c, const struct permute_a
 {
     const int64_t words = a->size / (int64_t)sizeof(W), n = a->n[0] * a->n[1] * a->n[2] * words;
     const int64_t blocks = div_up(n, EACH_THREADS);
-    auto kernel = permute_kernel<W>;
+    auto permute_words = permute_kernel<W>;
     if (n > 0)
-        LAUNCH(c, kernel, dim3((unsigned)(blocks < EACH_BLOCKS ? blocks : EACH_BLOCKS)),
+        LAUNCH(c, permute_words, dim3((unsigned)(blocks < EACH_BLOCKS ? blocks : EACH_BLOCKS)),
                dim3(EACH_THREADS), 0, *a, words, n);
 }
 

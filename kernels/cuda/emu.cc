@@ -1,9 +1,12 @@
 #include "kernels/cuda/emu.h"
 
+#include <atomic>
+#include <fcntl.h>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -265,9 +268,10 @@ static void run_block(size_t smem)
 
 #define REGIONS 1024
 
-static struct {
+static struct region {
     char *at;
     size_t size;
+    int fd; /* where other processes find it; -1: nobody has asked */
 } regions[REGIONS];
 static int n_regions;
 
@@ -290,16 +294,33 @@ struct turn {
     }
 };
 
+static thread_local cudaError_t launch_error;
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t e = launch_error;
+    launch_error = cudaSuccess;
+    return e;
+}
+
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
     const struct turn turn;
     const unsigned n = block.x * block.y * block.z;
+    if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z ||
+        grid.z > 65535 || n < 1 || n > MOST || block.z > 64) {
+        launch_error = cudaErrorInvalidConfiguration;
+        return;
+    }
+    if (smem > EMU_SMEM_MOST) {
+        launch_error = cudaErrorInvalidValue;
+        return;
+    }
     if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
     blockDim = block;
     gridDim = grid;
     emu.thread = &thread;
     emu.n = (int)n;
-    if (n < 1 || n > MOST || smem > EMU_SMEM) fail("a launch no device would take");
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -308,34 +329,72 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
             }
 }
 
-/* ---- the runtime: streams are always done ------------------------------------------------------- */
+/* ---- the runtime ------------------------------------------------------------------------------- */
 
-/* Between two pages that nobody may touch; NaN. */
+#define PAGE ((size_t)4096)
+
+/* `size` bytes of fd, or of nothing, between two pages that nobody may touch. NULL: no room. */
+static char *map_region(size_t size, int fd)
+{
+    if (n_regions == REGIONS) return NULL;
+    char *at = (char *)mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    at += PAGE;
+    if (fd >= 0 && mmap(at, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        munmap(at - PAGE, size + 2 * PAGE);
+        return NULL;
+    }
+    regions[n_regions++] = {at, size, -1};
+    return at;
+}
+
+static struct region *find_region(const void *p)
+{
+    for (int i = 0; i < n_regions; i++)
+        if (regions[i].at == p) return &regions[i];
+    return NULL;
+}
+
+static cudaError_t unmap_region(void *p)
+{
+    std::lock_guard<std::mutex> lock(emu.one);
+    struct region *r = find_region(p);
+    if (!r) return p ? cudaErrorInvalidValue : cudaSuccess;
+    munmap(r->at - PAGE, r->size + 2 * PAGE);
+    if (r->fd >= 0) close(r->fd);
+    *r = regions[--n_regions];
+    return cudaSuccess;
+}
+
+/* NaN. */
 cudaError_t cudaMalloc(void **p, size_t size)
 {
-    const size_t page = 4096, used = (size + page - 1) / page * page;
     std::lock_guard<std::mutex> lock(emu.one);
-    char *at = (char *)mmap(NULL, used + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED || n_regions == REGIONS) return 2;
-    mprotect(at + page, used, PROT_READ | PROT_WRITE);
-    memset(at + page, 0xff, used);
-    mprotect(at + page, used, PROT_NONE);
-    regions[n_regions].at = at + page;
-    regions[n_regions++].size = used;
-    *p = at + page;
+    const size_t used = (size + PAGE - 1) / PAGE * PAGE;
+    char *at = map_region(used, -1);
+    if (!at) return cudaErrorMemoryAllocation;
+    mprotect(at, used, PROT_READ | PROT_WRITE);
+    memset(at, 0xff, used);
+    mprotect(at, used, PROT_NONE);
+    *p = at;
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *p)
 {
-    std::lock_guard<std::mutex> lock(emu.one);
-    for (int i = 0; i < n_regions; i++) {
-        if (regions[i].at != p) continue;
-        munmap(regions[i].at - 4096, regions[i].size + 2 * 4096);
-        regions[i] = regions[--n_regions];
-        return cudaSuccess;
-    }
-    return p ? 1 : cudaSuccess;
+    return unmap_region(p);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned)
+{
+    *p = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int, cudaStream_t)
@@ -352,7 +411,92 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
     return cudaSuccess;
 }
 
+/* ---- memory of other processes: /proc/PID/fd/N ------------------------------------------------- */
+
+struct place_of_memory {
+    int pid, fd;
+    size_t size;
+};
+
+/* Moves a region into a file, at the same address. */
+static int move_to_file(struct region *r)
+{
+    const int fd = memfd_create("seqd-emulated", MFD_CLOEXEC);
+    if (fd < 0) return -1;
+    mprotect(r->at, r->size, PROT_READ);
+    if (ftruncate(fd, (off_t)r->size) || pwrite(fd, r->at, r->size, 0) != (ssize_t)r->size ||
+        mmap(r->at, r->size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        mprotect(r->at, r->size, PROT_NONE);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p)
+{
+    std::lock_guard<std::mutex> lock(emu.one);
+    struct region *r = find_region(p);
+    if (!r) return cudaErrorInvalidValue;
+    if (r->fd < 0) r->fd = move_to_file(r);
+    if (r->fd < 0) return cudaErrorMemoryAllocation;
+    const struct place_of_memory at = {(int)getpid(), r->fd, r->size};
+    memcpy(h, &at, sizeof at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned)
+{
+    struct place_of_memory from;
+    char path[64];
+    memcpy(&from, &h, sizeof from);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", from.pid, from.fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return cudaErrorMapBufferObjectFailed;
+    std::lock_guard<std::mutex> lock(emu.one);
+    *p = map_region(from.size, fd);
+    close(fd);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *p)
+{
+    return unmap_region(p);
+}
+
+/* ---- the device, and its streams --------------------------------------------------------------- */
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
+{
+    *p = {};
+    snprintf(p->name, sizeof p->name, "emulation");
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    p->sharedMemPerBlockOptin = EMU_SMEM_MOST;
+    return cudaSuccess;
+}
+
+static std::atomic<bool> stalled;
+
+/* For tests, which find it by its name in the library: nothing gets done any more, or does again. */
+extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
+{
+    stalled = still;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t)
+{
+    return stalled ? cudaErrorNotReady : cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t e)
 {
-    return e ? "out of memory" : "no error";
+    switch (e) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorMapBufferObjectFailed: return "mapping of buffer object failed";
+    default: return "unknown error";
+    }
 }

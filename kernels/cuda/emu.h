@@ -9,7 +9,9 @@
  *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
- * Launches are synchronous; one at a time in a process, ranks as threads wait for each other. */
+ *   streams   always done: launches are synchronous, one at a time in a process, and ranks as threads
+ *             wait for each other. A test lets them stand still (emu_stall) to see who waits
+ *   limits    a launch that no device would take fails as there */
 #ifndef SEQD_CUDA_EMU_H
 #define SEQD_CUDA_EMU_H
 
@@ -43,7 +45,8 @@ struct alignas(16) uint4 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-#define EMU_SMEM (228 << 10) /* what a block of compute capability 9.0 may have */
+#define EMU_SMEM      (228 << 10)
+#define EMU_SMEM_MOST (227 << 10) /* what a block of compute capability 9.0 may have */
 extern char *emu_smem;       /* the block's dynamic shared memory */
 
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
@@ -123,13 +126,80 @@ static inline unsigned __float_as_uint(float x)
 
 typedef int cudaError_t;
 typedef struct emu_stream *cudaStream_t;
-enum { cudaSuccess, cudaMemcpyDefault, cudaFuncAttributeMaxDynamicSharedMemorySize };
+typedef struct emu_event *cudaEvent_t;
+enum {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorMapBufferObjectFailed = 205,
+    cudaErrorNotReady = 600,
+};
+enum {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDefault = 4,
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming,
+    cudaHostAllocDefault = 0,
+    cudaIpcMemLazyEnablePeerAccess = 1,
+};
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
+typedef struct {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+struct cudaDeviceProp {
+    char name[256];
+    cudaUUID_t uuid;
+    int major, minor, multiProcessorCount;
+    size_t sharedMemPerBlockOptin;
+};
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaGetLastError(void); /* of this thread's launches */
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t s);
-const char *cudaGetErrorString(cudaError_t e);
-static inline cudaError_t cudaStreamCreate(cudaStream_t *s)
+/* What a handle names is of a process that may be another. */
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *p);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+
+static inline cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDriverGetVersion(int *v)
+{
+    *v = 0;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    return cudaDriverGetVersion(v);
+}
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
+{
+    return cudaSuccess;
+}
+
+/* A stream is always done, unless it stands still (emu_stall): nothing is there to be kept. */
+static inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
+{
+    *least = *most = 0;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
 {
     *s = NULL;
     return cudaSuccess;
@@ -138,20 +208,20 @@ static inline cudaError_t cudaStreamDestroy(cudaStream_t)
 {
     return cudaSuccess;
 }
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
 {
     return cudaSuccess;
 }
-static inline cudaError_t cudaGetLastError(void)
+static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    *e = NULL;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaEventDestroy(cudaEvent_t)
 {
     return cudaSuccess;
 }
-static inline cudaError_t cudaGetDeviceCount(int *n)
-{
-    *n = 1;
-    return cudaSuccess;
-}
-template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
+static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
 {
     return cudaSuccess;
 }

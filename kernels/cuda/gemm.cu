@@ -147,10 +147,10 @@ template <bool TRANS_A, bool TRANS_B, bool ALIGNED>
 static void run_bf16(struct cuda *c, const product &p)
 {
     const size_t smem = sizeof(bf16) * STAGES * (tile<TRANS_A>::size + tile<!TRANS_B>::size);
-    auto kernel = gemm_bf16<TRANS_A, TRANS_B, ALIGNED>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, kernel, dim3((unsigned)div_up(p.N, TILE), (unsigned)div_up(p.M, TILE)), dim3(THREADS),
-           smem, p);
+    auto product_bf16 = gemm_bf16<TRANS_A, TRANS_B, ALIGNED>;
+    (void)cudaFuncSetAttribute(product_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, product_bf16, dim3((unsigned)div_up(p.N, TILE), (unsigned)div_up(p.M, TILE)),
+           dim3(THREADS), smem, p);
 }
 
 template <bool TRANS_A, bool TRANS_B>
@@ -205,8 +205,8 @@ template <bool TRANS_A, bool TRANS_B> static __global__ void gemm_f32(product p)
 
 template <bool TRANS_A, bool TRANS_B> static void run_f32(struct cuda *c, const product &p)
 {
-    auto kernel = gemm_f32<TRANS_A, TRANS_B>;
-    LAUNCH(c, kernel, dim3((unsigned)div_up(p.N, F32_TILE), (unsigned)div_up(p.M, F32_TILE)),
+    auto product_f32 = gemm_f32<TRANS_A, TRANS_B>;
+    LAUNCH(c, product_f32, dim3((unsigned)div_up(p.N, F32_TILE), (unsigned)div_up(p.M, F32_TILE)),
            dim3(THREADS), 0, p);
 }
 

@@ -431,9 +431,9 @@ template <int DK, int TV, bool ROWS> static void run(struct cuda *c, const linea
 {
     typedef sizes<DK, TV> z;
     const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::v + (ROWS ? z::k + 2 * z::state : 0));
-    auto kernel = walk_kernel<DK, TV, ROWS>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, kernel,
+    auto walk_bf16 = walk_kernel<DK, TV, ROWS>;
+    (void)cudaFuncSetAttribute(walk_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, walk_bf16,
            dim3((unsigned)div_up(p.value_dim, TV), (unsigned)p.n_heads, (unsigned)p.n_segments),
            dim3(THREADS), smem, p);
 }
@@ -519,9 +519,9 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
 {
     typedef sizes<DK, TV> z;
     const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::state);
-    auto kernel = apply_kernel<DK, TV>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, kernel,
+    auto apply_bf16 = apply_kernel<DK, TV>;
+    (void)cudaFuncSetAttribute(apply_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, apply_bf16,
            dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TV), (unsigned)n_heads,
                 (unsigned)div_up(p.n, LINEAR_ROWS)),
            dim3(THREADS), smem, p);

@@ -188,9 +188,9 @@ template <bool ROWS> static __global__ void __launch_bounds__(THREADS) walk_kern
 template <bool ROWS> static void run(struct cuda *c, const linear_part &p)
 {
     const size_t smem = sizeof(float) * (size_t)((ROWS ? 4 : 2) * LINEAR_T * LD + p.key_dim * TILE);
-    auto kernel = walk_kernel<ROWS>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, kernel,
+    auto walk_f32 = walk_kernel<ROWS>;
+    (void)cudaFuncSetAttribute(walk_f32, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, walk_f32,
            dim3((unsigned)div_up(p.value_dim, TILE), (unsigned)p.n_heads, (unsigned)p.n_segments),
            dim3(THREADS), smem, p);
 }

@@ -19,6 +19,7 @@
 #include "worker/agent/aside.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/describe.h"
+#include "worker/agent/gpus.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/shelf.h"
 #include "worker/agent/spawn.h"
@@ -42,6 +43,7 @@ struct agent {
     struct shelf shelf;
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
+    struct gpus *gpus; /* NULL: there are none */
     struct rpc_client *client;
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
@@ -245,6 +247,7 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
     memcpy(s->address, a->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);
     memcpy(s->roots, a->shelf.roots, sizeof s->roots);
+    for (int i = 0; i < m->n_uuids; i++) memcpy(s->gpus[i], m->uuids[i], sizeof s->gpus[i]);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
     snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->shelf.dir);
     snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", a->shelf.dir, (long long)m->job);
@@ -509,7 +512,9 @@ static void on_opened(void *arg, struct rpc_stream *s)
                     .abi = WIRE_ABI,
                     .n_slots = a->o.n_slots,
                     .n_cores = probe_cores(),
-                    .memory_size = probe_memory_size()};
+                    .memory_size = probe_memory_size(),
+                    .emulated = a->o.emulated};
+    struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
     int n = 0;
     a->stream = s;
@@ -523,6 +528,8 @@ static void on_opened(void *arg, struct rpc_stream *s)
         attempt_rewind(t);
     }
     m.attempts = list;
+    m.gpus = gpus;
+    m.n_gpus = gpus_get(a->gpus, gpus);
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
     memcpy(m.address, a->address, sizeof m.address);
@@ -544,7 +551,9 @@ static void on_closed(void *arg, struct rpc_stream *s, const char *why)
 static void heartbeat(void *arg)
 {
     struct agent *a = arg;
-    send_msg(a, &(struct msg){.type = MSG_HEARTBEAT});
+    struct gpu list[GPU_MAX];
+    const int n = gpus_get(a->gpus, list);
+    send_msg(a, &(struct msg){.type = MSG_HEARTBEAT, .gpus = list, .n_gpus = n});
     loop_timer_set(a->heartbeat, HEARTBEAT_MS);
 }
 
@@ -581,6 +590,7 @@ static int agent_open(struct agent *a, struct err *e)
     if (shelf_scan(&a->shelf, adopt, a, e) < 0) return -1;
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
+    if (a->o.nvml) a->gpus = gpus_open(a->o.nvml);
     a->client = rpc_dial(a->loop, a->o.connect, &calls, a, e);
     if (!a->client) return -1;
     profile_start(a);
@@ -619,6 +629,7 @@ void agent_destroy(struct agent *a)
     loop_timer_destroy(a->heartbeat);
     loop_timer_destroy(a->orphan);
     loop_timer_destroy(a->quit);
+    gpus_close(a->gpus);
     shelf_close(&a->shelf);
     arena_fini(&a->arena);
     free(a);

@@ -3,6 +3,7 @@
 #ifndef SEQD_AGENT_AGENT_H
 #define SEQD_AGENT_AGENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
@@ -17,6 +18,8 @@ struct agent_options {
     const char *roots[RANK_ROOTS];
     int n_roots;
     int n_slots;
+    const char *nvml;  /* the library to ask for GPUs; NULL: this node offers none */
+    bool emulated;     /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
 };
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "api/core/log.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/nvml.h"
 
 static const char usage[] =
     "usage: seqw --connect ADDRESS --state DIR [options]\n"
@@ -27,7 +28,10 @@ static const char usage[] =
     "never)\n"
     "SIGTERM stops all gangs, waits for their end, and exits 0. Gangs survive a seqw that is "
     "killed:\n"
-    "the next one on the same state directory adopts them.\n";
+    "the next one on the same state directory adopts them.\n"
+    "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
+    "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
+    "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n";
 
 static char bin_dir[PATH_MAX], host[64];
 
@@ -86,6 +90,14 @@ static int options_parse(int argc, char **argv, struct agent_options *o)
     return 2;
 }
 
+/* For tests, which also come through a seqd --dev. */
+static void environment_read(struct agent_options *o)
+{
+    const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
+    o->nvml = !nvml ? NVML_LIBRARY : strcmp(nvml, "none") ? nvml : NULL;
+    o->emulated = emulated && !strcmp(emulated, "1");
+}
+
 /* arg: where main keeps the agent, which begins to exist a little after its signals. */
 static void on_signal(void *arg, int signo)
 {
@@ -115,6 +127,7 @@ int main(int argc, char **argv)
     struct agent_options o = {.name = host, .n_slots = 8, .bin = bin_default()};
     int rc = options_parse(argc, argv, &o);
     if (rc) return rc;
+    environment_read(&o);
     umask(077);
     signal(SIGPIPE, SIG_IGN);
     struct loop *l = loop_create(NULL, NULL, &e);

@@ -1,5 +1,8 @@
 /* collect.c: collectives, written once over sendrecv: exchange of everyone with everyone, trees in
- * rank order. Bytes and messages: worker/plan/volume.h. */
+ * rank order. Bytes and messages: worker/plan/volume.h.
+ *
+ * What tensors' collectives move lies where tensors do: with a device of its own memory it copies
+ * and adds, in the same tree. The others' numbers are always the host's. */
 #include <assert.h>
 #include <string.h>
 #include "worker/comm/endpoint.h"
@@ -14,9 +17,30 @@ int64_t comm_bounce_size(int n_ranks)
 struct round {
     struct comm *c;
     enum purpose purpose;
+    enum comm_channel channel;
     int n;
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
+
+static struct round round_of(struct comm *c, enum purpose p, enum comm_channel channel)
+{
+    return (struct round){.c = c, .purpose = p, .channel = channel};
+}
+
+/* Where the round's messages lie, for operations on them; NULL: in the host's memory. */
+static struct be *device_of(const struct round *g)
+{
+    return g->channel == CHANNEL_HOST ? NULL : comm_base(g->c)->be;
+}
+
+static void move(const struct round *g, void *dst, const void *src, int64_t size)
+{
+    struct be *be = device_of(g);
+    if (be)
+        be->ops->copy(be, dst, src, size);
+    else
+        memcpy(dst, src, (size_t)size);
+}
 
 struct part {
     void *data;
@@ -29,7 +53,7 @@ static int round_pair(struct round *g, int to, struct part send, int from, struc
     assert(g->n < JOB_MAX_RANKS);
     struct comm_xfer x = {
         .purpose = g->purpose,
-        .channel = CHANNEL_COLL,
+        .channel = g->channel,
         .send_to = to,
         .recv_from = from,
         .send = send.data,
@@ -74,22 +98,26 @@ static int half_below(int n) /* the largest power of two below n */
     return h;
 }
 
-static void add_floats(float *restrict a, const float *restrict b, int64_t n)
+static void add_floats(struct be *be, float *restrict a, const float *restrict b, int64_t n)
 {
     int64_t i = 0;
+    if (be) {
+        be->ops->add(be, &(struct add_args){.y = a, .x = b, .n = n});
+        return;
+    }
     for (; i + 16 <= n; i += 16)
         for (int j = 0; j < 16; j++) a[i + j] += b[i + j];
     for (; i < n; i++) a[i] += b[i];
 }
 
 /* rows[0] = the tree over n rows of len floats, stride apart; the others are used up. */
-static void tree_f32(float *rows, int64_t stride, int n, int64_t len)
+static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t len)
 {
     if (n == 1) return;
     int h = half_below(n);
-    tree_f32(rows, stride, h, len);
-    tree_f32(rows + h * stride, stride, n - h, len);
-    add_floats(rows, rows + h * stride, len);
+    tree_f32(be, rows, stride, h, len);
+    tree_f32(be, rows + h * stride, stride, n - h, len);
+    add_floats(be, rows, rows + h * stride, len);
 }
 
 /* Slice [s0, s0 + len) of every part: bounce holds P outgoing slices, then P arrived ones. */
@@ -101,13 +129,13 @@ static int sum_slice(struct round *g, float *x, int64_t part, int64_t s0, int64_
     float *out = bounce, *in = bounce + P * stride;
     for (int k = 1; k < P; k++) {
         int to = (r + k) % P, from = (r - k + P) % P;
-        memcpy(out + to * stride, x + to * part + s0, (size_t)len * 4);
+        move(g, out + to * stride, x + to * part + s0, len * 4);
         if (round_post(g, to, out + to * stride, from, in + from * stride, len * 4, e)) return -1;
     }
-    memcpy(in + r * stride, x + r * part + s0, (size_t)len * 4);
+    move(g, in + r * stride, x + r * part + s0, len * 4);
     if (round_wait(g, e)) return -1;
-    tree_f32(in, stride, P, len);
-    memcpy(x + r * part + s0, in, (size_t)len * 4);
+    tree_f32(device_of(g), in, stride, P, len);
+    move(g, x + r * part + s0, in, len * 4);
     return exchange_all(g, in, (char *)(x + s0), part * 4, len * 4, e);
 }
 
@@ -116,7 +144,7 @@ int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *boun
     int P = c->n_ranks;
     assert(n % (16 * P) == 0);
     if (P == 1) return 0;
-    struct round g = {.c = c, .purpose = p};
+    struct round g = round_of(c, p, CHANNEL_COLL);
     int64_t part = n / P, slice = volume_slice(P);
     for (int64_t s0 = 0; s0 < part; s0 += slice) {
         int64_t len = part - s0 < slice ? part - s0 : slice;
@@ -148,16 +176,16 @@ static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s
     for (int k = 1; k < P; k++) {
         const int to = (r + k) % P, from = (r - k + P) % P;
         const int64_t n = clamp(cut[to + 1] - cut[to] - s0, stride);
-        if (n) memcpy(out + to * stride, x + cut[to] + s0, (size_t)n * 4);
+        if (n) move(g, out + to * stride, x + cut[to] + s0, n * 4);
         if (round_pair(g, n ? to : -1, (struct part){out + to * stride, n * 4}, own ? from : -1,
                        (struct part){in + from * stride, own * 4}, e))
             return -1;
     }
-    if (own) memcpy(in + r * stride, x + cut[r] + s0, (size_t)own * 4);
+    if (own) move(g, in + r * stride, x + cut[r] + s0, own * 4);
     if (round_wait(g, e)) return -1;
     if (!own) return 0;
-    tree_f32(in, stride, P, own);
-    memcpy(x + cut[r] + s0, in, (size_t)own * 4);
+    tree_f32(device_of(g), in, stride, P, own);
+    move(g, x + cut[r] + s0, in, own * 4);
     return 0;
 }
 
@@ -165,7 +193,7 @@ int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t 
                         struct err *e)
 {
     const int64_t most = largest_part(cut, c->n_ranks), slice = volume_slice(c->n_ranks);
-    struct round g = {.c = c, .purpose = p};
+    struct round g = round_of(c, p, CHANNEL_COLL);
     if (c->n_ranks == 1) return 0;
     for (int64_t s0 = 0; s0 < most; s0 += slice)
         if (reduce_slice(&g, x, cut, s0, bounce, e)) return -1;
@@ -178,11 +206,11 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
     const int P = c->n_ranks, r = c->rank;
     const int64_t slice = volume_bounce_size(P), most = largest_part(cut, P) * size;
     const int64_t mine = (cut[r + 1] - cut[r]) * size;
-    struct round g = {.c = c, .purpose = p};
-    if ((char *)x + cut[r] * size != own) memcpy((char *)x + cut[r] * size, own, (size_t)mine);
+    struct round g = round_of(c, p, CHANNEL_COLL);
+    if ((char *)x + cut[r] * size != own) move(&g, (char *)x + cut[r] * size, own, mine);
     for (int64_t s0 = 0; P > 1 && s0 < most; s0 += slice) {
         const int64_t n = clamp(mine - s0, slice);
-        if (n) memcpy(bounce, (const char *)own + s0, (size_t)n);
+        if (n) move(&g, bounce, (const char *)own + s0, n);
         for (int k = 1; k < P; k++) {
             const int to = (r + k) % P, from = (r - k + P) % P;
             const int64_t in = clamp((cut[from + 1] - cut[from]) * size - s0, slice);
@@ -202,8 +230,8 @@ static char *gather_small(struct comm *c, enum purpose p, const void *x, int n, 
 {
     assert(n <= VOLUME_SMALL_N);
     int64_t size = n * 8;
-    char *rows = bounce, *own = rows + c->rank * size;
-    struct round g = {.c = c, .purpose = p};
+    char *rows = comm_bounce(c, bounce), *own = rows + c->rank * size;
+    struct round g = round_of(c, p, CHANNEL_HOST);
     memcpy(own, x, (size_t)size);
     return exchange_all(&g, own, rows, size, size, e) ? NULL : rows;
 }
@@ -243,30 +271,44 @@ const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bo
     return (const int64_t *)gather_small(c, p, &x, 1, bounce, e);
 }
 
-int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
-                   struct err *e)
+static int broadcast(struct round *g, int root, void *x, int64_t size, void *bounce, struct err *e)
 {
-    struct round g = {.c = c, .purpose = p};
+    struct comm *c = g->c;
     int64_t slice = comm_bounce_size(c->n_ranks);
     for (int64_t s0 = 0; c->n_ranks > 1 && s0 < size; s0 += slice) {
         int64_t len = size - s0 < slice ? size - s0 : slice;
         char *at = (char *)x + s0;
-        if (c->rank == root) memcpy(bounce, at, (size_t)len);
+        if (c->rank == root) move(g, bounce, at, len);
         for (int q = 0; q < c->n_ranks; q++) {
-            if (c->rank == root && q != root && round_post(&g, q, bounce, -1, NULL, len, e))
+            if (c->rank == root && q != root && round_post(g, q, bounce, -1, NULL, len, e))
                 return -1;
-            if (c->rank != root && q == root && round_post(&g, -1, NULL, q, at, len, e)) return -1;
+            if (c->rank != root && q == root && round_post(g, -1, NULL, q, at, len, e)) return -1;
         }
-        if (round_wait(&g, e)) return -1;
+        if (round_wait(g, e)) return -1;
     }
     return 0;
+}
+
+int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
+                   struct err *e)
+{
+    struct round g = round_of(c, p, CHANNEL_HOST);
+    return broadcast(&g, root, x, size, comm_bounce(c, bounce), e);
+}
+
+int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int64_t size,
+                          void *bounce, struct err *e)
+{
+    struct round g = round_of(c, p, CHANNEL_COLL);
+    return broadcast(&g, root, x, size, bounce, e);
 }
 
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e)
 {
-    struct round g = {.c = c, .purpose = p};
+    struct round g = round_of(c, p, CHANNEL_HOST);
     int64_t slice = comm_bounce_size(c->n_ranks);
+    bounce = comm_bounce(c, bounce);
     if (c->rank == root) memcpy((char *)out + root * size, x, (size_t)size);
     for (int64_t s0 = 0; c->n_ranks > 1 && s0 < size; s0 += slice) {
         int64_t len = size - s0 < slice ? size - s0 : slice;
@@ -285,7 +327,7 @@ int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t
 /* Dissemination: after round k everyone has heard of 2^(k+1) ranks. Messages are empty. */
 int comm_barrier(struct comm *c, void *bounce, struct err *e)
 {
-    struct round g = {.c = c, .purpose = PURPOSE_CONTROL};
+    struct round g = round_of(c, PURPOSE_CONTROL, CHANNEL_HOST);
     int P = c->n_ranks, r = c->rank;
     (void)bounce;
     for (int d = 1; d < P; d *= 2)

@@ -33,23 +33,38 @@ bool comm_is_local(const struct comm *c, int rank)
 }
 
 /* Shared memory for those who have it, TCP for the others, unless one is asked for by name. */
+static int choose_host(struct comm *c, int p, enum transport_id id, struct err *e)
+{
+    if (id == TRANSPORT_AUTO) id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
+    if (id == TRANSPORT_SHM && !comm_is_local(c, p))
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "no transport connects ranks %d and %d: \"shm\" needs both on one "
+                         "host (use \"auto\")",
+                         c->rank, p);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (transports[i]->id == id) c->via[MEMORY_HOST][p] = transports[i];
+    if (!c->via[MEMORY_HOST][p])
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "this build has shared memory and TCP only");
+    return 0;
+}
+
+/* Who carries the host's messages carries the others, too, but sockets do not reach a device. */
+static int choose_tensors(struct comm *c, int p, struct err *e)
+{
+    c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
+    if (c->be && c->via[MEMORY_HOST][p] != &comm_shm)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "ranks %d and %d compute in memory of their devices, which TCP does not "
+                         "reach: put them on one node, with \"auto\" or \"shm\"",
+                         c->rank, p);
+    return 0;
+}
+
 static int choose(struct comm *c, enum transport_id asked, struct err *e)
 {
-    for (int p = 0; p < c->n_ranks; p++) {
-        enum transport_id id = asked;
-        if (p == c->rank) continue;
-        if (id == TRANSPORT_AUTO) id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
-        if (id == TRANSPORT_SHM && !comm_is_local(c, p))
-            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                             "no transport connects ranks %d and %d: \"shm\" needs both on one "
-                             "host (use \"auto\")",
-                             c->rank, p);
-        for (int i = 0; i < N_TRANSPORTS; i++)
-            if (transports[i]->id == id) c->via[p] = transports[i];
-        if (!c->via[p])
-            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                             "this build has shared memory and TCP only");
-    }
+    for (int p = 0; p < c->n_ranks; p++)
+        if (p != c->rank && (choose_host(c, p, asked, e) || choose_tensors(c, p, e))) return -1;
     return 0;
 }
 
@@ -58,8 +73,13 @@ static bool wanted(const struct comm *c, const struct comm_ops *t)
 {
     if (t == &comm_shm) return true;
     for (int p = 0; p < c->n_ranks; p++)
-        if (c->via[p] == t) return true;
+        if (c->via[MEMORY_HOST][p] == t || c->via[MEMORY_TENSORS][p] == t) return true;
     return false;
+}
+
+static const struct comm_ops *via(const struct comm *c, const struct comm_op *op, int peer)
+{
+    return c->via[comm_on_device(c, op) ? MEMORY_TENSORS : MEMORY_HOST][peer];
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -113,7 +133,12 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     c->n_ranks = o->n_ranks;
     c->first_local = first;
     c->n_local = n;
-    c->segment_size = o->segment_size;
+    c->segment_size = c->host_size = o->segment_size;
+    if (o->be && o->be->own_memory) {
+        c->be = o->be;
+        c->segment = o->segment;
+        c->host_size = comm_bounce_size(o->n_ranks);
+    }
     c->where = (struct comm_where){.layer = -1, .hop = -1};
     c->hop_timeout_ms = o->hop_timeout_ms;
     c->delay_seed = o->delay_seed;
@@ -206,10 +231,14 @@ void comm_close(struct comm *c)
     free(c);
 }
 
-/* The endpoint behind a view, or c itself. */
-static struct comm *base_of(const struct comm *c)
+struct comm *comm_base(const struct comm *c)
 {
     return c->base ? c->base : (struct comm *)c;
+}
+
+bool comm_on_device(const struct comm *c, const struct comm_op *op)
+{
+    return c->be && op->x.channel != CHANNEL_HOST;
 }
 
 struct comm *comm_group(struct comm *c, int first, int n)
@@ -240,7 +269,7 @@ bool comm_hides(const struct comm *c)
     const struct comm *b = c->base ? c->base : c;
     if (b->latency_us || b->bytes_per_ms) return true;
     for (int p = 0; p < c->n_ranks; p++)
-        if (b->via[c->first + p] == &comm_tcp) return true;
+        if (b->via[MEMORY_TENSORS][c->first + p] == &comm_tcp) return true;
     return false;
 }
 
@@ -254,24 +283,29 @@ void *comm_segment(struct comm *c)
     return c->segment;
 }
 
+void *comm_bounce(struct comm *c, void *bounce)
+{
+    return comm_base(c)->be ? comm_base(c)->host : bounce;
+}
+
 struct comm_where *comm_where(struct comm *c)
 {
-    return &base_of(c)->where;
+    return &comm_base(c)->where;
 }
 
 const struct comm_count *comm_ledger(const struct comm *c)
 {
-    return base_of(c)->ledger.count;
+    return comm_base(c)->ledger.count;
 }
 
 int64_t comm_wait_us(const struct comm *c)
 {
-    return base_of(c)->ledger.wait_us;
+    return comm_base(c)->ledger.wait_us;
 }
 
 void comm_ledger_reset(struct comm *c)
 {
-    ledger_reset(&base_of(c)->ledger);
+    ledger_reset(&comm_base(c)->ledger);
 }
 
 /* ---- small tools ----------------------------------------------------------------------------- */
@@ -344,14 +378,14 @@ int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t s
 
 static void send_try(struct comm *c, struct comm_op *op)
 {
-    if (!c->via[op->x.send_to]->send_try(c, op)) return;
+    if (!via(c, op, op->x.send_to)->send_try(c, op)) return;
     op->send_done = true;
     ledger_sent(&c->ledger, op->x.purpose, op->x.send_size);
 }
 
 static int recv_try(struct comm *c, struct comm_op *op, int64_t *wake_ns, struct err *e)
 {
-    if (c->via[op->x.recv_from]->recv_try(c, op, &op->recv_done, wake_ns, e)) return -1;
+    if (via(c, op, op->x.recv_from)->recv_try(c, op, &op->recv_done, wake_ns, e)) return -1;
     if (op->recv_done) ledger_received(&c->ledger, op->x.purpose, op->x.recv_size);
     return 0;
 }
@@ -385,6 +419,13 @@ static int failed_before(const struct comm *c, struct err *e)
     return -1;
 }
 
+/* What a device was asked for may write what is sent: it is done before a peer can read it. */
+static int settle(struct comm *c, const struct comm_xfer *x, struct err *e)
+{
+    if (!c->be || x->channel == CHANNEL_HOST || x->send_to < 0) return 0;
+    return c->be->ops->sync(c->be, e);
+}
+
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e)
 {
     assert(x->send_to < c->n_ranks && x->recv_from < c->n_ranks);
@@ -398,6 +439,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     }
     t->slot = -1;
     if (failed_before(c, e)) return -1;
+    if (settle(c, x, e)) return fail(c, e);
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
     assert(i < COMM_N_OPS); /* a caller that never waits */
@@ -411,7 +453,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
     lastop_write(c, op);
-    if (!op->recv_done && c->via[x->recv_from]->recv_post) c->via[x->recv_from]->recv_post(c, op);
+    const struct comm_ops *from = op->recv_done ? NULL : via(c, op, x->recv_from);
+    if (from && from->recv_post) from->recv_post(c, op);
     if (!op->send_done) send_try(c, op);
     return 0;
 }
@@ -490,7 +533,7 @@ static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct 
 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
 {
-    c = base_of(c);
+    c = comm_base(c);
     if (failed_before(c, e)) return -1;
     if (t->slot < 0) return 0;
     struct comm_op *op = &c->op[t->slot];

@@ -6,12 +6,16 @@
  *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.
  *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
  *     and the send buffer is free because the peer has acknowledged its copy.
- *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may
- *   lie
+ *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may lie
  *     anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a thread of
  *     the endpoint's own moves the bytes meanwhile.
- *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
- *   counts
+ *   - Where the ranks' devices have memory of their own (comm_options.be), the messages of tensors,
+ *     which are those of every channel but CHANNEL_HOST, lie in it: the segment and all receive
+ *     buffers. A send follows the operations that were asked of the device before comm_sendrecv, and
+ *     operations asked after comm_wait find what was received and may overwrite what was sent; so
+ *     callers need no sync. What CHANNEL_HOST moves lies in the host's memory, sent from
+ *     comm_bounce() and nowhere else.
+ *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
  *     what the peer acknowledged, the receiver what it copied.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
@@ -31,31 +35,33 @@
 #include "api/core/rank.h"
 #include "kernels/backend.h"
 
-enum comm_channel { CHANNEL_KV, CHANNEL_DKV, CHANNEL_COLL, CHANNEL_N };
+enum comm_channel { CHANNEL_KV, CHANNEL_DKV, CHANNEL_COLL, CHANNEL_HOST, CHANNEL_N };
 
 struct comm; /* one rank's endpoint */
 
 struct comm_options {
     int rank, n_ranks;
     int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
-    enum transport_id transport; /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all */
-    const char *address;     /* tcp: numeric address to listen on and to publish; NULL or "": 127.0.0.1 */
-    const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, the same on all ranks; NULL: zeros (tests) */
-    bool tls;                /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
-    int memfd;               /* shared segment (struct shm_head first); shm dup's it */
-    struct be *be; /* whose memory the segment and all messages lie in; NULL: the host's */
-    void *segment; /* where be has memory of its own: segment_size bytes of it, borrowed; else NULL */
-    void *map;               /* tests: the memfd, already mapped in full, so that ranks as threads
-                              * share addresses and TSan sees the protocol; NULL: mapped here */
-    int64_t segment_size;    /* this rank's share; equal on all ranks, from the plan */
-    int64_t hop_timeout_ms;  /* longest wait for one message, whatever the peer does meanwhile */
-    int64_t silence_ms;      /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at
-                              * most twice as late); 0: hop_timeout_ms */
-    uint64_t delay_seed;     /* tests: a random delay of at most delay_max_us before each message */
-    int64_t delay_max_us;    /* becomes visible to its receiver; 0 = none */
-    int64_t latency_us;      /* benches: every message is late by so much, and */
-    int64_t bytes_per_ms;    /* the link to each peer carries so much, one message after another; 0:
-                              * no limit */
+    /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all. */
+    enum transport_id transport;
+    const char *address;      /* tcp: numeric, to listen on and publish; NULL, "": 127.0.0.1 */
+    const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
+    bool tls;      /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
+    int memfd;     /* shared segment (struct shm_head first); shm dup's it */
+    struct be *be; /* borrowed: whose memory tensors' messages lie in; NULL: the host's */
+    void *segment; /* borrowed: segment_size bytes of be's own memory; NULL where it has none */
+    /* Tests: the memfd, already mapped in full, so that ranks as threads share addresses and TSan
+     * sees the protocol; NULL: mapped here. */
+    void *map;
+    int64_t segment_size;   /* this rank's share; equal on all ranks, from the plan */
+    int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
+    /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late);
+     * 0: hop_timeout_ms. */
+    int64_t silence_ms;
+    uint64_t delay_seed;  /* tests: a random delay of at most delay_max_us before each message */
+    int64_t delay_max_us; /* becomes visible to its receiver; 0 = none */
+    int64_t latency_us;   /* benches: every message is late by so much, and */
+    int64_t bytes_per_ms; /* the link to each peer carries so much, one by one; 0: no limit */
 };
 
 /* Where a rank stands: set by the caller as it goes, printed in errors and in the last-op record. */
@@ -87,6 +93,9 @@ void comm_close(struct comm *c); /* NULL allowed */
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 void *comm_segment(struct comm *c);
+/* From where messages of CHANNEL_HOST are sent: comm_bounce_size(n_ranks) bytes of comm's own where
+ * tensors are in a device's memory, else the caller's `bounce`, in the segment. */
+void *comm_bounce(struct comm *c, void *bounce);
 struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
 
 /* Is a message under way while this core computes: a network carries it, or a bench makes it late? In
@@ -102,7 +111,9 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 struct comm *comm_group(struct comm *c, int first, int n);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
- * comm_bounce_size(n_ranks) bytes.
+ * comm_bounce_size(n_ranks) bytes. Where a device has memory of its own, x, own and bounce of
+ * comm_sum_f32, comm_reduce_scatter, comm_all_gather and comm_broadcast_tensor lie in it; those of
+ * all others in the host's, and their bounce is not touched (comm_bounce).
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
  * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
@@ -114,7 +125,7 @@ struct comm *comm_group(struct comm *c, int first, int n);
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
  * of x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.
- * comm_each_i64: every rank's x, in rank order, in the bounce buffer until the next collective; sends
+ * comm_each_i64: every rank's x, in rank order, in comm_bounce() until the next collective; sends
  * what comm_sum_i64 of one number does. NULL: failed. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
@@ -128,6 +139,8 @@ const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bo
                              struct err *e);
 int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
                    struct err *e);
+int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int64_t size,
+                          void *bounce, struct err *e);
 /* out: n_ranks * size bytes, rank order. */
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e);

@@ -17,9 +17,12 @@ struct comm_op { /* one ticket */
     struct comm_xfer x;
     struct comm_where where;
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
-    int64_t visible_ns;                /* injected: not before then does it arrive (shared memory) or
+    int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
                                         * set out (tcp); 0: at once */
 };
+
+/* Where a message lies. Without a device that has memory of its own it is all one. */
+enum comm_memory { MEMORY_HOST, MEMORY_TENSORS, MEMORY_N };
 
 /* What a rank publishes: who it is and how to reach it. Plain data of one build. */
 struct comm_blob {
@@ -29,7 +32,10 @@ struct comm_blob {
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
     int32_t transport, tls; /* enum transport_id, as asked for */
-    int32_t port;           /* of the listening socket; 0: no TCP */
+    int32_t pid;            /* with a device's segment: whose address that is, and a handle of it */
+    uint64_t segment;
+    struct be_handle handle;
+    int32_t port; /* of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
 
@@ -38,16 +44,20 @@ struct tcp;
 
 struct comm {
     int rank, n_ranks, first_local, n_local;
-    char *segment; /* this rank's share of the shared segment; borrowed from shm.c */
+    struct be *be; /* whose memory messages of tensors lie in; NULL: the host's, like all others */
+    char *segment; /* where messages of tensors are sent from; borrowed, from shm.c or the caller */
     int64_t segment_size;
+    char *host; /* this rank's share of the shared segment: `segment`, or with be a bounce */
+    int64_t host_size;
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;
     struct ledger ledger;
-    struct comm *base;  /* a view's endpoint; NULL for an endpoint itself. Place and ledger are there */
-    struct comm *views; /* of an endpoint: what comm_group made, freed with it; a view: the next one */
-    int first;          /* a view's rank 0 in base */
+    struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is one */
+    struct comm
+        *views; /* of an endpoint: made by comm_group, freed with it; a view: the next one */
+    int first;  /* a view's rank 0 in base */
 
-    const struct comm_ops *via[JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
+    const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;
     struct tcp *tcp; /* NULL: nobody is reached by TCP */
     struct comm_blob blob;
@@ -86,8 +96,10 @@ struct comm_ops {
 extern const struct comm_ops comm_shm; /* shm.c; always open: the page and the segment are its */
 extern const struct comm_ops comm_tcp; /* tcp.c */
 
-bool comm_is_local(const struct comm *c, int rank); /* shares the memfd */
-int64_t comm_now_ns(void);                          /* CLOCK_MONOTONIC */
+struct comm *comm_base(const struct comm *c); /* the endpoint behind a view, or itself */
+bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
+bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
+int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
 /* "step 12, layer 3, hop 1: rank 2" */
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
 /* "step 12, layer 3, hop 1: rank 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss",

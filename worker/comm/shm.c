@@ -2,7 +2,11 @@
  *
  *   page 0                                  struct shm_head (api/core/rank.h), made by seqgang
  *   shm_slot [n_local dst][n_local src][CHANNEL_N][DEPTH]
- *   n_local segments of segment_size bytes, each page-aligned
+ *   n_local segments of host_size bytes, each page-aligned
+ *
+ * Where the ranks' devices have memory of their own, tensors' messages lie in segments there; every
+ * rank attaches those of the others, by a handle from their blobs. The slots serve them, too; the
+ * receiver's device copies, and has done so before he acknowledges.
  *
  * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that goes on
  * computing has so many messages under way. The sender writes where its bytes lie in its own
@@ -48,7 +52,9 @@ struct shm {
     bool owns_map;
     struct shm_slot *slots;
     char *segments;
-    int64_t segment_stride; /* bytes from one rank's segment to the next */
+    int64_t segment_stride;       /* bytes from one rank's segment to the next */
+    char *device[JOB_MAX_RANKS];  /* peers' segments in their devices' memory; NULL: none */
+    bool attached[JOB_MAX_RANKS]; /* that is to be undone: another process has it */
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -72,7 +78,7 @@ static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;
     struct stat st;
-    s->map_size = comm_shm_size(c->n_local, o->segment_size);
+    s->map_size = comm_shm_size(c->n_local, c->host_size);
     if (pwrite(s->memfd, "", 1, s->map_size - 1) != 1)
         return err_errno(e, "grow the shared segment to %lld bytes", (long long)s->map_size);
     if (fstat(s->memfd, &st)) return err_errno(e, "fstat of the shared segment");
@@ -94,6 +100,32 @@ static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
     return 0;
 }
 
+/* The handle serves other processes; in one, as ranks of tests are, the address does. */
+static int device_share(struct comm *c, struct err *e)
+{
+    c->blob.pid = getpid();
+    c->blob.segment = (uintptr_t)c->segment;
+    return c->be->ops->share ? c->be->ops->share(c->be, c->segment, &c->blob.handle, e) : 0;
+}
+
+static int device_attach(struct comm *c, const struct comm_blob *peer, struct err *e)
+{
+    struct shm *s = c->shm;
+    char **at = &s->device[peer->rank];
+    if (peer->pid == c->blob.pid) {
+        *at = (char *)(uintptr_t)peer->segment;
+        return 0;
+    }
+    if (!c->be->ops->attach)
+        return err_field(e, ERR_UNSUPPORTED, "resources.device",
+                         "ranks %d and %d are processes, and this device shares no memory between "
+                         "those (use \"cpu\")",
+                         c->rank, peer->rank);
+    *at = c->be->ops->attach(c->be, &peer->handle, e);
+    s->attached[peer->rank] = *at != NULL;
+    return *at ? 0 : -1;
+}
+
 static int segment_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = calloc(1, sizeof *s);
@@ -104,16 +136,19 @@ static int segment_open(struct comm *c, const struct comm_options *o, struct err
     if (map_open(c, o, e)) return -1;
     s->slots = (struct shm_slot *)((char *)s->map + PAGE_SIZE);
     s->segments = (char *)s->map + PAGE_SIZE + slots_size(c->n_local);
-    s->segment_stride = mem_round(o->segment_size, PAGE_SIZE);
+    s->segment_stride = mem_round(c->host_size, PAGE_SIZE);
     c->head = s->map;
-    c->segment = s->segments + (c->rank - c->first_local) * s->segment_stride;
-    return 0;
+    c->host = s->segments + (c->rank - c->first_local) * s->segment_stride;
+    if (!c->be) c->segment = c->host;
+    return c->be && c->segment ? device_share(c, e) : 0;
 }
 
 static void shm_close(struct comm *c)
 {
     struct shm *s = c->shm;
     if (!s) return;
+    for (int p = 0; p < c->n_ranks; p++)
+        if (s->attached[p]) c->be->ops->detach(c->be, s->device[p]);
     if (s->owns_map) munmap(s->map, (size_t)s->map_size);
     if (s->memfd >= 0) close(s->memfd);
     free(s);
@@ -124,7 +159,7 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
     const struct comm_blob *own = &c->blob;
     for (int p = 0; p < c->n_ranks; p++) {
         const struct comm_blob *b = &all[p];
-        if (c->via[p] != &comm_shm) continue;
+        if (c->via[MEMORY_HOST][p] != &comm_shm) continue;
         if (strcmp(b->boot_id, own->boot_id))
             return err_set(e, ERR_UNSUPPORTED,
                            "no transport connects ranks %d and %d: \"shm\" needs both on one host",
@@ -134,6 +169,7 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
                 e, ERR_UNSUPPORTED,
                 "no transport connects ranks %d and %d: they hold different shared segments",
                 c->rank, p);
+        if (c->be && c->segment && device_attach(c, b, e)) return -1;
     }
     return 0;
 }
@@ -174,6 +210,11 @@ static uint64_t number_before(uint64_t number)
     return number > DEPTH ? number - DEPTH : 0;
 }
 
+static int64_t segment_size(const struct comm *c, const struct comm_op *op)
+{
+    return comm_on_device(c, op) ? c->segment_size : c->host_size;
+}
+
 /* Puts the message into its slot if the one before it has been taken. */
 static bool shm_send_try(struct comm *c, struct comm_op *op)
 {
@@ -182,16 +223,28 @@ static bool shm_send_try(struct comm *c, struct comm_op *op)
     if (acked >= op->send_number) return true;
     uint64_t posted = __atomic_load_n(&s->posted, __ATOMIC_RELAXED); /* only we write it */
     if (posted == op->send_number || acked != number_before(op->send_number)) return false;
-    const char *from = op->x.send;
+    const char *from = op->x.send, *segment = comm_on_device(c, op) ? c->segment : c->host;
     assert(!op->x.send_size ||
-           (from >= c->segment && from + op->x.send_size <= c->segment + c->segment_size));
-    s->offset = op->x.send_size ? from - c->segment : 0;
+           (from >= segment && from + op->x.send_size <= segment + segment_size(c, op)));
+    s->offset = op->x.send_size ? from - segment : 0;
     s->size = op->x.send_size;
     s->purpose = (int32_t)op->x.purpose;
     s->visible_ns = op->visible_ns;
     __atomic_store_n(&s->posted, op->send_number, __ATOMIC_RELEASE);
     shm_door_move(c, op->x.send_to);
     return false;
+}
+
+static int take(struct comm *c, const struct comm_op *op, const struct shm_slot *s, struct err *e)
+{
+    const int peer = op->x.recv_from;
+    if (comm_on_device(c, op)) {
+        c->be->ops->copy(c->be, op->x.recv, c->shm->device[peer] + s->offset, s->size);
+        return c->be->ops->sync(c->be, e);
+    }
+    const char *segment = c->shm->segments + (peer - c->first_local) * c->shm->segment_stride;
+    memcpy(op->x.recv, segment + s->offset, (size_t)s->size);
+    return 0;
 }
 
 /* Copies the message if it is there; *wake_ns: when one that is under way will be visible. */
@@ -208,13 +261,10 @@ static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t 
         return 0;
     }
     if (comm_check_message(c, op, s->size, s->purpose, e)) return -1;
-    if (s->offset < 0 || s->offset > c->segment_size - s->size)
+    if (s->offset < 0 || s->offset > segment_size(c, op) - s->size)
         return err_set(e, ERR_PEER, "rank %d sends %lld bytes at %lld of its segment of %lld", peer,
-                       (long long)s->size, (long long)s->offset, (long long)c->segment_size);
-    if (s->size)
-        memcpy(op->x.recv,
-               c->shm->segments + (peer - c->first_local) * c->shm->segment_stride + s->offset,
-               (size_t)s->size);
+                       (long long)s->size, (long long)s->offset, (long long)segment_size(c, op));
+    if (s->size && take(c, op, s, e)) return -1;
     __atomic_store_n(&s->acked, op->recv_number, __ATOMIC_RELEASE);
     shm_door_move(c, peer);
     *done = true;

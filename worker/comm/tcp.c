@@ -270,10 +270,10 @@ static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
     int lost = __atomic_load_n(&t->lost, __ATOMIC_ACQUIRE), to = op->x.send_to;
     if (lost >= 0) return say_lost(c, op, lost, e);
     int from = op->x.recv_from;
-    if (!op->recv_done && c->via[from] == &comm_tcp &&
+    if (!op->recv_done && c->via[MEMORY_HOST][from] == &comm_tcp &&
         __atomic_load_n(&t->peer[from].left, __ATOMIC_ACQUIRE) && !recv_is_done(c, op))
         return say_left(c, op, from, e);
-    if (!op->send_done && c->via[to] == &comm_tcp &&
+    if (!op->send_done && c->via[MEMORY_HOST][to] == &comm_tcp &&
         __atomic_load_n(&t->peer[to].left, __ATOMIC_ACQUIRE) && !tcp_send_try(c, op))
         return say_left(c, op, to, e);
     return 0;

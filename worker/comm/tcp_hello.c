@@ -297,7 +297,7 @@ static void heard_hello(struct hall *h, struct call *k, const struct hello *m)
     const struct comm *c = h->t->c;
     int from = m->dialler;
     if (m->acceptor != c->rank || from <= c->rank || from >= c->n_ranks ||
-        c->via[from] != &comm_tcp || m->n_ranks != c->n_ranks) {
+        c->via[MEMORY_HOST][from] != &comm_tcp || m->n_ranks != c->n_ranks) {
         hang_up(h, k, "a rank that should not dial this one");
         return;
     }
@@ -444,7 +444,7 @@ static int too_late(struct hall *h, struct err *e)
 {
     const struct comm *c = h->t->c;
     int first = 0;
-    while (c->via[first] != &comm_tcp || h->up[first]) first++;
+    while (c->via[MEMORY_HOST][first] != &comm_tcp || h->up[first]) first++;
     const struct comm_blob *b = &h->all[first];
     char why[400];
     if (first < c->rank)
@@ -468,7 +468,7 @@ static int check_addresses(const struct tcp *t, const struct comm_blob *all, str
     for (int p = 0; p < c->n_ranks; p++) {
         struct sockaddr_storage sa;
         socklen_t size;
-        if (c->via[p] != &comm_tcp) continue;
+        if (c->via[MEMORY_HOST][p] != &comm_tcp) continue;
         if (address_read(all[p].address, all[p].port, &sa, &size))
             return err_set(e, ERR_PEER, "rank %d publishes \"%s\", which is no address", p,
                            all[p].address);
@@ -492,7 +492,7 @@ static struct hall *hall_open(struct tcp *t, const struct comm_blob *all)
     h->deadline_ns = comm_now_ns() + ms * 1000000;
     for (int i = 0; i < N_GUESTS; i++) h->guest[i].fd = -1;
     for (int p = 0; p < JOB_MAX_RANKS; p++) {
-        bool tcp = p < c->n_ranks && c->via[p] == &comm_tcp;
+        bool tcp = p < c->n_ranks && c->via[MEMORY_HOST][p] == &comm_tcp;
         h->dial[p].fd = -1;
         h->dial[p].peer = tcp && p < c->rank ? p : -1;
         h->n_missing += tcp;

@@ -19,7 +19,8 @@
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
 /* In the child. Only calls that are safe after fork; the parent has one thread, so all are. */
-static void child_exec(const char *program, int gang_pid, int sock, int memfd, int log_fd)
+static void child_exec(const char *program, const char *gpu, int gang_pid, int sock, int memfd,
+                       int log_fd)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -37,6 +38,8 @@ static void child_exec(const char *program, int gang_pid, int sock, int memfd, i
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
+    /* By UUID: an index would be another GPU in another process. A rank without a GPU sees none. */
+    if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
     _exit(127);
@@ -71,7 +74,8 @@ int proc_start(struct proc *p, int rank, const struct gang_start *start, const c
         return -1;
     }
     p->pid = fork();
-    if (p->pid == 0) child_exec(start->seqrank, gang_pid, pair[1], memfd, log_fd);
+    const char *gpu = start->gpus[rank - start->first_rank];
+    if (p->pid == 0) child_exec(start->seqrank, gpu, gang_pid, pair[1], memfd, log_fd);
     int saved = errno;
     close(pair[1]);
     close(log_fd);

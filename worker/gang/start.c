@@ -14,6 +14,10 @@ static int start_check(const struct gang_start *s, struct err *e)
         s->first_rank > s->n_ranks - s->n_local || s->n_roots < 0 || s->n_roots > RANK_ROOTS)
         return err_set(e, ERR_CORRUPT, "the start record says %d ranks from %d of %d, %d roots",
                        s->n_local, s->first_rank, s->n_ranks, s->n_roots);
+    for (int i = 0; i < s->n_local; i++)
+        if (!memchr(s->gpus[i], 0, sizeof s->gpus[i]))
+            return err_set(e, ERR_CORRUPT, "the start record's GPU of rank %d has no end",
+                           s->first_rank + i);
     if (access(s->seqrank, X_OK) < 0) return err_errno(e, "cannot run %s", s->seqrank);
     return 0;
 }

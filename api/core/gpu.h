@@ -1,0 +1,61 @@
+/* gpu.h: one GPU of a node, as seqw finds it and tells seqd: what it is, how well it is, and how
+ * far it is from the others. A GPU is named by its UUID everywhere: indices change with a reboot,
+ * a driver or an environment variable. */
+#ifndef SEQD_CORE_GPU_H
+#define SEQD_CORE_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define GPU_MAX       16 /* of one node: twice the 8 of a usual server */
+#define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
+#define GPU_NAME_SIZE 64
+#define GPU_BUS_SIZE  32
+
+/* What a rank's plan may not count upon in a GPU's memory: CUDA's context with the kernels' code and
+ * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
+#define GPU_RESERVE ((int64_t)1 << 30)
+
+enum gpu_health {
+    GPU_OK,
+    GPU_ECC,    /* uncorrectable errors since its driver was loaded */
+    GPU_XID,    /* the driver reported an error that only a reset or a restart mends */
+    GPU_LOST,   /* it was there and is not any more */
+    GPU_MIG,    /* it is partitioned: no rank gets a whole GPU out of it */
+    GPU_SILENT, /* the driver has not answered for too long */
+    GPU_HEALTH_N
+};
+
+struct gpu {
+    char uuid[GPU_UUID_SIZE];         /* letters, digits and '-' */
+    char name[GPU_NAME_SIZE];         /* "NVIDIA H100 80GB HBM3" */
+    char bus[GPU_BUS_SIZE];           /* PCI: "00000000:3B:00.0" */
+    int64_t memory_size, memory_free; /* bytes */
+    int32_t major, minor;             /* compute capability */
+    int32_t health;                   /* enum gpu_health */
+    int32_t xid;                      /* the last one that matters; 0: none */
+    int32_t n_processes;              /* that compute on it now, whosever they are */
+    int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
+    uint8_t far[GPU_MAX];             /* to GPU i of the node: 0 NVLink or itself, else GPU_FAR_* */
+};
+
+/* Ways between two GPUs, the nearest first. */
+enum {
+    GPU_FAR_BOARD = 1,
+    GPU_FAR_SWITCH,
+    GPU_FAR_SWITCHES,
+    GPU_FAR_BRIDGE,
+    GPU_FAR_NODE,
+    GPU_FAR_SYSTEM
+};
+
+const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
+/* Why no rank gets it: "Xid 79: it has fallen off the bus". Empty when it is well. */
+void gpu_complaint(const struct gpu *g, char *out, int size);
+/* What comes from elsewhere. fails: ERR_INVALID naming the member. */
+int gpu_check(const struct gpu *g, struct err *e);
+/* Of a list. -1: not in it. */
+int gpu_find(const struct gpu *list, int n, const char *uuid);
+
+#endif

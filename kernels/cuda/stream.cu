@@ -1,0 +1,161 @@
+/* stream.cu: two streams, one of operations and one of transfers between ranks, and how the host
+ * waits for them: by asking, so that be->watch can end a wait for what never comes (a peer that is
+ * gone). Nothing waits for the whole device, which other ranks may share. */
+#include <stdio.h>
+#include <time.h>
+#include "kernels/cuda/device.h"
+
+/* ---- failures --------------------------------------------------------------------------------- */
+
+/* Kernels fail where they run, which is later than where they are launched. */
+bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
+{
+    if (rc == cudaSuccess) return true;
+    if (c->failed.code == ERR_NONE)
+        err_set(&c->failed, ERR_INTERNAL,
+                "device \"%s\" (%s): %s: %s; the last kernel launched was %s: "
+                "CUDA_LAUNCH_BLOCKING=1 in the environment shows which one fails",
+                c->be.ops->name, c->name, what, cudaGetErrorString(rc),
+                c->launched ? c->launched : "none");
+    return false;
+}
+
+void cuda_launched(struct cuda *c, const char *kernel)
+{
+    const cudaError_t rc = cudaGetLastError();
+    c->launched = kernel;
+    if (rc != cudaSuccess && c->failed.code == ERR_NONE)
+        err_set(&c->failed, ERR_INTERNAL, "device \"%s\" (%s): launching %s: %s", c->be.ops->name,
+                c->name, kernel, cudaGetErrorString(rc));
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+#define SPIN_NS  50000   /* what comes sooner is not worth sleeping for */
+#define SLEEP_NS 20000   /* and the timer's own slack, some 50 us, on top */
+#define WATCH_NS 1000000
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+/* The watcher's error becomes the device's failure. */
+static bool give_up(struct cuda *c)
+{
+    struct err e = {};
+    if (!c->be.watch || c->be.watch(c->be.watch_arg, &e) == 0) return false;
+    c->given_up = true;
+    if (c->failed.code == ERR_NONE) c->failed = e;
+    return true;
+}
+
+bool cuda_wait(struct cuda *c, cudaEvent_t e)
+{
+    const struct timespec sleep = {0, SLEEP_NS};
+    const int64_t begun = now_ns();
+    int64_t watched = begun;
+    while (!c->given_up) {
+        const cudaError_t rc = cudaEventQuery(e);
+        if (rc != cudaErrorNotReady) return cuda_fine(c, rc, "waiting");
+        (void)cudaGetLastError(); /* or the next launch has it */
+        const int64_t now = now_ns();
+        if (now - watched >= WATCH_NS) {
+            watched = now;
+            if (give_up(c)) return false;
+        }
+        if (now - begun >= SPIN_NS) nanosleep(&sleep, NULL);
+    }
+    return false;
+}
+
+static int cuda_sync(struct be *be, struct err *e)
+{
+    struct cuda *c = cuda_of(be);
+    const cudaStream_t all[] = {c->transfer, c->compute};
+    for (cudaStream_t s : all)
+        if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked)) break;
+    if (c->failed.code == ERR_NONE) return 0;
+    if (e) *e = c->failed;
+    return -1;
+}
+
+/* ---- transfers -------------------------------------------------------------------------------- */
+
+static void *transfer_stream(struct be *be)
+{
+    return cuda_of(be)->transfer;
+}
+
+static void transfer_begin(struct be *be)
+{
+    struct cuda *c = cuda_of(be);
+    cudaError_t rc = cudaEventRecord(c->begun, c->compute);
+    if (rc == cudaSuccess) rc = cudaStreamWaitEvent(c->transfer, c->begun, 0);
+    cuda_fine(c, rc, "beginning a transfer");
+}
+
+static void transfer_end(struct be *be, int mark)
+{
+    struct cuda *c = cuda_of(be);
+    assert(mark >= 0 && mark < BE_MARKS);
+    cuda_fine(c, cudaEventRecord(c->marks[mark], c->transfer), "marking a transfer");
+}
+
+static void transfer_await(struct be *be, int mark)
+{
+    struct cuda *c = cuda_of(be);
+    assert(mark >= 0 && mark < BE_MARKS);
+    cuda_fine(c, cudaStreamWaitEvent(c->compute, c->marks[mark], 0), "awaiting a transfer");
+}
+
+/* After a failure too: nobody should go on waiting for it, and sync reports what it was. */
+static bool transfer_passed(struct be *be, int mark)
+{
+    struct cuda *c = cuda_of(be);
+    assert(mark >= 0 && mark < BE_MARKS);
+    const cudaError_t rc = cudaEventQuery(c->marks[mark]);
+    if (rc != cudaErrorNotReady) return cuda_fine(c, rc, "asking for a transfer"), true;
+    (void)cudaGetLastError();
+    return false;
+}
+
+void stream_slots(struct be_ops *t)
+{
+    t->sync = cuda_sync;
+    t->transfer_stream = transfer_stream;
+    t->transfer_begin = transfer_begin;
+    t->transfer_end = transfer_end;
+    t->transfer_await = transfer_await;
+    t->transfer_passed = transfer_passed;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+/* Transfers go first where both have work: a hop is short, and what is computed meanwhile is long. */
+cudaError_t stream_open(struct cuda *c)
+{
+    int least = 0, most = 0;
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &most);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&c->compute, cudaStreamNonBlocking, least);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&c->transfer, cudaStreamNonBlocking, most);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->asked, cudaEventDisableTiming);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
+    for (int i = 0; rc == cudaSuccess && i < BE_MARKS; i++)
+        rc = cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming);
+    return rc;
+}
+
+void stream_close(struct cuda *c)
+{
+    for (int i = 0; i < BE_MARKS; i++)
+        if (c->marks[i]) (void)cudaEventDestroy(c->marks[i]);
+    if (c->asked) (void)cudaEventDestroy(c->asked);
+    if (c->begun) (void)cudaEventDestroy(c->begun);
+    if (c->transfer) (void)cudaStreamDestroy(c->transfer);
+    if (c->compute) (void)cudaStreamDestroy(c->compute);
+}

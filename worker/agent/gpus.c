@@ -1,0 +1,145 @@
+#include "worker/agent/gpus.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "api/core/log.h"
+#include "worker/agent/nvml.h"
+
+enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for so long is left behind at exit */
+
+struct gpus {
+    struct nvml *nvml; /* the thread's, once it runs */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* under the lock */
+    bool closing;
+    struct gpu list[GPU_MAX];
+    int n;
+    int64_t seen_ms;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void complain(const struct gpu *before, int n_before, const struct gpu *now, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char why[128];
+        const int was = gpu_find(before, n_before, now[i].uuid);
+        if ((was < 0 ? GPU_OK : before[was].health) == now[i].health) continue;
+        gpu_complaint(&now[i], why, sizeof why);
+        log_warn("gpu.health", "gpu=%s health=%s why=\"%s\"", now[i].uuid,
+                 gpu_health_name(now[i].health), why);
+    }
+}
+
+static int look(struct gpus *g, struct err *e)
+{
+    struct gpu list[GPU_MAX];
+    const int n = nvml_sample(g->nvml, list, e);
+    if (n < 0) return -1;
+    complain(g->list, g->n, list, n);
+    pthread_mutex_lock(&g->lock);
+    memcpy(g->list, list, sizeof list);
+    g->n = n;
+    g->seen_ms = now_ms();
+    pthread_mutex_unlock(&g->lock);
+    return 0;
+}
+
+static void *watch(void *arg)
+{
+    struct gpus *g = arg;
+    bool failed = false;
+    pthread_mutex_lock(&g->lock);
+    while (!g->closing) {
+        struct err e;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += GPUS_LOOK_MS / 1000;
+        pthread_cond_timedwait(&g->wake, &g->lock, &until);
+        if (g->closing) break;
+        pthread_mutex_unlock(&g->lock);
+        const bool bad = look(g, &e) < 0;
+        if (bad && !failed) log_warn("gpu.look", "why=\"%s\"", e.text);
+        failed = bad;
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+static struct gpus *gpus_new(struct nvml *nvml)
+{
+    struct gpus *g = calloc(1, sizeof *g);
+    pthread_condattr_t attr;
+    if (!g) abort();
+    g->nvml = nvml;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    return g;
+}
+
+static void gpus_free(struct gpus *g)
+{
+    nvml_close(g->nvml);
+    pthread_cond_destroy(&g->wake);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+struct gpus *gpus_open(const char *library)
+{
+    struct err e = {0};
+    struct nvml *nvml = nvml_open(library, &e);
+    if (!nvml) {
+        log_info("gpu.none", "why=\"%s\"", e.text);
+        return NULL;
+    }
+    struct gpus *g = gpus_new(nvml);
+    int rc = look(g, &e);
+    if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
+        rc = err_set(&e, ERR_IO, "no thread for the GPUs: %s", strerror(rc));
+    if (rc == 0) {
+        log_info("gpu.found", "n=%d", g->n);
+        return g;
+    }
+    log_warn("gpu.look", "why=\"%s\"", e.text);
+    gpus_free(g);
+    return NULL;
+}
+
+int gpus_get(struct gpus *g, struct gpu out[GPU_MAX])
+{
+    if (!g) return 0;
+    pthread_mutex_lock(&g->lock);
+    const int n = g->n;
+    const bool silent = now_ms() - g->seen_ms > GPUS_SILENT_MS;
+    memcpy(out, g->list, sizeof g->list);
+    pthread_mutex_unlock(&g->lock);
+    for (int i = 0; silent && i < n; i++) out[i].health = GPU_SILENT;
+    return n;
+}
+
+void gpus_close(struct gpus *g)
+{
+    struct timespec until;
+    if (!g) return;
+    pthread_mutex_lock(&g->lock);
+    g->closing = true;
+    pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CLOSE_S;
+    if (pthread_timedjoin_np(g->thread, NULL, &until) == 0) gpus_free(g);
+}

@@ -1,0 +1,21 @@
+/* gpus.h: the node's GPUs, looked at every two seconds by a thread of its own, since a driver in
+ * trouble answers late or never and must not hold up the agent's loop. */
+#ifndef SEQD_AGENT_GPUS_H
+#define SEQD_AGENT_GPUS_H
+
+#include "api/core/gpu.h"
+
+struct gpus;
+
+/* The first look is taken before it returns. library: as for nvml_open. NULL: there are none here,
+ * and why has been logged. */
+struct gpus *gpus_open(const char *library);
+/* As of the last look. A driver that has not answered for GPUS_SILENT_MS makes all of them
+ * GPU_SILENT. */
+int gpus_get(struct gpus *g, struct gpu out[GPU_MAX]); /* g NULL: 0 */
+void gpus_close(struct gpus *g);
+
+#define GPUS_LOOK_MS   2000
+#define GPUS_SILENT_MS 30000
+
+#endif

@@ -1,0 +1,249 @@
+/* The management library's functions and structs are declared here as its ABI has them, since the
+ * toolkit does not always bring its header. from: NVML API reference (names with _v2, _v3 are what
+ * the header's macros make of the plain ones). */
+#include "worker/agent/nvml.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/log.h"
+
+typedef struct device *device; /* nvmlDevice_t */
+typedef struct events *events; /* nvmlEventSet_t */
+
+struct memory { /* nvmlMemory_t */
+    unsigned long long total, free, used;
+};
+struct pci { /* nvmlPciInfo_t */
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char bus_id[32];
+};
+struct event { /* nvmlEventData_t */
+    device of;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+enum { DONE = 0, INSUFFICIENT_SIZE = 7 };   /* nvmlReturn_t */
+enum { UNCORRECTED = 1, SINCE_DRIVER = 0 }; /* nvmlMemoryErrorType_t, nvmlEccCounterType_t */
+enum { CAPS_NVLINK = 2, P2P_OK = 0 };       /* nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t */
+enum { XID_CRITICAL = 8 };                  /* an event's type */
+enum { MANY_EVENTS = 64 };                  /* more in one sample are left for the next */
+
+struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error)(int);
+    int (*count)(unsigned *);
+    int (*handle)(unsigned, device *);
+    int (*uuid)(device, char *, unsigned);
+    int (*name)(device, char *, unsigned);
+    int (*memory)(device, struct memory *);
+    int (*capability)(device, int *, int *);
+    /* What older drivers, or GPUs that have no such thing, may lack. */
+    int (*pci)(device, struct pci *);
+    int (*ecc)(device, int, int, unsigned long long *);
+    int (*mig)(device, unsigned *, unsigned *);
+    int (*processes)(device, unsigned *, void *);
+    int (*ancestor)(device, device, int *);
+    int (*p2p)(device, device, int, int *);
+    int (*events_create)(events *);
+    int (*events_free)(events);
+    int (*events_register)(device, unsigned long long, events);
+    int (*events_wait)(events, struct event *, unsigned);
+    bool open;
+    events set; /* NULL: Xids are not told */
+    struct gpu gpu[GPU_MAX];
+    device device[GPU_MAX];
+    int n;
+    bool full; /* more than GPU_MAX: said once */
+};
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+    bool needed;
+} functions[] = {
+#define F(member, symbol, needed)                                                                  \
+    {                                                                                              \
+        symbol, offsetof(struct nvml, member), needed                                              \
+    }
+    F(init, "nvmlInit_v2", true),
+    F(shutdown, "nvmlShutdown", true),
+    F(error, "nvmlErrorString", true),
+    F(count, "nvmlDeviceGetCount_v2", true),
+    F(handle, "nvmlDeviceGetHandleByIndex_v2", true),
+    F(uuid, "nvmlDeviceGetUUID", true),
+    F(name, "nvmlDeviceGetName", true),
+    F(memory, "nvmlDeviceGetMemoryInfo", true),
+    F(capability, "nvmlDeviceGetCudaComputeCapability", true),
+    F(pci, "nvmlDeviceGetPciInfo_v3", false),
+    F(ecc, "nvmlDeviceGetTotalEccErrors", false),
+    F(mig, "nvmlDeviceGetMigMode", false),
+    F(processes, "nvmlDeviceGetComputeRunningProcesses_v3", false),
+    F(ancestor, "nvmlDeviceGetTopologyCommonAncestor", false),
+    F(p2p, "nvmlDeviceGetP2PStatus", false),
+    F(events_create, "nvmlEventSetCreate", false),
+    F(events_free, "nvmlEventSetFree", false),
+    F(events_register, "nvmlDeviceRegisterEvents", false),
+    F(events_wait, "nvmlEventSetWait_v2", false),
+#undef F
+};
+
+/* from: NVIDIA's catalogue of Xids, by what it asks of the operator: 154 says that such an action
+ * has become due, 79 wants the node restarted, 48, 74 and 144 to 150 a diagnosis, the others a
+ * reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the program that caused them. */
+bool nvml_xid_matters(long long xid)
+{
+    static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
+                                 119, 120, 136, 140, 143, 154, 155, 156, 158};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (xid == list[i]) return true;
+    return xid >= 144 && xid <= 150;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static int load(struct nvml *n, const char *library, struct err *e)
+{
+    n->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!n->library) return err_set(e, ERR_NOT_FOUND, "no NVIDIA driver: %s", dlerror());
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *f = dlsym(n->library, functions[i].symbol);
+        if (!f && functions[i].needed)
+            return err_set(e, ERR_UNSUPPORTED, "%s has no %s: the NVIDIA driver is too old",
+                           library, functions[i].symbol);
+        memcpy((char *)n + functions[i].offset, &f, sizeof f);
+    }
+    return 0;
+}
+
+struct nvml *nvml_open(const char *library, struct err *e)
+{
+    struct nvml *n = calloc(1, sizeof *n);
+    if (!n) abort();
+    if (load(n, library, e) == 0) {
+        const int rc = n->init();
+        n->open = rc == DONE;
+        if (!n->open) err_set(e, ERR_UNSUPPORTED, "%s: %s", library, n->error(rc));
+    }
+    if (!n->open) {
+        nvml_close(n);
+        return NULL;
+    }
+    const bool tells = n->events_create && n->events_register && n->events_wait;
+    if (!tells || n->events_create(&n->set) != DONE) n->set = NULL;
+    return n;
+}
+
+void nvml_close(struct nvml *n)
+{
+    if (!n) return;
+    if (n->set && n->events_free) n->events_free(n->set);
+    if (n->open) n->shutdown();
+    if (n->library) dlclose(n->library);
+    free(n);
+}
+
+/* ---- sampling --------------------------------------------------------------------------------- */
+
+/* Levels of a common ancestor are 0, 10, .. 50 in the library. */
+static uint8_t distance(const struct nvml *n, device a, device b)
+{
+    int status = -1, level = 0;
+    if (n->p2p && n->p2p(a, b, CAPS_NVLINK, &status) == DONE && status == P2P_OK) return 0;
+    if (!n->ancestor || n->ancestor(a, b, &level) != DONE) return GPU_FAR_SYSTEM;
+    level = level / 10 + GPU_FAR_BOARD;
+    return (uint8_t)(level > GPU_FAR_SYSTEM ? GPU_FAR_SYSTEM : level);
+}
+
+/* A GPU that was not there before. Its place in the list, or -1. */
+static int add(struct nvml *n, device d, const char *uuid)
+{
+    if (n->n == GPU_MAX) {
+        if (!n->full) log_warn("gpu.many", "text=\"only the first %d GPUs are used\"", GPU_MAX);
+        n->full = true;
+        return -1;
+    }
+    const int at = n->n++;
+    struct gpu *g = &n->gpu[at];
+    struct pci p = {0};
+    *g = (struct gpu){0};
+    snprintf(g->uuid, sizeof g->uuid, "%s", uuid);
+    n->device[at] = d;
+    if (n->pci && n->pci(d, &p) == DONE) memcpy(g->bus, p.bus_id, sizeof g->bus - 1);
+    for (int i = 0; i < at; i++) g->far[i] = n->gpu[i].far[at] = distance(n, d, n->device[i]);
+    if (n->set && n->events_register(d, XID_CRITICAL, n->set) != DONE)
+        log_warn("gpu.events", "gpu=%s text=\"its Xids are not told\"", uuid);
+    return at;
+}
+
+static int processes(const struct nvml *n, device d)
+{
+    unsigned count = 0;
+    if (!n->processes) return 0;
+    const int rc = n->processes(d, &count, NULL);
+    return rc == INSUFFICIENT_SIZE ? (int)count : 0;
+}
+
+/* fails when the GPU does not answer: it is as good as gone. */
+static int look(struct nvml *n, struct gpu *g, device d)
+{
+    struct memory m = {0};
+    unsigned mig = 0, later = 0;
+    unsigned long long errors = 0;
+    int major = 0, minor = 0;
+    char name[96] = "";
+    if (n->memory(d, &m) != DONE || n->capability(d, &major, &minor) != DONE) return -1;
+    if (n->name(d, name, sizeof name) != DONE) return -1;
+    snprintf(g->name, sizeof g->name, "%.*s", GPU_NAME_SIZE - 1, name);
+    g->memory_size = (int64_t)m.total;
+    g->memory_free = (int64_t)(m.free < m.total ? m.free : m.total);
+    g->major = major;
+    g->minor = minor;
+    g->n_processes = processes(n, d);
+    if (n->ecc && n->ecc(d, UNCORRECTED, SINCE_DRIVER, &errors) == DONE)
+        g->ecc_errors = (int64_t)errors;
+    const bool divided = n->mig && n->mig(d, &mig, &later) == DONE && mig;
+    g->health = g->xid ? GPU_XID : g->ecc_errors ? GPU_ECC : divided ? GPU_MIG : GPU_OK;
+    return 0;
+}
+
+static void take_events(struct nvml *n)
+{
+    struct event v;
+    for (int i = 0; n->set && i < MANY_EVENTS; i++) {
+        char uuid[96] = "";
+        if (n->events_wait(n->set, &v, 0) != DONE) return;
+        if (v.type != XID_CRITICAL || n->uuid(v.of, uuid, sizeof uuid) != DONE) continue;
+        const int at = gpu_find(n->gpu, n->n, uuid);
+        log_warn("gpu.xid", "gpu=%s xid=%llu", uuid, v.data);
+        if (at >= 0 && nvml_xid_matters((long long)v.data)) n->gpu[at].xid = (int32_t)v.data;
+    }
+}
+
+int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
+{
+    unsigned count = 0;
+    const int rc = n->count(&count);
+    if (rc != DONE) return err_set(e, ERR_DEVICE, "the number of GPUs: %s", n->error(rc));
+    take_events(n);
+    for (int i = 0; i < n->n; i++) n->gpu[i].health = GPU_LOST;
+    for (unsigned i = 0; i < count; i++) {
+        device d = NULL;
+        char uuid[96] = "";
+        if (n->handle(i, &d) != DONE || n->uuid(d, uuid, sizeof uuid) != DONE) continue;
+        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* of no whole GPU */
+        int at = gpu_find(n->gpu, n->n, uuid);
+        if (at < 0) at = add(n, d, uuid);
+        if (at < 0) continue;
+        n->device[at] = d;
+        if (look(n, &n->gpu[at], d) < 0) n->gpu[at].health = GPU_LOST;
+    }
+    memcpy(out, n->gpu, sizeof n->gpu);
+    return n->n;
+}

@@ -1,0 +1,24 @@
+/* nvml.h: what the driver says of this machine's GPUs, through its management library. The library
+ * is opened when seqw starts, where there is one: nothing here is compiled or linked with CUDA.
+ * Blocking calls, of one thread at a time. */
+#ifndef SEQD_AGENT_NVML_H
+#define SEQD_AGENT_NVML_H
+
+#include "api/core/gpu.h"
+
+#define NVML_LIBRARY "libnvidia-ml.so.1"
+
+struct nvml;
+
+/* library: its name or path. fails: ERR_NOT_FOUND when there is none, ERR_UNSUPPORTED when it lacks a
+ * function or finds no driver: either way this machine has no GPU to offer. */
+struct nvml *nvml_open(const char *library, struct err *e);
+void nvml_close(struct nvml *n);
+/* All GPUs as they are now, in the order in which they were first seen; those that have gone stay
+ * in the list as GPU_LOST. Returns how many, at most GPU_MAX, or -1. */
+int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
+/* Xids after which a GPU is of no use until somebody has looked at it; the others are the program's
+ * own doing. */
+bool nvml_xid_matters(long long xid);
+
+#endif
