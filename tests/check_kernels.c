@@ -18,6 +18,7 @@
 #ifndef DEVICE
 #define DEVICE "cpu"
 #endif
+static const char *device_name = DEVICE; /* SEQD_TEST_DEVICE: another one */
 
 /* ---- products ------------------------------------------------------------------------------ */
 
@@ -570,7 +571,7 @@ static struct be *open_device(const char *isa, int n_threads)
     struct err e;
     struct be *b = be_open(
         &(struct be_options){
-            .device = DEVICE, .isa = isa, .n_threads = n_threads, .scratch_later = true},
+            .device = device_name, .isa = isa, .n_threads = n_threads, .scratch_later = true},
         &e);
     if (b) return b;
     printf("  %s\n", e.text);
@@ -612,12 +613,15 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "peer")) return check_share_peer(argv[2], argv[3]);
     const bool small = getenv("SEQD_TEST_SMALL") != NULL;
     only = getenv("SEQD_TEST_ONLY");
+    if (getenv("SEQD_TEST_DEVICE")) device_name = getenv("SEQD_TEST_DEVICE");
     RUN(test_every_slot);
     RUN(test_unknown_names);
     static const char *const itself[] = {"sm80", NULL};
-    const bool cpu = !strcmp(DEVICE, "cpu");
+    const bool cpu = !strcmp(device_name, "cpu");
     for (const char *const *isa = cpu ? be_isas() : itself; *isa; isa++)
         for (int n_threads = small || !cpu ? 2 : 1; n_threads <= 2; n_threads++)
             check_device(*isa, n_threads);
-    return test_done(cpu ? "check_kernels" : "check_" DEVICE);
+    char name[64];
+    snprintf(name, sizeof name, "check_%s", cpu ? "kernels" : device_name);
+    return test_done(name);
 }
