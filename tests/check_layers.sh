@@ -29,7 +29,7 @@ jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c
 protobuf-c/       : api/wire_part.h
 cluster.pb-c.h    : api/wire_part.h
-wire_part.h       : api/wire.c api/wire_spec.c
+wire_part.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
 curl/             : client/http.c
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c
