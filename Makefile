@@ -87,7 +87,7 @@ PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 # Sanitizers do not follow the emulated device's threads from stack to stack.
 TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
-             $(filter-out tests/check_emulated.c,$(TEST_SRC)),$(TEST_SRC)))
+             $(filter-out tests/check_emulated.c tests/test_device_ranks.c,$(TEST_SRC)),$(TEST_SRC)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -217,7 +217,7 @@ $(B)/emu/emu.o: kernels/cuda/emu.cc $(B)/flags
 $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
-$(B)/tests/check_emulated: | $(EMU_PLUGIN)
+$(B)/tests/check_emulated $(B)/tests/test_device_ranks: | $(EMU_PLUGIN)
 
 print-nvcc:
 	@echo '$(NVCC)'

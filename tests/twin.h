@@ -16,10 +16,14 @@
 #include "kernels/backend.h"
 #include "tests/test.h"
 
-enum { TWINS = 96 };
+/* Of device memory: of one set of twins, which is taken at once, and of scratch, which shapes of tests
+ * do with. What an emulated device has it guards at every launch. */
+enum { TWINS = 96, TWIN_POOL = 2 << 20, TWIN_SCRATCH = 2 << 20 };
 
 struct twins {
     struct be *be;
+    char *pool;
+    int64_t used;
     int n;
     struct {
         char *host, *device;
@@ -39,8 +43,11 @@ static inline void *twin_alloc(struct be *be, int64_t size)
 static inline void twin_add(struct twins *w, void *host, int64_t size)
 {
     if (!w->be->own_memory || !size) return;
-    if (w->n == TWINS) abort();
-    char *device = twin_alloc(w->be, size);
+    const int64_t next = (w->used + size + 63) / 64 * 64;
+    if (w->n == TWINS || next > TWIN_POOL) abort();
+    if (!w->pool) w->pool = twin_alloc(w->be, TWIN_POOL);
+    char *device = w->pool + w->used;
+    w->used = next;
     w->be->ops->upload(w->be, device, host, size);
     w->at[w->n].host = host;
     w->at[w->n].device = device;
@@ -63,16 +70,23 @@ static inline struct tensor twin_tensor(const struct twins *w, struct tensor t)
     return t;
 }
 
-static inline void twin_bring(struct twins *w)
+/* One block alone; NULL: all. */
+static inline void twin_bring_block(struct twins *w, const void *host)
 {
     for (int i = 0; i < w->n; i++)
-        w->be->ops->download(w->be, w->at[i].host, w->at[i].device, w->at[i].size);
+        if (!host || w->at[i].host == host)
+            w->be->ops->download(w->be, w->at[i].host, w->at[i].device, w->at[i].size);
+}
+
+static inline void twin_bring(struct twins *w)
+{
+    twin_bring_block(w, NULL);
 }
 
 static inline void twin_free(struct twins *w)
 {
-    for (int i = 0; i < w->n; i++) w->be->ops->free(w->be, w->at[i].device, w->at[i].size);
-    w->n = 0;
+    if (w->pool) w->be->ops->free(w->be, w->pool, TWIN_POOL);
+    *w = (struct twins){.be = w->be};
 }
 
 /* Bytes of NaN at p, wherever the device's memory is. */
@@ -94,7 +108,7 @@ static inline struct be *twin_open(const char *name, const char *isa, int n_thre
     struct be *be = be_open(&o, &e);
     CHECK_MSG(be, "%s", e.text);
     if (!be) abort();
-    const int64_t size = device_scratch(name, n_threads);
+    const int64_t size = be->own_memory ? TWIN_SCRATCH : device_scratch(name, n_threads);
     be_give_scratch(be, twin_alloc(be, size), size);
     twin_poison(be, be->scratch, size);
     return be;
