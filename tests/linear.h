@@ -499,7 +499,7 @@ static inline int lin_layers(struct lin_rank *r, struct err *e)
         shape.slope = mirror_of(&r->w, p->slope[l]);
         const struct linear_fwd f = lin_fwd_of(r, shape, l);
         if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
-        mirror_bring(&r->w);
+        mirror_bring_block(&r->w, r->a[l].o.data);
         r->x->n_bad[r->rank] += lin_again_differs(&r->sp, f, r->a[l].o);
     }
     for (int l = LIN_LAYERS - 1; l >= 0; l--) {

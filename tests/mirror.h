@@ -16,9 +16,9 @@
 #include "kernels/backend.h"
 #include "tests/test.h"
 
-/* Of device memory: of one set of twins, which is taken at once, and of scratch, which shapes of tests
+/* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of tests
  * do with. What an emulated device has it guards at every launch. */
-enum { MIRRORS = 96, TWIN_POOL = 2 << 20, TWIN_SCRATCH = 2 << 20 };
+enum { MIRRORS = 96, MIRROR_POOL = 2 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {
     struct be *be;
@@ -44,8 +44,8 @@ static inline void mirror_add(struct mirrors *w, void *host, int64_t size)
 {
     if (!w->be->own_memory || !size) return;
     const int64_t next = (w->used + size + 63) / 64 * 64;
-    if (w->n == MIRRORS || next > TWIN_POOL) abort();
-    if (!w->pool) w->pool = mirror_alloc(w->be, TWIN_POOL);
+    if (w->n == MIRRORS || next > MIRROR_POOL) abort();
+    if (!w->pool) w->pool = mirror_alloc(w->be, MIRROR_POOL);
     char *device = w->pool + w->used;
     w->used = next;
     w->be->ops->upload(w->be, device, host, size);
@@ -85,7 +85,7 @@ static inline void mirror_bring(struct mirrors *w)
 
 static inline void mirror_free(struct mirrors *w)
 {
-    if (w->pool) w->be->ops->free(w->be, w->pool, TWIN_POOL);
+    if (w->pool) w->be->ops->free(w->be, w->pool, MIRROR_POOL);
     *w = (struct mirrors){.be = w->be};
 }
 
@@ -108,7 +108,7 @@ static inline struct be *mirror_open(const char *name, const char *isa, int n_th
     struct be *be = be_open(&o, &e);
     CHECK_MSG(be, "%s", e.text);
     if (!be) abort();
-    const int64_t size = be->own_memory ? TWIN_SCRATCH : device_scratch(name, n_threads);
+    const int64_t size = be->own_memory ? MIRROR_SCRATCH : device_scratch(name, n_threads);
     be_give_scratch(be, mirror_alloc(be, size), size);
     mirror_poison(be, be->scratch, size);
     return be;
