@@ -24,7 +24,7 @@ static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
 
 /* ---- the table of transports ----------------------------------------------------------------- */
 
-static const struct comm_ops *const transports[] = {&comm_shm, &comm_tcp};
+static const struct comm_ops *const transports[] = {&comm_shm, &comm_tcp, &comm_nccl};
 enum { N_TRANSPORTS = sizeof transports / sizeof transports[0] };
 
 bool comm_is_local(const struct comm *c, int rank)
@@ -32,10 +32,13 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* Shared memory for those who have it, TCP for the others, unless one is asked for by name. */
-static int choose_host(struct comm *c, int p, enum transport_id id, struct err *e)
+/* The host's messages: shared memory for those who have it, TCP for the others, unless one is asked
+ * for by name. */
+static int choose_host(struct comm *c, int p, enum transport_id asked, struct err *e)
 {
-    if (id == TRANSPORT_AUTO) id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
+    enum transport_id id = asked;
+    if (id == TRANSPORT_AUTO || id == TRANSPORT_NCCL)
+        id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
     if (id == TRANSPORT_SHM && !comm_is_local(c, p))
         return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
                          "no transport connects ranks %d and %d: \"shm\" needs both on one "
@@ -45,30 +48,79 @@ static int choose_host(struct comm *c, int p, enum transport_id id, struct err *
         if (transports[i]->id == id) c->via[MEMORY_HOST][p] = transports[i];
     if (!c->via[MEMORY_HOST][p])
         return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "this build has shared memory and TCP only");
-    return 0;
-}
-
-/* Who carries the host's messages carries the others, too, but sockets do not reach a device. */
-static int choose_tensors(struct comm *c, int p, struct err *e)
-{
-    c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
-    if (c->be && c->via[MEMORY_HOST][p] != &comm_shm)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "ranks %d and %d compute in memory of their devices, which TCP does not "
-                         "reach: put them on one node, with \"auto\" or \"shm\"",
-                         c->rank, p);
+                         "this build has shared memory, TCP and NCCL only");
     return 0;
 }
 
 static int choose(struct comm *c, enum transport_id asked, struct err *e)
 {
-    for (int p = 0; p < c->n_ranks; p++)
-        if (p != c->rank && (choose_host(c, p, asked, e) || choose_tensors(c, p, e))) return -1;
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (p == c->rank) continue;
+        if (choose_host(c, p, asked, e)) return -1;
+        c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
+    }
+    if (c->be && asked == TRANSPORT_TCP && c->n_ranks > 1)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "\"tcp\" does not reach the memory of this job's devices: use \"auto\"");
+    if (!c->be && asked == TRANSPORT_NCCL)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "\"nccl\" is for GPUs: use \"auto\" on resources.device \"cpu\"");
     return 0;
 }
 
-/* The page and the segment are shared memory's, whoever else is used. */
+static bool on_gpu(const struct comm_blob *b)
+{
+    static const unsigned char none[sizeof b->gpu];
+    return memcmp(b->gpu, none, sizeof none) != 0;
+}
+
+/* May the ranks' tensors travel by NCCL? If not, e says why. */
+static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (all[p].nccl_version != c->blob.nccl_version || !c->blob.nccl_version)
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "\"nccl\": rank %d has NCCL %d, rank %d has %d (0: none): install one "
+                             "version of libnccl.so.2 on every node",
+                             c->rank, c->blob.nccl_version, p, all[p].nccl_version);
+        for (int q = 0; on_gpu(&all[p]) && q < p; q++)
+            if (!memcmp(all[p].gpu, all[q].gpu, sizeof all[p].gpu))
+                return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                                 "ranks %d and %d are on one GPU, which NCCL refuses: use \"shm\", "
+                                 "or as many GPUs as ranks",
+                                 q, p);
+    }
+    return 0;
+}
+
+/* Tensors in devices' memory go by NCCL where every rank has a GPU of its own; else by shared memory
+ * on one host, which also serves ranks that share a GPU. */
+static int choose_tensors(struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    const enum transport_id asked = (enum transport_id)c->blob.transport;
+    struct err why = {0};
+    if (!c->be || c->n_ranks == 1 || asked == TRANSPORT_SHM) return 0;
+    const bool nccl = c->nccl && !nccl_usable(c, all, &why);
+    if (!nccl && asked == TRANSPORT_NCCL) {
+        *e = why;
+        return -1;
+    }
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (p == c->rank) continue;
+        if (nccl) c->via[MEMORY_TENSORS][p] = &comm_nccl;
+        if (c->via[MEMORY_TENSORS][p] == &comm_tcp)
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "ranks %d and %d are on two nodes, and their devices' memory needs "
+                             "NCCL: %s",
+                             c->rank, p,
+                             c->why_not.code ? c->why_not.text
+                             : why.code      ? why.text
+                                             : "these devices have none");
+    }
+    return 0;
+}
+
+/* The page is shared memory's, whoever else is used. */
 static bool wanted(const struct comm *c, const struct comm_ops *t)
 {
     if (t == &comm_shm) return true;
@@ -77,9 +129,28 @@ static bool wanted(const struct comm *c, const struct comm_ops *t)
     return false;
 }
 
+/* Opened before it is known whether all have it; "auto" does without. */
+static int open_nccl(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    const bool asked = o->transport == TRANSPORT_NCCL;
+    if (!c->be || c->n_ranks == 1 ||
+        (!asked && (o->transport != TRANSPORT_AUTO || !on_gpu(&c->blob))))
+        return 0;
+    if (!comm_nccl.open(c, o, asked ? e : &c->why_not)) return 0;
+    return asked ? -1 : 0;
+}
+
 static const struct comm_ops *via(const struct comm *c, const struct comm_op *op, int peer)
 {
     return c->via[comm_on_device(c, op) ? MEMORY_TENSORS : MEMORY_HOST][peer];
+}
+
+/* Who moves it in the device's own stream; NULL: nobody does. */
+static const struct comm_ops *stream_of(const struct comm *c, const struct comm_op *op)
+{
+    const int peer = op->x.send_to >= 0 ? op->x.send_to : op->x.recv_from;
+    const struct comm_ops *t = peer < 0 ? NULL : via(c, op, peer);
+    return t && t->post ? t : NULL;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -106,6 +177,7 @@ static void blob_fill(struct comm *c, const struct comm_options *o)
     b->n_local = c->n_local;
     b->transport = o->transport;
     b->tls = o->tls;
+    if (c->be) memcpy(b->gpu, c->be->id, sizeof b->gpu);
 }
 
 static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
@@ -115,7 +187,7 @@ static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
     blob_fill(c, o);
     for (int i = 0; i < N_TRANSPORTS; i++)
         if (wanted(c, transports[i]) && transports[i]->open(c, o, e)) return -1;
-    return 0;
+    return open_nccl(c, o, e);
 }
 
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
@@ -201,7 +273,7 @@ int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct er
         return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
     struct comm_blob *all = calloc((size_t)n, sizeof *all);
     if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
-    if (read_blobs(c, blobs, all, e)) goto out;
+    if (read_blobs(c, blobs, all, e) || choose_tensors(c, all, e)) goto out;
     for (int i = 0; i < N_TRANSPORTS; i++)
         if (wanted(c, transports[i]) && transports[i]->connect(c, all, e)) goto out;
     rc = 0;
@@ -269,7 +341,9 @@ bool comm_hides(const struct comm *c)
     const struct comm *b = c->base ? c->base : c;
     if (b->latency_us || b->bytes_per_ms) return true;
     for (int p = 0; p < c->n_ranks; p++)
-        if (b->via[MEMORY_TENSORS][c->first + p] == &comm_tcp) return true;
+        if (b->via[MEMORY_TENSORS][c->first + p] &&
+            b->via[MEMORY_TENSORS][c->first + p] != &comm_shm)
+            return true;
     return false;
 }
 
@@ -394,7 +468,7 @@ static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
 {
     for (int i = 0; i < c->n_ops; i++) {
         struct comm_op *op = &c->op[i];
-        if (!op->live) continue;
+        if (!op->live || stream_of(c, op)) continue;
         if (!op->send_done) send_try(c, op);
         if (!op->recv_done && recv_try(c, op, wake_ns, e)) return -1;
     }
@@ -420,10 +494,22 @@ static int failed_before(const struct comm *c, struct err *e)
 }
 
 /* What a device was asked for may write what is sent: it is done before a peer can read it. */
-static int settle(struct comm *c, const struct comm_xfer *x, struct err *e)
+static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
-    if (!c->be || x->channel == CHANNEL_HOST || x->send_to < 0) return 0;
+    if (!comm_on_device(c, op) || op->send_done) return 0;
     return c->be->ops->sync(c->be, e);
+}
+
+static int op_start(struct comm *c, struct comm_op *op, struct err *e)
+{
+    const struct comm_ops *stream = stream_of(c, op);
+    lastop_write(c, op);
+    if (stream) return stream->post(c, op, e);
+    if (settle(c, op, e)) return -1;
+    const struct comm_ops *from = op->recv_done ? NULL : via(c, op, op->x.recv_from);
+    if (from && from->recv_post) from->recv_post(c, op);
+    if (!op->send_done) send_try(c, op);
+    return 0;
 }
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e)
@@ -439,7 +525,6 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     }
     t->slot = -1;
     if (failed_before(c, e)) return -1;
-    if (settle(c, x, e)) return fail(c, e);
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
     assert(i < COMM_N_OPS); /* a caller that never waits */
@@ -452,16 +537,32 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     if (!op->send_done) op->visible_ns = visible_ns(c, op);
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
-    lastop_write(c, op);
-    const struct comm_ops *from = op->recv_done ? NULL : via(c, op, x->recv_from);
-    if (from && from->recv_post) from->recv_post(c, op);
-    if (!op->send_done) send_try(c, op);
+    return op_start(c, op, e) ? fail(c, e) : 0;
+}
+
+static int batch(struct comm *c, bool on, struct err *e)
+{
+    if (failed_before(c, e)) return -1;
+    for (int p = 0; p < c->n_ranks; p++) {
+        const struct comm_ops *t = c->via[MEMORY_TENSORS][p];
+        if (t && t->batch) return t->batch(c, on, e) ? fail(c, e) : 0;
+    }
     return 0;
+}
+
+int comm_batch_begin(struct comm *c, struct err *e)
+{
+    return batch(comm_base(c), true, e);
+}
+
+int comm_batch_end(struct comm *c, struct err *e)
+{
+    return batch(comm_base(c), false, e);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int aborted(struct comm *c, const struct comm_op *op, struct err *e)
+int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e)
 {
     char at[128];
     int32_t by = __atomic_load_n(&c->head->abort_rank, __ATOMIC_RELAXED);
@@ -473,7 +574,7 @@ static int aborted(struct comm *c, const struct comm_op *op, struct err *e)
 }
 
 /* Where the peer was seen last: its record lies in the page only when it lives on this node. */
-static void there_print(struct comm *c, int peer, char *out, size_t size)
+static void there_print(const struct comm *c, int peer, char *out, size_t size)
 {
     const struct rank_lastop *l = &c->head->lastop[peer];
     struct comm_where w = {__atomic_load_n(&l->step, __ATOMIC_RELAXED),
@@ -488,7 +589,7 @@ static void there_print(struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-static int timed_out(struct comm *c, const struct comm_op *op, struct err *e)
+int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e)
 {
     char at[128], there[160];
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
@@ -502,7 +603,7 @@ static int timed_out(struct comm *c, const struct comm_op *op, struct err *e)
 /* The abort flag goes before a lost peer: those who were told to stop close their connections. */
 static int check(struct comm *c, struct comm_op *op, struct err *e)
 {
-    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return aborted(c, op, e);
+    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
     for (int i = 0; i < N_TRANSPORTS; i++)
         if (transports[i]->check && transports[i]->check(c, op, e)) return -1;
     return 0;
@@ -525,10 +626,36 @@ static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct 
             sched_yield();
         } else {
             int64_t now = comm_now_ns();
-            if (now >= deadline_ns) return timed_out(c, op, e);
+            if (now >= deadline_ns) return comm_timed_out(c, op, e);
             shm_door_sleep(c, door, wake_ns - now);
         }
     }
+}
+
+int comm_watch(void *comm, struct err *e)
+{
+    struct comm *c = comm_base(comm);
+    const struct comm_op here = {.x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = -1},
+                                 .where = c->where};
+    struct err why = {0};
+    int rc = 0;
+    if (failed_before(c, e)) return -1;
+    for (int i = 0; !rc && i < N_TRANSPORTS; i++)
+        if (transports[i]->watch) rc = transports[i]->watch(c, &why);
+    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) rc = comm_aborted(c, &here, &why);
+    if (!rc) return 0;
+    *e = why;
+    return fail(c, e);
+}
+
+/* Whether it has moved shows in the device's stream, which the host does not wait for. */
+static int await(struct comm *c, struct comm_op *op, struct err *e)
+{
+    if (comm_watch(c, e)) return -1;
+    stream_of(c, op)->await(c, op);
+    if (!op->send_done) ledger_sent(&c->ledger, op->x.purpose, op->x.send_size);
+    if (!op->recv_done) ledger_received(&c->ledger, op->x.purpose, op->x.recv_size);
+    return 0;
 }
 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
@@ -539,7 +666,7 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
     struct comm_op *op = &c->op[t->slot];
     assert(op->live);
     int64_t start_ns = comm_now_ns();
-    int rc = wait_op(c, op, start_ns, e);
+    int rc = stream_of(c, op) ? await(c, op, e) : wait_op(c, op, start_ns, e);
     c->ledger.wait_us += (comm_now_ns() - start_ns) / 1000;
     if (rc) return fail(c, e);
     lastop_write(c, op);
