@@ -78,7 +78,7 @@ struct comm {
     struct comm_op op[COMM_N_OPS];
 };
 
-/* A transport is a row of this table (comm.c holds the array). NULL: nothing to do. */
+/* A transport is a row of this table (connect.c). NULL: nothing to do. */
 struct comm_ops {
     const char *name;
     enum transport_id id;
@@ -112,6 +112,9 @@ extern const struct comm_ops comm_shm;  /* shm.c; always open: the page and the 
 extern const struct comm_ops comm_tcp;  /* tcp.c */
 extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 
+enum { N_TRANSPORTS = 3 };
+extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
+void comm_halt(struct comm *c);               /* all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint behind a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
