@@ -106,7 +106,7 @@ enum plan_id {
     PLAN_POS,        /* int64 [T] */
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
-    PLAN_NLL,        /* double [T] */
+    PLAN_NLL,        /* double [T]; diffusion: of each place of a row, [T, places] */
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units, then blocks of a bucket's large ones] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
@@ -149,6 +149,7 @@ enum plan_id {
     PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
     PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                      * own_memory: this rank's part of it */
+    PLAN_STAGE,     /* the host's: op_stage() bytes of any step; generate: a state on its way */
     PLAN_ID_N
 };
 

@@ -122,7 +122,8 @@ static int all_gather_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err
     struct gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, (struct tensor){0});
-    const struct block_view view = block_view(sp, a->lo, a->hi);
+    const struct block_view view = block_view(sp, sp_host(a->host_lo, a->lo),
+                                              sp_host(a->host_hi, a->hi));
     if (kv_post(&w, a->kv, e)) return -1;
     block_fwd_start(sp, a);
     block_fwd(sp, a, &own, &view, false);
@@ -184,7 +185,8 @@ static int bwd_direct(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
     struct gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, a->dkv);
-    const struct block_view view = block_view(sp, a->lo, a->hi);
+    const struct block_view view = block_view(sp, sp_host(a->host_lo, a->lo),
+                                              sp_host(a->host_hi, a->hi));
     if (kv_post(&w, a->kv, e)) return -1;
     block_bwd_start(sp, a);
     block_zero(sp, a->dkv);

@@ -143,7 +143,7 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 {
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, (struct tensor){0});
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, sp_host(a->host_lo, a->lo), sp_host(a->host_hi, a->hi));
     if (kv_start(&g, a->kv, e)) return -1;
     block_fwd_start(sp, a);
     block_fwd(sp, a, &own, &view, false);
@@ -199,7 +199,7 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
 {
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, sp_host(a->host_lo, a->lo), sp_host(a->host_hi, a->hi));
     /* The own part of dKV travels, too. */
     bool sets_out = sp->rank_bits && g.P > 1 && dkv_moves(&g, g.r, 0);
     if (kv_start(&g, a->kv, e)) return -1;

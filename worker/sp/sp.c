@@ -60,10 +60,11 @@ static struct partial partial_of(const struct sp *sp, int rank)
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    const int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
+    const int64_t seen[2] = {0, a->kv.rows}, width = s->n_heads * s->head_dim;
     sp->be->ops->fill(sp->be, own.o, width, 0);
     sp->be->ops->fill(sp->be, own.lse, s->n_heads, -INFINITY);
-    if (!hi) return;
+    if (!a->kv.rows) return;
+    sp->be->ops->upload(sp->be, a->range, seen, sizeof seen);
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
     sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
                                                           .kv = a->kv,
@@ -71,8 +72,8 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct par
                                                           .m = own.lse,
                                                           .l = sp->buf.m, /* [H, T] and idle here */
                                                           .ml_ld = 1,
-                                                          .lo = &lo,
-                                                          .hi = &hi,
+                                                          .lo = a->range,
+                                                          .hi = a->range + 1,
                                                           .kv_pos = 0,
                                                           .n_heads = s->n_heads,
                                                           .n_kv_heads = s->n_kv_heads,

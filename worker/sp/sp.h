@@ -113,6 +113,8 @@ struct sp_fwd_args {
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
     const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
     const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of every global position */
+    /* lo and hi in the host's memory, which must know what is seen; NULL: they lie there. */
+    const int64_t *host_lo, *host_hi;
 };
 
 struct sp_bwd_args {
@@ -124,13 +126,22 @@ struct sp_bwd_args {
     void *kept; /* as forward left it; used up */
     const struct reach_map *reach;
     const int64_t *all_lo, *all_hi;
+    const int64_t *host_lo, *host_hi;
 };
+
+/* Where the host reads a range. */
+static inline const int64_t *sp_host(const int64_t *host, const int64_t *own)
+{
+    return host ? host : own;
+}
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
  * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
+ *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act
+ *   range [2]: room, where operations read */
 struct sp_decode_args {
     struct tensor q, kv, o;
+    int64_t *range;
 };
 
 struct sp_ops {

@@ -260,7 +260,7 @@ static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 {
     struct pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.o = a->o;
-    w.view = block_view(sp, a->lo, a->hi);
+    w.view = block_view(sp, sp_host(a->host_lo, a->lo), sp_host(a->host_hi, a->hi));
     if (go_round(&w, KEYS, score_pair, e)) return -1;
     softmax(&w, a);
     block_zero(sp, a->o);
@@ -287,7 +287,7 @@ static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_red
 {
     struct pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.d_o = a->d_o, w.dq = a->dq;
-    w.view = block_view(sp, a->lo, a->hi);
+    w.view = block_view(sp, sp_host(a->host_lo, a->lo), sp_host(a->host_hi, a->hi));
     block_bwd_start(sp, a);
     sp->be->ops->fill(sp->be, sp->buf.full, w.columns * a->dkv.cols, 0);
     for (int j = 0; j < sp->shard.P; j++) each_pair(&w, j, full_of(&w, j, VALUES), value_grad_pair);
