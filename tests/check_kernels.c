@@ -401,7 +401,7 @@ static void check_xent(void)
 
 /* ---- flat ranges --------------------------------------------------------------------------- */
 
-static const int64_t flat_sizes[] = {1, 15, 1000, SUMSQ_BLOCK, 2 * SUMSQ_BLOCK + 77};
+static const int64_t flat_sizes[] = {1, 15, 1000, 65536, 2 * 65536 + 77};
 #define EACH_FLAT(s) for (size_t s = 0; s < sizeof flat_sizes / sizeof flat_sizes[0]; s++)
 
 static void check_add(void)
@@ -455,24 +455,36 @@ static void check_adamw(void)
     }
 }
 
+/* Units of unit elements each; of several, the bits are those of each alone. */
+static void check_units(const float *g, const double *want, int64_t n, int64_t unit)
+{
+    const int64_t n_units = (n + unit - 1) / unit;
+    double *out = ARRAY(double, n_units), *again = ARRAY(double, n_units);
+    double *alone = ARRAY(double, 1);
+    CALL(be, sumsq, &(struct sumsq_args){g, n, unit, out});
+    CALL(be_other, sumsq, &(struct sumsq_args){g, n, unit, again});
+    for (int64_t u = 0; u < n_units; u++) {
+        const int64_t len = n - u * unit < unit ? n - u * unit : unit;
+        const double sum = ref_sumsq(want + u * unit, len);
+        /* squares of floats are exact in double; at most n additions each way */
+        CHECK(fabs(out[u] - sum) <= DBL_EPSILON * (double)len * sum);
+        if (u % 100) continue;
+        CALL(be, sumsq, &(struct sumsq_args){g + u * unit, len, unit, alone});
+        CHECK(!memcmp(alone, &out[u], sizeof *alone));
+    }
+    CHECK(!memcmp(out, again, (size_t)n_units * sizeof out[0]));
+}
+
 static void check_sumsq(void)
 {
     EACH_FLAT(s)
     {
-        int64_t n = flat_sizes[s], n_blocks = (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
-        double *out = ARRAY(double, n_blocks), *again = ARRAY(double, n_blocks);
+        const int64_t n = flat_sizes[s], units[] = {n, 7, 512, 65536, n + 1};
         struct box g = box_new(1, n, 0);
         box_random(g, 81, 1);
         struct mat mg = mat_of(g.t);
-        CALL(be, sumsq, &(struct sumsq_args){g.t.data, n, out});
-        CALL(be_other, sumsq, &(struct sumsq_args){g.t.data, n, again});
-        for (int64_t b = 0; b < n_blocks; b++) {
-            int64_t len = n - b * SUMSQ_BLOCK < SUMSQ_BLOCK ? n - b * SUMSQ_BLOCK : SUMSQ_BLOCK;
-            double want = ref_sumsq(mg.p + b * SUMSQ_BLOCK, len);
-            /* squares of floats are exact in double; at most n additions each way */
-            CHECK(fabs(out[b] - want) <= DBL_EPSILON * (double)len * want);
-        }
-        CHECK(!memcmp(out, again, (size_t)n_blocks * sizeof out[0]));
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            check_units(g.t.data, mg.p, n, units[i]);
         mat_free(&mg), box_free(&g);
     }
 }
