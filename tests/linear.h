@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include "tests/device64.h"
 #include "tests/ranks.h"
-#include "tests/twin.h"
+#include "tests/mirror.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/linear.h"
@@ -322,7 +322,7 @@ static struct be *lin_devices[2 * LIN_MAX_P][3];
 static inline struct be *lin_device(int rank, int n_threads)
 {
     struct be **be = &lin_devices[rank][n_threads];
-    if (!*be) *be = twin_open(lin_device_name, NULL, n_threads);
+    if (!*be) *be = mirror_open(lin_device_name, NULL, n_threads);
     if (!(*be)->own_memory) memset((*be)->scratch, 0xff, (size_t)(*be)->scratch_size);
     return *be;
 }
@@ -331,7 +331,7 @@ static inline void lin_devices_close(void)
 {
     for (int r = 0; r < 2 * LIN_MAX_P; r++)
         for (int t = 1; t <= 2; t++) {
-            twin_close(lin_devices[r][t]);
+            mirror_close(lin_devices[r][t]);
             lin_devices[r][t] = NULL;
         }
 }
@@ -402,25 +402,25 @@ static inline int64_t lin_tensor_size(struct tensor t)
 }
 
 /* x as the device has it. */
-static inline struct lin_local lin_local_twin(struct twins *w, const struct lin_local *x,
+static inline struct lin_local lin_local_twin(struct mirrors *w, const struct lin_local *x,
                                               const struct lin_problem *p, const struct shard *sh)
 {
     struct lin_local d = *x;
     const int64_t state = lin_state_count(p) * dtype_size(x->q.dtype);
     struct tensor *tensors[] = {&d.q, &d.k, &d.v, &d.d_o, &d.o, &d.dq, &d.dk, &d.dv};
     for (int i = 0; i < 8; i++) {
-        twin_add(w, tensors[i]->data, lin_tensor_size(*tensors[i]));
-        *tensors[i] = twin_tensor(w, *tensors[i]);
+        mirror_add(w, tensors[i]->data, lin_tensor_size(*tensors[i]));
+        *tensors[i] = mirror_tensor(w, *tensors[i]);
     }
-    twin_add(w, x->state, sh->n_sums * state);
-    d.state = twin_of(w, x->state);
+    mirror_add(w, x->state, sh->n_sums * state);
+    d.state = mirror_of(w, x->state);
     if (!p->carry) return d;
-    twin_add(w, x->carry_in, state);
-    twin_add(w, x->carry_out, state);
-    twin_add(w, x->d_carry_out, state);
-    twin_add(w, x->d_carry_in, state);
-    d.carry_in = twin_of(w, x->carry_in), d.carry_out = twin_of(w, x->carry_out);
-    d.d_carry_out = twin_of(w, x->d_carry_out), d.d_carry_in = twin_of(w, x->d_carry_in);
+    mirror_add(w, x->carry_in, state);
+    mirror_add(w, x->carry_out, state);
+    mirror_add(w, x->d_carry_out, state);
+    mirror_add(w, x->d_carry_in, state);
+    d.carry_in = mirror_of(w, x->carry_in), d.carry_out = mirror_of(w, x->carry_out);
+    d.d_carry_out = mirror_of(w, x->d_carry_out), d.d_carry_in = mirror_of(w, x->d_carry_in);
     return d;
 }
 
@@ -428,18 +428,18 @@ static inline struct lin_local lin_local_twin(struct twins *w, const struct lin_
 static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, struct tensor first)
 {
     struct tensor again = lin_tensor(first.dtype, first.rows, first.cols);
-    struct twins w = {.be = sp->be};
+    struct mirrors w = {.be = sp->be};
     bool differs = false;
-    twin_add(&w, again.data, lin_tensor_size(again));
-    f.o = twin_tensor(&w, again);
+    mirror_add(&w, again.data, lin_tensor_size(again));
+    f.o = mirror_tensor(&w, again);
     linear_again(sp, &f);
-    twin_bring(&w);
+    mirror_bring(&w);
     for (int64_t i = 0; i < first.rows; i++) {
         const int64_t size = dtype_size(first.dtype), at = i * first.ld * size;
         differs |= memcmp((char *)first.data + at, (char *)again.data + at,
                           (size_t)(first.cols * size)) != 0;
     }
-    twin_free(&w);
+    mirror_free(&w);
     free(again.data);
     return differs;
 }
@@ -448,7 +448,7 @@ struct lin_rank { /* at work */
     struct lin_run *x;
     int rank;
     struct sp_linear sp;
-    struct twins w;
+    struct mirrors w;
     int64_t *lo, *hi;
     struct lin_local a[LIN_LAYERS], d[LIN_LAYERS]; /* on the host, and as the device has them */
 };
@@ -463,8 +463,8 @@ static inline struct linear_fwd lin_fwd_of(const struct lin_rank *r, struct sp_l
                                .v = d->v,
                                .o = d->o,
                                .state = d->state,
-                               .lo = twin_of(&r->w, r->lo),
-                               .hi = twin_of(&r->w, r->hi),
+                               .lo = mirror_of(&r->w, r->lo),
+                               .hi = mirror_of(&r->w, r->hi),
                                .seen = {r->lo, r->hi},
                                .carry_in = d->carry_in,
                                .carry_out = d->carry_out};
@@ -483,8 +483,8 @@ static inline struct linear_bwd lin_bwd_of(const struct lin_rank *r, struct sp_l
                                .dk = d->dk,
                                .dv = d->dv,
                                .state = d->state,
-                               .lo = twin_of(&r->w, r->lo),
-                               .hi = twin_of(&r->w, r->hi),
+                               .lo = mirror_of(&r->w, r->lo),
+                               .hi = mirror_of(&r->w, r->hi),
                                .seen = {r->lo, r->hi},
                                .d_carry_out = d->d_carry_out,
                                .d_carry_in = d->d_carry_in};
@@ -496,19 +496,19 @@ static inline int lin_layers(struct lin_rank *r, struct err *e)
     const struct lin_problem *p = r->x->p;
     struct sp_linear_shape shape = {p->H, p->Dk, p->Dv, (float)p->scale, NULL};
     for (int l = 0; l < LIN_LAYERS; l++) {
-        shape.slope = twin_of(&r->w, p->slope[l]);
+        shape.slope = mirror_of(&r->w, p->slope[l]);
         const struct linear_fwd f = lin_fwd_of(r, shape, l);
         if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
-        twin_bring(&r->w);
+        mirror_bring_block(&r->w, r->a[l].o.data);
         r->x->n_bad[r->rank] += lin_again_differs(&r->sp, f, r->a[l].o);
     }
     for (int l = LIN_LAYERS - 1; l >= 0; l--) {
-        shape.slope = twin_of(&r->w, p->slope[l]);
+        shape.slope = mirror_of(&r->w, p->slope[l]);
         const struct linear_bwd b = lin_bwd_of(r, shape, l);
         if (r->sp.ops->bwd(&r->sp, &b, e)) return -1;
     }
     if (linear_settle(&r->sp, e)) return -1;
-    twin_bring(&r->w);
+    mirror_bring(&r->w);
     return 0;
 }
 
@@ -519,14 +519,14 @@ static inline void lin_make_twins(struct lin_rank *r)
     for (int l = 0; l < LIN_LAYERS; l++) {
         r->a[l] = lin_local_make(p, l, sh, r->x->v->dtype);
         r->d[l] = lin_local_twin(&r->w, &r->a[l], p, sh);
-        twin_add(&r->w, (void *)p->slope[l], sizeof p->slope[l]);
+        mirror_add(&r->w, (void *)p->slope[l], sizeof p->slope[l]);
     }
     r->lo = lin_mem(sh->T, 8), r->hi = lin_mem(sh->T, 8);
     lin_rows(p, sh, r->lo, r->hi);
-    twin_add(&r->w, r->lo, sh->T * 8);
-    twin_add(&r->w, r->hi, sh->T * 8);
-    twin_add(&r->w, r->sp.buf.m, sh->n_sums * lin_state_count(p) * dtype_size(r->sp.state_dtype));
-    r->sp.buf.m = twin_of(&r->w, r->sp.buf.m);
+    mirror_add(&r->w, r->lo, sh->T * 8);
+    mirror_add(&r->w, r->hi, sh->T * 8);
+    mirror_add(&r->w, r->sp.buf.m, sh->n_sums * lin_state_count(p) * dtype_size(r->sp.state_dtype));
+    r->sp.buf.m = mirror_of(&r->w, r->sp.buf.m);
 }
 
 static inline void lin_body(struct ranks *g, int rank, void *arg)
@@ -550,7 +550,7 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
     if (shard_init(&r.sp.shard, x->p->S, v->P, rank % v->P, LAYOUT_CONTIGUOUS, v->rank_bits, &e))
         abort();
     if (r.sp.be->own_memory)
-        twin_poison(r.sp.be, comm_segment(g->comm[rank]), lin_segment_size(x->p, v));
+        mirror_poison(r.sp.be, comm_segment(g->comm[rank]), lin_segment_size(x->p, v));
     else
         memset(comm_segment(g->comm[rank]), 0xff, (size_t)lin_segment_size(x->p, v));
     lin_buffers(&r.sp, x->p, comm_segment(g->comm[rank]));
@@ -561,7 +561,7 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
         lin_collect(x, rank, &r.sp.shard, l, &r.a[l]);
         lin_local_free(&r.a[l]);
     }
-    twin_free(&r.w);
+    mirror_free(&r.w);
     free(summaries);
     free(r.lo);
     free(r.hi);
@@ -606,7 +606,7 @@ static inline int64_t lin_run(const struct lin_problem *p, const struct lin_vari
     struct ranks_device on[2 * LIN_MAX_P] = {0};
     for (int r = 0; v->dtype != DT_F64 && r < v->P * v->groups; r++) {
         on[r].be = lin_device(r, v->n_threads);
-        if (on[r].be->own_memory) on[r].segment = twin_alloc(on[r].be, size);
+        if (on[r].be->own_memory) on[r].segment = mirror_alloc(on[r].be, size);
     }
     ranks_open_on(
         &g, v->P * v->groups, size,

@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "tests/attend.h"
 #include "tests/ranks.h"
-#include "tests/twin.h"
+#include "tests/mirror.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
@@ -229,7 +229,7 @@ static inline void devices_close(void)
 {
     for (int r = 0; r < MAX_P; r++)
         for (int t = 1; t <= 2; t++) {
-            twin_close(devices[r][t]);
+            mirror_close(devices[r][t]);
             devices[r][t] = NULL;
         }
 }
@@ -238,7 +238,7 @@ static struct be *device(int rank, int n_threads)
 {
     struct be **be = &devices[rank][n_threads];
     if (!*be) {
-        *be = twin_open(device_name, isa, n_threads);
+        *be = mirror_open(device_name, isa, n_threads);
         CHECK(!isa || !strcmp((*be)->isa, isa));
     }
     if (!(*be)->own_memory) memset((*be)->scratch, 0xff, (size_t)(*be)->scratch_size);
@@ -278,7 +278,7 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
     float *seg = comm_segment(comm);
     int64_t n = sp->shard.T * 2 * p->Hk * p->D;
     if (sp->shard.T != rows_of(p, x->v)) abort();
-    twin_poison(sp->be, seg, segment_size_of(p, x->v));
+    mirror_poison(sp->be, seg, segment_size_of(p, x->v));
     if (need.ring || x->v->P == 1) {
         sp->buf.kv[0] = seg;
         sp->buf.kv[1] = seg + n;
@@ -330,23 +330,23 @@ static inline int64_t guards_broken(const struct local *l, const struct run *x, 
 }
 
 /* l as the device has it. */
-static inline struct local local_twin(struct twins *w, const struct local *l,
+static inline struct local local_twin(struct mirrors *w, const struct local *l,
                                       const struct variant *v, int64_t T)
 {
     struct local d = *l;
-    twin_add(w, l->block, l->block_size);
-    twin_add(w, l->kept, l->kept_size);
-    twin_add(w, l->arena, l->arena_size);
-    twin_add(w, l->lo, T * 8);
-    twin_add(w, l->hi, T * 8);
-    twin_add(w, l->all_lo, v->P * T * 8);
-    twin_add(w, l->all_hi, v->P * T * 8);
+    mirror_add(w, l->block, l->block_size);
+    mirror_add(w, l->kept, l->kept_size);
+    mirror_add(w, l->arena, l->arena_size);
+    mirror_add(w, l->lo, T * 8);
+    mirror_add(w, l->hi, T * 8);
+    mirror_add(w, l->all_lo, v->P * T * 8);
+    mirror_add(w, l->all_hi, v->P * T * 8);
     struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv};
-    for (int i = 0; i < 6; i++) *tensors[i] = twin_tensor(w, *tensors[i]);
-    d.lse = twin_of(w, l->lse), d.m = twin_of(w, l->m), d.delta = twin_of(w, l->delta);
-    d.sum = twin_of(w, l->sum), d.kept = twin_of(w, l->kept), d.arena = twin_of(w, l->arena);
-    d.lo = twin_of(w, l->lo), d.hi = twin_of(w, l->hi);
-    d.all_lo = twin_of(w, l->all_lo), d.all_hi = twin_of(w, l->all_hi);
+    for (int i = 0; i < 6; i++) *tensors[i] = mirror_tensor(w, *tensors[i]);
+    d.lse = mirror_of(w, l->lse), d.m = mirror_of(w, l->m), d.delta = mirror_of(w, l->delta);
+    d.sum = mirror_of(w, l->sum), d.kept = mirror_of(w, l->kept), d.arena = mirror_of(w, l->arena);
+    d.lo = mirror_of(w, l->lo), d.hi = mirror_of(w, l->hi);
+    d.all_lo = mirror_of(w, l->all_lo), d.all_hi = mirror_of(w, l->all_hi);
     return d;
 }
 
@@ -413,7 +413,7 @@ static inline void body(struct ranks *g, int rank, void *arg)
     struct local l;
     struct sp sp;
     struct err e = {0};
-    struct twins w = {.be = device(rank, x->v->n_threads)};
+    struct mirrors w = {.be = device(rank, x->v->n_threads)};
     const int64_t T = rows_of(x->p, x->v);
     local_place(&l, x->p, x->v, T);
     local_load(&l, x->p, x->v, rank, T);
@@ -422,10 +422,10 @@ static inline void body(struct ranks *g, int rank, void *arg)
     if (!sp_of(&sp, x, g->comm[rank], rank, &d, &e)) goto out;
     if (map) map_of(&known, x->p, &sp.shard);
     if (both_ways(&sp, &d, &l, map, x->v->blind, &e)) goto out;
-    twin_bring(&w);
+    mirror_bring(&w);
     collect(x, rank, &l, T);
 out:
-    twin_free(&w);
+    mirror_free(&w);
     local_free(&l);
     if (e.code) ranks_fail(g, rank, &e);
 }
@@ -490,7 +490,7 @@ static inline void ranks_devices(struct ranks_device *on, const struct variant *
 {
     for (int r = 0; r < v->P; r++) {
         struct be *be = device(r, v->n_threads);
-        on[r] = (struct ranks_device){be, be->own_memory ? twin_alloc(be, size) : NULL};
+        on[r] = (struct ranks_device){be, be->own_memory ? mirror_alloc(be, size) : NULL};
     }
 }
 
