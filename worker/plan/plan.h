@@ -149,7 +149,7 @@ enum plan_id {
     PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
     PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                      * own_memory: this rank's part of it */
-    PLAN_STAGE,     /* the host's: op_stage() bytes of any step; generate: a state on its way */
+    PLAN_STAGE,     /* the host's: op_stage() bytes of any step */
     PLAN_ID_N
 };
 
