@@ -70,10 +70,14 @@ static bool is_over(const void *arg)
     return (w->b->phase & 1) != w->parity;
 }
 
+static const struct barrier *waits_for[WARPS * 32]; /* of each thread; NULL: none */
+
 void emu_barrier_wait(uint64_t *b, int parity)
 {
     const struct wanted w = {barrier_of(b), parity & 1};
+    waits_for[emu_thread()] = w.b;
     emu_wait_for(is_over, &w);
+    waits_for[emu_thread()] = NULL;
 }
 
 /* ---- barriers with names ----------------------------------------------------------------------- */
@@ -187,7 +191,7 @@ struct accumulator {
 };
 
 static struct thread {
-    bool begun;
+    bool begun, late;       /* late: waits for its products */
     unsigned turn, checked; /* products issued; waited for */
     unsigned batch;         /* the one that is being issued */
     int n;
@@ -362,10 +366,28 @@ static void give(struct accumulator *a)
     memcpy(a->d, a->x, (size_t)a->n * sizeof(float));
 }
 
+static bool is_late_enough(const void *arg)
+{
+    return !((const struct thread *)arg)->late;
+}
+
+/* A group at a time is done with its products, when no thread can go on otherwise. */
+static bool finish_products(void)
+{
+    for (int i = 0; i < WARPS * 32; i++) {
+        if (!threads[i].late) continue;
+        for (int t = i / 128 * 128; t < i / 128 * 128 + 128; t++) threads[t].late = false;
+        return true;
+    }
+    return false;
+}
+
 void emu_products_wait(int n)
 {
     struct thread *t = self();
     const struct warp *w = &warps[emu_thread() / 32];
+    t->late = true;
+    emu_wait_for(is_late_enough, t);
     emu_warp_barrier();
     const unsigned last = t->batch - (unsigned)n; /* batches below it are over */
     if (t->batch < (unsigned)n) return;
@@ -389,19 +411,33 @@ void emu_async_begin(void)
     for (int i = 0; i < 16; i++) names[i] = {0, 0, 0};
     for (int w = 0; w < WARPS; w++) warps[w].turn = 0;
     for (int i = 0; i < WARPS * 32; i++) {
-        threads[i].begun = false;
+        threads[i].begun = threads[i].late = false;
         threads[i].turn = threads[i].checked = threads[i].batch = 0;
         threads[i].n = 0;
     }
+    memset(waits_for, 0, sizeof waits_for);
     n_copies = 0;
 }
 
+static bool is_waited_for(const struct barrier *b)
+{
+    for (int i = 0; i < WARPS * 32; i++)
+        if (waits_for[i] == b) return true;
+    return false;
+}
+
+/* Only what somebody waits for comes: what nobody waits for, and reads, is not there. */
 bool emu_async_step(void)
 {
-    if (!n_copies) return false;
-    const struct copying last = copies[--n_copies];
-    arrive(&last);
-    return true;
+    if (finish_products()) return true;
+    for (int i = n_copies - 1; i >= 0; i--) {
+        const struct copying c = copies[i];
+        if (!is_waited_for(c.b)) continue;
+        copies[i] = copies[--n_copies];
+        arrive(&c);
+        return true;
+    }
+    return false;
 }
 
 void emu_async_end(void)

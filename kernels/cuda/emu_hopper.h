@@ -2,7 +2,7 @@
  * as early and as late as it may be, so that a missing wait shows:
  *
  *   copies    the place they write is NaN from the moment they are issued, and has its bytes only
- *             when no thread can go on without; the last one issued comes first
+ *             when no thread can go on without them
  *   products  operands are read when they are issued (what is not there yet is NaN) and again when
  *             they are waited for: a difference aborts. Accumulators are NaN in between; whoever
  *             wrote them, or began a batch without products_begin, aborts

@@ -13,7 +13,7 @@
 #ifndef SEQD_CUDA_HOPPER_H
 #define SEQD_CUDA_HOPPER_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/mma.h"
 
 #ifdef SEQD_EMU
 #include "kernels/cuda/emu_hopper.h"
@@ -42,8 +42,11 @@ static inline bool hopper_takes(struct tensor t, int64_t D)
  * rows behind the last are zeros. What the driver says goes to c->failed. */
 hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
 
-/* Attention's kernels of it; false: the call is none for them (hopper_attn*.cu). */
+/* Attention's kernels of it; false: the call is none for them (hopper_attn*.cu). Backward's spans are
+ * there (attn_bwd.h). */
+struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
+bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
 
 /* ---- addresses --------------------------------------------------------------------------------- */
 
@@ -120,6 +123,36 @@ static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parit
                      : "memory");
     } while (!over);
 #endif
+}
+
+/* Buffers of tiles in turn: use number i is of buffer i % STAGES. Who fills it waits until it is free,
+ * who reads it until it is there, and each warp that does lets it go. */
+template <int STAGES> struct hopper_ring {
+    hopper_barrier there[STAGES], read[STAGES];
+};
+template <int STAGES>
+static __device__ __forceinline__ void ring_make(hopper_ring<STAGES> *r, int n_fillers,
+                                                 int n_readers)
+{
+    for (int s = 0; s < STAGES; s++) {
+        barrier_init(&r->there[s], n_fillers);
+        barrier_init(&r->read[s], n_readers);
+    }
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_wait_free(hopper_ring<STAGES> *r, int i)
+{
+    barrier_wait(&r->read[i % STAGES], (i / STAGES & 1) ^ 1);
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_wait(hopper_ring<STAGES> *r, int i)
+{
+    barrier_wait(&r->there[i % STAGES], i / STAGES & 1);
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_let_go(hopper_ring<STAGES> *r, int i)
+{
+    if (threadIdx.x % WARP == 0) barrier_arrive(&r->read[i % STAGES]);
 }
 
 /* ---- barriers with names ----------------------------------------------------------------------- */
@@ -219,8 +252,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* After the wait: the compiler reads d from here on and no sooner. */
-template <int N> static __device__ __forceinline__ void products_done(float (&d)[N][4])
+/* What makes d is done here, what reads it is done after: the compiler sees neither that products
+ * write d until they are waited for, nor that work between two waits is meant to be there. */
+template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
     UNROLL
@@ -290,6 +324,60 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t
                        "n"((int)TURNED)
                      : "memory");
 #endif
+}
+
+/* ---- a product's rows in memory ----------------------------------------------------------------- */
+
+/* A thread's part of fp32 rows: row and row + 8, pairs of columns 8 n + lane % 4 * 2. What lies behind
+ * (n_rows, n_cols) is 0 and stays untouched. Pairs begin at 8 bytes (rows_fit). */
+struct alignas(8) hopper_pair {
+    float x[2];
+};
+static inline bool rows_fit(struct tensor t)
+{
+    return (uintptr_t)t.data % sizeof(hopper_pair) == 0 && t.ld % 2 == 0;
+}
+template <int N8>
+static __device__ __forceinline__ void rows_get(float (&to)[N8][4], const float *x, int64_t ld,
+                                                int row, int n_rows, int n_cols)
+{
+    UNROLL
+    for (int h = 0; h < 2; h++) UNROLL
+    for (int n = 0; n < N8; n++) {
+        const int col = 8 * n + (int)threadIdx.x % 4 * 2;
+        hopper_pair p = {{0, 0}};
+        if (row + 8 * h < n_rows && col < n_cols)
+            p = *(const hopper_pair *)(x + (row + 8 * h) * ld + col);
+        to[n][2 * h] = p.x[0];
+        to[n][2 * h + 1] = p.x[1];
+    }
+}
+template <int N8>
+static __device__ __forceinline__ void rows_put(const float (&from)[N8][4], float *x, int64_t ld,
+                                                int row, int n_rows, int n_cols)
+{
+    UNROLL
+    for (int h = 0; h < 2; h++) UNROLL
+    for (int n = 0; n < N8; n++) {
+        const int col = 8 * n + (int)threadIdx.x % 4 * 2;
+        const hopper_pair p = {{from[n][2 * h], from[n][2 * h + 1]}};
+        if (row + 8 * h < n_rows && col < n_cols)
+            *(hopper_pair *)(x + (row + 8 * h) * ld + col) = p;
+    }
+}
+/* A thread's first row of its warpgroup's 64. */
+static __device__ __forceinline__ int rows_mine(void)
+{
+    return (int)threadIdx.x % HOPPER_GROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
+}
+/* Rounded to bf16, as A of a product of K = 8 N8. */
+template <int N8>
+static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], const float (&x)[N8][4])
+{
+    UNROLL
+    for (int k = 0; k < N8 / 2; k++) UNROLL
+    for (int i = 0; i < 4; i++)
+        a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* ---- registers --------------------------------------------------------------------------------- */

@@ -34,14 +34,11 @@ template <int DP> struct hop_shape {
     static const int tile_size = HOP_T * DP * (int)sizeof(bf16);
 };
 
-/* Barriers of one buffer: its bytes are there; all warps have read them. */
-struct hop_gate {
-    hopper_barrier full, read;
-};
 template <int DP> struct hop_room {
     bf16 q[hop_shape<DP>::rows * DP];
     bf16 k[hop_shape<DP>::stages][HOP_T * DP], v[hop_shape<DP>::stages][HOP_T * DP];
-    hop_gate q_gate, k_gate[hop_shape<DP>::stages], v_gate[hop_shape<DP>::stages];
+    hopper_barrier q_there;
+    hopper_ring<hop_shape<DP>::stages> keys, values;
 };
 template <int DP> struct hop_smem {
     static const int value = (int)sizeof(hop_room<DP>) + 1024; /* to begin where strips may */
@@ -64,16 +61,6 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
 
 /* ---- who brings tiles -------------------------------------------------------------------------- */
 
-/* Tile number i of a block is in buffer i % stages, for its (i / stages)-th time. */
-template <int DP> static __device__ __forceinline__ int hop_stage(int i)
-{
-    return i % hop_shape<DP>::stages;
-}
-template <int DP> static __device__ __forceinline__ int hop_parity(int i)
-{
-    return i / hop_shape<DP>::stages & 1;
-}
-
 /* One thread: keys before values, which are needed a tile later. */
 template <int DP>
 static __device__ __forceinline__ void hop_bring(hop_room<DP> *room, const hopper_map *q,
@@ -82,26 +69,20 @@ static __device__ __forceinline__ void hop_bring(hop_room<DP> *room, const hoppe
 {
     typedef hop_shape<DP> sh;
     const int g = head / c.group;
-    barrier_expect(&room->q_gate.full, sh::q_size);
-    tile_copy<sh::strips>(room->q, q, sh::rows, head, i0, &room->q_gate.full);
+    barrier_expect(&room->q_there, sh::q_size);
+    tile_copy<sh::strips>(room->q, q, sh::rows, head, i0, &room->q_there);
     for (int i = 0; i < tiles.last - tiles.first; i++) {
-        const int s = hop_stage<DP>(i), row = (tiles.first + i) * HOP_T;
-        barrier_wait(&room->k_gate[s].read, hop_parity<DP>(i) ^ 1);
-        barrier_expect(&room->k_gate[s].full, sh::tile_size);
-        tile_copy<sh::strips>(room->k[s], kv, HOP_T, g, row, &room->k_gate[s].full);
-        barrier_wait(&room->v_gate[s].read, hop_parity<DP>(i) ^ 1);
-        barrier_expect(&room->v_gate[s].full, sh::tile_size);
-        tile_copy<sh::strips>(room->v[s], kv, HOP_T, c.Hk + g, row, &room->v_gate[s].full);
+        const int s = i % sh::stages, row = (tiles.first + i) * HOP_T;
+        ring_wait_free(&room->keys, i);
+        barrier_expect(&room->keys.there[s], sh::tile_size);
+        tile_copy<sh::strips>(room->k[s], kv, HOP_T, g, row, &room->keys.there[s]);
+        ring_wait_free(&room->values, i);
+        barrier_expect(&room->values.there[s], sh::tile_size);
+        tile_copy<sh::strips>(room->v[s], kv, HOP_T, c.Hk + g, row, &room->values.there[s]);
     }
 }
 
 /* ---- who multiplies ---------------------------------------------------------------------------- */
-
-/* A warp is done with buffer of tile i. */
-static __device__ __forceinline__ void hop_let_go(hop_gate *g)
-{
-    if (threadIdx.x % WARP == 0) barrier_arrive(&g->read);
-}
 
 /* Groups take turns: a group waits for its own, and gives it to the next when its products are
  * under way. The last group's last turn is nobody's. */
@@ -179,64 +160,36 @@ static __device__ __forceinline__ void hop_take_over(uint32_t (&p)[HOP_T / 16][4
                                                      const float (&s)[HOP_T / 8][4],
                                                      float (&o)[DP / 8][4], const hop_rows &r)
 {
-    UNROLL
-    for (int k = 0; k < HOP_T / 16; k++) UNROLL
-    for (int i = 0; i < 4; i++)
-        p[k][i] = pack_bf16(s[2 * k + i / 2][i % 2 * 2], s[2 * k + i / 2][i % 2 * 2 + 1]);
+    rows_round(p, s);
     UNROLL
     for (int n = 0; n < DP / 8; n++) UNROLL
     for (int e = 0; e < 4; e++) o[n][e] *= r.alpha[e / 2];
 }
 
-/* What is carried: two neighbours at a time (hopper_attn_fwd asks whether they may be). */
-struct alignas(8) hop_two {
-    float x[2];
-};
-template <int DP>
-static __device__ __forceinline__ void hop_get(float (&o)[DP / 8][4], hop_rows *r,
-                                               const hop_call &h, int row, int head)
+/* What is carried: l is on the first lane of four. */
+static __device__ __forceinline__ void hop_begin(hop_rows *r, const hop_call &h, int row, int head)
 {
-    const attn_call &c = h.c;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int at = row + 8 * i;
-        const bool there = at < c.Tq;
-        r->sees[i] = attn_row(c, at);
+        const bool there = at < h.c.Tq;
+        r->sees[i] = attn_row(h.c, at);
         r->m[i] = there ? h.m[head * h.ml_ld + at] : -INFINITY;
         r->l[i] = there && threadIdx.x % 4 == 0 ? h.l[head * h.ml_ld + at] : 0;
-        UNROLL
-        for (int n = 0; n < DP / 8; n++) {
-            const int col = 8 * n + (int)threadIdx.x % 4 * 2;
-            hop_two x = {{0, 0}};
-            if (there && col < c.D)
-                x = *(const hop_two *)(h.o + at * h.o_ld + (int64_t)head * c.D + col);
-            o[n][2 * i] = x.x[0];
-            o[n][2 * i + 1] = x.x[1];
-        }
     }
 }
-template <int DP>
-static __device__ __forceinline__ void hop_put(const float (&o)[DP / 8][4], const hop_rows &r,
-                                               const hop_call &h, int row, int head)
+static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call &h, int row,
+                                               int head)
 {
-    const attn_call &c = h.c;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int at = row + 8 * i;
         float sum = r.l[i];
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
-        if (at >= c.Tq) continue;
-        if (threadIdx.x % 4 == 0) {
-            h.m[head * h.ml_ld + at] = r.m[i];
-            h.l[head * h.ml_ld + at] = sum;
-        }
-        UNROLL
-        for (int n = 0; n < DP / 8; n++) {
-            const int col = 8 * n + (int)threadIdx.x % 4 * 2;
-            const hop_two x = {{o[n][2 * i], o[n][2 * i + 1]}};
-            if (col < c.D) *(hop_two *)(h.o + at * h.o_ld + (int64_t)head * c.D + col) = x;
-        }
+        if (at >= h.c.Tq || threadIdx.x % 4) continue;
+        h.m[head * h.ml_ld + at] = r.m[i];
+        h.l[head * h.ml_ld + at] = sum;
     }
 }
 
@@ -245,13 +198,12 @@ static __device__ __forceinline__ void hop_put(const float (&o)[DP / 8][4], cons
 template <int DP>
 static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
 {
-    const int s = hop_stage<DP>(i), parity = hop_parity<DP>(i);
     hop_turn_wait(group);
     hop_turn_pass(group, last);
-    barrier_wait(&room->k_gate[s].full, parity);
-    hop_let_go(&room->k_gate[s]);
-    barrier_wait(&room->v_gate[s].full, parity);
-    hop_let_go(&room->v_gate[s]);
+    ring_wait(&room->keys, i);
+    ring_let_go(&room->keys, i);
+    ring_wait(&room->values, i);
+    ring_let_go(&room->values, i);
 }
 
 /* all: the block's tiles; the group's own lie within. */
@@ -261,8 +213,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
 {
     const attn_call &c = h.c;
     const int first_row = i0 + group * HOPPER_ROWS, n = all.last - all.first;
-    const int row = first_row + (int)threadIdx.x % HOPPER_GROUP / WARP * 16 +
-                    (int)threadIdx.x % WARP / 4;
+    const int row = first_row + rows_mine();
     const attn_bounds bounds = attn_bounds_of(c, first_row, HOPPER_ROWS);
     const hop_tiles seen = hop_tiles_of(bounds.some);
     const int first = seen.last ? seen.first - all.first : n;
@@ -271,75 +222,79 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     float o[DP / 8][4], s[HOP_T / 8][4];
     uint32_t p[HOP_T / 16][4];
     hop_rows rows;
-    hop_get<DP>(o, &rows, h, row, head);
+    float *const carried = h.o + (int64_t)head * c.D;
+    rows_get(o, carried, h.o_ld, row, c.Tq, c.D);
+    hop_begin(&rows, h, row, head);
     const auto settle = [&](int i) { /* scores of tile i are there */
         const int k0 = (all.first + i) * HOP_T;
         if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T) hop_mask(s, rows, k0);
         hop_softmax(s, &rows, c.scale2);
+        registers_pin(s);
+    };
+    const auto wait_keys = [&](int i) {
+        if (i < last) ring_wait(&room->keys, i);
     };
     if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* the first turn is the first's */
     for (int i = 0; i < first; i++) hop_skip(room, i, group, i == n - 1);
     if (first < last) {
-        barrier_wait(&room->q_gate.full, 0);
-        barrier_wait(&room->k_gate[hop_stage<DP>(first)].full, hop_parity<DP>(first));
+        barrier_wait(&room->q_there, 0);
+        wait_keys(first);
         hop_turn_wait(group);
         products_begin();
-        hop_scores<DP>(s, q, hopper_at(room->k[hop_stage<DP>(first)]));
+        hop_scores<DP>(s, q, hopper_at(room->k[first % hop_shape<DP>::stages]));
         products_commit();
         hop_turn_pass(group, first == n - 1);
         products_wait<0>();
-        products_done(s);
-        hop_let_go(&room->k_gate[hop_stage<DP>(first)]);
+        registers_pin(s);
+        ring_let_go(&room->keys, first);
         settle(first);
+        wait_keys(first + 1);
         hop_take_over<DP>(p, s, o, rows);
     }
     for (int i = first + 1; i < last; i++) {
-        const int now = hop_stage<DP>(i), before = hop_stage<DP>(i - 1);
-        barrier_wait(&room->k_gate[now].full, hop_parity<DP>(i));
+        const int now = i % hop_shape<DP>::stages, before = (i - 1) % hop_shape<DP>::stages;
         hop_turn_wait(group);
         products_begin();
         hop_scores<DP>(s, q, hopper_at(room->k[now]));
         products_commit();
-        barrier_wait(&room->v_gate[before].full, hop_parity<DP>(i - 1));
+        ring_wait(&room->values, i - 1);
         products_begin();
         hop_values<DP>(o, p, hopper_at(room->v[before]));
         products_commit();
         hop_turn_pass(group, i == n - 1);
         products_wait<1>();
-        products_done(s);
-        hop_let_go(&room->k_gate[now]);
+        registers_pin(s);
+        ring_let_go(&room->keys, i);
         settle(i);
+        wait_keys(i + 1); /* and a loop in the way of the compiler, that would wait for values first */
         products_wait<0>();
-        products_done(o);
-        hop_let_go(&room->v_gate[before]);
+        registers_pin(o);
+        ring_let_go(&room->values, i - 1);
         hop_take_over<DP>(p, s, o, rows);
     }
     if (first < last) {
-        const int before = hop_stage<DP>(last - 1);
-        barrier_wait(&room->v_gate[before].full, hop_parity<DP>(last - 1));
+        const int before = (last - 1) % hop_shape<DP>::stages;
+        ring_wait(&room->values, last - 1);
         products_begin();
         hop_values<DP>(o, p, hopper_at(room->v[before]));
         products_commit();
         products_wait<0>();
-        products_done(o);
-        hop_let_go(&room->v_gate[before]);
+        registers_pin(o);
+        ring_let_go(&room->values, last - 1);
     }
     for (int i = last; i < n; i++) hop_skip(room, i, group, i == n - 1);
-    hop_put<DP>(o, rows, h, row, head);
+    rows_put(o, carried, h.o_ld, row, c.Tq, c.D);
+    hop_end(rows, h, row, head);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------- */
 
-template <int DP> static __device__ __forceinline__ void hop_gates(hop_room<DP> *room)
+template <int DP> static __device__ __forceinline__ void hop_barriers(hop_room<DP> *room)
 {
     const int readers = HOP_GROUPS * HOPPER_GROUP / WARP;
-    barrier_init(&room->q_gate.full, 1);
-    for (int s = 0; s < hop_shape<DP>::stages; s++) {
-        barrier_init(&room->k_gate[s].full, 1);
-        barrier_init(&room->v_gate[s].full, 1);
-        barrier_init(&room->k_gate[s].read, readers);
-        barrier_init(&room->v_gate[s].read, readers);
-    }
+    barrier_init(&room->q_there, 1);
+    ring_make(&room->keys, 1, readers);
+    ring_make(&room->values, 1, readers);
     barriers_made();
 }
 
@@ -356,7 +311,7 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
     if (!hull.hi) return; /* all of the block */
     const hop_tiles tiles = hop_tiles_of(hull);
-    if (threadIdx.x == 0) hop_gates(room);
+    if (threadIdx.x == 0) hop_barriers(room);
     __syncthreads();
     if (group == HOP_GROUPS) {
         registers_give<24>();
@@ -375,16 +330,16 @@ template <int DP> static void run(struct cuda *c, const struct attn_fwd_args *a,
     const dim3 grid((unsigned)div_up(a->q.rows, sh::rows), (unsigned)a->n_heads);
     const hopper_map q = hopper_map_of(c, a->q, a->n_heads, a->head_dim, sh::rows);
     const hopper_map kv = hopper_map_of(c, a->kv, 2 * a->n_kv_heads, a->head_dim, HOP_T);
-    auto kernel = hopper_attn_kernel<DP>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, kernel, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
+    auto attn_fwd = hopper_attn_kernel<DP>;
+    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, attn_fwd, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
 }
 
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a)
 {
     if (!c->hopper || a->drop || a->head_dim > 128) return false;
     if (!hopper_takes(a->q, a->head_dim) || !hopper_takes(a->kv, a->head_dim)) return false;
-    if ((uintptr_t)a->o.data % sizeof(hop_two) || a->o.ld % 2) return false;
+    if (!rows_fit(a->o)) return false;
     const hop_call h = {attn_call_of(a), (float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld};
     if (h.c.Tq < 1 || h.c.Tk < 1) return true;
     if (a->head_dim <= 64)
