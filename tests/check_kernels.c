@@ -44,6 +44,7 @@ struct gemm_case {
     int64_t M, N, K;
     bool ta, tb, acc;
     enum dtype in, out;
+    bool wide; /* rows begin where 16 bytes do */
 };
 
 /* The same product by other threads, and some of its rows alone: the same bits. */
@@ -70,8 +71,8 @@ static void check_gemm(const struct gemm_case *p)
 {
     const int failures = test_failures_now;
     int64_t M = p->M, N = p->N, K = p->K;
-    struct box a = box_new_as(p->in, p->ta ? K : M, p->ta ? M : K, 3);
-    struct box b = box_new_as(p->in, p->tb ? N : K, p->tb ? K : N, 5);
+    struct box a = box_new_as(p->in, p->ta ? K : M, p->ta ? M : K, p->wide ? 8 : 3);
+    struct box b = box_new_as(p->in, p->tb ? N : K, p->tb ? K : N, p->wide ? 16 : 5);
     struct box c = box_new_as(p->out, M, N, 2), c0;
     box_random(a, 1, 1);
     box_random(b, 2, 1);
@@ -97,15 +98,16 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* the last ones cross the blocks of K, of rows and of columns, one of each at least */
+    /* those from 3 x 1100 cross the blocks of K, of rows and of columns, one of each at least */
     static const int64_t shapes[][3] = {{1, 1, 1},     {1, 7, 300},    {2, 33, 5},    {5, 64, 16},
                                         {13, 31, 257}, {14, 32, 256},  {29, 65, 100}, {128, 1, 64},
                                         {64, 128, 1},  {100, 96, 768}, {3, 1100, 40}, {530, 70, 33},
-                                        {5, 520, 401}, {9, 40, 1603}};
+                                        {5, 520, 401}, {9, 40, 1603},  {136, 264, 40}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 8; f++) {
             struct gemm_case p = {shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
                                   f & 2,        f & 4,        act,          act};
+            p.wide = (s + (size_t)f / 4) % 2 == 0;
             check_gemm(&p);
             if (act == DT_F32) continue;
             p.out = DT_F32; /* a weight gradient, logits */
