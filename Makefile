@@ -87,7 +87,7 @@ PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 # Sanitizers do not follow the emulated device's threads from stack to stack.
 TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
-             $(filter-out tests/check_emulated.c,$(TEST_SRC)),$(TEST_SRC)))
+             $(filter-out tests/check_emulated.c tests/test_device_%.c,$(TEST_SRC)),$(TEST_SRC)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -216,10 +216,16 @@ $(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
 $(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
-$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/emu/emu_hopper.o $(B)/cuda/err.o
+EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
-$(B)/tests/check_emulated: | $(EMU_PLUGIN)
+$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMU_PLUGIN)
+
+# Objects of other architectures are not this build's.
+$(B)/cuda/flags: FORCE
+	@mkdir -p $(@D); echo '$(NVCC) $(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCCFLAGS)' > $@
+$(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)): $(B)/cuda/flags
 
 print-nvcc:
 	@echo '$(NVCC)'
@@ -254,6 +260,7 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
+$(B)/tests/test_device_jobs: | $(B)/seqrank $(EMU_PLUGIN)
 # What describe prints is what the agent reads.
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o
@@ -294,6 +301,20 @@ bench: deps
 
 bench-build: $(BENCHES)
 
+# Programs that run on the device that SEQD_TEST_DEVICE names.
+GPU_DEVICE ?= cuda
+GPU_TESTS := check_kernels $(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c))
+$(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+# What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
+gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(B)/gpu/bench_gpu $(B)/gpu/bench_steps $(B)/seqrank $(B)/seqgang \
+           $(if $(filter emulated,$(GPU_DEVICE)),$(EMU_PLUGIN),$(CUDA_PLUGIN))
+print-gpu-tests:
+	@echo '$(GPU_TESTS)'
+## gpu-check: on a machine with a GPU: prove and measure everything, in ten minutes (tests/gpu/check.sh)
+gpu-check:
+	$(Q)GPU_DEVICE='$(GPU_DEVICE)' tests/gpu/check.sh
+
 ## paper: the published claims against the planner and counted runs: build/paper/REPORT.md, with plots
 paper: deps
 	$(Q)deploy/deps --plots || true
@@ -325,7 +346,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all print-nvcc check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all print-nvcc gpu-build print-gpu-tests gpu-check check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

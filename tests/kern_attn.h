@@ -91,8 +91,8 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
                             .mask = s->mask,
                             .n_calls = s->n_calls,
                             .deviation = s->deviation};
-    c->lo = malloc((size_t)c->Tq * sizeof *c->lo);
-    c->hi = malloc((size_t)c->Tq * sizeof *c->hi);
+    c->lo = twin_new(c->Tq * (int64_t)sizeof *c->lo);
+    c->hi = twin_new(c->Tq * (int64_t)sizeof *c->hi);
     attn_mask(c);
     /* in every other case rows begin at 16 bytes, where a device may copy whole packs */
     const bool packs = c->n_calls % 2 == 0;

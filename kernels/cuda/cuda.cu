@@ -1,6 +1,7 @@
 /* cuda.cu: opening the device; the table. */
 #include <stdio.h>
 #include <stdlib.h>
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/plugin.h"
 
@@ -16,6 +17,7 @@ static void cuda_close(struct be *be)
 {
     struct cuda *c = cuda_of(be);
     if (c->owns_scratch && be->scratch) be->ops->free(be, be->scratch, be->scratch_size);
+    blas_close(c->blas);
     memory_close(c);
     stream_close(c);
     free(c);
@@ -105,6 +107,9 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
     if (rc != cudaSuccess)
         return err_set(e, ERR_IO, "device \"cuda\": opening %s: %s", c->name,
                        cudaGetErrorString(rc));
+    c->be.any_order = o->any_order;
+    if (o->any_order) c->blas = blas_open();
+    if (c->blas) strncat(c->name, ", cuBLASLt", sizeof c->name - strlen(c->name) - 1);
     c->owns_scratch = !o->scratch && !o->scratch_later;
     c->be.scratch = (char *)o->scratch;
     c->be.scratch_size = BE_SCRATCH_CUDA;

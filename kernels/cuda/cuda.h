@@ -1,6 +1,6 @@
 /* cuda.h: the device "cuda" between its files: one row of the table of operations.
  *
- *   cuda.cu      opening, the table                 gemm.cu      matrix products
+ *   cuda.cu      opening, the table                 gemm.cu      matrix products; blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   attn*.cu     softmax attention                  cond.cu      bias, modulation, gates
@@ -46,6 +46,7 @@ struct cuda {
     cudaUUID_t uuid;
     char name[256];
     int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
+    struct blas *blas;   /* blas.h: cuBLASLt where the order of sums is free, or NULL */
     void *hopper;        /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
     bool owns_scratch;
     bool given_up;        /* be->watch ended a wait: what was asked for may never be done */

@@ -9,7 +9,7 @@ static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
     const struct plan_item *it = &m->plan->item[id];
     if (!it->name) return NULL;
     model_note_placed(m, it, it->size);
-    return (it->in_segment ? segment : arena) + it->offset;
+    return (it->in_segment ? segment : it->in_host ? m->host : arena) + it->offset;
 }
 
 void *section_host(const struct model *m, enum plan_id id)

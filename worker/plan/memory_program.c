@@ -341,7 +341,9 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
+    /* Where the device has memory of its own, the rank's part of it as well. */
+    const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
+    const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
         {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
@@ -358,7 +360,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
         {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
-        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples},
+        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples, .host = HOST_ALONE},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T * (lm ? 1 : places), !samples, .host = HOST_TOO},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1, .host = HOST_TOO},
         {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1, .host = HOST_TOO},
