@@ -184,9 +184,11 @@ NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/c
 CXX ?= c++
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_ARCHS := 80 90a 100
-NVCCFLAGS := -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
-             -gencode=arch=compute_80,code=compute_80 \
-             $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+NVCCFLAGS = -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
+             $(CUDA_PTX) $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+CUDA_PTX := -gencode=arch=compute_80,code=compute_80
+$(B)/cuda/hopper%.o: CUDA_ARCHS := 90a
+$(B)/cuda/hopper%.o: CUDA_PTX :=
 CUDA_PLUGIN := $(B)/libkernels_cuda.so
 EMU_PLUGIN := $(B)/libkernels_emulated.so
 ifeq ($(CUDA),1)
@@ -211,13 +213,19 @@ EMU_FLAGS := -std=c++17 -O2 -g -Wall -Wno-unused-function -DSEQD_EMU -I. -fPIC -
 $(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
 	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
-$(B)/emu/emu.o: kernels/cuda/emu.cc $(B)/flags
+$(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
-$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/cuda/err.o
+EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
-$(B)/tests/check_emulated: | $(EMU_PLUGIN)
+$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMU_PLUGIN)
+
+# Objects of other architectures are not this build's.
+$(B)/cuda/flags: FORCE
+	@mkdir -p $(@D); echo '$(NVCC) $(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCCFLAGS)' > $@
+$(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)): $(B)/cuda/flags
 
 print-nvcc:
 	@echo '$(NVCC)'
@@ -293,6 +301,20 @@ bench: deps
 
 bench-build: $(BENCHES)
 
+# Programs that run on the device that SEQD_TEST_DEVICE names.
+GPU_DEVICE ?= cuda
+GPU_TESTS := check_kernels $(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c))
+$(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+# What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
+gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(B)/gpu/bench_gpu $(B)/gpu/bench_steps $(B)/seqrank $(B)/seqgang \
+           $(if $(filter emulated,$(GPU_DEVICE)),$(EMU_PLUGIN),$(CUDA_PLUGIN))
+print-gpu-tests:
+	@echo '$(GPU_TESTS)'
+## gpu-check: on a machine with a GPU: prove and measure everything, in ten minutes (tests/gpu/check.sh)
+gpu-check:
+	$(Q)GPU_DEVICE='$(GPU_DEVICE)' tests/gpu/check.sh
+
 ## paper: the published claims against the planner and counted runs: build/paper/REPORT.md, with plots
 paper: deps
 	$(Q)deploy/deps --plots || true
@@ -324,7 +346,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all print-nvcc check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all print-nvcc gpu-build print-gpu-tests gpu-check check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

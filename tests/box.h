@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/backend.h"
+#include "tests/twin.h"
 
 #define BOX_GUARD         40          /* elements before and after */
 #define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
@@ -26,7 +26,7 @@ static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols,
     struct box b;
     b.n = rows * (cols + gap) + 2 * BOX_GUARD;
     assert(b.n > 0 && b.n < (int64_t)1 << 40);
-    b.mem = malloc((size_t)(b.n * dtype_size(type)));
+    b.mem = twin_new(b.n * dtype_size(type));
     for (int64_t i = 0; i < b.n; i++)
         if (type == DT_BF16)
             ((uint16_t *)b.mem)[i] = BOX_SENTINEL_BF16;
@@ -42,7 +42,7 @@ static inline struct box box_new(int64_t rows, int64_t cols, int64_t gap)
 }
 static inline void box_free(struct box *b)
 {
-    free(b->mem);
+    twin_free(b->mem);
 }
 static inline void *box_ptr(struct box b, int64_t i, int64_t j)
 {

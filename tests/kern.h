@@ -20,15 +20,13 @@ static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
     return box_new_as(act, rows, cols, gap);
 }
 
-static inline void poison(struct be *b)
-{
-    memset(b->scratch, 0xff, (size_t)b->scratch_size);
-}
-
+/* Scratch is NaN before, and everything is on the host before and after. */
 #define CALL(b, op, ...)                                                                           \
     do {                                                                                           \
-        poison(b);                                                                                 \
-        (b)->ops->op(b, __VA_ARGS__);                                                              \
+        __auto_type call_args = *(__VA_ARGS__);                                                    \
+        TWIN_CLEAR(&call_args);                                                                    \
+        (b)->ops->op(b, twin_in(b, &call_args, sizeof call_args, TWIN_HOST(&call_args)));          \
+        twin_back(b);                                                                              \
     } while (0)
 
 #endif

@@ -21,8 +21,8 @@ static void far_positions(int64_t *pos)
 static void check_rope_case(int64_t D, int64_t rotary, bool neighbours)
 {
     const int64_t H = 2, half = (rotary ? rotary : D) / 2;
-    int64_t pos[POS_T], n_bad = 0;
-    double freq[128];
+    int64_t *pos = ARRAY(int64_t, POS_T), n_bad = 0;
+    double *freq = ARRAY(double, half);
     far_positions(pos);
     for (int64_t j = 0; j < half; j++) freq[j] = pow(10000, -(double)j / (double)half);
     struct box x = box_act(POS_T, H * D + 3, 1), first;
@@ -80,7 +80,7 @@ static void ref_lrpe(struct mat x, struct mat dy, struct mat theta, const int64_
 
 static void check_lrpe_case(int64_t H, int64_t D, enum dtype theta_type)
 {
-    int64_t pos[POS_T];
+    int64_t *pos = ARRAY(int64_t, POS_T);
     far_positions(pos);
     struct box x = box_act(POS_T, H * D, 1), y = box_act(POS_T, 2 * H * D, 2);
     struct box theta = box_new_as(theta_type, H, D, 0), dy = box_act(POS_T, 2 * H * D, 0);
@@ -147,7 +147,7 @@ static struct cond_case cond_new(int64_t T, int64_t C, int64_t G, int groups)
     c.mx = mat_of(c.x.t), c.mscale = mat_of(c.scale.t), c.mshift = mat_of(c.shift.t);
     c.mdy = mat_of(c.dy.t), c.mdx = mat_of(c.dx.t), c.mdscale = mat_of(c.dscale.t);
     c.mdshift = mat_of(c.dshift.t);
-    c.group = groups ? malloc((size_t)T * sizeof *c.group) : NULL;
+    c.group = groups ? ARRAY(int32_t, T) : NULL;
     for (int64_t t = 0; t < T && groups; t++)
         c.group[t] = (int32_t)(groups == 1 ? t * G / T : t * 5 % G);
     return c;
@@ -159,7 +159,6 @@ static void cond_free(struct cond_case *c)
     box_free(&c->dx), box_free(&c->dscale), box_free(&c->dshift);
     mat_free(&c->mx), mat_free(&c->mscale), mat_free(&c->mshift), mat_free(&c->mdy);
     mat_free(&c->mdx), mat_free(&c->mdscale), mat_free(&c->mdshift);
-    free(c->group);
 }
 
 /* Sums in double over rows that lie together, rounded into fp32 once a run: runs of one row at most. */
@@ -248,8 +247,9 @@ enum { ROUTE_T = 41 };
 static void check_route_case(int64_t E, int64_t k)
 {
     struct box x = box_new(ROUTE_T, E, 2), dx = box_new(ROUTE_T, E, 1);
-    int32_t expert[ROUTE_T * 8], again[ROUTE_T * 8];
-    float weight[ROUTE_T * 8], weight2[ROUTE_T * 8], dweight[ROUTE_T * 8];
+    int32_t *expert = ARRAY(int32_t, ROUTE_T * k), *again = ARRAY(int32_t, ROUTE_T * k);
+    float *weight = ARRAY(float, ROUTE_T *k), *weight2 = ARRAY(float, ROUTE_T *k);
+    float *dweight = ARRAY(float, ROUTE_T *k);
     int64_t n_bad = 0;
     uint64_t seed = 3;
     box_random(x, 1, 2);
@@ -294,8 +294,8 @@ static void check_route_case(int64_t E, int64_t k)
 static void check_route_nan(void)
 {
     struct box x = box_new(1, 6, 0);
-    int32_t expert[4];
-    float weight[4];
+    int32_t *expert = ARRAY(int32_t, 4);
+    float *weight = ARRAY(float, 4);
     for (int at = 0; at < 7; at++) {
         for (int e = 0; e < 6; e++) *box_at(x, 0, e) = at == 6 || e == at ? NAN : (float)(e % 2);
         CALL(be, route, &(struct route_args){x.t, 4, expert, weight, NULL, {0}});

@@ -144,8 +144,8 @@ static struct drop_case drop_new(const struct drop_shape *s)
     c.o = mat_new(s->Tq, s->H * s->D), c.dq = mat_new(s->Tq, s->H * s->D);
     c.lse = mat_new(s->H, s->Tq), c.delta = mat_new(s->H, s->Tq);
     c.dkv = mat_new(s->Tk, 2 * s->Hk * s->D);
-    c.lo = calloc((size_t)s->Tq, sizeof *c.lo), c.hi = malloc((size_t)s->Tq * sizeof *c.hi);
-    for (int64_t i = 0; i < s->Tq; i++) c.hi[i] = s->first + i + 1;
+    c.lo = ARRAY(int64_t, s->Tq), c.hi = ARRAY(int64_t, s->Tq);
+    for (int64_t i = 0; i < s->Tq; i++) c.lo[i] = 0, c.hi[i] = s->first + i + 1;
     struct mat q = mat_of(c.q.t), kv = mat_of(c.kv.t), d_o = mat_of(c.d_o.t);
     for (int64_t h = 0; h < s->H; h++)
         for (int64_t i = 0; i < s->Tq; i++)
@@ -158,7 +158,6 @@ static void drop_free(struct drop_case *c)
 {
     box_free(&c->q), box_free(&c->kv), box_free(&c->d_o);
     mat_free(&c->o), mat_free(&c->lse), mat_free(&c->dq), mat_free(&c->dkv), mat_free(&c->delta);
-    free(c->lo), free(c->hi);
 }
 
 struct drop_out {
@@ -245,8 +244,8 @@ static void check_attn_drop(void)
 static void check_softmax_shape(int64_t T, int64_t n, int64_t col_pos)
 {
     struct box x = box_new(T, n, 2), y, dp = box_new(T, n, 0), dp2, lse = box_new(1, T, 0);
-    int64_t lo[64], hi[64], n_bad = 0;
-    float delta[64];
+    int64_t *lo = ARRAY(int64_t, T), *hi = ARRAY(int64_t, T), n_bad = 0;
+    float *delta = ARRAY(float, T);
     uint64_t seed = 5;
     box_random(x, 1, 3), box_random(dp, 2, 1);
     y = box_copy(x, 0), dp2 = box_copy(dp, 1);

@@ -416,7 +416,7 @@ static void check_permute(void)
                                         {3, 37, 2, 2}, {8, 5, 9, 500}, {0, 3, 2, 8}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         const int64_t *n = shapes[s], size = n[3], total = n[0] * n[1] * n[2] * size;
-        char *src = malloc((size_t)total + 1), *dst = malloc((size_t)(2 * total) + 1);
+        char *src = ARRAY(char, total + 1), *dst = ARRAY(char, 2 * total + 1);
         uint64_t seed = 5;
         int64_t n_bad = 0;
         for (int64_t i = 0; i < total; i++) src[i] = (char)box_rand(&seed);
@@ -435,7 +435,6 @@ static void check_permute(void)
             n_bad += to[i % size] != src[i] || to[size + i % size] != 0x5a;
         }
         CHECK(n_bad == 0 && dst[2 * total] == 0x5a);
-        free(src), free(dst);
     }
 }
 
@@ -443,8 +442,8 @@ static void check_mse_shape(int64_t T, int64_t C, bool weighted)
 {
     struct box x = box_act(T, C, 1), y = box_act(T, C, 0), dx = box_act(T, C, 2);
     struct box dx2 = box_act(T, C, 0);
-    float weight[64];
-    double loss[64], again[64], want[64];
+    float *weight = ARRAY(float, T);
+    double *loss = ARRAY(double, T), *again = ARRAY(double, T), want[64];
     box_random(x, 1, 1), box_random(y, 2, 1);
     struct mat mx = mat_of(x.t), my = mat_of(y.t);
     for (int64_t t = 0; t < T; t++) {

@@ -54,8 +54,7 @@ static void lin_docs(struct lin_case *c)
 static struct lin_case lin_new(const struct lin_shape *s)
 {
     struct lin_case c = {.s = *s, .pos = 1000003, .n_valid = s->n - s->n_pad};
-    c.lo = malloc((size_t)s->n * sizeof *c.lo), c.hi = malloc((size_t)s->n * sizeof *c.hi);
-    c.slope = malloc((size_t)s->H * sizeof *c.slope);
+    c.lo = ARRAY(int64_t, s->n), c.hi = ARRAY(int64_t, s->n), c.slope = ARRAY(double, s->H);
     for (int64_t h = 0; h < s->H; h++) c.slope[h] = ldexp(s->slope, (int)-h);
     lin_docs(&c);
     c.q = box_act(s->n, s->H * s->Dk, 3), c.k = box_act(s->n, s->H * s->Dk, 0);
@@ -75,7 +74,6 @@ static void lin_free(struct lin_case *c)
 {
     box_free(&c->q), box_free(&c->k), box_free(&c->v), box_free(&c->d_o);
     box_free(&c->state), box_free(&c->d_state);
-    free(c->lo), free(c->hi), free(c->slope);
 }
 
 #define LIN_SCALE 0.3f
@@ -356,10 +354,11 @@ static void lin_nan(void)
 static void lin_long(void)
 {
     enum { N = 1 << 18 };
-    const double slope[1] = {4e-8};
+    double *slope = ARRAY(double, 1);
     struct box x = box_act(N, 1, 0), o = box_act(N, 1, 0), m = box_new(1, 1, 0);
-    int64_t *lo = calloc(N, sizeof *lo), *hi = malloc(N * sizeof *hi);
-    for (int64_t i = 0; i < N; i++) hi[i] = i + 1;
+    int64_t *lo = ARRAY(int64_t, N), *hi = ARRAY(int64_t, N);
+    for (int64_t i = 0; i < N; i++) lo[i] = 0, hi[i] = i + 1;
+    slope[0] = 4e-8;
     box_fill(x, 1);
     const struct linear_args in = {x.t, x.t, x.t, slope, lo, hi, 0, 1, 1, 1, 1, NULL, false};
     CALL(be, linear_fwd, &(struct linear_fwd_args){in, o.t, m.t.data});
@@ -368,7 +367,6 @@ static void lin_long(void)
     CHECK_MSG(fabs(*box_at(m, 0, 0) / (want * exp(-slope[0])) - 1) <= 64 * ULP, "m %.9g, not %.9g",
               (double)*box_at(m, 0, 0), want * exp(-slope[0]));
     box_free(&x), box_free(&o), box_free(&m);
-    free(lo), free(hi);
 }
 
 static void check_linear(void)

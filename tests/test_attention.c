@@ -206,7 +206,6 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e;
     float sums[64];
-    int64_t range[2];
     struct sp sp = {.ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
                     .be = device(rank, 1),
                     .comm = g->comm[rank],
@@ -219,7 +218,6 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .q = tensor_f32(p->q + (p->S - 1) * q_cols, 1, q_cols, q_cols),
         .kv = tensor_f32(p->kv + d->start[rank] * kv_cols, d->rows[rank], kv_cols, kv_cols),
         .o = tensor_f32(d->o[rank], 1, q_cols, q_cols),
-        .range = range,
     };
     for (int again = 0; again < 3; again++) /* layers share the buffer */
         if (sp.ops->attn_decode(&sp, &a, &e)) {

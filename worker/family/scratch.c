@@ -103,7 +103,6 @@ static void ask_sequence(struct asking *a)
         take_twin(a, 8 * T);
         if (a->x->strategy == STRATEGY_ULYSSES) take_twin(a, 8 * a->x->sp * T);
     }
-    take_decode(a);
     if (!backward(a)) {
         if (narrow(a)) take(a, 4 * elements(a, a->op->in[0]));
         return;

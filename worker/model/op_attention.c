@@ -44,17 +44,22 @@ static struct first first_keys(struct frame *f, const struct op *o)
 }
 
 /* The same of all ranks' rows. */
-static const int64_t *all_first_keys(struct frame *f, const struct op *o)
+static struct sp_seen all_host(const struct frame *f)
 {
-    const int64_t *lo = f->host_all_lo ? f->host_all_lo : f->all_lo;
-    const int64_t *hi = f->host_all_hi ? f->host_all_hi : f->all_hi;
-    if (o->u.attn.window <= 0 || !lo) return f->all_lo;
-    return cut(f, o->u.attn.window, lo, hi, f->sp->shard.P * f->sp->shard.T).dev;
+    return (struct sp_seen){f->host_all_lo ? f->host_all_lo : f->all_lo,
+                            f->host_all_hi ? f->host_all_hi : f->all_hi};
+}
+
+static struct first all_first_keys(struct frame *f, const struct op *o)
+{
+    const struct sp_seen all = all_host(f);
+    if (o->u.attn.window <= 0 || !all.lo) return (struct first){f->all_lo, all.lo};
+    return cut(f, o->u.attn.window, all.lo, all.hi, f->sp->shard.P * f->sp->shard.T);
 }
 
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct first first = first_keys(f, o);
+    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
@@ -63,10 +68,10 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .hi = f->batch->hi,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .all_lo = all_first_keys(f, o),
+                                  .seen = {first.host, frame_host(f)->hi},
+                                  .all_lo = all.dev,
                                   .all_hi = f->all_hi,
-                                  .host_lo = first.host,
-                                  .host_hi = frame_host(f)->hi};
+                                  .all_seen = {all.host, all_host(f).hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -79,7 +84,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
 {
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
-    const struct first first = first_keys(f, o);
+    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
     const struct sp_bwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
@@ -91,10 +96,10 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .hi = f->batch->hi,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .all_lo = all_first_keys(f, o),
+                                  .seen = {first.host, frame_host(f)->hi},
+                                  .all_lo = all.dev,
                                   .all_hi = f->all_hi,
-                                  .host_lo = first.host,
-                                  .host_hi = frame_host(f)->hi};
+                                  .all_seen = {all.host, all_host(f).hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
@@ -262,10 +267,8 @@ static int attention_backward(struct frame *f, const struct op *o, const struct 
 
 static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct sp_decode_args a = {.q = frame_in(f, o, 0),
-                                     .kv = f->cache,
-                                     .o = frame_out(f, o, 0),
-                                     .range = scratch_take(f, 2 * (int64_t)sizeof(int64_t))};
+    const struct sp_decode_args a = {
+        .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
     f->sp->shape = shape_of(o);
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_decode(f->sp, &a, e);

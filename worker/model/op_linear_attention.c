@@ -112,8 +112,7 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
                                     .state = frame_out(f, o, 1).data,
                                     .lo = f->batch->lo,
                                     .hi = f->batch->hi,
-                                    .host_lo = frame_host(f)->lo,
-                                    .host_hi = frame_host(f)->hi,
+                                    .seen = {frame_host(f)->lo, frame_host(f)->hi},
                                     .carry_in = f->carry_in,
                                     .carry_out = f->carry_out};
     mark_place(f);
@@ -141,8 +140,7 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
                                                  .hi = f->batch->hi,
-                                                 .host_lo = frame_host(f)->lo,
-                                                 .host_hi = frame_host(f)->hi});
+                                                 .seen = {frame_host(f)->lo, frame_host(f)->hi}});
     const float *z = sums_of(f, a);
     f->be->ops->attn_delta(
         f->be, &(struct attn_delta_args){
@@ -184,8 +182,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
                                                  .hi = f->batch->hi,
-                                                 .host_lo = frame_host(f)->lo,
-                                                 .host_hi = frame_host(f)->hi,
+                                                 .seen = {frame_host(f)->lo, frame_host(f)->hi},
                                                  .d_carry_out = f->d_carry_out,
                                                  .d_carry_in = f->d_carry_in},
                             e))
@@ -208,7 +205,8 @@ static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
                                                      .v = a.v,
                                                      .o = a.o,
                                                      .state = f->state,
-                                                     .range = range});
+                                                     .lo = range,
+                                                     .hi = range + 1});
     if (a.wide) normalise(f, o, &a);
     return 0;
 }

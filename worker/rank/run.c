@@ -115,6 +115,7 @@ static int open_memory(struct run *r, struct err *e)
     const struct plan *p = &r->plan;
     const struct be_options o = {.device = spec_text(r->spec, r->spec->resources.device),
                                  .n_threads = p->n_threads,
+                                 .any_order = !p->rank_bits,
                                  .scratch_later = true};
     r->be = be_open(&o, e);
     if (!r->be) return -1;

@@ -19,7 +19,8 @@ struct linear_chunk {
 struct linear_pass {
     struct sp_linear *sp;
     const struct sp_linear_shape *shape;
-    const int64_t *lo, *host_lo;
+    const int64_t *lo;
+    struct sp_seen seen; /* by the host */
     bool back;
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];

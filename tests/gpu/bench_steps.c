@@ -1,0 +1,266 @@
+/* bench_steps: whole training steps on one device: Llama's shape with 124 M and 1.2 B parameters in
+ * bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M on one sequence of 4,194,304
+ * tokens, walked in time.
+ *
+ *     bench_steps [FILE]   a table on stdout; a JSON line each is appended to FILE
+ *
+ * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal; what
+ * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
+ * tokens. A step begins with a batch on the host and ends when its loss is there. */
+#define ENGINE_PAGES MADV_HUGEPAGE
+#include "tests/engine.h"
+#include "tests/gpu/figure.h"
+#include "worker/family/family.h"
+
+static const struct step_model {
+    const char *name;
+    struct model_shape shape;
+} models[] = {
+    {"llama 124M",
+     {.n_layers = 12,
+      .width = 768,
+      .n_heads = 12,
+      .n_kv_heads = 12,
+      .head_dim = 64,
+      .ffn_width = 2048,
+      .vocab = 50304,
+      .norm_eps = 1e-5,
+      .rope_theta = 10000,
+      .tied = 1}},
+    {"llama 1.2B",
+     {.n_layers = 16,
+      .width = 2048,
+      .n_heads = 32,
+      .n_kv_heads = 8,
+      .head_dim = 64,
+      .ffn_width = 8192,
+      .vocab = 128256,
+      .norm_eps = 1e-5,
+      .rope_theta = 500000,
+      .tied = 1}},
+    {"llama tiny",
+     {.n_layers = 2,
+      .width = 32,
+      .n_heads = 4,
+      .n_kv_heads = 2,
+      .head_dim = 8,
+      .ffn_width = 40,
+      .vocab = 61,
+      .norm_eps = 1e-5,
+      .rope_theta = 10000}},
+};
+
+/* Of TNL's own configuration of that size; tiny: 2 layers, 32 wide. */
+static struct model_shape tnl_shape(bool tiny)
+{
+    struct model_shape m = {.family = FAMILY_TNL,
+                            .n_layers = tiny ? 2 : 24,
+                            .width = tiny ? 32 : 1024,
+                            .n_heads = tiny ? 2 : 8,
+                            .n_kv_heads = tiny ? 2 : 8,
+                            .head_dim = tiny ? 16 : 128,
+                            .ffn_width = tiny ? 64 : 2816,
+                            .vocab = tiny ? 61 : 64000,
+                            .layer_mask = {1}};
+    struct err e;
+    if (family_complete(&m, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
+    return m;
+}
+
+/* ---- samples: documents of doc_len tokens, made as fast as they are read ------------------------ */
+
+static int64_t steps_targets(void *arg, int64_t n, struct err *e)
+{
+    const struct synth *y = arg;
+    return y->S - (y->doc_len ? y->S / y->doc_len : 1);
+}
+
+static int steps_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
+{
+    const struct synth *y = arg;
+    const int64_t doc = y->doc_len ? y->doc_len : y->S;
+    b->n_tokens = y->S;
+    b->n_targets = steps_targets(arg, n, e);
+    for (int64_t i = 0; i < sh->T; i++) {
+        const int64_t pos = shard_pos(sh, i);
+        const bool pad = pos >= y->S, last = pos % doc == doc - 1;
+        b->ids[i] = pad ? 0 : synth_token(y, n, pos);
+        b->targets[i] = pad || last ? -1 : synth_token(y, n, pos + 1);
+        b->lo[i] = pad ? 0 : pos / doc * doc;
+        b->hi[i] = pad ? 0 : pos + 1;
+        b->pos[i] = pad ? 0 : pos % doc;
+    }
+    return 0;
+}
+
+/* ---- a training -------------------------------------------------------------------------------- */
+
+struct steps {
+    struct figure figure;
+    struct job_spec spec;
+    struct plan plan;
+    struct synth synth;
+    struct train train;
+    double loss;
+};
+
+/* Small random weights: a block of them again and again, since a billion takes the host a minute. */
+static void steps_weights(struct train *t)
+{
+    enum { N = 1 << 20 };
+    static float block[N];
+    const int64_t n = t->plan->n_params;
+    uint64_t seed = 3;
+    for (int64_t i = 0; i < N; i++) block[i] = box_normal(&seed, 0.02);
+    for (int64_t at = 0; at < n; at += N)
+        holding_write(&t->hold, HOLD_WEIGHTS, at, n - at < N ? n - at : N, block);
+}
+
+/* The best of n steps; the first does not count. */
+static int steps_time(struct steps *x, int n, struct err *e)
+{
+    struct rank_step out;
+    x->figure.s = INFINITY;
+    for (int k = 0; k <= n; k++) {
+        const double start = bench_now_s();
+        if (train_step(&x->train, &out, e)) return -1;
+        if (k || n == 0) x->figure.s = fmin(x->figure.s, bench_now_s() - start);
+        x->loss = out.loss;
+        if (k && bench_now_s() > bench.until_s) break;
+    }
+    return 0;
+}
+
+/* n 0: one step, and that one counts. */
+static int steps_run(struct steps *x, int n, struct err *e)
+{
+    const int64_t need = x->plan.arena_size + x->plan.segment_size;
+    if (bench.memory && need > bench.memory)
+        return err_set(e, ERR_INVALID, "needs %.1f GiB", (double)need / (1 << 30));
+    struct engine_memory m = engine_open(&x->spec, &x->plan, NULL);
+    const struct train_options o = {.spec = &x->spec,
+                                    .plan = &x->plan,
+                                    .arena = m.arena,
+                                    .host = m.host,
+                                    .be = m.be,
+                                    .n_ranks = 1,
+                                    .source = {steps_batch, steps_targets, &x->synth}};
+    int rc = train_init(&x->train, &o, e);
+    if (!rc) steps_weights(&x->train);
+    if (!rc) rc = steps_time(x, n, e);
+    engine_close(&m, &x->plan);
+    return rc;
+}
+
+/* S: tokens of a sequence; doc: of a document in it; chunk: LASP in time. */
+static int steps_plan(struct steps *x, const struct model_shape *shape, int64_t S, int64_t doc,
+                      int64_t chunk, struct err *e)
+{
+    engine_spec(&x->spec, S);
+    engine_on_device(&x->spec);
+    x->spec.model.shape = *shape;
+    x->spec.precision.params = PRECISION_BF16;
+    x->spec.parallel.sp = x->spec.parallel.dp = 1;
+    x->spec.memory.time_chunk = chunk;
+    x->synth = (struct synth){.S = S, .doc_len = doc, .vocab = (int32_t)shape->vocab};
+    return plan_make(&x->spec, bench.memory, &x->plan, e);
+}
+
+static void steps_print(struct steps *x, double flops)
+{
+    char more[160];
+    const double rate = flops / x->figure.s * 1e-12;
+    snprintf(more, sizeof more, "  %.1f TFLOP/s, %.2f GiB, %s, loss %.3f", rate,
+             (double)x->plan.arena_size / (1 << 30),
+             x->plan.recompute == RECOMPUTE_NONE        ? "nothing again"
+             : x->plan.recompute == RECOMPUTE_SELECTIVE ? "selective"
+                                                        : "all again",
+             x->loss);
+    figure_print(&x->figure, more);
+    if (bench.json)
+        fprintf(bench.json,
+                "{\"key\":\"mfu of %s\",\"device\":\"%s\",\"tflops\":%.5g,\"memory\":%lld}\n",
+                x->figure.key, bench.device, rate, (long long)x->plan.arena_size);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------- */
+
+static double llama_flops(const struct model_shape *m, int64_t params, int64_t tokens, int64_t doc)
+{
+    const double multiply = (double)params - (m->tied ? 0 : (double)m->vocab * (double)m->width);
+    const double attention = 6.0 * (double)m->n_layers * (double)(m->n_heads * m->head_dim);
+    return (double)tokens * (6 * multiply + attention * (double)doc);
+}
+
+static void bench_llama(const struct step_model *m, int64_t doc)
+{
+    const int64_t pack = bench.small ? 64 : 16384, S = doc < pack ? pack : doc;
+    struct steps *x = calloc(1, sizeof *x);
+    struct err e = {0};
+    if (!x) abort();
+    x->figure = (struct figure){.unit = "tokens/s", .work = (double)S};
+    figure_key(&x->figure, "train %s S %lld", m->name, (long long)doc);
+    if (figure_late(&x->figure)) {
+        free(x);
+        return;
+    }
+    if (steps_plan(x, &m->shape, S, doc, 0, &e) || steps_run(x, bench.small ? 1 : 5, &e))
+        figure_not_run(&x->figure, e.text);
+    else
+        steps_print(x, llama_flops(&m->shape, x->plan.n_params, S, doc));
+    free(x);
+}
+
+/* One step of a length; 0: it was not run. */
+static double bench_tnl(int64_t S, int64_t chunk)
+{
+    const struct model_shape shape = tnl_shape(bench.small);
+    struct steps *x = calloc(1, sizeof *x);
+    struct err e = {0};
+    double s = 0;
+    if (!x) abort();
+    x->figure = (struct figure){.unit = "tokens/s", .work = (double)S};
+    figure_key(&x->figure, "train tnl %s S %lld in time", bench.small ? "tiny" : "385M",
+               (long long)S);
+    if (steps_plan(x, &shape, S, 0, chunk, &e) || steps_run(x, 0, &e)) {
+        figure_not_run(&x->figure, e.text);
+    } else {
+        s = x->figure.s;
+        steps_print(x, (double)S * 6 * (double)(x->plan.n_params - shape.vocab * shape.width));
+    }
+    free(x);
+    return s;
+}
+
+/* The long one is begun only when a short one says that it will end in time. */
+static void bench_in_time(void)
+{
+    const int64_t S = bench.small ? 256 : 4194304, chunk = bench.small ? 32 : 32768;
+    struct figure f = {.unit = "tokens/s"};
+    figure_key(&f, "train tnl %s S %lld in time", bench.small ? "tiny" : "385M", (long long)S);
+    if (figure_late(&f)) return;
+    const double s = bench_tnl(S / 32, chunk);
+    if (s > 0 && bench_now_s() + 33 * s > bench.until_s)
+        figure_not_run(&f, "out of time");
+    else if (s > 0)
+        bench_tnl(S, chunk);
+}
+
+int main(int argc, char **argv)
+{
+    bench_init(argc, argv);
+    printf("device \"%s\"\n", bench.device);
+    if (bench.small) {
+        bench_llama(&models[2], 16);
+        bench_llama(&models[2], 64);
+    } else {
+        for (int64_t doc = 1024; doc <= 262144; doc *= 4) bench_llama(&models[0], doc);
+        for (int64_t doc = 1024; doc <= 65536; doc *= 4) bench_llama(&models[1], doc);
+    }
+    bench_in_time();
+    if (bench.json && fclose(bench.json)) return 1;
+    return test_failures_now != 0;
+}

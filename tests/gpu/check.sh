@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# make gpu-check: everything that can be proved on a machine with a GPU, in GPU_SECONDS (default 540)
+# at most. It needs make, a C compiler and the CUDA Toolkit; NCCL, PyTorch and compute-sanitizer are
+# used where they are. A part that fails does not keep the next from running; one that was not run
+# says why. Ends with a table, also in tests/gpu/RESULTS.md, and status 1 when anything failed.
+#
+#   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
+#                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
+#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer killed bench torch)
+#   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
+#   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
+#   JOBS=n                compilers at a time (default: the cores)
+# A tree without git tells its commit in tests/gpu/COMMIT.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+device=${GPU_DEVICE:-cuda}
+limit=${GPU_SECONDS:-540}
+jobs=${JOBS:-$(nproc)}
+short=${GPU_SHORT:-}
+out=build/gpu-$device
+build=build/release
+case $device in
+    cuda | emulated) ;;
+    *) echo "GPU_DEVICE=$device: want cuda or emulated"; exit 2 ;;
+esac
+mkdir -p "$out" && rm -f "$out"/* || exit 2
+export SEQD_TEST_DEVICE=$device
+failed=0
+
+# ---- rows of the table -------------------------------------------------------------------------
+
+left() { echo $((limit - SECONDS)); }
+row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-34s %-8s %5s s  %s\n' "$@"; }
+not_run() { row "$1" "not run" 0 "$2"; }
+
+# What a log says of itself: its last count, and what failed first.
+said() {
+    local count bad
+    count=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
+    bad=$(grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror' "$1")
+    printf '%s' "$count${bad:+${count:+; }$bad}" | tr '|\n' '/ ' | cut -c 1-160
+}
+
+# run NAME SECONDS COMMAND...: a row. Its log is NAME.log.
+run() {
+    local name=$1 most=$2 log rc start=$SECONDS
+    shift 2
+    log=$out/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_').log
+    [ "$(left)" -ge "$most" ] || most=$(left)
+    if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 1; fi
+    timeout -k 5 "$most" "$@" >"$log" 2>&1
+    rc=$?
+    if [ $rc -eq 0 ]; then row "$name" passed $((SECONDS - start)) "$(said "$log")"; return 0; fi
+    failed=$((failed + 1))
+    [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$log"
+    row "$name" FAILED $((SECONDS - start)) "status $rc; $(said "$log")"
+    grep -vE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
+    return 1
+}
+
+# ---- the machine -------------------------------------------------------------------------------
+
+smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null; }
+
+commit() {
+    git -c safe.directory='*' describe --always --dirty 2>/dev/null && return
+    cat tests/gpu/COMMIT 2>/dev/null || echo "unknown: no git, no tests/gpu/COMMIT"
+}
+
+# The folder of libnccl.so.2: the system's, or the one that PyTorch brought.
+nccl() {
+    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && return
+    python3 -c 'import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>/dev/null
+}
+
+archs() {
+    local cap
+    cap=$(smi compute_cap | sort -u | tr -d '.')
+    case $cap in 90) cap=90a ;; esac
+    echo "${GPU_ARCHS:-${cap:-80 90a 100}}"
+}
+
+machine() {
+    echo "| | |"
+    echo "|---|---|"
+    echo "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |"
+    echo "| commit | $(commit) |"
+    if [ "$device" = emulated ]; then
+        echo "| device | **emulated: CUDA's kernels run on the host; not a GPU's result** |"
+        return
+    fi
+    echo "| device | $(smi name,memory.total | sort | uniq -c | sed 's/^ *//; s/ /x /' | tr '\n' ' ') |"
+    echo "| driver | $(smi driver_version | sort -u | tr '\n' ' ') |"
+    echo "| compiler | $("$(make -s print-nvcc)" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/CUDA \1/p'), for $(archs) |"
+    echo "| NCCL | ${nccl_dir:-where the system has it} |"
+    echo "| PyTorch | $(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none) |"
+}
+
+# ---- parts -------------------------------------------------------------------------------------
+
+part_build() {
+    run build 300 make -s -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
+}
+
+part_kernels() {
+    if [ -n "$short" ]; then
+        run "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
+        return
+    fi
+    run "kernels against float64" 150 "$build/tests/check_kernels"
+}
+
+# Programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole jobs.
+part_engine() {
+    local t
+    for t in $(make -s GPU_DEVICE="$device" print-gpu-tests); do
+        [ "$t" != check_kernels ] || continue
+        run "$t" 60 "$build/tests/$t"
+        [ -z "$short" ] || return 0
+    done
+}
+
+part_sanitizer() {
+    local tool which
+    which=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+    for tool in memcheck racecheck; do
+        if [ "$device" != cuda ]; then not_run "$tool" "there is no GPU in it"
+        elif [ -z "$which" ]; then not_run "$tool" "there is no compute-sanitizer"
+        else
+            run "$tool" 60 env SEQD_TEST_SHAPES=small "$which" --tool "$tool" --error-exitcode 9 \
+                "$build/tests/check_kernels"
+        fi
+    done
+}
+
+# bench NAME SECONDS PROGRAM: a benchmark's figures are appended to bench.jsonl.
+bench() {
+    local memory small=
+    memory=$(smi memory.free | head -n 1 | tr -dc 0-9)
+    [ "$device" = cuda ] || small=1
+    run "$1" $(($2 + 30)) env BENCH_SECONDS="$2" BENCH_SMALL=$small \
+        BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl"
+}
+
+part_bench() {
+    bench "speed of operations" 60 bench_gpu
+    bench "speed of training" 110 bench_steps
+}
+
+part_torch() {
+    if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
+    elif ! python3 -c 'import torch' 2>/dev/null; then not_run PyTorch "there is no PyTorch"
+    else
+        run PyTorch 130 python3 tests/gpu/torch_bench.py --seconds $((120 < $(left) - 10 ? 120 : $(left) - 10)) \
+            "$out/torch.jsonl"
+        [ -s "$out/bench.jsonl" ] && [ -s "$out/torch.jsonl" ] &&
+            run "ratios to PyTorch" 20 python3 tests/gpu/ratios.py "$out/bench.jsonl" "$out/torch.jsonl" \
+                "$out/ratios.md"
+    fi
+}
+
+# ---- all of it ---------------------------------------------------------------------------------
+
+report() {
+    local log
+    echo "# What \`make gpu-check\` found"
+    echo
+    machine
+    echo
+    echo "| part | result | seconds | |"
+    echo "|---|---|---|---|"
+    sed 's/|/ | /g; s/^/| /; s/$/ |/' "$out/rows"
+    if [ -s "$out/ratios.md" ]; then printf '\n## Beside PyTorch, in the same run\n\n'; cat "$out/ratios.md"; fi
+    [ "$device" = cuda ] || return 0 # how fast an emulation is says nothing
+    for log in "$out"/speed_of_*.log; do
+        [ -s "$log" ] || continue
+        printf '\n## %s\n\n```\n' "$(basename "$log" .log | tr _ ' ')"
+        grep -v '^{' "$log"
+        echo '```'
+    done
+}
+
+nccl_dir=$([ "$device" != cuda ] || nccl)
+[ -z "$nccl_dir" ] || export LD_LIBRARY_PATH=$nccl_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+: >"$out/rows"
+for part in ${GPU_PARTS:-build kernels engine sanitizer bench torch}; do
+    if declare -F "part_$part" >/dev/null; then "part_$part"
+    else failed=$((failed + 1)); row "$part" FAILED 0 "there is no such part"; fi
+done
+results=tests/gpu/RESULTS.md
+[ "$device" = cuda ] || results=$out/RESULTS.md
+report >"$out/report" && cp "$out/report" "$results"
+echo
+column -t -s '|' "$out/rows" 2>/dev/null || cat "$out/rows"
+echo "$(grep -c '|passed|' "$out/rows") passed, $failed failed, $(grep -c '|not run|' "$out/rows") not run; $SECONDS s; $results"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,239 @@
+/* figure.h: what the benchmarks of a device share: its memory, its clock, and a figure as a line of a
+ * table and as JSON.
+ *
+ *     BENCH_SECONDS=150   no figure begins after so many; it says that it was not run
+ *     BENCH_SMALL=1       the smallest shapes: that the program works
+ *     BENCH_MEMORY=bytes  of the device that may be used
+ *
+ * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for at
+ * its end: what a device's queue costs once is shared by all of a batch, as in a training. Its key is
+ * the same in tests/gpu/torch_bench.py. */
+#ifndef SEQD_GPU_FIGURE_H
+#define SEQD_GPU_FIGURE_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/backend.h"
+#include "tests/box.h"
+
+#define FIGURE_BATCH_S 0.05
+#define FIGURE_BATCHES 5
+
+static struct bench {
+    struct be *be;
+    FILE *json; /* NULL: none */
+    const char *device;
+    double until_s;
+    int64_t memory; /* 0: not known */
+    bool small;
+} bench;
+
+static inline double bench_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline double bench_number(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? atof(text) : otherwise;
+}
+
+static inline void bench_init(int argc, char **argv)
+{
+    bench.device = getenv("SEQD_TEST_DEVICE") ? getenv("SEQD_TEST_DEVICE") : "cpu";
+    bench.small = bench_number("BENCH_SMALL", 0) != 0;
+    bench.until_s = bench_now_s() + bench_number("BENCH_SECONDS", 1e9);
+    bench.memory = (int64_t)bench_number("BENCH_MEMORY", 0);
+    bench.json = argc > 1 ? fopen(argv[1], "a") : NULL;
+    if (argc > 1 && !bench.json) {
+        perror(argv[1]);
+        exit(1);
+    }
+}
+
+static inline void bench_open(void)
+{
+    struct err e;
+    bench.be = be_open(&(struct be_options){.device = bench.device, .n_threads = 1}, &e);
+    if (bench.be) return;
+    fprintf(stderr, "%s\n", e.text);
+    exit(1);
+}
+
+static inline void bench_sync(struct be *b)
+{
+    struct err e;
+    if (!b->ops->sync || b->ops->sync(b, &e) == 0) return;
+    fprintf(stderr, "%s\n", e.text);
+    exit(1);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------- */
+
+struct figure {
+    char key[96];
+    double work, s; /* flops, bytes or tokens of a call; seconds */
+    const char *unit;
+    double of; /* the limit in the same unit; 0: none is known */
+};
+
+static inline void figure_key(struct figure *f, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->key, sizeof f->key, format, args);
+    va_end(args);
+}
+
+static inline double figure_rate(const struct figure *f)
+{
+    const double scale = !strcmp(f->unit, "TFLOP/s") ? 1e-12 : !strcmp(f->unit, "GB/s") ? 1e-9 : 1;
+    return f->work * scale / f->s;
+}
+
+static inline void figure_print(const struct figure *f, const char *more)
+{
+    const double rate = figure_rate(f);
+    printf("%-44s %12.4g %-8s %12.4f ms", f->key, rate, f->unit, f->s * 1e3);
+    if (f->of > 0) printf(" %6.3f of what was measured", rate / f->of);
+    printf("%s\n", more);
+    fflush(stdout);
+    if (!bench.json) return;
+    fprintf(bench.json,
+            "{\"key\":\"%s\",\"device\":\"%s\",\"rate\":%.6g,\"unit\":\"%s\",\"ms\":%.6g,"
+            "\"of_limit\":%.4g}\n",
+            f->key, bench.device, rate, f->unit, f->s * 1e3, f->of > 0 ? rate / f->of : 0);
+    fflush(bench.json);
+}
+
+static inline void figure_not_run(const struct figure *f, const char *why)
+{
+    printf("%-44s not run: %s\n", f->key, why);
+    if (bench.json)
+        fprintf(bench.json, "{\"key\":\"%s\",\"device\":\"%s\",\"not_run\":\"%s\"}\n", f->key,
+                bench.device, why);
+}
+
+/* Whether the time is up: then it says so. */
+static inline bool figure_late(const struct figure *f)
+{
+    if (bench_now_s() < bench.until_s) return false;
+    figure_not_run(f, "out of time");
+    return true;
+}
+
+static inline double figure_batch(void (*run)(void *), void *arg, int n)
+{
+    const double start = bench_now_s();
+    for (int i = 0; i < n; i++) run(arg);
+    bench_sync(bench.be);
+    return (bench_now_s() - start) / n;
+}
+
+/* Seconds of a call. */
+static inline double figure_time(void (*run)(void *), void *arg)
+{
+    figure_batch(run, arg, 1); /* the first loads its code */
+    double best = figure_batch(run, arg, 1);
+    if (bench.small) return best;
+    const double n = ceil(FIGURE_BATCH_S / best);
+    for (int i = 0; i < FIGURE_BATCHES && (i < 2 || bench_now_s() < bench.until_s); i++)
+        best = fmin(best, figure_batch(run, arg, n < 200 ? (int)n : 200));
+    return best;
+}
+
+/* ---- device memory ----------------------------------------------------------------------------- */
+
+struct lump { /* a buffer of the device */
+    void *at;
+    int64_t size;
+};
+
+/* Several at a time, so that a figure that does not fit is left out as a whole. */
+#define LUMPS 16
+struct lumps {
+    struct lump of[LUMPS];
+    int n;
+    bool short_of_memory;
+};
+
+static inline void *lump_new(struct lumps *l, int64_t size)
+{
+    struct err e;
+    void *p = l->short_of_memory ? NULL : bench.be->ops->alloc(bench.be, size, &e);
+    if (!p) l->short_of_memory = true;
+    if (p) l->of[l->n++] = (struct lump){p, size};
+    return p;
+}
+
+static inline void lumps_free(struct lumps *l)
+{
+    bench_sync(bench.be);
+    while (l->n-- > 0) bench.be->ops->free(bench.be, l->of[l->n].at, l->of[l->n].size);
+    *l = (struct lumps){0};
+}
+
+/* Everything is there; else the figure says that it is not. */
+static inline bool lumps_fit(const struct lumps *l, const struct figure *f)
+{
+    if (l->short_of_memory) figure_not_run(f, "more memory than the device has");
+    return !l->short_of_memory;
+}
+
+/* Normal numbers of the deviation: a block of them again and again. */
+static inline struct tensor lump_random(struct lumps *l, enum dtype type, int64_t rows,
+                                        int64_t cols, double deviation)
+{
+    enum { N = 1 << 16 };
+    static char block[N * 4];
+    uint64_t seed = 7;
+    const int64_t size = rows * cols * dtype_size(type), whole = N * dtype_size(type);
+    char *p = lump_new(l, size);
+    for (int64_t i = 0; i < N; i++) {
+        const float x = box_normal(&seed, deviation);
+        if (type == DT_BF16)
+            ((uint16_t *)block)[i] = box_bf16(x);
+        else
+            ((float *)block)[i] = x;
+    }
+    for (int64_t at = 0; p && at < size; at += whole)
+        bench.be->ops->upload(bench.be, p + at, block, size - at < whole ? size - at : whole);
+    return tensor_of(type, p, rows, cols, cols);
+}
+
+static inline struct tensor lump_zero(struct lumps *l, enum dtype type, int64_t rows, int64_t cols)
+{
+    return tensor_of(type, lump_new(l, rows * cols * dtype_size(type)), rows, cols, cols);
+}
+
+static inline void *lump_copy(struct lumps *l, const void *from, int64_t size)
+{
+    void *p = lump_new(l, size);
+    if (p) bench.be->ops->upload(bench.be, p, from, size);
+    return p;
+}
+
+/* Causal within documents of doc rows: lo and hi on the device. pairs: that see each other. */
+static inline void lump_causal(struct lumps *l, int64_t n, int64_t doc, const int64_t **lo,
+                               const int64_t **hi, double *pairs)
+{
+    int64_t *x = malloc((size_t)(2 * n) * sizeof *x);
+    if (!x) abort();
+    *pairs = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = i / doc * doc, x[n + i] = i + 1;
+        *pairs += (double)(i + 1 - x[i]);
+    }
+    *lo = lump_copy(l, x, n * 8);
+    *hi = lump_copy(l, x + n, n * 8);
+    free(x);
+}
+
+#endif
