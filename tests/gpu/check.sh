@@ -16,6 +16,7 @@ cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
 limit=${GPU_SECONDS:-540}
 jobs=${JOBS:-$(nproc)}
+beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
 out=build/gpu-$device
 build=build/release
@@ -25,7 +26,6 @@ case $device in
 esac
 mkdir -p "$out" && rm -f "$out"/* || exit 2
 export SEQD_TEST_DEVICE=$device
-failed=0
 
 # ---- rows of the table -------------------------------------------------------------------------
 
@@ -42,6 +42,7 @@ said() {
 }
 
 # run NAME SECONDS COMMAND...: a row. Its log is NAME.log.
+# start: the same beside others; settle waits for all of them.
 run() {
     local name=$1 most=$2 log rc start=$SECONDS
     shift 2
@@ -50,13 +51,18 @@ run() {
     if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 1; fi
     timeout -k 5 "$most" "$@" >"$log" 2>&1
     rc=$?
-    if [ $rc -eq 0 ]; then row "$name" passed $((SECONDS - start)) "$(said "$log")"; return 0; fi
-    failed=$((failed + 1))
+    if [ $rc -eq 0 ] && ! said "$log" | grep -q '^0 passed'; then row "$name" passed $((SECONDS - start)) "$(said "$log")"; return 0; fi
     [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$log"
     row "$name" FAILED $((SECONDS - start)) "status $rc; $(said "$log")"
     grep -vE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
     return 1
 }
+
+start() {
+    while [ "$(jobs -rp | wc -l)" -ge "$beside" ]; do wait -n; done
+    run "$@" &
+}
+settle() { wait; }
 
 # ---- the machine -------------------------------------------------------------------------------
 
@@ -98,16 +104,20 @@ machine() {
 
 # ---- parts -------------------------------------------------------------------------------------
 
+# What an earlier build left is not tested in the place of what does not build now.
 part_build() {
-    run build 300 make -s -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
+    local t
+    for t in $(make -s print-gpu-tests); do rm -f "$build/tests/$t"; done
+    rm -f "$build"/gpu/bench_* "$build/libkernels_$device.so"
+    run build 300 make -s -k -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
 }
 
 part_kernels() {
     if [ -n "$short" ]; then
-        run "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
+        start "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
         return
     fi
-    run "kernels against float64" 150 "$build/tests/check_kernels"
+    start "kernels against float64" 200 "$build/tests/check_kernels"
 }
 
 # Programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole jobs.
@@ -115,7 +125,7 @@ part_engine() {
     local t
     for t in $(make -s GPU_DEVICE="$device" print-gpu-tests); do
         [ "$t" != check_kernels ] || continue
-        run "$t" 60 "$build/tests/$t"
+        start "$t" 100 "$build/tests/$t"
         [ -z "$short" ] || return 0
     done
 }
@@ -127,7 +137,7 @@ part_sanitizer() {
         if [ "$device" != cuda ]; then not_run "$tool" "there is no GPU in it"
         elif [ -z "$which" ]; then not_run "$tool" "there is no compute-sanitizer"
         else
-            run "$tool" 60 env SEQD_TEST_SHAPES=small "$which" --tool "$tool" --error-exitcode 9 \
+            start "$tool" 100 env SEQD_TEST_SHAPES=small "$which" --tool "$tool" --error-exitcode 9 \
                 "$build/tests/check_kernels"
         fi
     done
@@ -143,15 +153,17 @@ bench() {
 }
 
 part_bench() {
+    settle
     bench "speed of operations" 60 bench_gpu
     bench "speed of training" 110 bench_steps
 }
 
 part_torch() {
+    settle
     if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
     elif ! python3 -c 'import torch' 2>/dev/null; then not_run PyTorch "there is no PyTorch"
     else
-        run PyTorch 130 python3 tests/gpu/torch_bench.py --seconds $((120 < $(left) - 10 ? 120 : $(left) - 10)) \
+        run PyTorch 150 python3 tests/gpu/torch_bench.py --seconds $(($(left) < 150 ? $(left) - 40 : 110)) \
             "$out/torch.jsonl"
         [ -s "$out/bench.jsonl" ] && [ -s "$out/torch.jsonl" ] &&
             run "ratios to PyTorch" 20 python3 tests/gpu/ratios.py "$out/bench.jsonl" "$out/torch.jsonl" \
@@ -185,8 +197,10 @@ nccl_dir=$([ "$device" != cuda ] || nccl)
 : >"$out/rows"
 for part in ${GPU_PARTS:-build kernels engine sanitizer bench torch}; do
     if declare -F "part_$part" >/dev/null; then "part_$part"
-    else failed=$((failed + 1)); row "$part" FAILED 0 "there is no such part"; fi
+    else row "$part" FAILED 0 "there is no such part"; fi
 done
+settle
+failed=$(grep -c '|FAILED|' "$out/rows")
 results=tests/gpu/RESULTS.md
 [ "$device" = cuda ] || results=$out/RESULTS.md
 report >"$out/report" && cp "$out/report" "$results"
