@@ -87,7 +87,7 @@ PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 # Sanitizers do not follow the emulated device's threads from stack to stack.
 TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
-             $(filter-out tests/check_emulated.c,$(TEST_SRC)),$(TEST_SRC)))
+             $(filter-out tests/check_emulated.c tests/test_device_%.c,$(TEST_SRC)),$(TEST_SRC)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -184,9 +184,11 @@ NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/c
 CXX ?= c++
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_ARCHS := 80 90a 100
-NVCCFLAGS := -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
-             -gencode=arch=compute_80,code=compute_80 \
-             $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+NVCCFLAGS = -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
+             $(CUDA_PTX) $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+CUDA_PTX := -gencode=arch=compute_80,code=compute_80
+$(B)/cuda/hopper%.o: CUDA_ARCHS := 90a
+$(B)/cuda/hopper%.o: CUDA_PTX :=
 CUDA_PLUGIN := $(B)/libkernels_cuda.so
 EMU_PLUGIN := $(B)/libkernels_emulated.so
 ifeq ($(CUDA),1)
@@ -211,13 +213,14 @@ EMU_FLAGS := -std=c++17 -O2 -g -Wall -Wno-unused-function -DSEQD_EMU -I. -fPIC -
 $(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
 	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
-$(B)/emu/emu.o: kernels/cuda/emu.cc $(B)/flags
+$(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
-$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(B)/emu/emu.o $(B)/cuda/err.o
+EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
-$(B)/tests/check_emulated: | $(EMU_PLUGIN)
+$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMU_PLUGIN)
 
 # Objects of other architectures are not this build's.
 $(B)/cuda/flags: FORCE
@@ -257,6 +260,7 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
+$(B)/tests/test_device_jobs: | $(B)/seqrank $(EMU_PLUGIN)
 # What describe prints is what the agent reads.
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o

@@ -4,9 +4,40 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
+/* One row a GPU; nothing where no node has one. */
+static void print_gpus(const struct jv *list)
+{
+    static const char *const head[] = {"NODE", "GPU",    "NAME", "CC", "MEMORY",
+                                       "FREE", "HEALTH", "JOB",  "",   NULL};
+    const struct jv *data = jv_get(list, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *node = jv_at(data, i, NULL), *gpus = jv_get(node, "gpus");
+        for (size_t k = 0; k < jv_len(gpus); k++) {
+            const struct jv *g = jv_at(gpus, k, NULL);
+            char text[TEXT_SHORT];
+            const int64_t job = jv_int(g, "job", 0), others = jv_int(g, "processes", 0);
+            table_add(&t, jv_str(node, "name", "?"));
+            table_add(&t, jv_str(g, "uuid", "?"));
+            table_add(&t, jv_str(g, "name", "?"));
+            table_add(&t, jv_str(g, "capability", "?"));
+            table_add(&t, text_bytes(text, jv_int(g, "memory_bytes", 0)));
+            table_add(&t, text_bytes(text, jv_int(g, "memory_free_bytes", 0)));
+            table_add(&t, jv_str(g, "health", "?"));
+            snprintf(text, sizeof text, "%lld", (long long)job);
+            table_add(&t, job ? text : others ? "others'" : "-");
+            table_add(&t, jv_str(g, "why", ""));
+        }
+    }
+    if (!t.n_cells) return;
+    putchar('\n');
+    table_print(&t, stdout);
+}
+
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
-    static const char *const head[] = {"NODE",   "STATE", "SLOTS FREE", "CORES",
+    static const char *const head[] = {"NODE",   "STATE", "SLOTS FREE",      "CORES",
                                        "MEMORY", "SEEN",  "RANKS LISTEN ON", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
@@ -29,6 +60,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         table_add(&t, jv_str(n, "address", "-"));
     }
     if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) print_gpus(list);
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
@@ -57,9 +89,10 @@ static int version_run(struct cli *c)
 const struct verb nodes_verb = {
     .name = "nodes",
     .operands = "",
-    .summary = "machines, their slots and memory",
+    .summary = "machines, their slots, memory and GPUs",
     .run = nodes_run,
-    .help = "Lists the nodes that run gangs, with free slots (one a rank) and memory.",
+    .help = "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
+            "GPUs: who holds each, and what is wrong with those that nobody gets.",
 };
 const struct verb version_verb = {
     .name = "version",

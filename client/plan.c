@@ -12,6 +12,8 @@ static void print_memory(const struct jv *p)
     char size[TEXT_SHORT], clean[64];
     const struct jv *by_class = jv_get(p, "memory.by_class");
     printf("\nmemory per rank  %s\n", text_bytes(size, jv_int(p, "memory.total_bytes", 0)));
+    if (jv_int(p, "memory.host_bytes", 0))
+        printf("  and of the host %s\n", text_bytes(size, jv_int(p, "memory.host_bytes", 0)));
     for (size_t i = 0; i < jv_len(by_class); i++) {
         const char *name = "";
         const struct jv *v = jv_at(by_class, i, &name);

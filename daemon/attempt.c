@@ -94,6 +94,10 @@ void attempt_send_assign(struct control *c, const struct job *j, const struct pa
                     .n_local = p->place.n_ranks,
                     .memory_limit = spec->resources.memory_mib << 20,
                     .spec = spec};
+    if (j->gpus) {
+        m.uuids = (const char(*)[GPU_UUID_SIZE])j->gpus + p->place.first_rank;
+        m.n_uuids = p->place.n_ranks;
+    }
     if (a->task == TASK_RUN) memcpy(m.prepared_id, j->prepared_id, sizeof m.prepared_id);
     secret_attempt_key(control_secret(c), j->id, a->epoch, m.key);
     control_send(c, p->place.node, &m);

@@ -347,7 +347,9 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
     }
     struct job *j = job_create(++c->last_job, s->spec);
     struct event ev = {.type = EV_SUBMIT, .rank = -1};
-    if (!j || (s->plan && !(j->plan = strdup(s->plan)))) abort();
+    if (!j) abort();
+    if (s->plan) job_set_plan(j, strdup(s->plan));
+    if (s->plan && !j->plan) abort();
     ev.job = j->id;
     ev.seq = ++c->last_event;
     ev.at_ms = control_utc_ms(c);

@@ -10,7 +10,7 @@
  * control.c  commits, submit, cancel, restart                 attempt.c  its parts, failures, ends
  * pass.c     the scheduling pass                              record.c   what a report means
  * session.c  nodes that come, go and speak                    ask.c      questions to nodes
- * replay.c   after a restart of seqd */
+ * replay.c   after a restart of seqd                         gpus.c     GPUs and who holds them */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
 

@@ -62,6 +62,13 @@ static void put_labels(struct jwrite *w, const struct job_spec *s)
     jwrite_end(w);
 }
 
+static void put_gpus(struct jwrite *w, const struct job *j, const struct job_place *p)
+{
+    jwrite_array(w, "gpus");
+    for (int r = 0; r < p->n_ranks; r++) jwrite_str(w, NULL, j->gpus[p->first_rank + r]);
+    jwrite_end(w);
+}
+
 /* Of the current or last attempt, in rank order. */
 static void put_places(struct jwrite *w, const struct job *j)
 {
@@ -71,6 +78,7 @@ static void put_places(struct jwrite *w, const struct job *j)
         jwrite_str(w, "node", j->places[i].node);
         jwrite_int(w, "first_rank", j->places[i].first_rank);
         jwrite_int(w, "ranks", j->places[i].n_ranks);
+        if (j->gpus) put_gpus(w, j, &j->places[i]);
         jwrite_end(w);
     }
     jwrite_end(w);
@@ -164,6 +172,10 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     jwrite_object(&w, "memory");
     jwrite_int(&w, "high", s->memory_high);
     jwrite_int(&w, "planned", s->memory_planned);
+    if (s->host_planned) {
+        jwrite_int(&w, "host_high", s->host_high);
+        jwrite_int(&w, "host_planned", s->host_planned);
+    }
     jwrite_end(&w);
     jwrite_end(&w);
     return jwrite_finish(&w);
@@ -179,7 +191,33 @@ static void put_profile(struct jwrite *w, const struct profile *p)
         jwrite_null(w, "profile");
 }
 
-void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_t now_ms)
+static void put_node_gpu(struct jwrite *w, const struct gpu *g, int64_t holder)
+{
+    char why[128], capability[32];
+    gpu_complaint(g, why, sizeof why);
+    snprintf(capability, sizeof capability, "%d.%d", g->major, g->minor);
+    jwrite_object(w, NULL);
+    jwrite_str(w, "uuid", g->uuid);
+    jwrite_str(w, "name", g->name);
+    jwrite_str(w, "bus", g->bus);
+    jwrite_str(w, "capability", capability);
+    jwrite_int(w, "memory_bytes", g->memory_size);
+    jwrite_int(w, "memory_free_bytes", g->memory_free);
+    jwrite_str(w, "health", gpu_health_name(g->health));
+    if (*why)
+        jwrite_str(w, "why", why);
+    else
+        jwrite_null(w, "why");
+    jwrite_int(w, "processes", g->n_processes);
+    if (holder)
+        jwrite_int(w, "job", holder);
+    else
+        jwrite_null(w, "job");
+    jwrite_end(w);
+}
+
+void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, const int64_t *holders,
+              int64_t now_ms)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
@@ -192,6 +230,9 @@ void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, int64_
     jwrite_int(w, "slots_free", n->n_slots - n_reserved);
     jwrite_int(w, "cores", n->n_cores);
     jwrite_int(w, "memory_bytes", n->memory_size);
+    jwrite_array(w, "gpus");
+    for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], holders[i]);
+    jwrite_end(w);
     put_profile(w, &n->profile);
     jwrite_str(w, "version", n->version);
     jwrite_int(w, "seen_ms_ago", now_ms - n->seen_ms);

@@ -49,6 +49,14 @@ static void write_places(struct jwrite *w, const struct event *ev)
     jwrite_end(w);
 }
 
+static void write_gpus(struct jwrite *w, const struct event *ev)
+{
+    if (!*ev->gpus[0]) return;
+    jwrite_array(w, "gpus");
+    for (int i = 0; i < ev->n_ranks && i < JOB_MAX_RANKS; i++) jwrite_str(w, NULL, ev->gpus[i]);
+    jwrite_end(w);
+}
+
 int64_t event_write(const struct event *ev, char *out, size_t size)
 {
     struct jwrite w;
@@ -58,6 +66,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
     if (ev->n_places > 1) write_places(&w, ev);
+    if (ev->type == EV_ASSIGN) write_gpus(&w, ev);
     if (ev->cause) jwrite_str(&w, "class", cause_name(ev->cause));
     if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
     if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
@@ -122,6 +131,16 @@ static int read_places(struct jread *j, struct event *ev, struct err *e)
     return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
 }
 
+static int read_gpus(struct jread *j, struct event *ev, struct err *e)
+{
+    int n = 0;
+    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
+    for (; t == J_STRING && n < JOB_MAX_RANKS; t = jread_next(j))
+        if (jread_copy(j, ev->gpus[n++], GPU_UUID_SIZE)) break;
+    if (t == J_ARRAY_END) return 0;
+    return err_set(e, ERR_CORRUPT, "an event's GPUs are damaged");
+}
+
 /* The raw text of the value that follows. */
 static int read_detail(struct jread *j, struct event *ev, struct err *e)
 {
@@ -141,6 +160,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     int64_t n = 0;
     if (jread_is(j, "detail")) return read_detail(j, ev, e);
     if (jread_is(j, "nodes")) return read_places(j, ev, e);
+    if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
     if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
     if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);

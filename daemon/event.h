@@ -10,7 +10,7 @@
 #include "api/core/job.h"
 #include "api/wire.h"
 
-#define EVENT_DATA_SIZE   49152 /* 64 places with names of 63 escaped bytes, and the rest */
+#define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, and the rest */
 #define EVENT_DETAIL_SIZE 4096
 
 /* Who pays for a failure (service: retry by cause class). */
@@ -37,6 +37,7 @@ struct event {
     char node[NODE_NAME]; /* that of rank 0; below: the node it happened on */
     int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS];
+    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of each rank; "": the job takes none */
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     struct err err;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/device.h"
+#include "api/core/jread.h"
 #include "worker/plan/stage.h"
 
 /* ---- one job --------------------------------------------------------------------------------- */
@@ -34,6 +36,7 @@ void job_destroy(struct job *j)
     if (!j) return;
     free(j->spec);
     free(j->places);
+    free(j->gpus);
     free(j->result);
     free(j->plan);
     free(j->metrics);
@@ -47,6 +50,51 @@ void job_spec_copy(const struct job *j, struct job_spec *out)
     memset((char *)out + n, 0, sizeof *out - n);
 }
 
+/* memory.total_bytes. 0: no plan says so. */
+static int64_t plan_size(const char *json)
+{
+    struct jread r;
+    int64_t size = 0;
+    jread_init(&r, json, strlen(json));
+    if (jread_next(&r) != J_OBJECT) return 0;
+    while (jread_next(&r) == J_KEY) {
+        const bool memory = r.depth == 1 && jread_is(&r, "memory");
+        if (memory && jread_next(&r) == J_OBJECT) continue; /* its members come next */
+        if (r.depth == 2 && jread_is(&r, "total_bytes"))
+            return jread_next(&r) == J_NUMBER && !jread_int(&r, &size) ? size : 0;
+        if (!memory && jread_skip(&r)) return 0;
+    }
+    return 0;
+}
+
+void job_set_plan(struct job *j, char *json)
+{
+    free(j->plan);
+    j->plan = json;
+    j->plan_size = json ? plan_size(json) : 0;
+}
+
+bool job_takes_gpus(const struct job *j)
+{
+    return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
+}
+
+static bool job_placed(const struct job *j)
+{
+    return j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
+}
+
+int job_gpu_rank(const struct job *j, const char *node, const char *uuid)
+{
+    for (int i = 0; i < j->n_places && j->gpus && job_placed(j); i++) {
+        const struct job_place *p = &j->places[i];
+        if (strcmp(p->node, node)) continue;
+        for (int r = p->first_rank; r < p->first_rank + p->n_ranks; r++)
+            if (!strcmp(j->gpus[r], uuid)) return r;
+    }
+    return -1;
+}
+
 bool job_needs_data(const struct job *j)
 {
     return j->spec->kind != JOB_GENERATE && !*j->prepared_id;
@@ -54,9 +102,8 @@ bool job_needs_data(const struct job *j)
 
 int32_t job_slots(const struct job *j, const char *node)
 {
-    bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
     int32_t n = 0;
-    if (!placed || j->task != TASK_RUN) return 0;
+    if (!job_placed(j) || j->task != TASK_RUN || j->gpus) return 0;
     for (int i = 0; i < j->n_places; i++)
         if (!node || !strcmp(j->places[i].node, node)) n += j->places[i].n_ranks;
     return n;
@@ -110,14 +157,38 @@ static void fold_places(struct job *j, const struct event *ev)
     memcpy(p->node, ev->node, sizeof p->node);
 }
 
+/* The ranks' GPUs, which are the job's until every node has confirmed that it is over there. */
+static void fold_gpus(struct job *j, const struct event *ev)
+{
+    const int n = j->places[j->n_places - 1].first_rank + j->places[j->n_places - 1].n_ranks;
+    free(j->gpus);
+    j->gpus = NULL;
+    if (!*ev->gpus[0]) return;
+    if (!(j->gpus = malloc((size_t)n * sizeof *j->gpus))) abort();
+    memcpy(j->gpus, ev->gpus, (size_t)n * sizeof *j->gpus);
+}
+
 static void fold_assign(struct job *j, const struct event *ev)
 {
     fold_places(j, ev);
+    fold_gpus(j, ev);
     j->epoch = ev->epoch;
     j->task = ev->task;
     memcpy(j->node, ev->node, sizeof j->node);
     if (ev->task == TASK_RUN) j->attempts++;
     if (!j->started_ms) j->started_ms = ev->at_ms;
+}
+
+/* The GPU of the rank that its device failed is not the next one's, if that can be. */
+static void fold_avoid(struct job *j, const struct event *ev)
+{
+    if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
+    for (int i = 0; i < j->n_places; i++) {
+        const struct job_place *p = &j->places[i];
+        if (ev->rank < p->first_rank || ev->rank >= p->first_rank + p->n_ranks) continue;
+        memcpy(j->avoid_gpu, j->gpus[ev->rank], sizeof j->avoid_gpu);
+        memcpy(j->avoid_node, p->node, sizeof j->avoid_node);
+    }
 }
 
 /* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
@@ -130,6 +201,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     j->err_rank = ev->rank;
     memcpy(j->err_node, ev->node, sizeof j->err_node);
     j->n_failures++;
+    fold_avoid(j, ev);
     j->not_before_ms = ev->at_ms + backoff_ms(j->n_failures);
     bool again = ev->cause == CAUSE_INFRASTRUCTURE && j->n_failures <= JOB_MAX_INFRA;
     if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
@@ -159,6 +231,7 @@ static void fold_restart(struct job *j)
     j->checkpoint_node[0] = 0;
     j->n_failures = 0;
     j->not_before_ms = 0;
+    j->avoid_gpu[0] = j->avoid_node[0] = 0;
 }
 
 int job_fold(struct job *j, const struct event *ev, struct err *e)
@@ -183,7 +256,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->checkpoint_step = ev->step;
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
-        break;
+        break; /* a GPU that failed stays avoided: it got no better by that */
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:

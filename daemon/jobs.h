@@ -28,7 +28,9 @@ struct job {
     char node[NODE_NAME];
     struct job_place *places; /* owns */
     int n_places;
-    int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
+    char (*gpus)[GPU_UUID_SIZE]; /* owns; of each rank; NULL: it takes none */
+    char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
+    int64_t created_ms, started_ms, finished_ms;          /* 0: not yet */
     int64_t step, steps, checkpoint_step;
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
@@ -44,7 +46,8 @@ struct job {
     char *plan;                        /* owns; JSON, or NULL */
     char *metrics;                     /* owns; JSON of the last step, or NULL */
     struct attempt *attempt;           /* owns; NULL unless starting, running or stopping */
-    char reason_code[32], reason[192]; /* why it waits: of the last scheduling pass */
+    int64_t plan_size;                 /* bytes of a rank's device, by the plan */
+    char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
 };
 
@@ -72,6 +75,11 @@ void job_spec_copy(const struct job *j, struct job_spec *out);
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
 bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
+bool job_takes_gpus(const struct job *j);
+/* Takes json, malloc'd, or NULL. */
+void job_set_plan(struct job *j, char *json);
+/* The rank that holds that GPU of that node now; -1: none does. */
+int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */

@@ -32,9 +32,24 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->n_slots = hello->n_slots;
     n->n_cores = hello->n_cores;
     n->memory_size = hello->memory_size;
+    n->emulated = hello->emulated;
+    node_take_gpus(n, hello);
     snprintf(n->address, sizeof n->address, "%s", hello->address);
     snprintf(n->version, sizeof n->version, "%s", hello->version);
     return n;
+}
+
+bool node_take_gpus(struct node *n, const struct msg *m)
+{
+    bool news = n->n_gpus != m->n_gpus;
+    for (int i = 0; i < m->n_gpus && !news; i++) {
+        const struct gpu *was = &n->gpu[i], *is = &m->gpus[i];
+        news = strcmp(was->uuid, is->uuid) || was->health != is->health ||
+               (was->n_processes > 0) != (is->n_processes > 0);
+    }
+    n->n_gpus = m->n_gpus;
+    if (m->n_gpus) memcpy(n->gpu, m->gpus, (size_t)m->n_gpus * sizeof *n->gpu);
+    return news;
 }
 
 void node_down(struct nodes *t, const char *name, int64_t now_ms)

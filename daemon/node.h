@@ -25,8 +25,11 @@ struct node {
     int64_t seen_ms;  /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
-    struct profile profile; /* what it measured about itself; zeros until it says so */
+    struct profile profile;          /* what it measured about itself; zeros until it says so */
     char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
+    bool emulated;                   /* takes jobs of the device "emulated" */
+    int n_gpus;
+    struct gpu gpu[GPU_MAX]; /* as it last said */
     int n_stale;
     struct stale *stale; /* owns */
 };
@@ -39,6 +42,8 @@ struct nodes {
 struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
 /* A node said HELLO. NULL when the table is full. */
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
+/* A HELLO or HEARTBEAT says what GPUs it has. True: something about their health is new. */
+bool node_take_gpus(struct node *n, const struct msg *m);
 void node_down(struct nodes *t, const char *name, int64_t now_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);

@@ -1,7 +1,9 @@
 /* The scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/device.h"
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
 
@@ -9,6 +11,24 @@ struct pass {
     struct control *c;
     int n;
 };
+
+static int32_t device_of(const struct job *j)
+{
+    const struct device_kind *k = device_find(spec_text(j->spec, j->spec->resources.device));
+    return k->is_gpu ? SCHED_GPUS : k->own_memory ? SCHED_EMULATED : SCHED_SLOTS;
+}
+
+static void enqueue_gpus(const struct control *c, const struct job *j, struct sched_job *q)
+{
+    q->gpu_size = j->plan_size + GPU_RESERVE;
+    for (int i = 0; i < c->nodes.n && *j->avoid_gpu; i++) {
+        const struct node *n = &c->nodes.node[i];
+        const int k = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
+        if (strcmp(n->name, j->avoid_node) || k < 0) continue;
+        q->avoid_node = i;
+        q->avoid_gpu = k;
+    }
+}
 
 static void enqueue(void *arg, struct job *j)
 {
@@ -38,6 +58,9 @@ static void enqueue(void *arg, struct job *j)
     q->checkpoint = checkpoint ? j->checkpoint_step : 0;
     q->not_before_ms = j->not_before_ms;
     q->only = only;
+    q->device = device_of(j);
+    q->avoid_node = -1;
+    if (q->device == SCHED_GPUS) enqueue_gpus(c, j, q);
 }
 
 struct listing {
@@ -45,17 +68,43 @@ struct listing {
     struct sched_node *nodes;
 };
 
+/* By UUID, as the node's list is now: a GPU that has gone is in nobody's way. */
+static void hold_gpus(const struct job *j, const struct node *n, struct sched_node *out)
+{
+    for (int k = 0; k < n->n_gpus; k++)
+        if (job_gpu_rank(j, n->name, n->gpu[k].uuid) >= 0 && out->gpu[k].state != SCHED_GPU_UNFIT)
+            out->gpu[k].state = SCHED_GPU_HELD;
+}
+
+/* Until the node says that what we gave up there is gone, nobody knows which GPUs it computes on. */
+static void list_gpus(const struct node *n, struct sched_node *out)
+{
+    out->n_gpus = n->n_gpus;
+    for (int k = 0; k < n->n_gpus; k++) {
+        const struct gpu *g = &n->gpu[k];
+        struct sched_gpu *s = &out->gpu[k];
+        *s = (struct sched_gpu){.memory_size = g->memory_size};
+        s->state = g->health != GPU_OK  ? SCHED_GPU_UNFIT
+                   : n->n_stale         ? SCHED_GPU_HELD
+                   : g->n_processes > 0 ? SCHED_GPU_BUSY
+                                        : SCHED_GPU_FREE;
+        memcpy(s->far, g->far, sizeof s->far);
+    }
+}
+
 static void list_job(void *arg, struct job *j)
 {
     struct listing *l = arg;
     bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
-    if (!prepares && !job_slots(j, NULL)) return;
+    if (!prepares && !j->gpus && !job_slots(j, NULL)) return;
     for (int i = 0; i < j->n_places; i++) {
         const struct node *n = node_find(&l->c->nodes, j->places[i].node);
         if (!n) continue;
         struct sched_node *out = &l->nodes[n - l->c->nodes.node];
         if (prepares)
             out->n_preparing++;
+        else if (j->gpus)
+            hold_gpus(j, n, out);
         else
             out->n_reserved += j->places[i].n_ranks;
     }
@@ -68,11 +117,22 @@ static void list_nodes(struct control *c, struct sched_node *out)
         out[i] = (struct sched_node){.up = n->up,
                                      .net = node_net(n),
                                      .n_slots = n->n_slots,
-                                     .n_reserved = node_stale_slots(n)};
+                                     .n_reserved = node_stale_slots(n),
+                                     .emulated = n->emulated};
+        list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
     }
     struct listing l = {c, out};
     jobs_each(&c->jobs, list_job, &l);
+}
+
+/* The UUID of what rank r was given. */
+static void name_gpu(const struct control *c, const struct sched_job *q, int r,
+                     char out[GPU_UUID_SIZE])
+{
+    int part = 0, first = 0;
+    while (r >= first + q->part[part].n_ranks) first += q->part[part++].n_ranks;
+    memcpy(out, c->nodes.node[q->part[part].node].gpu[q->gpu[r]].uuid, GPU_UUID_SIZE);
 }
 
 static void assign(struct control *c, struct job *j, const struct sched_job *q,
@@ -91,6 +151,8 @@ static void assign(struct control *c, struct job *j, const struct sched_job *q,
         memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);
         first += p->n_ranks;
     }
+    for (int r = 0; r < ev.n_ranks && q->device == SCHED_GPUS && !q->prepare; r++)
+        name_gpu(c, q, r, ev.gpus[r]);
     control_apply(c, j, &ev);
 }
 
@@ -107,6 +169,7 @@ void pass_run(void *arg)
     for (int i = 0; i < p.n; i++) {
         const struct sched_job *q = &c->queue[i];
         struct job *j = jobs_find(&c->jobs, q->id);
+        static_assert(sizeof j->reason == sizeof q->reason, "a reason fits");
         memcpy(j->reason_code, q->reason_code, sizeof j->reason_code);
         memcpy(j->reason, q->reason, sizeof j->reason);
         if (q->node < 0) continue;

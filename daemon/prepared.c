@@ -82,8 +82,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     if (!plan || !json) abort();
     if (!plan_make(spec, spec->resources.memory_mib << 20, plan, &e) &&
         plan_json(spec, plan, json, PLAN_JSON_SIZE) > 0) {
-        free(j->plan);
-        j->plan = json;
+        job_set_plan(j, json);
         json = NULL;
     }
     free(json);
@@ -116,7 +115,7 @@ static void choose_form(struct control *c, struct job *j, struct result *r)
     char reason[384];
     if (!spec) abort();
     job_spec_copy(j, spec);
-    if (n) machine_of_profile(&n->profile, n->n_cores, &m);
+    if (n && !job_takes_gpus(j)) machine_of_profile(&n->profile, n->n_cores, &m);
     spec->parallel.form = form_choose(spec, &m, &r->seen, reason, sizeof reason);
     r->ev.form = 1 + spec->parallel.form;
     add_reason(&r->ev, reason);

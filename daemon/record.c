@@ -38,9 +38,17 @@ static bool disk_fault(const struct err *e)
     return false;
 }
 
-/* Would the same failure happen again? Then trying again only wastes time. */
-static enum cause cause_of(const struct attempt *a, const struct err *e)
+/* A device that fails once is to blame; when the next one fails as well, the job is. */
+static enum cause cause_of_device(const struct job *j)
 {
+    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
+    return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
+}
+
+/* Would the same failure happen again? Then trying again only wastes time. */
+static enum cause cause_of(const struct job *j, const struct err *e)
+{
+    const struct attempt *a = j->attempt;
     switch (e->code) {
     case ERR_INVALID:
     case ERR_NOT_FOUND:
@@ -51,6 +59,7 @@ static enum cause cause_of(const struct attempt *a, const struct err *e)
     case ERR_UNSUPPORTED: return CAUSE_FINAL;
     /* Between nodes it is the network, or a node that has not said so yet. */
     case ERR_PEER: return a->n_parts > 1 ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
+    case ERR_DEVICE: return cause_of_device(j);
     case ERR_IO: return disk_fault(e) ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
     default: return CAUSE_USER;
     }
@@ -65,7 +74,7 @@ static void on_fail(struct control *c, struct job *j, struct part *p, const stru
     f.field[sizeof f.field - 1] = f.text[sizeof f.text - 1] = 0;
     enum err_code code = f.code > ERR_NONE && f.code < ERR_N ? (enum err_code)f.code : ERR_INTERNAL;
     err_field(&ev.err, code, f.field, "%s", f.text);
-    ev.cause = cause_of(j->attempt, &ev.err);
+    ev.cause = cause_of(j, &ev.err);
     if (disk_fault(&ev.err)) err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
     bool hang = code == ERR_TIMEOUT && f.behind > 0 && j->attempt->n_parts > 1;

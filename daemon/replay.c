@@ -15,7 +15,8 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     struct job *j = bad ? NULL : job_create(id, s);
     free(s);
     if (!j) return err_prefix(e, "stored job %lld", (long long)id);
-    if ((plan && !(j->plan = strdup(plan))) || (result && !(j->result = strdup(result)))) abort();
+    if (plan) job_set_plan(j, strdup(plan));
+    if ((plan && !j->plan) || (result && !(j->result = strdup(result)))) abort();
     jobs_add(&c->jobs, j);
     return 0;
 }

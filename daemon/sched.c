@@ -1,9 +1,9 @@
-#include "daemon/sched.h"
+#include "daemon/sched_part.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/ring.h"
 
 static int by_rank(const void *a, const void *b)
 {
@@ -12,35 +12,46 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-__attribute__((format(printf, 3, 4))) static void because(struct sched_job *j, const char *code,
-                                                          const char *fmt, ...)
+/* ---- what a node has for a job ------------------------------------------------------------------ */
+
+/* What nobody can change for this job but by mending or adding GPUs. */
+static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    snprintf(j->reason_code, sizeof j->reason_code, "%s", code);
-    vsnprintf(j->reason, sizeof j->reason, fmt, ap);
-    va_end(ap);
+    const struct sched_gpu *g = &nodes[i].gpu[k];
+    if (j->avoid_node == i && j->avoid_gpu == k) return false;
+    return g->state != SCHED_GPU_UNFIT && g->memory_size >= j->gpu_size;
 }
 
-static int32_t free_slots(const struct sched_node *n)
+static int32_t n_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free)
 {
-    return n->up ? n->n_slots - n->n_reserved : 0;
+    int32_t n = 0;
+    for (int k = 0; k < nodes[i].n_gpus; k++) {
+        const bool good = suits(j, nodes, i, k) &&
+                          (!free || nodes[i].gpu[k].state == SCHED_GPU_FREE);
+        if (free) free[k] = good;
+        n += good;
+    }
+    return n;
 }
 
-static const char *s(int n)
+int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
-    return n == 1 ? "" : "s";
+    if (j->device == SCHED_GPUS) return n_gpus(j, nodes, i, NULL);
+    return j->device == SCHED_EMULATED && !nodes[i].emulated ? 0 : nodes[i].n_slots;
+}
+
+int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    bool free[GPU_MAX];
+    if (!nodes[i].up) return 0;
+    if (j->device == SCHED_GPUS) return n_gpus(j, nodes, i, free);
+    const int32_t width = sched_width(j, nodes, i);
+    return width ? width - nodes[i].n_reserved : 0;
 }
 
 /* ---- which nodes may hold one gang together ---------------------------------------------------- */
 
-struct group {
-    int leader; /* a node of it; -1: none */
-    int n_nodes;
-    int32_t slots, free;
-};
-
-static bool together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
+bool sched_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
 {
     if (!nodes[a].up || !nodes[b].up) return false;
     return a == b || (!j->one_node && nodes[a].net && nodes[a].net == nodes[b].net);
@@ -52,12 +63,13 @@ static struct group group_of(const struct sched_job *j, const struct sched_node 
     const struct sched_node *l = &nodes[leader];
     struct group g = {.leader = leader};
     if (l->up && (j->one_node || !l->net))
-        return (struct group){leader, 1, l->n_slots, free_slots(l)};
+        return (struct group){leader, 1, sched_width(j, nodes, leader),
+                              sched_room(j, nodes, leader)};
     for (int i = 0; i < n; i++) {
-        if (!together(j, nodes, leader, i)) continue;
+        if (!sched_together(j, nodes, leader, i)) continue;
         g.n_nodes++;
-        g.slots += nodes[i].n_slots;
-        g.free += free_slots(&nodes[i]);
+        g.slots += sched_width(j, nodes, i);
+        g.free += sched_room(j, nodes, i);
     }
     return g;
 }
@@ -67,13 +79,12 @@ static bool leads(const struct sched_job *j, const struct sched_node *nodes, int
 {
     if (!nodes[i].up || j->one_node || !nodes[i].net) return nodes[i].up;
     for (int k = 0; k < i; k++)
-        if (together(j, nodes, k, i)) return false;
+        if (sched_together(j, nodes, k, i)) return false;
     return true;
 }
 
-/* The group with the most slots (or free ones), among those the job may use. */
-static struct group widest(const struct sched_job *j, const struct sched_node *nodes, int n,
-                           bool of_free)
+struct group sched_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
+                          bool of_free)
 {
     struct group best = {.leader = -1};
     if (j->only >= 0) return group_of(j, nodes, n, j->only);
@@ -90,12 +101,16 @@ static struct group widest(const struct sched_job *j, const struct sched_node *n
 
 /* The node with the fewest free slots that still holds the gang: big holes are kept for big gangs.
  */
-static int best_fit(const struct sched_node *nodes, int n, int32_t n_ranks, int only)
+static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
+    int32_t best_room = 0;
     for (int i = 0; i < n; i++) {
-        if (!nodes[i].up || free_slots(&nodes[i]) < n_ranks || (only >= 0 && i != only)) continue;
-        if (best < 0 || free_slots(&nodes[i]) < free_slots(&nodes[best])) best = i;
+        const int32_t room = sched_room(j, nodes, i);
+        if (!nodes[i].up || room < j->n_ranks || (j->only >= 0 && i != j->only)) continue;
+        if (best >= 0 && room >= best_room) continue;
+        best = i;
+        best_room = room;
     }
     return best;
 }
@@ -125,9 +140,9 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
         int best = -1;
         int32_t best_room = 0;
         for (int i = 0; i < n; i++) {
-            int32_t room = free_slots(&nodes[i]) / ring * ring;
+            int32_t room = sched_room(j, nodes, i) / ring * ring;
             bool first = j->n_parts == 0 && j->only >= 0;
-            if (room < 1 || !together(j, nodes, leader, i) || has_part(j, i)) continue;
+            if (room < 1 || !sched_together(j, nodes, leader, i) || has_part(j, i)) continue;
             if (first && i != j->only) continue;
             if (best >= 0 && !better(room, best_room, left)) continue;
             best = i;
@@ -174,9 +189,29 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
+/* What its parts have been given is nobody else's from here on. */
+static void take(struct sched_job *j, struct sched_node *nodes)
+{
+    uint8_t *gpu = j->gpu;
+    for (int i = 0; i < j->n_parts; i++) {
+        struct sched_node *at = &nodes[j->part[i].node];
+        const int n = j->part[i].n_ranks;
+        bool free[GPU_MAX];
+        if (j->device != SCHED_GPUS) {
+            at->n_reserved += n;
+            continue;
+        }
+        n_gpus(j, nodes, j->part[i].node, free);
+        const bool picked = ring_pick(at->gpu, free, at->n_gpus, n, gpu);
+        assert(picked);
+        for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = SCHED_GPU_HELD;
+        gpu += n;
+    }
+}
+
 static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
 {
-    int one = best_fit(nodes, n, j->n_ranks, j->only);
+    int one = best_fit(j, nodes, n);
     if (one >= 0) {
         j->n_parts = 1;
         j->part[0] = (struct sched_part){(uint8_t)one, (uint8_t)j->n_ranks};
@@ -185,142 +220,90 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
         return false;
     }
     j->node = j->part[0].node;
-    for (int i = 0; i < j->n_parts; i++) nodes[j->part[i].node].n_reserved += j->part[i].n_ranks;
+    take(j, nodes);
     return true;
 }
 
-static int prepare_node(const struct sched_node *nodes, int n)
+/* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node that
+ * has what the ranks need. */
+static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
+    int32_t want = 0;
+    for (int i = 0; i < n && j->device != SCHED_SLOTS; i++) {
+        const int32_t width = nodes[i].up ? sched_width(j, nodes, i) : 0;
+        if (width > want) want = width < j->n_ranks ? width : j->n_ranks;
+    }
     for (int i = 0; i < n; i++) {
         if (!nodes[i].up || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
+        if (want && sched_width(j, nodes, i) < want) continue;
         if (best < 0 || nodes[i].n_preparing < nodes[best].n_preparing) best = i;
     }
     return best;
 }
 
-/* ---- why not ----------------------------------------------------------------------------------- */
-
-struct what {
-    char text[48];
-};
-
-/* What the node that it must be on has of it. */
-static struct what what(const struct sched_job *j)
-{
-    struct what w = {"data"};
-    if (j->checkpoint)
-        snprintf(w.text, sizeof w.text, "checkpoint of step %lld", (long long)j->checkpoint);
-    return w;
-}
-
-static void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
-{
-    const char *name = j->only >= 0 ? nodes[j->only].name : NULL;
-    if (name && j->checkpoint)
-        because(j, "no_node",
-                "node %s, which holds its %s, is down; to begin anew elsewhere: "
-                "seqctl restart %lld",
-                name, what(j).text, (long long)j->id);
-    else if (name)
-        because(j, "no_node", "node %s, which holds its %s, is down", name, what(j).text);
-    else
-        because(j, "no_node", "no node is up (%d known)", n);
-}
-
-static void because_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
-                              const struct group *g)
-{
-    int up = 0;
-    for (int i = 0; i < n; i++) up += nodes[i].up;
-    if (j->only >= 0 && !nodes[j->only].n_slots)
-        because(j, "too_large", "rank 0 needs a slot on node %s, which holds its %s and has none",
-                nodes[j->only].name, what(j).text);
-    else if (j->only >= 0)
-        because(j, "too_large",
-                "needs %d slots, node %s, which holds its %s, and what it reaches have %d",
-                j->n_ranks, nodes[j->only].name, what(j).text, g->slots);
-    else
-        because(j, "too_large", "needs %d slots%s, the %s %d (%d node%s up, %d down)", j->n_ranks,
-                j->one_node ? " on one node (parallel.transport is shm)" : "",
-                g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
-                g->slots, up, s(up), n - up);
-}
-
-static void because_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
-{
-    struct group g = widest(j, nodes, n, true);
-    const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
-    int up = 0;
-    int32_t slots = 0, left = 0;
-    for (int i = 0; i < n; i++) {
-        up += nodes[i].up;
-        slots += nodes[i].up ? nodes[i].n_slots : 0;
-        left += free_slots(&nodes[i]);
-    }
-    if (only && g.free >= j->n_ranks)
-        because(j, "waiting_for_slots",
-                "0/%d slots free on node %s, which holds its %s: rank 0 needs one there",
-                only->n_slots, only->name, what(j).text);
-    else if (only)
-        because(j, "waiting_for_slots",
-                "%d/%d slots free on node %s, which holds its %s%s, needs %d", g.free, g.slots,
-                only->name, what(j).text, g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks);
-    else if (j->one_node)
-        because(j, "waiting_for_slots",
-                "%d/%d slots free on %d node%s, needs %d on one node (parallel.transport is shm)",
-                left, slots, up, s(up), j->n_ranks);
-    else
-        because(j, "waiting_for_slots", "%d/%d slots free on %d node%s%s, needs %d", g.free,
-                g.slots, g.n_nodes, s(g.n_nodes), g.n_nodes < up ? " that reach each other" : "",
-                j->n_ranks);
-}
-
-static void because_behind(struct sched_job *j, const struct sched_node *nodes, int n,
-                           int64_t first)
-{
-    int up = 0;
-    int32_t slots = 0, left = 0;
-    for (int i = 0; i < n; i++) {
-        up += nodes[i].up;
-        slots += nodes[i].up ? nodes[i].n_slots : 0;
-        left += free_slots(&nodes[i]);
-    }
-    because(j, "behind", "behind job %lld, which is first in line; %d/%d slots free on %d node%s",
-            (long long)first, left, slots, up, s(up));
-}
-
 static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
 {
-    int up = 0;
-    for (int i = 0; i < n; i++) up += nodes[i].up;
-    j->node = prepare_node(nodes, n);
-    if (j->node >= 0) {
-        nodes[j->node].n_preparing++;
-        j->n_parts = 1;
-        j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
-    } else if (!up) {
-        because(j, "no_node", "no node is up (%d known)", n);
+    j->node = prepare_node(j, nodes, n);
+    if (j->node < 0) {
+        because_preparing(j, nodes, n);
+        return;
+    }
+    nodes[j->node].n_preparing++;
+    j->n_parts = 1;
+    j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
+}
+
+/* Whether it would fit if nobody else were there. */
+static bool fits(const struct sched_job *j, const struct sched_node *nodes, const struct group *g)
+{
+    return g->leader >= 0 && nodes[g->leader].up && j->n_ranks <= g->slots &&
+           (j->only < 0 || sched_width(j, nodes, j->only) > 0);
+}
+
+static bool fits_with(struct sched_job *j, const struct sched_node *nodes, int n, int only,
+                      int avoid_node)
+{
+    struct sched_job try = *j;
+    try.only = only;
+    try.avoid_node = avoid_node;
+    const struct group g = sched_widest(&try, nodes, n, false);
+    return fits(&try, nodes, &g);
+}
+
+/* A GPU that failed is taken again only where no other will do. Data can be made once more, on a
+ * node that has the GPUs. */
+static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    if (j->device != SCHED_GPUS || fits_with(j, nodes, n, j->only, j->avoid_node)) return;
+    if (j->only >= 0 && !j->checkpoint && fits_with(j, nodes, n, -1, j->avoid_node)) {
+        j->prepare = true;
+        j->only = -1;
     } else {
-        because(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
-                up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
+        j->avoid_node = -1;
     }
 }
 
 /* Places one job or says why not. Returns whether those behind it must wait. */
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
-    if (j->prepare) {
+    give_way(j, nodes, n);
+    struct group g = sched_widest(j, nodes, n, false);
+    const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
+    if (bare) {
         place_prepare(j, nodes, n);
         return false; /* preparing holds no slots: nobody is in the way */
     }
-    struct group g = widest(j, nodes, n, false);
     if (g.leader < 0 || !nodes[g.leader].up) {
         because_no_node(j, nodes, n);
         return false;
     }
-    if (j->n_ranks > g.slots || (j->only >= 0 && !nodes[j->only].n_slots)) {
+    if (!fits(j, nodes, &g)) {
         because_too_large(j, nodes, n, &g);
+        return false;
+    }
+    if (j->prepare) {
+        place_prepare(j, nodes, n);
         return false;
     }
     if (first) {
@@ -335,7 +318,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
-    int64_t first = 0; /* the job all later ones wait behind */
+    int64_t first[2] = {0}; /* the job all later ones wait behind: for slots, for GPUs */
     if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];
@@ -347,6 +330,7 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                     (double)(j->not_before_ms - now_ms) / 1000);
             continue;
         }
-        if (place(j, nodes, n_nodes, first)) first = j->id;
+        int64_t *in_front = &first[j->device == SCHED_GPUS];
+        if (place(j, nodes, n_nodes, *in_front)) *in_front = j->id;
     }
 }

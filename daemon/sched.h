@@ -7,15 +7,21 @@
  * does not fit now is first in line: nothing behind it is placed, so it cannot be overtaken for
  * ever. Jobs that wait for their backoff or that these nodes could never hold do not block. The
  * reason a job waits is written by the same code that would have placed it: mend what it names and
- * the job starts (tests/test_seqd_sched.c). */
+ * the job starts (tests/test_seqd_sched.c).
+ *
+ * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
+ * plan, used by nobody, and as near to its neighbours of the ring as there is. The two are separate:
+ * who waits for a GPU is in nobody's way who wants a slot. */
 #ifndef SEQD_DAEMON_SCHED_H
 #define SEQD_DAEMON_SCHED_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/gpu.h"
 #include "api/wire.h"
 #include "daemon/node.h"
 
+#define SCHED_REASON_SIZE 320 /* two names of 63 bytes and counts */
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
@@ -27,6 +33,13 @@ struct sched_part {
 };
 _Static_assert(NODE_MAX <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
 
+/* What a rank takes. */
+enum sched_device {
+    SCHED_SLOTS,    /* of any node */
+    SCHED_EMULATED, /* slots, of nodes that have the device "emulated" */
+    SCHED_GPUS,
+};
+
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
@@ -36,11 +49,29 @@ struct sched_job {
     int64_t checkpoint;    /* of which step `only` has the newest; 0: it has prepared data */
     int64_t not_before_ms; /* backoff */
     int only;              /* the node that rank 0 must be on, as an index; -1: any will do */
+    int32_t device;        /* enum sched_device */
+    int64_t gpu_size;      /* bytes of memory that a GPU needs */
+    int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
+    int avoid_node; /* else will do; -1: none */
     /* out */
     int node; /* of rank 0, index into nodes; -1: it waits */
     int n_parts;
     struct sched_part part[JOB_MAX_RANKS];
-    char reason_code[32], reason[192];
+    uint8_t gpu[JOB_MAX_RANKS]; /* SCHED_GPUS: of each rank, an index into its node's */
+    char reason_code[32], reason[SCHED_REASON_SIZE];
+};
+
+enum sched_gpu_state {
+    SCHED_GPU_FREE,
+    SCHED_GPU_HELD, /* by a job of ours */
+    SCHED_GPU_BUSY, /* processes of others compute on it */
+    SCHED_GPU_UNFIT,
+};
+
+struct sched_gpu {
+    int64_t memory_size;
+    uint8_t state; /* enum sched_gpu_state; in/out: placements make it HELD */
+    uint8_t far[GPU_MAX];
 };
 
 struct sched_node {
@@ -48,6 +79,9 @@ struct sched_node {
     bool up;
     int32_t net; /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
+    bool emulated;
+    int32_t n_gpus;
+    struct sched_gpu gpu[GPU_MAX];
 };
 
 /* Sorts jobs into scheduling order and fills every job's verdict. */

@@ -4,6 +4,7 @@
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
+#include "daemon/gpus.h"
 #include "daemon/record.h"
 
 struct listing { /* of the attempts of one node */
@@ -106,13 +107,14 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
         log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
         return;
     }
-    log_info("node.up", "node=%s slots=%d attempts=%d address=%s", name, hello->n_slots,
-             hello->n_attempts, hello->address);
+    log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
+             hello->n_gpus, hello->n_attempts, hello->address);
     list_stale(c, n, hello);
     struct listing l = {.c = c, .node = name, .hello = hello};
     jobs_each(&c->jobs, reattach, &l);
     send_expect(c, name);
     jobs_each(&c->jobs, resume, &l);
+    gpus_check(c, n);
     control_want_sched(c);
 }
 
@@ -159,6 +161,13 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     control_send(c, node, &ack);
 }
 
+/* Something about a node's GPUs is new: whom it fails, and who can begin. */
+static void on_gpus(struct control *c, const struct node *n)
+{
+    gpus_check(c, n);
+    control_want_sched(c);
+}
+
 static void on_message(void *arg, const char *name, const struct msg *m)
 {
     struct control *c = arg;
@@ -177,12 +186,15 @@ static void on_message(void *arg, const char *name, const struct msg *m)
             stale_report(c, name, m);
         return;
     case MSG_LOG: on_log_bytes(c, name, m); return;
+    case MSG_HEARTBEAT:
+        if (n && node_take_gpus(n, m)) on_gpus(c, n);
+        return;
     case MSG_PROFILE:
         if (n) n->profile = m->profile;
         return;
     case MSG_DESCRIBED:
     case MSG_FETCHED: asks_take(c->asks, name, m); return;
-    default: return; /* HEARTBEAT: seen, and that is all */
+    default: return;
     }
 }
 

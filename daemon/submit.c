@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/device.h"
 #include "api/core/jwrite.h"
 #include "api/core/sha256.h"
+#include "daemon/gpus.h"
 #include "daemon/json.h"
 #include "daemon/routes.h"
 #include "worker/family/family.h"
@@ -144,6 +146,35 @@ static const struct node *largest_node(const struct posting *p)
     return largest;
 }
 
+static bool on_gpus(const struct posting *p)
+{
+    return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
+}
+
+/* A rank has a GPU of its own and no more memory than that has. How fast it is nobody has measured. */
+static void find_gpus(struct posting *p, struct machine *m)
+{
+    struct gpus_offer o;
+    int64_t *mib = &p->spec.resources.memory_mib;
+    gpus_offer(control_nodes(p->R->control), p->spec.resources.ranks, &o);
+    m->memory = gpus_limit(&o);
+    if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
+}
+
+/* Behind the sentence that says what does not fit: into what. */
+static void say_gpu(const struct posting *p, struct err *e)
+{
+    struct gpus_offer o;
+    const size_t n = strlen(e->text);
+    gpus_offer(control_nodes(p->R->control), p->spec.resources.ranks, &o);
+    if (e->code != ERR_DOES_NOT_FIT || !o.memory_size || p->hardware.given || !on_gpus(p)) return;
+    snprintf(e->text + n, sizeof e->text - n,
+             "; the smallest of the %d largest GPUs here, %s on node %s, has %lld MiB, of which "
+             "%lld are CUDA's own",
+             p->spec.resources.ranks, o.gpu, o.node, (long long)(o.memory_size >> 20),
+             (long long)(GPU_RESERVE >> 20));
+}
+
 /* What the ranks would run on, and what one of them may use when the job does not say: its share of
  * that node. Frozen in the spec, so that the plan shown here and the rank's own are the same. */
 static void find_machine(struct posting *p, struct machine *m)
@@ -156,6 +187,10 @@ static void find_machine(struct posting *p, struct machine *m)
         return;
     }
     *m = (struct machine){0};
+    if (on_gpus(p)) {
+        find_gpus(p, m);
+        return;
+    }
     if (n) machine_of_profile(&n->profile, n->n_cores, m);
     if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
 }
@@ -207,12 +242,14 @@ static void make_plan(struct posting *p)
     struct choice *c = calloc(1, sizeof *c);
     if (!plan || !c) abort();
     find_machine(p, &m);
-    int bad = family_complete(&p->spec.model.shape, &e) || choose(p, &m, c, &e);
+    int bad = p->goal != GOAL_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
+    if (!bad) bad = family_complete(&p->spec.model.shape, &e) || choose(p, &m, c, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
     if (!bad || e.code == ERR_DOES_NOT_FIT) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c, &m);
     }
+    if (bad) say_gpu(p, &e);
     free(plan);
     free(c);
     if (bad) {

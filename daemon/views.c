@@ -5,6 +5,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "daemon/doc.h"
+#include "daemon/gpus.h"
 #include "daemon/json.h"
 #include "daemon/routes.h"
 #include "openapi_yaml.h"
@@ -465,19 +466,28 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
 
 /* ---- nodes and seqd itself --------------------------------------------------------------------- */
 
+static void put_node(struct jwrite *w, const struct control *c, const struct node *n)
+{
+    int64_t holders[GPU_MAX];
+    for (int k = 0; k < n->n_gpus; k++) {
+        const struct job *j = gpus_holder(c, n->name, n->gpu[k].uuid);
+        holders[k] = j ? j->id : 0;
+    }
+    doc_node(w, n, control_reserved(c, n->name), holders, control_now_ms(c));
+}
+
 void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
 {
     const struct nodes *t = control_nodes(R->control);
     size_t size = 256 + (size_t)t->n * 1024;
+    for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * 1024;
     char *out = malloc(size);
     struct jwrite w;
     if (!out) abort();
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_array(&w, "data");
-    for (int i = 0; i < t->n; i++)
-        doc_node(&w, &t->node[i], control_reserved(R->control, t->node[i].name),
-                 control_now_ms(R->control));
+    for (int i = 0; i < t->n; i++) put_node(&w, R->control, &t->node[i]);
     jwrite_end(&w);
     jwrite_null(&w, "next_cursor");
     jwrite_bool(&w, "has_more", false);

@@ -579,6 +579,7 @@ struct be {
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
+    bool any_order;  /* of be_options */
     /* Asked about every millisecond while sync, download or upload wait, NULL: nobody; -1 ends this
      * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be waited for without end. */
     int (*watch)(void *arg, struct err *e);
@@ -591,6 +592,9 @@ struct be_options {
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
     bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
+    /* gemm may add in any order that is the same from run to run: its bits may then depend on other
+     * rows, and so on the number of ranks. For a library that is faster so; false: ours. */
+    bool any_order;
 };
 
 /* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */

@@ -29,7 +29,7 @@ struct column {
     int n_sections;
     struct column_section section[COLUMN_SECTIONS];
     struct frame frame; /* what all sections have in common */
-    double *nll;
+    double *nll;        /* of each place of a row */
 };
 
 static inline void *column_mem(int64_t size)
@@ -108,6 +108,19 @@ static inline void column_free(struct column *c)
     free(c->frame.tree_room);
 }
 
+static inline int64_t column_places(const struct model_shape *m)
+{
+    return m->patch_t * m->patch_h * m->patch_w;
+}
+
+static inline double column_nll(const struct column *c, int64_t row)
+{
+    const int64_t n = column_places(c->m);
+    double s = 0;
+    for (int64_t k = 0; k < n; k++) s += c->nll[row * n + k];
+    return s;
+}
+
 /* c->m, c->family and c->frame's rows, parts, tree, be, dsp and batch are set. */
 static inline void column_open(struct column *c)
 {
@@ -129,7 +142,7 @@ static inline void column_open(struct column *c)
     c->frame.scratch_size = COLUMN_SCRATCH;
     c->frame.tree_stride = most;
     c->frame.tree_room = column_mem(4 * most * 4);
-    c->nll = column_mem(c->frame.rows[ROWS_T].n * 8);
+    c->nll = column_mem(c->frame.rows[ROWS_T].n * column_places(c->m) * 8);
     c->frame.nll = c->nll;
 }
 

@@ -201,8 +201,9 @@ static inline void engine_keep(float **out, const float *from, int64_t n)
 /* Every rank adds what it owns to arrays that all threads share. */
 static inline void engine_collect(const struct train *t, enum holding_array which, float *out)
 {
+    struct err e = {0};
     if (t->plan->zero || t->hold.rank == 0)
-        holding_read(&t->hold, which, 0, t->plan->n_params, out);
+        CHECK_MSG(!holding_read(&t->hold, which, 0, t->plan->n_params, out, &e), "%s", e.text);
 }
 
 static inline void engine_start(struct train *t, const struct engine_run *r)

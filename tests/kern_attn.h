@@ -35,6 +35,9 @@ static const struct attn_shape attn_shapes[] = {
     {70, 90, 2, 1, 10, NOBODY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
     {100, 70, 1, 1, 256, FULL, 2, 1},     {96, 96, 1, 1, 34, RAGGED, 8, 3},
     {1000, 1000, 3, 1, 16, CAUSAL, 8, 1}, {1000, 1000, 1, 1, 64, DOCS, 5, 2},
+    {300, 420, 4, 2, 64, CAUSAL, 2, 1},   {260, 700, 2, 1, 128, WINDOW, 2, 2},
+    {200, 390, 2, 2, 72, DOCS, 2, 1},     {150, 333, 2, 1, 96, RAGGED, 4, 1},
+    {1, 600, 4, 2, 128, FULL, 2, 1},      {70, 900, 2, 1, 64, FULL, 2, 1},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     {4096, 4096, 1, 1, 16, CAUSAL, 8, 1},
 #endif

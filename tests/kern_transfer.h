@@ -10,6 +10,13 @@
 
 #define SHARED_N 1000 /* floats */
 
+/* Without scratch: nothing here needs it. */
+static struct be *open_bare(const char *device, struct err *e)
+{
+    return be_open(&(struct be_options){.device = device, .n_threads = 1, .scratch_later = true},
+                   e);
+}
+
 /* Whoever holds the handle sees what its owner wrote, and the owner what is written there. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
@@ -60,7 +67,7 @@ static int check_share_peer(const char *device, const char *text)
 {
     struct err e;
     struct be_handle h;
-    struct be *b = be_open(&(struct be_options){.device = device, .n_threads = 1}, &e);
+    struct be *b = open_bare(device, &e);
     if (!b || strlen(text) != 2 * sizeof h) return 1;
     for (size_t i = 0; i < sizeof h; i++) sscanf(text + 2 * i, "%2hhx", &h.bytes[i]);
     float *p = b->ops->attach(b, &h, &e);
@@ -136,7 +143,7 @@ static void check_watch_ends(const char *device, const char *library)
         struct err e = {0};
         bool goes_on = on < 2;
         float x[2] = {1, 2}, got[2] = {0};
-        struct be *b = be_open(&(struct be_options){.device = device, .n_threads = 1}, &e);
+        struct be *b = open_bare(device, &e);
         float *p = b->ops->alloc(b, sizeof x, &e);
         b->ops->upload(b, p, x, sizeof x);
         b->watch = check_watch;
@@ -161,7 +168,7 @@ static void check_watch_ends(const char *device, const char *library)
 static void check_refused(const char *device)
 {
     struct err e = {0};
-    struct be *b = be_open(&(struct be_options){.device = device, .n_threads = 1}, &e);
+    struct be *b = open_bare(device, &e);
     float *p = b->ops->alloc(b, 64, &e);
     const struct tensor rows = {p, (int64_t)1 << 33, 1, 1, DT_F32};
     b->ops->norm_fwd(

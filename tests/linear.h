@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include "tests/device64.h"
 #include "tests/ranks.h"
+#include "tests/mirror.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/linear.h"
@@ -315,22 +316,14 @@ struct lin_run {
 };
 
 /* Devices are opened once per (rank, threads). */
+static const char *lin_device_name = "cpu";
 static struct be *lin_devices[2 * LIN_MAX_P][3];
-static char *lin_scratches[2 * LIN_MAX_P][3];
 
 static inline struct be *lin_device(int rank, int n_threads)
 {
-    const int64_t size = n_threads * BE_SCRATCH_PER_THREAD;
     struct be **be = &lin_devices[rank][n_threads];
-    struct err e;
-    if (!*be) {
-        char *scratch = aligned_alloc(64, (size_t)size);
-        lin_scratches[rank][n_threads] = scratch;
-        *be = be_open(
-            &(struct be_options){.device = "cpu", .n_threads = n_threads, .scratch = scratch}, &e);
-        if (!*be) abort();
-    }
-    memset((*be)->scratch, 0xff, (size_t)size);
+    if (!*be) *be = mirror_open(lin_device_name, NULL, n_threads);
+    if (!(*be)->own_memory) memset((*be)->scratch, 0xff, (size_t)(*be)->scratch_size);
     return *be;
 }
 
@@ -338,8 +331,8 @@ static inline void lin_devices_close(void)
 {
     for (int r = 0; r < 2 * LIN_MAX_P; r++)
         for (int t = 1; t <= 2; t++) {
-            be_close(lin_devices[r][t]);
-            free(lin_scratches[r][t]);
+            mirror_close(lin_devices[r][t]);
+            lin_devices[r][t] = NULL;
         }
 }
 
@@ -403,43 +396,137 @@ static inline void lin_collect(struct lin_run *x, int rank, const struct shard *
     if (sh->r == 0) lin_store_state(x, out->d_carry_in, a->d_carry_in);
 }
 
-/* Recomputing from the kept states: without a message, and the same bits. */
-static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f)
+static inline int64_t lin_tensor_size(struct tensor t)
 {
-    const struct tensor first = f.o;
+    return t.rows * t.ld * dtype_size(t.dtype);
+}
+
+/* x as the device has it. */
+static inline struct lin_local lin_local_twin(struct mirrors *w, const struct lin_local *x,
+                                              const struct lin_problem *p, const struct shard *sh)
+{
+    struct lin_local d = *x;
+    const int64_t state = lin_state_count(p) * dtype_size(x->q.dtype);
+    struct tensor *tensors[] = {&d.q, &d.k, &d.v, &d.d_o, &d.o, &d.dq, &d.dk, &d.dv};
+    for (int i = 0; i < 8; i++) {
+        mirror_add(w, tensors[i]->data, lin_tensor_size(*tensors[i]));
+        *tensors[i] = mirror_tensor(w, *tensors[i]);
+    }
+    mirror_add(w, x->state, sh->n_sums * state);
+    d.state = mirror_of(w, x->state);
+    if (!p->carry) return d;
+    mirror_add(w, x->carry_in, state);
+    mirror_add(w, x->carry_out, state);
+    mirror_add(w, x->d_carry_out, state);
+    mirror_add(w, x->d_carry_in, state);
+    d.carry_in = mirror_of(w, x->carry_in), d.carry_out = mirror_of(w, x->carry_out);
+    d.d_carry_out = mirror_of(w, x->d_carry_out), d.d_carry_in = mirror_of(w, x->d_carry_in);
+    return d;
+}
+
+/* Recomputing from the kept states: without a message, and the same bits as in `first`. */
+static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, struct tensor first)
+{
+    struct tensor again = lin_tensor(first.dtype, first.rows, first.cols);
+    struct mirrors w = {.be = sp->be};
     bool differs = false;
-    f.o = lin_tensor(first.dtype, first.rows, first.cols);
+    mirror_add(&w, again.data, lin_tensor_size(again));
+    f.o = mirror_tensor(&w, again);
     linear_again(sp, &f);
+    mirror_bring(&w);
     for (int64_t i = 0; i < first.rows; i++) {
         const int64_t size = dtype_size(first.dtype), at = i * first.ld * size;
-        differs |= memcmp((char *)first.data + at, (char *)f.o.data + at,
+        differs |= memcmp((char *)first.data + at, (char *)again.data + at,
                           (size_t)(first.cols * size)) != 0;
     }
-    free(f.o.data);
+    mirror_free(&w);
+    free(again.data);
     return differs;
 }
 
-/* All layers forward, all layers backward, on one set of buffers. */
-static inline int lin_layers(struct lin_run *x, struct sp_linear *sp, struct lin_local *a,
-                             const int64_t *lo, const int64_t *hi, int rank, struct err *e)
+struct lin_rank { /* at work */
+    struct lin_run *x;
+    int rank;
+    struct sp_linear sp;
+    struct mirrors w;
+    int64_t *lo, *hi;
+    struct lin_local a[LIN_LAYERS], d[LIN_LAYERS]; /* on the host, and as the device has them */
+};
+
+static inline struct linear_fwd lin_fwd_of(const struct lin_rank *r, struct sp_linear_shape shape,
+                                           int l)
 {
-    const struct lin_problem *p = x->p;
+    const struct lin_local *d = &r->d[l];
+    return (struct linear_fwd){.shape = shape,
+                               .q = d->q,
+                               .k = d->k,
+                               .v = d->v,
+                               .o = d->o,
+                               .state = d->state,
+                               .lo = mirror_of(&r->w, r->lo),
+                               .hi = mirror_of(&r->w, r->hi),
+                               .seen = {r->lo, r->hi},
+                               .carry_in = d->carry_in,
+                               .carry_out = d->carry_out};
+}
+
+static inline struct linear_bwd lin_bwd_of(const struct lin_rank *r, struct sp_linear_shape shape,
+                                           int l)
+{
+    const struct lin_local *d = &r->d[l];
+    return (struct linear_bwd){.shape = shape,
+                               .q = d->q,
+                               .k = d->k,
+                               .v = d->v,
+                               .d_o = d->d_o,
+                               .dq = d->dq,
+                               .dk = d->dk,
+                               .dv = d->dv,
+                               .state = d->state,
+                               .lo = mirror_of(&r->w, r->lo),
+                               .hi = mirror_of(&r->w, r->hi),
+                               .seen = {r->lo, r->hi},
+                               .d_carry_out = d->d_carry_out,
+                               .d_carry_in = d->d_carry_in};
+}
+
+/* All layers forward, all layers backward, on one set of buffers. */
+static inline int lin_layers(struct lin_rank *r, struct err *e)
+{
+    const struct lin_problem *p = r->x->p;
     struct sp_linear_shape shape = {p->H, p->Dk, p->Dv, (float)p->scale, NULL};
     for (int l = 0; l < LIN_LAYERS; l++) {
-        shape.slope = p->slope[l];
-        struct linear_fwd f = {shape,      a[l].q, a[l].k, a[l].v,        a[l].o,
-                               a[l].state, lo,     hi,     a[l].carry_in, a[l].carry_out};
-        if (sp->ops->fwd(sp, &f, e)) return -1;
-        x->n_bad[rank] += lin_again_differs(sp, f);
+        shape.slope = mirror_of(&r->w, p->slope[l]);
+        const struct linear_fwd f = lin_fwd_of(r, shape, l);
+        if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
+        mirror_bring_block(&r->w, r->a[l].o.data);
+        r->x->n_bad[r->rank] += lin_again_differs(&r->sp, f, r->a[l].o);
     }
     for (int l = LIN_LAYERS - 1; l >= 0; l--) {
-        shape.slope = p->slope[l];
-        struct linear_bwd b = {shape,   a[l].q,           a[l].k,         a[l].v,     a[l].d_o,
-                               a[l].dq, a[l].dk,          a[l].dv,        a[l].state, lo,
-                               hi,      a[l].d_carry_out, a[l].d_carry_in};
-        if (sp->ops->bwd(sp, &b, e)) return -1;
+        shape.slope = mirror_of(&r->w, p->slope[l]);
+        const struct linear_bwd b = lin_bwd_of(r, shape, l);
+        if (r->sp.ops->bwd(&r->sp, &b, e)) return -1;
     }
-    return linear_settle(sp, e);
+    if (linear_settle(&r->sp, e)) return -1;
+    mirror_bring(&r->w);
+    return 0;
+}
+
+static inline void lin_make_twins(struct lin_rank *r)
+{
+    const struct lin_problem *p = r->x->p;
+    const struct shard *sh = &r->sp.shard;
+    for (int l = 0; l < LIN_LAYERS; l++) {
+        r->a[l] = lin_local_make(p, l, sh, r->x->v->dtype);
+        r->d[l] = lin_local_twin(&r->w, &r->a[l], p, sh);
+        mirror_add(&r->w, (void *)p->slope[l], sizeof p->slope[l]);
+    }
+    r->lo = lin_mem(sh->T, 8), r->hi = lin_mem(sh->T, 8);
+    lin_rows(p, sh, r->lo, r->hi);
+    mirror_add(&r->w, r->lo, sh->T * 8);
+    mirror_add(&r->w, r->hi, sh->T * 8);
+    mirror_add(&r->w, r->sp.buf.m, sh->n_sums * lin_state_count(p) * dtype_size(r->sp.state_dtype));
+    r->sp.buf.m = mirror_of(&r->w, r->sp.buf.m);
 }
 
 static inline void lin_body(struct ranks *g, int rank, void *arg)
@@ -449,29 +536,35 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct be reference = device64();
     struct comm *c = comm_group(g->comm[rank], rank / v->P * v->P, v->P);
-    struct sp_linear sp = {.ops = linear_find(v->exchange, v->P),
-                           .be = v->dtype == DT_F64 ? &reference : lin_device(rank, v->n_threads),
-                           .comm = v->P > 1 ? c : NULL,
-                           .state_dtype = v->dtype,
-                           .pieces = v->pieces,
-                           .apart = v->apart,
-                           .mutant = v->mutant};
-    struct lin_local a[LIN_LAYERS];
-    if (shard_init(&sp.shard, x->p->S, v->P, rank % v->P, LAYOUT_CONTIGUOUS, v->rank_bits, &e))
+    struct lin_rank r = {
+        .x = x,
+        .rank = rank,
+        .sp = {.ops = linear_find(v->exchange, v->P),
+               .be = v->dtype == DT_F64 ? &reference : lin_device(rank, v->n_threads),
+               .comm = v->P > 1 ? c : NULL,
+               .state_dtype = v->dtype,
+               .pieces = v->pieces,
+               .apart = v->apart,
+               .mutant = v->mutant}};
+    r.w.be = r.sp.be;
+    if (shard_init(&r.sp.shard, x->p->S, v->P, rank % v->P, LAYOUT_CONTIGUOUS, v->rank_bits, &e))
         abort();
-    memset(comm_segment(g->comm[rank]), 0xff, (size_t)lin_segment_size(x->p, v));
-    lin_buffers(&sp, x->p, comm_segment(g->comm[rank]));
-    int64_t *lo = lin_mem(sp.shard.T, 8), *hi = lin_mem(sp.shard.T, 8);
-    lin_rows(x->p, &sp.shard, lo, hi);
-    for (int l = 0; l < LIN_LAYERS; l++) a[l] = lin_local_make(x->p, l, &sp.shard, v->dtype);
-    if (lin_layers(x, &sp, a, lo, hi, rank, &e)) ranks_fail(g, rank, &e);
+    if (r.sp.be->own_memory)
+        mirror_poison(r.sp.be, comm_segment(g->comm[rank]), lin_segment_size(x->p, v));
+    else
+        memset(comm_segment(g->comm[rank]), 0xff, (size_t)lin_segment_size(x->p, v));
+    lin_buffers(&r.sp, x->p, comm_segment(g->comm[rank]));
+    void *summaries = r.sp.buf.m;
+    lin_make_twins(&r);
+    if (lin_layers(&r, &e)) ranks_fail(g, rank, &e);
     for (int l = 0; l < LIN_LAYERS; l++) {
-        lin_collect(x, rank, &sp.shard, l, &a[l]);
-        lin_local_free(&a[l]);
+        lin_collect(x, rank, &r.sp.shard, l, &r.a[l]);
+        lin_local_free(&r.a[l]);
     }
-    free(sp.buf.m);
-    free(lo);
-    free(hi);
+    mirror_free(&r.w);
+    free(summaries);
+    free(r.lo);
+    free(r.hi);
 }
 
 static uint64_t lin_n_runs; /* seeds the delays */
@@ -509,9 +602,15 @@ static inline int64_t lin_run(const struct lin_problem *p, const struct lin_vari
     *x = (struct lin_run){.p = p, .v = v};
     for (int i = 0; i < v->groups; i++)
         for (int l = 0; l < LIN_LAYERS; l++) x->out[i][l] = lin_arrays_make(p, false);
-    ranks_open(
-        &g, v->P * v->groups, lin_segment_size(p, v),
-        &(struct comm_options){.delay_seed = ++lin_n_runs, .delay_max_us = v->P > 1 ? 100 : 0});
+    const int64_t size = lin_segment_size(p, v);
+    struct ranks_device on[2 * LIN_MAX_P] = {0};
+    for (int r = 0; v->dtype != DT_F64 && r < v->P * v->groups; r++) {
+        on[r].be = lin_device(r, v->n_threads);
+        if (on[r].be->own_memory) on[r].segment = mirror_alloc(on[r].be, size);
+    }
+    ranks_open_on(
+        &g, v->P * v->groups, size,
+        &(struct comm_options){.delay_seed = ++lin_n_runs, .delay_max_us = v->P > 1 ? 100 : 0}, on);
     ranks_run(&g, lin_body, x);
     ranks_check(&g);
     for (int r = 0; r < v->P * v->groups; r++) {
@@ -519,6 +618,8 @@ static inline int64_t lin_run(const struct lin_problem *p, const struct lin_vari
         n_bad += x->n_bad[r];
     }
     ranks_close(&g);
+    for (int r = 0; r < v->P * v->groups; r++)
+        if (on[r].segment) on[r].be->ops->free(on[r].be, on[r].segment, size);
     return n_bad;
 }
 

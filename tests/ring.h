@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "tests/attend.h"
 #include "tests/ranks.h"
+#include "tests/mirror.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
@@ -33,6 +34,7 @@ struct variant {
     enum transport_id transport;
     int n_local; /* ranks per node; 0: one node */
     bool maps;   /* every rank knows whom everybody sees, and leaves out what nobody does */
+    bool blind;  /* with a device's own memory: the host does not know the intervals */
 };
 
 struct result { /* global order, S rows */
@@ -65,6 +67,7 @@ struct local { /* one rank's tensors, in one guarded allocation */
     void *kept, *arena;       /* what the form needs, or NULL */
     int64_t *all_lo, *all_hi; /* of every global position, ranks' padding included */
     float *block;
+    int64_t block_size, kept_size, arena_size;
 };
 
 /* Takes n floats from the block, which leaves GUARD on each side (bf16 uses the first half of
@@ -123,7 +126,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
     int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D, wide = q_cols + kv_cols + 5;
     int64_t n_floats = T * (2 * wide + 3 * q_cols + 3 * p->H) + 11 * GUARD;
     l->block = mem(n_floats, 4);
-    memset(l->block, 0xff, (size_t)n_floats * 4); /* NaN */
+    l->block_size = n_floats * 4;
+    memset(l->block, 0xff, (size_t)l->block_size); /* NaN */
     float *at = l->block;
     l->o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
     l->d_o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
@@ -151,6 +155,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
     const struct attention_need need = need_of(p, v);
     l->kept = poisoned(need.kept);
     l->arena = poisoned(need.arena_size);
+    l->kept_size = need.kept;
+    l->arena_size = need.arena_size;
 }
 
 static inline float element(struct tensor t, int64_t i, int64_t c)
@@ -215,37 +221,28 @@ struct run {
 };
 
 /* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads; isa: NULL is the best. */
+static const char *device_name = "cpu";
 static struct be *devices[MAX_P][3];
-static char *scratches[MAX_P][3];
 static const char *isa;
 
 static inline void devices_close(void)
 {
     for (int r = 0; r < MAX_P; r++)
         for (int t = 1; t <= 2; t++) {
-            be_close(devices[r][t]);
-            free(scratches[r][t]);
+            mirror_close(devices[r][t]);
             devices[r][t] = NULL;
-            scratches[r][t] = NULL;
         }
 }
 
 static struct be *device(int rank, int n_threads)
 {
-    int64_t size = n_threads * BE_SCRATCH_PER_THREAD;
-    if (!devices[rank][n_threads]) {
-        struct err e;
-        scratches[rank][n_threads] = aligned_alloc(64, (size_t)size);
-        struct be_options o = {.device = "cpu",
-                               .isa = isa,
-                               .n_threads = n_threads,
-                               .scratch = scratches[rank][n_threads]};
-        devices[rank][n_threads] = be_open(&o, &e);
-        if (!devices[rank][n_threads]) abort();
-        CHECK(!isa || !strcmp(devices[rank][n_threads]->isa, isa));
+    struct be **be = &devices[rank][n_threads];
+    if (!*be) {
+        *be = mirror_open(device_name, isa, n_threads);
+        CHECK(!isa || !strcmp((*be)->isa, isa));
     }
-    memset(scratches[rank][n_threads], 0xff, (size_t)size);
-    return devices[rank][n_threads];
+    if (!(*be)->own_memory) memset((*be)->scratch, 0xff, (size_t)(*be)->scratch_size);
+    return *be;
 }
 
 /* The ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
@@ -281,7 +278,7 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
     float *seg = comm_segment(comm);
     int64_t n = sp->shard.T * 2 * p->Hk * p->D;
     if (sp->shard.T != rows_of(p, x->v)) abort();
-    memset(seg, 0xff, (size_t)segment_size_of(p, x->v));
+    mirror_poison(sp->be, seg, segment_size_of(p, x->v));
     if (need.ring || x->v->P == 1) {
         sp->buf.kv[0] = seg;
         sp->buf.kv[1] = seg + n;
@@ -332,41 +329,104 @@ static inline int64_t guards_broken(const struct local *l, const struct run *x, 
     return n;
 }
 
+/* l as the device has it. */
+static inline struct local local_twin(struct mirrors *w, const struct local *l,
+                                      const struct variant *v, int64_t T)
+{
+    struct local d = *l;
+    mirror_add(w, l->block, l->block_size);
+    mirror_add(w, l->kept, l->kept_size);
+    mirror_add(w, l->arena, l->arena_size);
+    mirror_add(w, l->lo, T * 8);
+    mirror_add(w, l->hi, T * 8);
+    mirror_add(w, l->all_lo, v->P * T * 8);
+    mirror_add(w, l->all_hi, v->P * T * 8);
+    struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv};
+    for (int i = 0; i < 6; i++) *tensors[i] = mirror_tensor(w, *tensors[i]);
+    d.lse = mirror_of(w, l->lse), d.m = mirror_of(w, l->m), d.delta = mirror_of(w, l->delta);
+    d.sum = mirror_of(w, l->sum), d.kept = mirror_of(w, l->kept), d.arena = mirror_of(w, l->arena);
+    d.lo = mirror_of(w, l->lo), d.hi = mirror_of(w, l->hi);
+    d.all_lo = mirror_of(w, l->all_lo), d.all_hi = mirror_of(w, l->all_hi);
+    return d;
+}
+
+static inline void local_free(struct local *l)
+{
+    free(l->kept);
+    free(l->arena);
+    free(l->all_lo);
+    free(l->all_hi);
+    free(l->block);
+    free(l->lo);
+    free(l->hi);
+}
+
+static inline void collect(struct run *x, int rank, const struct local *l, int64_t T)
+{
+    store(x->out->o, x, rank, l->o, &x->n_bad[rank]);
+    store(x->out->dq, x, rank, l->dq, &x->n_bad[rank]);
+    store(x->out->dkv, x, rank, l->dkv, &x->n_bad[rank]);
+    x->n_bad[rank] += guards_broken(l, x, T);
+    for (int64_t i = 0; i < T && x->v->strategy != STRATEGY_ULYSSES; i++)
+        for (int64_t h = 0; h < x->p->H; h++)
+            x->n_bad[rank] += (l->lse[h * T + i] == -INFINITY) != (l->lo[i] >= l->hi[i]);
+}
+
+static inline int both_ways(struct sp *sp, const struct local *d, const struct local *l,
+                            const struct reach_map *map, bool blind, struct err *e)
+{
+    const struct sp_seen none = {NULL, NULL};
+    const struct sp_fwd_args f = {.q = d->q,
+                                  .kv = d->kv,
+                                  .o = d->o,
+                                  .lse = d->lse,
+                                  .lo = d->lo,
+                                  .hi = d->hi,
+                                  .seen = blind ? none : (struct sp_seen){l->lo, l->hi},
+                                  .kept = d->kept,
+                                  .reach = map,
+                                  .all_lo = d->all_lo,
+                                  .all_hi = d->all_hi,
+                                  .all_seen = blind ? none
+                                                    : (struct sp_seen){l->all_lo, l->all_hi}};
+    const struct sp_bwd_args b = {.q = d->q,
+                                  .kv = d->kv,
+                                  .o = d->o,
+                                  .d_o = d->d_o,
+                                  .lse = d->lse,
+                                  .dq = d->dq,
+                                  .dkv = d->dkv,
+                                  .lo = d->lo,
+                                  .hi = d->hi,
+                                  .seen = f.seen,
+                                  .kept = d->kept,
+                                  .reach = map,
+                                  .all_lo = d->all_lo,
+                                  .all_hi = d->all_hi,
+                                  .all_seen = f.all_seen};
+    return sp->ops->attn_fwd(sp, &f, e) || sp->ops->attn_bwd(sp, &b, e) ? -1 : 0;
+}
+
 static inline void body(struct ranks *g, int rank, void *arg)
 {
     struct run *x = arg;
     struct local l;
     struct sp sp;
     struct err e = {0};
-    int64_t T = rows_of(x->p, x->v);
+    struct mirrors w = {.be = device(rank, x->v->n_threads)};
+    const int64_t T = rows_of(x->p, x->v);
     local_place(&l, x->p, x->v, T);
     local_load(&l, x->p, x->v, rank, T);
+    const struct local d = local_twin(&w, &l, x->v, T);
     struct reach_map known, *map = x->v->maps ? &known : NULL;
-    if (!sp_of(&sp, x, g->comm[rank], rank, &l, &e)) goto out;
+    if (!sp_of(&sp, x, g->comm[rank], rank, &d, &e)) goto out;
     if (map) map_of(&known, x->p, &sp.shard);
-    if (sp.ops->attn_fwd(&sp,
-                         &(struct sp_fwd_args){l.q, l.kv, l.o, l.lse, l.lo, l.hi, l.kept, map,
-                                               l.all_lo, l.all_hi},
-                         &e))
-        goto out;
-    struct sp_bwd_args b = {l.q,  l.kv, l.o,    l.d_o, l.lse,    l.dq,    l.dkv,
-                            l.lo, l.hi, l.kept, map,   l.all_lo, l.all_hi};
-    if (sp.ops->attn_bwd(&sp, &b, &e)) goto out;
-    store(x->out->o, x, rank, l.o, &x->n_bad[rank]);
-    store(x->out->dq, x, rank, l.dq, &x->n_bad[rank]);
-    store(x->out->dkv, x, rank, l.dkv, &x->n_bad[rank]);
-    x->n_bad[rank] += guards_broken(&l, x, T);
-    for (int64_t i = 0; i < T && x->v->strategy != STRATEGY_ULYSSES; i++)
-        for (int64_t h = 0; h < x->p->H; h++)
-            x->n_bad[rank] += (l.lse[h * T + i] == -INFINITY) != (l.lo[i] >= l.hi[i]);
+    if (both_ways(&sp, &d, &l, map, x->v->blind, &e)) goto out;
+    mirror_bring(&w);
+    collect(x, rank, &l, T);
 out:
-    free(l.kept);
-    free(l.arena);
-    free(l.all_lo);
-    free(l.all_hi);
-    free(l.block);
-    free(l.lo);
-    free(l.hi);
+    mirror_free(&w);
+    local_free(&l);
     if (e.code) ranks_fail(g, rank, &e);
 }
 
@@ -426,17 +486,28 @@ static inline void count_run(const struct problem *p, const struct variant *v, i
     volume_add(dkv, volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
 }
 
+static inline void ranks_devices(struct ranks_device *on, const struct variant *v, int64_t size)
+{
+    for (int r = 0; r < v->P; r++) {
+        struct be *be = device(r, v->n_threads);
+        on[r] = (struct ranks_device){be, be->own_memory ? mirror_alloc(be, size) : NULL};
+    }
+}
+
 /* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
 static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
 {
     struct run x = {.p = p, .v = v, .out = out};
     struct ranks g;
     int64_t n_bad = 0;
-    ranks_open(&g, v->P, segment_size_of(p, v),
-               &(struct comm_options){.delay_seed = ++n_runs,
-                                      .delay_max_us = v->P > 1 ? 100 : 0,
-                                      .transport = v->transport,
-                                      .n_local = v->n_local});
+    struct ranks_device on[MAX_P];
+    ranks_devices(on, v, segment_size_of(p, v));
+    ranks_open_on(&g, v->P, segment_size_of(p, v),
+                  &(struct comm_options){.delay_seed = ++n_runs,
+                                         .delay_max_us = v->P > 1 ? 100 : 0,
+                                         .transport = v->transport,
+                                         .n_local = v->n_local},
+                  on);
     ranks_run(&g, body, &x);
     ranks_check(&g);
     for (int r = 0; r < v->P; r++) {
@@ -448,6 +519,8 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
         n_bad += x.n_bad[r];
     }
     ranks_close(&g);
+    for (int r = 0; r < v->P; r++)
+        if (on[r].segment) on[r].be->ops->free(on[r].be, on[r].segment, segment_size_of(p, v));
     return n_bad;
 }
 

@@ -480,8 +480,10 @@ static void test_gpus(void)
     UNTIL(gpus[0].health == GPU_LOST && gpus[1].health == GPU_MIG);
     CHECK(n_gpus == 3 && gpus[2].health == GPU_XID);
     CHECK_STR(gpus[0].uuid, "GPU-a");
-    machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559\ngpu GPU-c A30 24576\n");
-    UNTIL(gpus[0].health == GPU_OK && gpus[1].health == GPU_OK);
+    machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559\ngpu GPU-c A30 24576\n"
+               "gpu GPU-d V100 16384 cc=7\n");
+    UNTIL(gpus[0].health == GPU_OK && gpus[1].health == GPU_OK && n_gpus == 4);
+    CHECK(gpus[3].health == GPU_OLD && gpus[0].far[3] == GPU_FAR_SYSTEM);
     terminate(pid);
     teardown();
 }

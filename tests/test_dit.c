@@ -226,7 +226,7 @@ static void hand_over(const struct run *r, struct column *c, const struct dsp *d
     const int64_t n = shard_count(d->n[0], d->P, d->r, d->rank_bits) * d->n[1];
     const struct tensor y = predicted(c);
     if (n <= 0) return;
-    memcpy(r->out->nll + first, c->nll, (size_t)n * 8);
+    for (int64_t i = 0; i < n; i++) r->out->nll[first + i] = column_nll(c, i);
     memcpy(r->out->prediction + first * y.cols, y.data, (size_t)(n * y.cols * 4));
 }
 

@@ -352,7 +352,7 @@ static void load_first(struct train *t, int rank, void *arg)
         float *got = malloc((size_t)n * 4);
         if (!got) abort();
         memcpy(got, all[i].want, (size_t)n * 4);
-        holding_read(&t->hold, all[i].which, 0, n, got);
+        CHECK_MSG(!holding_read(&t->hold, all[i].which, 0, n, got, &e), "%s", e.text);
         CHECK_MSG(!memcmp(got, all[i].want, (size_t)n * 4), "leg %d rank %d array %d", j->leg, rank,
                   i);
         free(got);

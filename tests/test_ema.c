@@ -20,7 +20,8 @@ struct watch {
 static void read_own(struct train *t, enum holding_array which, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] = NAN;
-    holding_read(&t->hold, which, 0, n, out);
+    struct err e = {0};
+    CHECK_MSG(!holding_read(&t->hold, which, 0, n, out, &e), "%s", e.text);
 }
 
 static void before(struct train *t, int rank, void *arg)

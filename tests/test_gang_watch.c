@@ -45,6 +45,23 @@ static void test_quiet(void)
     CHECK(w.quiet_ms == 2100);
 }
 
+/* A step on a GPU shows on no CPU: it has a tenth of the clock, unless a rank is stopped. */
+static void test_on_gpu(void)
+{
+    struct watch w = {0};
+    struct watch_sample s[2] = {sample(5, 100, 'S'), sample(5, 100, 'S')};
+    s[0].on_gpu = s[1].on_gpu = true;
+    watch_tick(&w, s, 2, 1000);
+    for (int i = 0; i < 10; i++) watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 1000);
+    s[1].state = 'T';
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 2000);
+    s[0].state = s[1].state = 'Z'; /* they are done */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 3000);
+}
+
 static void test_behind(void)
 {
     struct watch_sample s[3] = {sample(9, 0, 'S'), sample(7, 0, 'S'), sample(8, 0, 'S')};
@@ -181,6 +198,7 @@ int main(void)
     assert(fd >= 0);
     close(fd);
     RUN(test_quiet);
+    RUN(test_on_gpu);
     RUN(test_behind);
     RUN(test_sentence);
     RUN(test_spool_torn);

@@ -164,7 +164,7 @@ static void break_one(struct job_spec *s, int i)
     case 19: s->parallel.sp = 64, s->data.seq_len = 8; break;
     case 20: s->n_labels = SPEC_LABELS + 1; break;
     case 21: s->text_used = 0; break;
-    case 22: put(s, &s->resources.device, "cuda"); break;
+    case 22: put(s, &s->resources.device, "tpu"); break;
     case 23: s->checkpoint.resume = RESUME_PATH; break;
     case 24: s->model.shape.vocab = 100; break;
     case 25:

@@ -22,6 +22,14 @@ static int make_nodes(struct sched_node *n)
         n[i].n_reserved = n[i].n_slots ? below(n[i].n_slots + 1) : 0;
         n[i].n_preparing = below(SCHED_MAX_PREPARE + 1);
         n[i].net = below(4) ? 1 + below(2) : 0;
+        n[i].emulated = below(2);
+        n[i].n_gpus = below(3) ? below(9) : 0;
+        for (int k = 0; k < n[i].n_gpus; k++) {
+            struct sched_gpu *g = &n[i].gpu[k];
+            *g = (struct sched_gpu){.memory_size = 1 + below(3), .state = (uint8_t)below(6)};
+            if (g->state > SCHED_GPU_UNFIT) g->state = SCHED_GPU_FREE;
+            for (int o = 0; o < n[i].n_gpus; o++) g->far[o] = (uint8_t)below(6);
+        }
     }
     return count;
 }
@@ -39,10 +47,23 @@ static int make_jobs(struct sched_job *j, int n_nodes)
                                   .one_node = below(4) == 0,
                                   .checkpoint = below(2),
                                   .only = -1,
+                                  .device = below(3) ? SCHED_SLOTS : 1 + below(2),
+                                  .gpu_size = 1 + below(3),
+                                  .avoid_node = below(3) - 1,
+                                  .avoid_gpu = below(4),
                                   .not_before_ms = below(5) ? 0 : 2000};
         if (n_nodes && below(3) == 0) j[i].only = below(n_nodes);
     }
     return count;
+}
+
+/* An idle node that has everything. */
+static struct sched_node large_node(void)
+{
+    struct sched_node n = {
+        .up = true, .net = 1, .n_slots = 1000, .emulated = true, .n_gpus = GPU_MAX};
+    for (int k = 0; k < GPU_MAX; k++) n.gpu[k].memory_size = 100;
+    return n;
 }
 
 static struct sched_job *find(struct sched_job *j, int n, int64_t id)
@@ -50,6 +71,21 @@ static struct sched_job *find(struct sched_job *j, int n, int64_t id)
     for (int i = 0; i < n; i++)
         if (j[i].id == id) return &j[i];
     return NULL;
+}
+
+/* Each rank has one of its node's that was free and large enough, and no two have the same. */
+static void check_gpus(const struct sched_job *j, const struct sched_node *nodes)
+{
+    const uint8_t *gpu = j->gpu;
+    for (int i = 0; i < j->n_parts; gpu += j->part[i++].n_ranks) {
+        bool seen[GPU_MAX] = {false};
+        for (int r = 0; r < j->part[i].n_ranks; r++) {
+            const struct sched_gpu *g = &nodes[j->part[i].node].gpu[gpu[r]];
+            CHECK(gpu[r] < nodes[j->part[i].node].n_gpus && !seen[gpu[r]]);
+            CHECK(g->state == SCHED_GPU_FREE && g->memory_size >= j->gpu_size);
+            seen[gpu[r]] = true;
+        }
+    }
 }
 
 /* All or nothing, on nodes that are up and reach each other, rank 0 where it must be. */
@@ -69,6 +105,9 @@ static void check_gang(const struct sched_job *j, const struct sched_node *nodes
     }
     CHECK(n == (j->prepare ? 1 : j->n_ranks));
     CHECK(j->n_parts == 1 || !j->one_node);
+    if (j->device == SCHED_EMULATED)
+        for (int i = 0; i < j->n_parts; i++) CHECK(nodes[j->part[i].node].emulated);
+    if (j->device == SCHED_GPUS && !j->prepare) check_gpus(j, nodes);
     if (!j->prepare && j->only >= 0) CHECK(j->node == j->only);
 }
 
@@ -76,12 +115,15 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
                        const struct sched_node *after, int nn)
 {
     int32_t placed[MAX_NODES + 3] = {0}, preparing[MAX_NODES + 3] = {0};
+    int given[MAX_NODES + 3] = {0};
     for (int i = 0; i < nj; i++) {
         check_gang(&j[i], before);
         for (int p = 0; p < j[i].n_parts; p++) {
             int k = j[i].part[p].node;
             if (j[i].prepare)
                 preparing[k]++;
+            else if (j[i].device == SCHED_GPUS)
+                given[k] += j[i].part[p].n_ranks;
             else
                 placed[k] += j[i].part[p].n_ranks;
         }
@@ -91,7 +133,21 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
         CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
         CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
+        for (int g = 0; g < before[k].n_gpus;
+             g++) /* so many are held now that were free, as were given */
+            given[k] -= after[k].gpu[g].state != before[k].gpu[g].state;
+        CHECK(given[k] == 0);
     }
+}
+
+static int32_t free_of(const struct sched_job *j, const struct sched_node *n)
+{
+    int32_t free = 0;
+    if (j->device == SCHED_SLOTS || (j->device == SCHED_EMULATED && n->emulated))
+        free = n->n_slots - n->n_reserved;
+    for (int k = 0; k < n->n_gpus && j->device == SCHED_GPUS; k++)
+        free += n->gpu[k].state == SCHED_GPU_FREE && n->gpu[k].memory_size >= j->gpu_size;
+    return free;
 }
 
 /* The least number of nodes a gang that starts alone could lie on, by trying every set of nodes;
@@ -107,7 +163,7 @@ static int fewest_nodes(const struct sched_job *j, const struct sched_node *node
         bool good = j->only < 0 || (set >> j->only & 1);
         for (int k = 0; k < nn; k++) {
             if (!(set >> k & 1)) continue;
-            int32_t left = nodes[k].n_slots - nodes[k].n_reserved;
+            int32_t left = free_of(j, &nodes[k]);
             if (!nodes[k].up || left < 1 || (count && (!net || nodes[k].net != net))) good = false;
             net = nodes[k].net;
             count++;
@@ -135,13 +191,15 @@ static int split_rings(const struct sched_job *j)
 static void test_spread(void)
 {
     int n_spread = 0, n_split = 0;
-    for (int round = 0; round < 20000 && !test_failures_now; round++) {
+    for (int round = 0; round < 40000 && !test_failures_now; round++) {
         struct sched_node n[MAX_NODES + 3] = {0};
         struct sched_job j[MAX_JOBS] = {0};
         int nn = make_nodes(n);
         if (!make_jobs(j, nn)) continue;
         j->prepare = false;
         j->not_before_ms = 0;
+        j->avoid_node = -1; /* see test_avoid */
+        j->checkpoint = 1;  /* and data that can be made elsewhere: tests/test_seqd_gpus.c */
         int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
         if (one == 1) whole = 1;
         sched_pick(j, 1, n, nn, 1000);
@@ -153,7 +211,7 @@ static void test_spread(void)
         n_spread += j->n_parts > 1;
         n_split += split_rings(j) > 0;
     }
-    CHECK(n_spread > 500 && n_split > 100);
+    CHECK_MSG(n_spread > 500 && n_split > 100, "%d spread, %d split", n_spread, n_split);
 }
 
 /* Mends what the reason names and asks again. */
@@ -179,13 +237,19 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
         sched_pick(jobs, m, n, nn, now);
         const struct sched_job *again = find(jobs, m, j->id);
         if (again->node < 0 && strcmp(again->reason_code, "behind"))
-            CHECK(!strcmp(again->reason_code, "waiting_for_slots"));
+            CHECK(!strncmp(again->reason_code, "waiting_for_", 12));
         return;
+    } else if (j->device != SCHED_SLOTS) {
+        /* The same for what else there is: alone, on a large node, beside which its data lie. */
+        jobs[0] = *find(jobs, nj, j->id);
+        if (j->only >= 0) n[j->only] = large_node();
+        if (j->only >= 0 && j->device == SCHED_EMULATED) n[j->only].net = nodes[j->only].net;
+        n[nn++] = large_node();
+        nj = 1;
     } else {
         /* no_node, too_large, waiting_for_slots, waiting_to_prepare: large idle nodes join, enough
          * of them for every job of the queue to prepare at once. */
-        for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++)
-            n[nn++] = (struct sched_node){.up = true, .net = 1, .n_slots = 1000};
+        for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++) n[nn++] = large_node();
         /* Jobs that wait for one node are helped there alone: this one, and those in front. */
         for (int i = 0; i < nj; i++)
             if (all[i].only >= 0) n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
@@ -214,6 +278,40 @@ static void test_random(void)
             if (jobs[i].node < 0) check_reason(asked, nj, &jobs[i], before, nn);
         }
     }
+}
+
+/* The GPU that failed is taken only where the rest does not do; then it is one like the others. */
+static void test_avoid(void)
+{
+    struct sched_node idle = {.up = true, .n_gpus = 3}, n = idle;
+    struct sched_job j = {.id = 1, .n_ranks = 2, .only = -1, .device = SCHED_GPUS};
+    j.avoid_node = 0, j.avoid_gpu = 1;
+    sched_pick(&j, 1, &n, 1, 0);
+    CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 2);
+    n = idle;
+    n.gpu[2].state = SCHED_GPU_HELD; /* by somebody who will go: worth waiting for */
+    sched_pick(&j, 1, &n, 1, 0);
+    CHECK(j.node == -1);
+    CHECK_STR(j.reason, "1/2 GPUs free on 1 node, needs 2");
+    n = idle;
+    n.gpu[2].state = SCHED_GPU_UNFIT;
+    sched_pick(&j, 1, &n, 1, 0);
+    CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
+}
+
+/* Who waits for GPUs is not in the way of who wants slots, nor the other way round. */
+static void test_two_lines(void)
+{
+    struct sched_node n = {.up = true, .n_slots = 4, .n_reserved = 3, .n_gpus = 2};
+    struct sched_job j[4] = {{.id = 1, .n_ranks = 2, .only = -1},
+                             {.id = 2, .n_ranks = 2, .only = -1, .device = SCHED_GPUS},
+                             {.id = 3, .n_ranks = 1, .only = -1, .device = SCHED_GPUS},
+                             {.id = 4, .n_ranks = 1, .only = -1}};
+    for (int i = 0; i < 4; i++) j[i].avoid_node = -1;
+    sched_pick(j, 4, &n, 1, 0);
+    CHECK(j[1].node == 0 && j[0].node == -1);
+    CHECK_STR(j[2].reason_code, "waiting_for_gpus");
+    CHECK_STR(j[3].reason, "behind job 1, which is first in line; 1/4 slots free on 1 node");
 }
 
 static void test_order(void)
@@ -334,6 +432,8 @@ int main(void)
 {
     RUN(test_random);
     RUN(test_spread);
+    RUN(test_avoid);
+    RUN(test_two_lines);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);
     RUN(test_pinned);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 static const char *const names[GPU_HEALTH_N] = {
-    [GPU_OK] = "ok",     [GPU_ECC] = "ecc", [GPU_XID] = "xid",
-    [GPU_LOST] = "lost", [GPU_MIG] = "mig", [GPU_SILENT] = "silent",
+    [GPU_OK] = "ok",   [GPU_ECC] = "ecc",       [GPU_XID] = "xid", [GPU_LOST] = "lost",
+    [GPU_MIG] = "mig", [GPU_SILENT] = "silent", [GPU_OLD] = "old",
 };
 
 const char *gpu_health_name(int health)
@@ -28,6 +28,10 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
     case GPU_LOST: snprintf(out, n, "it is gone: the driver does not list it any more"); break;
     case GPU_MIG: snprintf(out, n, "it is partitioned (MIG): switch that off"); break;
     case GPU_SILENT: snprintf(out, n, "the driver does not answer questions about it"); break;
+    case GPU_OLD:
+        snprintf(out, n, "its compute capability is %d.%d: %d.0 or newer is needed", g->major,
+                 g->minor, GPU_MIN_MAJOR);
+        break;
     default: break;
     }
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
+#define GPU_MIN_MAJOR 8  /* what the kernels are compiled for, and newer */
 #define GPU_MAX       16 /* of one node: twice the 8 of a usual server */
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
@@ -24,6 +25,7 @@ enum gpu_health {
     GPU_LOST,   /* it was there and is not any more */
     GPU_MIG,    /* it is partitioned: no rank gets a whole GPU out of it */
     GPU_SILENT, /* the driver has not answered for too long */
+    GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR: there is no code for it */
     GPU_HEALTH_N
 };
 

@@ -105,6 +105,7 @@ struct rank_step {
     struct comm_count comm[PURPOSE_N], planned[PURPOSE_N];
     int32_t ledger_ok;
     int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
+    int64_t host_high, host_planned; /* the host's part of it, beside a device with its own memory */
 };
 
 struct rank_event {

@@ -15,6 +15,7 @@
  *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
+#include "kernels/cuda/hopper.h"
 
 /* ---- bf16: tensor cores ---------------------------------------------------------------------- */
 
@@ -333,6 +334,7 @@ static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, 
 void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 {
     shape_attn_fwd(a);
+    if (hopper_attn_fwd(cuda_of(be), a)) return;
     const attn_call call = attn_call_of(a);
     const bool aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
     const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, aligned};

@@ -17,37 +17,8 @@
  *           memory is the limit: it is read in 40 cycles for 32 of tensor cores in s and dP, and
  *           as long as they take in what follows
  *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
-#include "kernels/cuda/attn.h"
-
-struct bwd_call {
-    attn_call c;
-    mat d_o;
-    float *dq, *dkv;
-    int64_t dq_ld, dkv_ld, ml_ld;
-    const float *lse, *delta;
-    attn_span *spans; /* of each tile of queries: what it sees */
-    int n_tiles;      /* of queries */
-    bool aligned;
-};
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf,
- * so that its probabilities are 0. */
-struct alignas(8) bwd_stat {
-    float lse, delta;
-};
-
-static __device__ __forceinline__ bwd_stat bwd_stat_of(const bwd_call &b, int64_t head, int row)
-{
-    bwd_stat q = {INFINITY, 0};
-    if (row >= b.c.Tq) return q;
-    const float lse = b.lse[head * b.ml_ld + row];
-    if (lse == -INFINITY) return q;
-    q.lse = (float)((double)lse * LOG2_E);
-    q.delta = b.delta[head * b.ml_ld + row];
-    return q;
-}
+#include "kernels/cuda/attn_bwd.h"
+#include "kernels/cuda/hopper.h"
 
 /* A warp of one block has one tile of queries. */
 static __global__ void attn_spans(bwd_call b)
@@ -56,32 +27,7 @@ static __global__ void attn_spans(bwd_call b)
     if (threadIdx.x == 0) b.spans[blockIdx.x] = s;
 }
 
-/* A walk over tiles of queries of heads [head, last), ascending, that see some of keys [k0, k1). */
-struct bwd_walk {
-    int head, last, tile, k0, k1;
-};
-
-/* Goes on to the first such tile from `tile` of its head; a whole warp asks. */
-static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
-{
-    for (; w->head < w->last; w->head++, w->tile = 0)
-        for (; w->tile < b.n_tiles; w->tile += WARP) {
-            const int i = w->tile + (int)threadIdx.x % WARP;
-            const unsigned found = __ballot_sync(FULL, i < b.n_tiles &&
-                                                           attn_meets(b.spans[i], w->k0, w->k1));
-            if (!found) continue;
-            w->tile += __ffs((int)found) - 1;
-            return;
-        }
-}
-
 /* ---- bf16: tensor cores ---------------------------------------------------------------------- */
-
-/* Of a walked tile of queries. */
-struct alignas(16) bwd_queries {
-    bwd_stat stat[ATTN_T];
-    attn_span sees[ATTN_T];
-};
 
 /* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
  * warps then have the same rows, and half of the columns of what is made. */
@@ -153,13 +99,6 @@ static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols 
         for (int j = 0; j < 2; j++) UNROLL
         for (int e = 0; e < 4; e++) acc[n / 8 + j][e] = fmaf(part[j][e], k, acc[n / 8 + j][e]);
     }
-}
-
-/* One probability and its ds, in place of score and dP. */
-static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
-{
-    *s = attn_exp2(fmaf(*s, scale2, -q.lse));
-    *dp = *s * (*dp - q.delta);
 }
 
 /* Where a warp stands among a block's: its first row, and the first column that it makes. */
@@ -529,7 +468,6 @@ template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t
     auto attn_dq = mma ? attn_dq_bf16<DP> : attn_dq_f32<DP>;
     (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
     LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads,
            (size_t)smem, b);
     LAUNCH(c, attn_dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads,
@@ -555,5 +493,7 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     b.aligned = fits_packs(a->q) && fits_packs(a->kv) && fits_packs(a->d_o) && a->head_dim % 8 == 0;
     if (b.c.Tq < 1 || b.c.Tk < 1) return;
     assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->be.scratch_size);
+    LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
+    if (hopper_attn_bwd(c, a, b)) return;
     attn_sized(a->head_dim, [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
 }

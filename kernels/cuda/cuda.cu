@@ -1,16 +1,14 @@
 /* cuda.cu: opening the device; the table. */
 #include <stdio.h>
 #include <stdlib.h>
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/blas.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/plugin.h"
 
-/* The emulation runs the kernels of 9.0 where they are asked for by name. */
 #ifdef SEQD_EMU
-#define NAME       "emulated"
-#define PREFERS_90 false
+#define NAME "emulated"
 #else
-#define NAME       "cuda"
-#define PREFERS_90 true
+#define NAME "cuda"
 #endif
 
 /* ---- the table -------------------------------------------------------------------------------- */
@@ -19,6 +17,7 @@ static void cuda_close(struct be *be)
 {
     struct cuda *c = cuda_of(be);
     if (c->owns_scratch && be->scratch) be->ops->free(be, be->scratch, be->scratch_size);
+    blas_close(c->blas);
     memory_close(c);
     stream_close(c);
     free(c);
@@ -92,13 +91,11 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
                        "device \"cuda\": %s has compute capability %d.%d, the kernels need 8.0, "
                        ADVICE,
                        p.name, p.major, p.minor);
-    const bool is_90 = p.major == 9 && p.minor == 0, want_90 = isa && !strcmp(isa, "sm90");
-    if (isa && ((!want_90 && strcmp(isa, "sm80")) || (want_90 && !is_90)))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s cannot run instruction set \"%s\"; it has: %ssm80", p.name, isa,
-                       is_90 ? "sm90, " : "");
-    c->sm90 = want_90 || (!isa && is_90 && PREFERS_90);
-    c->be.isa = c->sm90 ? "sm90" : "sm80";
+    if (isa && strcmp(isa, "sm80") && strcmp(isa, "sm90"))
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot run instruction set \"%s\": sm80, sm90",
+                       p.name, isa);
+    if (hopper_open(c, isa, e)) return -1;
+    c->be.isa = c->hopper ? "sm90" : "sm80";
     return 0;
 }
 
@@ -110,6 +107,9 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
     if (rc != cudaSuccess)
         return err_set(e, ERR_IO, "device \"cuda\": opening %s: %s", c->name,
                        cudaGetErrorString(rc));
+    c->be.any_order = o->any_order;
+    if (o->any_order) c->blas = blas_open();
+    if (c->blas) strncat(c->name, ", cuBLASLt", sizeof c->name - strlen(c->name) - 1);
     c->owns_scratch = !o->scratch && !o->scratch_later;
     c->be.scratch = (char *)o->scratch;
     c->be.scratch_size = BE_SCRATCH_CUDA;

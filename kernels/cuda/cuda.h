@@ -1,11 +1,11 @@
 /* cuda.h: the device "cuda" between its files: one row of the table of operations.
  *
- *   cuda.cu      opening, the table                 gemm.cu      matrix products
+ *   cuda.cu      opening, the table                 gemm.cu      matrix products; blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   attn*.cu     softmax attention                  cond.cu      bias, modulation, gates
  *   linear*.cu   linear attention                   position.cu  RoPE, LRPE
- *   loss.cu      embedding, losses, routing
+ *   loss.cu      embedding, losses, routing         hopper*.cu   attention for 9.0
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H
@@ -46,11 +46,12 @@ struct cuda {
     cudaUUID_t uuid;
     char name[256];
     int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
-    bool sm90;           /* kernels of compute capability 9.0 may be used */
+    struct blas *blas;   /* blas.h: cuBLASLt where the order of sums is free, or NULL */
+    void *hopper;        /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
     bool owns_scratch;
-    bool given_up;          /* be->watch ended a wait: what was asked for may never be done */
-    const char *launched;   /* the last kernel */
-    struct err failed;      /* the first failure; code ERR_NONE: none. sync reports it */
+    bool given_up;        /* be->watch ended a wait: what was asked for may never be done */
+    const char *launched; /* the last kernel */
+    struct err failed;    /* the first failure; code ERR_NONE: none. sync reports it */
 };
 
 static inline struct cuda *cuda_of(struct be *be)

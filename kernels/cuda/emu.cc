@@ -65,14 +65,16 @@ static void place_at(struct place *p, void *stack, void (*entry)(void))
 
 /* ---- a block ------------------------------------------------------------------------------------ */
 
-enum state { READY, AT_BLOCK, AT_WARP, GONE };
+enum state { READY, AT_BLOCK, AT_WARP, WAITING, GONE };
 
 struct fiber {
     struct place at;
     void *stack;
     enum state state;
     uint3 id;
-    unsigned turn; /* exchanges so far */
+    unsigned turn;                  /* exchanges so far */
+    bool (*ready)(const void *arg); /* WAITING: for what */
+    const void *arg;
     char slot[SLOTS][EMU_SLOT];
 };
 
@@ -87,16 +89,26 @@ static struct {
 extern char __start_emu_shared[] __attribute__((weak));
 extern char __stop_emu_shared[] __attribute__((weak));
 
-static void fail(const char *why)
+static void __attribute__((noreturn)) fail(const char *why)
 {
     fprintf(stderr, "emu: %s: block (%u, %u, %u), thread (%u, %u, %u)\n", why, blockIdx.x,
             blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
     abort();
 }
 
+void emu_fail(const char *why)
+{
+    fail(why);
+}
+
 static struct fiber *self(void)
 {
     return &emu.fiber[emu.now];
+}
+
+int emu_thread(void)
+{
+    return emu.now;
 }
 
 int emu_lane(void)
@@ -141,6 +153,13 @@ void emu_block_barrier(void)
 void emu_warp_barrier(void)
 {
     wait(AT_WARP);
+}
+
+void emu_wait_for(bool (*ready)(const void *arg), const void *arg)
+{
+    self()->ready = ready;
+    self()->arg = arg;
+    wait(WAITING);
 }
 
 void emu_exchange(const void *mine, size_t size)
@@ -218,11 +237,23 @@ static bool release(int from, int to, enum state at)
     return any;
 }
 
-static bool release_some(void)
+static bool release_waiting(void)
 {
     bool any = false;
+    for (int i = 0; i < emu.n; i++) {
+        struct fiber *f = &emu.fiber[i];
+        if (f->state != WAITING || !f->ready(f->arg)) continue;
+        f->state = READY;
+        any = true;
+    }
+    return any;
+}
+
+static bool release_some(void)
+{
+    bool any = release_waiting();
     for (int w = 0; w < emu.n; w += 32) any |= release(w, w + 32 < emu.n ? w + 32 : emu.n, AT_WARP);
-    return any || release(0, emu.n, AT_BLOCK);
+    return any || release(0, emu.n, AT_BLOCK) || emu_async_step();
 }
 
 static void start(int i)
@@ -255,13 +286,15 @@ static void run_block(size_t smem)
     memset(emu_smem, 0xff, smem);
     for (int i = 0; i < emu.n; i++) start(i);
     for (int w = 0; w < MOST / 32; w++) products[w].turn = 0;
+    emu_async_begin();
     for (;; up = !up) {
         bool live = false;
         for (int i = 0; i < emu.n; i++) run(up ? i : emu.n - 1 - i);
         for (int i = 0; i < emu.n; i++) live |= emu.fiber[i].state != GONE;
-        if (!live) return;
+        if (!live) break;
         if (!release_some()) fail("threads wait at different barriers");
     }
+    emu_async_end();
 }
 
 /* ---- memory: out of the host's reach but while the device works -------------------------------- */

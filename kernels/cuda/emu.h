@@ -59,6 +59,15 @@ void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
 bool emu_lane_took_part(int lane); /* it had not left the kernel before */
 int emu_lane(void);
+/* The thread's number in its block. It waits until ready(arg), which others bring about. */
+int emu_thread(void);
+void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
+void emu_fail(const char *why) __attribute__((noreturn));
+/* What goes on behind threads' backs (emu_hopper.cc): a block begins; all wait: something of it is
+ * done, false: nothing is left; a block ends. */
+void emu_async_begin(void);
+bool emu_async_step(void);
+void emu_async_end(void);
 /* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1]. */
 const float *emu_mma(const uint32_t mine[6]);
 

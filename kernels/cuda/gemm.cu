@@ -5,6 +5,7 @@
  *
  *   bf16  tensor cores, 128 x 128 tiles, three stages of 32 of K in shared memory on their way
  *   fp32  64 x 64 tiles, true fp32 products */
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/mma.h"
 
 /* ---- bf16 ------------------------------------------------------------------------------------- */
@@ -228,6 +229,7 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
 {
     shape_gemm(a);
     struct cuda *c = cuda_of(be);
+    if (a->c.rows < 1 || a->c.cols < 1 || (c->blas && blas_gemm(c, a))) return;
     const product p = {a->a.data,
                        a->b.data,
                        a->a.ld,
@@ -237,7 +239,6 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
                        a->trans_a ? a->a.rows : a->a.cols,
                        mat_of(a->c),
                        a->accumulate};
-    if (p.M < 1 || p.N < 1) return;
     if (a->trans_a)
         a->trans_b ? run<true, true>(c, p, a) : run<true, false>(c, p, a);
     else

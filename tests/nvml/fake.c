@@ -1,7 +1,7 @@
 /* fake.c: the driver's management library as seqw uses it, over the text file that FAKE_NVML names.
  * The file is read again at every look, so that a test changes the machine beneath a running seqw.
  *
- *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N]    a GPU; they are numbered in order
+ *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]    a GPU; they are numbered in order
  *   far A B LEVEL        between two of them: nvlink, or the library's 0, 10, .. 50; default 50
  *   xid N UUID CODE      the Nth event of this file's life: told once
  *   silent               the library answers nothing any more */
@@ -14,7 +14,7 @@ enum { MAX = 20, NO_DRIVER = 9, SMALL = 7, TIMEOUT = 10, LOST = 15, UNKNOWN = 99
 struct device {
     char uuid[64], name[64];
     long long mib, free, ecc, procs;
-    int mig;
+    int mig, cc;
 };
 
 static struct {
@@ -33,7 +33,7 @@ static int by_uuid(const char *uuid)
 
 static void read_line(char *line)
 {
-    struct device d = {.free = -1};
+    struct device d = {.free = -1, .cc = 9};
     char a[64], b[64], *word, *rest = NULL;
     int code, nth;
     if (sscanf(line, "gpu %63s %63s %lld", d.uuid, d.name, &d.mib) == 3 && fake.n < MAX) {
@@ -41,6 +41,7 @@ static void read_line(char *line)
             sscanf(word, "free=%lld", &d.free);
             sscanf(word, "ecc=%lld", &d.ecc);
             sscanf(word, "mig=%d", &d.mig);
+            sscanf(word, "cc=%d", &d.cc);
             sscanf(word, "procs=%lld", &d.procs);
         }
         if (d.free < 0) d.free = d.mib;
@@ -143,7 +144,7 @@ int nvmlDeviceGetMemoryInfo(void *d, unsigned long long m[3])
 int nvmlDeviceGetCudaComputeCapability(void *d, int *major, int *minor);
 int nvmlDeviceGetCudaComputeCapability(void *d, int *major, int *minor)
 {
-    *major = 9;
+    *major = device_of(d)->cc;
     *minor = 0;
     return 0;
 }

@@ -209,7 +209,11 @@ static int look(struct nvml *n, struct gpu *g, device d)
     if (n->ecc && n->ecc(d, UNCORRECTED, SINCE_DRIVER, &errors) == DONE)
         g->ecc_errors = (int64_t)errors;
     const bool divided = n->mig && n->mig(d, &mig, &later) == DONE && mig;
-    g->health = g->xid ? GPU_XID : g->ecc_errors ? GPU_ECC : divided ? GPU_MIG : GPU_OK;
+    g->health = g->xid                  ? GPU_XID
+                : g->ecc_errors         ? GPU_ECC
+                : divided               ? GPU_MIG
+                : major < GPU_MIN_MAJOR ? GPU_OLD
+                                        : GPU_OK;
     return 0;
 }
 

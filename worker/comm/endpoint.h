@@ -31,11 +31,9 @@ struct comm_blob {
     uint64_t memfd_dev, memfd_ino;
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
-    int32_t transport, tls; /* enum transport_id, as asked for */
-    int32_t pid;            /* with a device's segment: whose address that is, and a handle of it */
-    uint64_t segment;
-    struct be_handle handle;
-    int32_t port; /* of the listening socket; 0: no TCP */
+    int32_t transport, tls;  /* enum transport_id, as asked for */
+    struct be_handle handle; /* of the segment in a device's memory */
+    int32_t port;            /* of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
 

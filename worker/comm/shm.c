@@ -52,9 +52,8 @@ struct shm {
     bool owns_map;
     struct shm_slot *slots;
     char *segments;
-    int64_t segment_stride;       /* bytes from one rank's segment to the next */
-    char *device[JOB_MAX_RANKS];  /* peers' segments in their devices' memory; NULL: none */
-    bool attached[JOB_MAX_RANKS]; /* that is to be undone: another process has it */
+    int64_t segment_stride;      /* bytes from one rank's segment to the next */
+    char *device[JOB_MAX_RANKS]; /* peers' segments in their devices' memory; NULL: none */
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -100,32 +99,6 @@ static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
     return 0;
 }
 
-/* The handle serves other processes; in one, as ranks of tests are, the address does. */
-static int device_share(struct comm *c, struct err *e)
-{
-    c->blob.pid = getpid();
-    c->blob.segment = (uintptr_t)c->segment;
-    return c->be->ops->share ? c->be->ops->share(c->be, c->segment, &c->blob.handle, e) : 0;
-}
-
-static int device_attach(struct comm *c, const struct comm_blob *peer, struct err *e)
-{
-    struct shm *s = c->shm;
-    char **at = &s->device[peer->rank];
-    if (peer->pid == c->blob.pid) {
-        *at = (char *)(uintptr_t)peer->segment;
-        return 0;
-    }
-    if (!c->be->ops->attach)
-        return err_field(e, ERR_UNSUPPORTED, "resources.device",
-                         "ranks %d and %d are processes, and this device shares no memory between "
-                         "those (use \"cpu\")",
-                         c->rank, peer->rank);
-    *at = c->be->ops->attach(c->be, &peer->handle, e);
-    s->attached[peer->rank] = *at != NULL;
-    return *at ? 0 : -1;
-}
-
 static int segment_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = calloc(1, sizeof *s);
@@ -140,7 +113,8 @@ static int segment_open(struct comm *c, const struct comm_options *o, struct err
     c->head = s->map;
     c->host = s->segments + (c->rank - c->first_local) * s->segment_stride;
     if (!c->be) c->segment = c->host;
-    return c->be && c->segment ? device_share(c, e) : 0;
+    if (c->be && c->segment) return c->be->ops->share(c->be, c->segment, &c->blob.handle, e);
+    return 0;
 }
 
 static void shm_close(struct comm *c)
@@ -148,7 +122,7 @@ static void shm_close(struct comm *c)
     struct shm *s = c->shm;
     if (!s) return;
     for (int p = 0; p < c->n_ranks; p++)
-        if (s->attached[p]) c->be->ops->detach(c->be, s->device[p]);
+        if (s->device[p]) c->be->ops->detach(c->be, s->device[p]);
     if (s->owns_map) munmap(s->map, (size_t)s->map_size);
     if (s->memfd >= 0) close(s->memfd);
     free(s);
@@ -169,7 +143,9 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
                 e, ERR_UNSUPPORTED,
                 "no transport connects ranks %d and %d: they hold different shared segments",
                 c->rank, p);
-        if (c->be && c->segment && device_attach(c, b, e)) return -1;
+        if (!c->be || !c->segment) continue;
+        c->shm->device[p] = c->be->ops->attach(c->be, &b->handle, e);
+        if (!c->shm->device[p]) return -1;
     }
     return 0;
 }

@@ -370,5 +370,11 @@ void placement_make(const struct program *p, const struct schedule *s, const str
  * batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes behind a window's are
  * what it carries from block to block (sp_buffers.o). */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
+/* Bytes of the host's that it takes where the device has memory of its own: what the host works out
+ * for the operation, or reads of it. */
+int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
+/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a longer
+ * line. */
+int64_t op_stage_lines(int64_t rows, int64_t cols);
 
 #endif

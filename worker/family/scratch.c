@@ -3,19 +3,31 @@
 #include <string.h>
 #include "worker/family/program.h"
 
-enum { ALIGN = 64 }; /* bytes: MEM_ALIGN of api/core/mem.h */
+enum { ALIGN = 64 /* bytes: MEM_ALIGN of api/core/mem.h */, STAGE = 64 << 10 };
 
 struct asking {
     const struct program *p;
     const struct step *s;
     const struct op *op;
     const struct extent *x;
-    int64_t total;
+    int64_t total, staged;
 };
 
 static void take(struct asking *a, int64_t size)
 {
     a->total += (size + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void take_staged(struct asking *a, int64_t size)
+{
+    a->staged += (size + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* What the host fills: struct twin of worker/model/op.h. */
+static void take_twin(struct asking *a, int64_t size)
+{
+    take(a, size);
+    take_staged(a, size);
 }
 
 static void take_act(struct asking *a, int64_t elements)
@@ -74,6 +86,12 @@ static void take_new(struct asking *a, int k)
     if (a->s->wanted[k] && !(fp32 && a->s->first[k])) take(a, 4 * grad_elements(a, in));
 }
 
+/* What a new token sees: a range of two numbers. */
+static void take_decode(struct asking *a)
+{
+    if (a->x->cache_rows) take(a, 2 * 8);
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
 
 /* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows,
@@ -82,8 +100,8 @@ static void ask_sequence(struct asking *a)
 {
     const int64_t T = rows_of(a, a->op->in[0]);
     if (a->op->u.attn.window > 0) {
-        take(a, 8 * T);
-        if (a->x->strategy == STRATEGY_ULYSSES) take(a, 8 * a->x->sp * T);
+        take_twin(a, 8 * T);
+        if (a->x->strategy == STRATEGY_ULYSSES) take_twin(a, 8 * a->x->sp * T);
     }
     if (!backward(a)) {
         if (narrow(a)) take(a, 4 * elements(a, a->op->in[0]));
@@ -131,6 +149,7 @@ static void ask_normalised(struct asking *a)
 
 static void ask_linear_attention(struct asking *a)
 {
+    take_decode(a);
     if (a->op->u.linear.normalise) ask_normalised(a);
     if (!backward(a)) return;
     take_dy(a);
@@ -144,12 +163,12 @@ static void ask_experts(struct asking *a)
     const int in = a->op->in[0];
     const int64_t T = rows_of(a, in), C = a->p->value[in].cols, I = a->op->u.moe.width;
     const int64_t E = a->op->u.moe.n_experts, k = a->op->u.moe.top_k;
-    take(a, 4 * T * k);
-    take(a, 4 * T * k);
-    take(a, 4 * (E + 1));
-    take_act(a, T * k * C); /* slots */
-    take(a, 4 * T * E);     /* logits */
-    take_act(a, T * C);     /* an expert's */
+    for (int i = 0; i < 3; i++) take_twin(a, 4 * T * k);
+    take_twin(a, 4 * (E + 1));
+    take_staged(a, 4 * T * k); /* the routes */
+    take_act(a, T * k * C);    /* slots */
+    take(a, 4 * T * E);        /* logits */
+    take_act(a, T * C);        /* an expert's */
     for (int i = 0; i < 3; i++) take_act(a, T * I);
     take(a, 4 * C);
     take_act(a, T * C);
@@ -164,6 +183,7 @@ static void ask_experts(struct asking *a)
     take(a, 4 * T * k);
     take(a, 4 * T * C);
     take(a, 4 * T * C);
+    take(a, 4 * T);
     take(a, 4 * T * E);
     if (narrow(a)) take_act(a, T * E);
 }
@@ -189,16 +209,26 @@ static void ask_conditioned(struct asking *a, int x, int n)
 static void ask_embed_add(struct asking *a)
 {
     const int64_t rows = rows_of(a, a->op->out[0]), T = a->x->rows[ROWS_T];
-    take(a, 4 * (rows > T ? rows : T));
+    take_twin(a, 4 * (rows > T ? rows : T));
     if (backward(a))
         take_dy(a);
     else
         take_act(a, elements(a, a->op->out[0]));
 }
 
+int64_t op_stage_lines(int64_t rows, int64_t cols)
+{
+    const int64_t n = STAGE / (4 * cols);
+    return n < 1 ? 1 : n < rows ? n : rows;
+}
+
 static void ask_table_of_sines(struct asking *a)
 {
-    if (!backward(a)) take(a, 4 * elements(a, a->op->out[0]));
+    const int out = a->op->out[0];
+    const int64_t rows = rows_of(a, out), cols = a->p->value[out].cols;
+    if (backward(a)) return;
+    take(a, 4 * rows * cols);
+    take_twin(a, 4 * op_stage_lines(rows, cols) * cols);
 }
 
 static void ask_xent(struct asking *a)
@@ -215,24 +245,26 @@ static void ask_switch(struct asking *a)
     take(a, grad_elements(a, in) * (prog_grad_f32(a->p, in) ? 4 : a->x->unit));
 }
 
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x)
+static struct asking ask(const struct program *p, const struct step *s, const struct extent *x)
 {
-    struct asking a = {p, s, &p->op[s->op], x, 0};
+    struct asking a = {.p = p, .s = s, .op = &p->op[s->op], .x = x};
     switch (a.op->kind) {
     case OP_EMBED:
     case OP_LINEAR:
     case OP_TABLE: take_dy(&a); break;
     case OP_EMBED_ADD: ask_embed_add(&a); break;
     case OP_POSITION_2D:
-    case OP_POSITION_1D:
-    case OP_TIMESTEP: ask_table_of_sines(&a); break;
+    case OP_POSITION_1D: ask_table_of_sines(&a); break;
+    case OP_TIMESTEP:
+        if (!backward(&a)) take_twin(&a, 4 * elements(&a, a.op->out[0]));
+        break;
     case OP_NORM:
     case OP_ACT:
     case OP_GLU:
     case OP_SELECT:
     case OP_LRPE: ask_elementwise(&a); break;
     case OP_ROPE:
-        if (a.op->u.rope.frames) take(&a, 8 * rows_of(&a, a.op->in[0]));
+        if (a.op->u.rope.frames) take_twin(&a, 8 * rows_of(&a, a.op->in[0]));
         break;
     case OP_ATTENTION:
         if (a.op->u.attn.dim < 0)
@@ -249,9 +281,18 @@ int64_t op_scratch(const struct program *p, const struct step *s, const struct e
     case OP_XENT: ask_xent(&a); break;
     case OP_MSE:
         for (int i = 0; i <= backward(&a); i++) take(&a, 4 * elements(&a, a.op->in[0]));
-        take(&a, 8 * elements(&a, a.op->in[0])); /* a loss for each place */
         break;
     default: break;
     }
-    return a.total;
+    return a;
+}
+
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x)
+{
+    return ask(p, s, x).total;
+}
+
+int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x)
+{
+    return ask(p, s, x).staged;
 }

@@ -384,7 +384,8 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     struct process_stat stat;
     for (int i = 0; i < g->n_started; i++) {
         struct proc *p = &g->proc[i];
-        s[i] = (struct watch_sample){.op = g->shm->lastop[p->rank], .state = 'Z'};
+        s[i] = (struct watch_sample){
+            .op = g->shm->lastop[p->rank], .state = 'Z', .on_gpu = *g->start->gpus[i] != 0};
         if (p->gone || process_stat(p->pid, &stat) < 0) continue;
         s[i].cpu_ms = stat.cpu_ms;
         s[i].state = stat.state;

@@ -1,17 +1,22 @@
 #include "worker/gang/watch.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 /* Below this part of a core a rank is waiting, not computing. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
+static bool is_stopped(const struct watch_sample *s)
+{
+    return s->state == 'T' || s->state == 't';
+}
+
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms)
 {
-    bool moved = false, busy = false;
+    bool moved = false, busy = false, stopped = false;
     for (int i = 0; i < n; i++) {
         moved = moved || s[i].op.n_ops != w->n_ops[i];
-        busy = busy || s[i].state == 'D' ||
+        stopped = stopped || is_stopped(&s[i]);
+        busy = busy || s[i].state == 'D' || (s[i].on_gpu && s[i].state != 'Z') ||
                (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
         w->n_ops[i] = s[i].op.n_ops;
         w->cpu_ms[i] = s[i].cpu_ms;
@@ -19,14 +24,14 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
     if (moved)
         w->quiet_ms = 0;
     else
-        w->quiet_ms += busy ? (dt_ms + BUSY_PATIENCE - 1) / BUSY_PATIENCE : dt_ms;
+        w->quiet_ms += busy && !stopped ? (dt_ms + BUSY_PATIENCE - 1) / BUSY_PATIENCE : dt_ms;
 }
 
 int watch_behind(const struct watch_sample *s, int n)
 {
     int least = -1;
     for (int i = 0; i < n; i++) {
-        if (s[i].state == 'T' || s[i].state == 't') return i;
+        if (is_stopped(&s[i])) return i;
         if (s[i].state == 'Z') continue; /* done */
         if (least < 0 || s[i].op.n_ops < s[least].op.n_ops) least = i;
     }
@@ -46,11 +51,6 @@ void watch_where(const struct rank_lastop *op, char *out, size_t size)
     const char *purpose = op->purpose >= 0 && op->purpose < PURPOSE_N ? purpose_name(op->purpose)
                                                                       : "no transfer";
     snprintf(out, size, "step %lld%s%s, %s%s", (long long)op->step, layer, hop, purpose, peer);
-}
-
-static bool is_stopped(const struct watch_sample *s)
-{
-    return s->state == 'T' || s->state == 't';
 }
 
 int64_t watch_lag(const struct watch_sample *s)

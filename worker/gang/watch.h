@@ -2,17 +2,20 @@
  *
  * Progress is any rank's last-operation record moving. While a rank computes without an operation
  * its CPU time moves: then time counts a tenth, so that a slow step is given patience and an
- * endless loop is still found. */
+ * endless loop is still found. A rank that waits for its GPU sleeps, so it has that patience always;
+ * a peer that it misses it finds itself, sooner (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "api/core/rank.h"
 
 struct watch_sample {
     struct rank_lastop op;
     int64_t cpu_ms;
-    char state; /* as in /proc/PID/stat: 'T' is stopped */
+    char state;  /* as in /proc/PID/stat: 'T' is stopped */
+    bool on_gpu; /* computes where no CPU time shows it */
 };
 
 struct watch {

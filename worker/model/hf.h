@@ -49,12 +49,12 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
             struct err *e);
 
 /* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
- * prefix: "exp_avg:model.norm.weight". hf_write_flat is for one: verify's artifacts. */
+ * prefix: "exp_avg:model.norm.weight". */
 struct hf_flat {
     const char *prefix;
     const void *data;
     enum dtype dtype;
-    /* Where data is NULL: elements [offset, offset + n) of the flat layout in fp32, n at most
+    /* Where data is NULL (it is on a device): elements [offset, offset + n) of the flat layout in fp32, n at most
      * ST_CHUNK, all of one tensor. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
@@ -86,14 +86,14 @@ int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const c
 /* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
 int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
                       char out[65], struct err *e);
+int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
+                   struct err *e);
 
 /* The same of a model.safetensors. */
 int hf_file_digest(const char *path, char out[65], struct err *e);
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct err *e);
-int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
-                  const float *flat, struct err *e);
 /* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming what is missing or misshapen. */
 struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,

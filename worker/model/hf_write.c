@@ -10,13 +10,6 @@
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
 
-int hf_write_flat(const char *path, const struct model_shape *m, const char *prefix,
-                  const float *flat, struct err *e)
-{
-    const struct hf_flat one = {prefix, flat, DT_F32};
-    return hf_write_flats(path, m, &one, 1, e);
-}
-
 static const void *element(const struct hf_flat *f, int64_t i)
 {
     return (const char *)f->data + i * dtype_size(f->dtype);
@@ -131,22 +124,32 @@ int hf_file_digest(const char *path, char out[65], struct err *e)
     return 0;
 }
 
-int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
-                      char out[65], struct err *e)
+int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
+                   struct err *e)
 {
-    const struct hf_flat all = {"", params, dtype};
+    const int64_t unit = dtype_size(weights->dtype);
     int n;
     struct sha256 sha;
     struct param *p = hf_sorted(m, &n, e);
-    if (!p) return -1;
+    char *piece = p ? malloc(ST_CHUNK * sizeof(float)) : NULL;
+    int rc = piece ? 0 : err_set(e, ERR_IO, "out of memory for a digest");
     sha256_init(&sha);
-    for (int i = 0; i < n; i++) {
-        const int64_t size = hf_run_size(&p[i]);
-        for (int64_t run = 0; run * size < p[i].count; run++) /* as the file has them */
-            sha256_add(&sha, element(&all, p[i].offset + hf_run_here(&p[i], run) * size),
-                       (size_t)(size * dtype_size(dtype)));
+    for (int i = 0; rc == 0 && i < n; i++) {
+        const struct named t = {.flat = weights, .param = &p[i]};
+        for (int64_t at = 0; rc == 0 && at < p[i].count; at += ST_CHUNK) {
+            const int64_t k = p[i].count - at < ST_CHUNK ? p[i].count - at : ST_CHUNK;
+            rc = read_named((void *)&t, at, k, piece, e);
+            if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
+        }
     }
-    sha256_hex(&sha, out);
+    if (rc == 0) sha256_hex(&sha, out);
+    free(piece);
     free(p);
-    return 0;
+    return rc;
+}
+
+int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
+                      char out[65], struct err *e)
+{
+    return hf_flat_digest(m, &(struct hf_flat){"", params, dtype}, out, e);
 }

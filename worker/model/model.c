@@ -54,16 +54,11 @@ static void place_items(struct base *b, void *params)
     m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
-    m->batch.ids = take(b, PLAN_IDS, 1, 4 * T, NULL);
-    m->batch.targets = take(b, PLAN_TARGETS, 1, 4 * T, NULL);
-    m->batch.pos = take(b, PLAN_POS, 1, 8 * T, NULL);
-    m->batch.lo = take(b, PLAN_LO, 1, 8 * T, NULL);
-    m->batch.hi = take(b, PLAN_HI, 1, 8 * T, NULL);
     m->all_lo = take(b, PLAN_LO_ALL, 1, 8 * p->sp * T, NULL);
     m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
-    m->nll = take(b, PLAN_NLL, 1, 8 * T, NULL);
+    m->host_all_lo = section_host(m, PLAN_LO_ALL);
+    m->host_all_hi = section_host(m, PLAN_HI_ALL);
     take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* the backend has it */
-    m->inv_freq = take(b, PLAN_INV_FREQ, 1, p->item[PLAN_INV_FREQ].size, NULL);
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -134,6 +129,8 @@ void model_set_rope(struct model *m, double theta)
     const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
     for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
         m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
+    if (m->inv_freq != m->prog.inv_freq)
+        m->be->ops->upload(m->be, m->prog.inv_freq, m->inv_freq, m->plan->item[PLAN_INV_FREQ].size);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)
@@ -248,13 +245,17 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
     int64_t cut[JOB_MAX_RANKS + 1];
     if (!m->all_lo || !m->comm) return 0;
     for (int w = 0; w <= m->plan->sp; w++) cut[w] = w * T;
-    return comm_all_gather(m->comm, PURPOSE_HEADS, b->lo, m->all_lo, cut, 8, m->bounce, e) ||
-                   comm_all_gather(m->comm, PURPOSE_HEADS, b->hi, m->all_hi, cut, 8, m->bounce, e)
-               ? -1
-               : 0;
+    if (comm_all_gather(m->comm, PURPOSE_HEADS, b->lo, m->all_lo, cut, 8, m->bounce, e) ||
+        comm_all_gather(m->comm, PURPOSE_HEADS, b->hi, m->all_hi, cut, 8, m->bounce, e))
+        return -1;
+    if (m->be->own_memory && section_windowed(m)) {
+        m->be->ops->download(m->be, m->host_all_lo, m->all_lo, cut[m->plan->sp] * 8);
+        m->be->ops->download(m->be, m->host_all_hi, m->all_hi, cut[m->plan->sp] * 8);
+    }
+    return 0;
 }
 
-/* `in`, layers; what the head reads is there. */
+/* `in`, layers; what the head reads is there. b: as operations read it. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     m->sp.drop.sample = (uint32_t)b->sample;
@@ -264,7 +265,7 @@ static int forward(struct model *m, const struct batch *b, bool to_loss, struct 
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
-    if (forward(m, b, true, e)) return -1;
+    if (forward(m, batch_inputs(m, b), true, e)) return -1;
     model_rewind(m);
     return sync(m, e);
 }
@@ -294,9 +295,22 @@ static double sum_nll(const struct model *m, int first, int n)
     return s;
 }
 
+/* What the loss left of every row, for the host. */
+static void take_nll(struct model *m)
+{
+    const int64_t T = m->sp.shard.T, n = m->plan->item[PLAN_NLL].size / (8 * m->plan->T);
+    if (m->be->own_memory) m->be->ops->download(m->be, m->nll, m->prog.nll, 8 * T * n);
+    for (int64_t i = 0; n > 1 && i < T; i++) {
+        double s = 0;
+        for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
+        m->nll[i] = s;
+    }
+}
+
 double model_nll(struct model *m, const struct batch *b)
 {
-    section_loss(m, b);
+    section_loss(m, batch_loss(m, b));
+    take_nll(m);
     return sum_nll(m, 0, m->sp.shard.n_sums);
 }
 
@@ -318,9 +332,12 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
     const double wrong = mean_of_means(m, b);
     scale = (float)(scale * wrong);
 #endif
-    if (forward(m, b, false, e)) return -1;
+    model_place(m, b);
+    const struct batch *there = m->be->own_memory ? &m->there : b;
+    if (forward(m, there, false, e)) return -1;
     model_rewind(m);
-    if (section_backward(m, b, scale, e)) return -1;
+    if (section_backward(m, there, scale, e)) return -1;
+    take_nll(m);
     *nll_sum = sum_nll(m, 0, m->sp.shard.n_sums);
 #ifdef SEQD_MUTANTS
     *nll_sum *= wrong;

@@ -59,10 +59,14 @@ struct model {
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
-    double *nll, *inv_freq;
+    double *nll;         /* [T] of the host's, as model_nll and model_grad leave it */
+    double *inv_freq;    /* the host's */
     void *bounce;
-    int64_t *all_lo, *all_hi;       /* ulysses: [sp * T] lo and hi of the sequence's rows */
-    struct batch batch;             /* the plan's arrays, for whoever fills a batch */
+    int64_t *all_lo, *all_hi;           /* ulysses: [sp * T] lo and hi of the sequence's rows */
+    int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */
+    struct batch batch; /* the plan's arrays in the host's memory, for whoever fills a batch */
+    /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
+    struct batch room, there;
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
     int64_t n_decoded;              /* generate: tokens after the prompt so far */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
@@ -105,6 +109,13 @@ void model_random(struct model *m, int64_t seed);
 void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
                        struct tensor out);
 
+/* Makes b the batch that operations read: its arrays go to the device's, where that has memory of its
+ * own. Each call below that takes a batch does so itself, but for model_batch()'s: what is there stays,
+ * and operations may go on with it (sampling). */
+void model_place(struct model *m, const struct batch *b);
+/* The batch as operations read it: m->batch, or its arrays on the device as model_place left them. */
+struct batch *model_batch(struct model *m);
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
@@ -126,7 +137,7 @@ struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
 
 /* After model_forward: nll of every row into m->nll (0 where there is no target) and the sum of
- * this rank's rows, in the fixed order. Local. */
+ * this rank's rows, in the fixed order. Local. Waits for the device. */
 double model_nll(struct model *m, const struct batch *b);
 
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
@@ -149,6 +160,10 @@ int model_decode(struct model *m, int32_t token, struct tensor *logits, struct e
 void model_rewind(struct model *m);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
+
+/* b as operations read it: what `in` and the layers read of it is there; and what the loss does. */
+const struct batch *batch_inputs(struct model *m, const struct batch *b);
+const struct batch *batch_loss(struct model *m, const struct batch *b);
 
 /* [T, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);

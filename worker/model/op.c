@@ -35,7 +35,7 @@ const struct op_row *const op_table[OP_KIND_N] = {
 
 void scratch_reset(struct frame *f)
 {
-    f->scratch_used = 0;
+    f->scratch_used = f->stage_used = 0;
 }
 
 void *scratch_take(struct frame *f, int64_t size)
@@ -49,6 +49,39 @@ void *scratch_take(struct frame *f, int64_t size)
 struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols)
 {
     return tensor_of(t, scratch_take(f, rows * cols * dtype_size(t)), rows, cols, cols);
+}
+
+static void *stage_take(struct frame *f, int64_t size)
+{
+    char *p = f->stage + f->stage_used;
+    f->stage_used += mem_round(size, MEM_ALIGN);
+    assert(f->stage_used <= f->stage_size);
+    return p;
+}
+
+struct twin twin_take(struct frame *f, int64_t size)
+{
+    struct twin t = {.dev = scratch_take(f, size), .size = size};
+    t.host = f->be->own_memory ? stage_take(f, size) : t.dev;
+    return t;
+}
+
+void twin_up(struct frame *f, const struct twin *t)
+{
+    if (t->host != t->dev) f->be->ops->upload(f->be, t->dev, t->host, t->size);
+}
+
+const void *frame_fetch(struct frame *f, const void *p, int64_t size)
+{
+    if (!f->be->own_memory) return p;
+    void *to = stage_take(f, size);
+    f->be->ops->download(f->be, to, p, size);
+    return to;
+}
+
+const struct batch *frame_host(const struct frame *f)
+{
+    return f->host ? f->host : f->batch;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -79,17 +112,35 @@ void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add)
         f->be->ops->cast(f->be, &(struct cast_args){.dst = y, .src = x});
 }
 
-void frame_zero(struct frame *f, struct tensor t)
+/* Memory that is whole floats is filled where it lies; other ends come from here. */
+static void zero_run(struct frame *f, char *to, int64_t size)
 {
     static const char zeros[4096];
-    const int64_t runs = t.ld == t.cols ? 1 : t.rows, unit = dtype_size(t.dtype);
-    for (int64_t i = 0; i < runs; i++) {
-        const int64_t size = (runs == 1 ? t.rows : 1) * t.cols * unit;
-        char *to = (char *)t.data + i * t.ld * unit;
-        for (int64_t k = 0; k < size; k += (int64_t)sizeof zeros)
-            f->be->ops->upload(f->be, to + k, zeros,
-                               size - k < (int64_t)sizeof zeros ? size - k : (int64_t)sizeof zeros);
+    if (((int64_t)(uintptr_t)to | size) % (int64_t)sizeof(float) == 0) {
+        f->be->ops->fill(f->be, (float *)to, size / (int64_t)sizeof(float), 0);
+        return;
     }
+    for (int64_t k = 0; k < size; k += (int64_t)sizeof zeros)
+        f->be->ops->upload(f->be, to + k, zeros,
+                           size - k < (int64_t)sizeof zeros ? size - k : (int64_t)sizeof zeros);
+}
+
+void frame_zero(struct frame *f, struct tensor t)
+{
+    const int64_t runs = t.ld == t.cols ? 1 : t.rows, unit = dtype_size(t.dtype);
+    for (int64_t i = 0; i < runs; i++)
+        zero_run(f, (char *)t.data + i * t.ld * unit, (runs == 1 ? t.rows : 1) * t.cols * unit);
+}
+
+void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value)
+{
+    if (n > 0) f->be->ops->upload(f->be, p, &value, sizeof value);
+    if (n > 1)
+        f->be->ops->permute(f->be, &(struct permute_args){.dst = p + 1,
+                                                          .src = p,
+                                                          .n = {1, 1, n - 1},
+                                                          .dst_stride = {0, 0, sizeof value},
+                                                          .size = sizeof value});
 }
 
 /* ---- gradients of values --------------------------------------------------------------------- */
@@ -254,10 +305,11 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* ---- grids ----------------------------------------------------------------------------------- */
 
 /* The spread dimension is outermost: dimension 0 for ROWS_T, 1 for ROWS_ALT. */
-void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[2])
+struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;
-    const int spread = rows == ROWS_ALT, other = !spread;
-    at[spread] = d->r * shard_share(d->n[spread], d->P, d->rank_bits) + i / d->n[other];
-    at[other] = i % d->n[other];
+    const int spread = rows == ROWS_ALT;
+    const int64_t share = shard_share(d->n[spread], d->P, d->rank_bits);
+    if (dim == spread) return (struct along){d->r * share, share, d->n[!spread]};
+    return (struct along){0, d->n[dim], 1};
 }

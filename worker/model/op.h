@@ -7,6 +7,10 @@
  * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
  * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
  *
+ * Values, weights, scratch and the batch's arrays are the device's. Where it has memory of its own,
+ * the host reads the same arrays of the batch in frame.host, and what it works out for operations it
+ * makes in frame.stage (op_stage() bytes) and uploads: struct twin.
+ *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per
  * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of
  * COND and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight; there
@@ -49,10 +53,13 @@ struct frame {
     float *embed_grad; /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
     char *scratch;
     int64_t scratch_size, scratch_used;
+    char *stage; /* the device has memory of its own: the host's part; else NULL */
+    int64_t stage_size, stage_used;
 
-    const struct batch *batch;
-    const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of the sequence's rows; NULL */
-    struct sp *sp;                  /* its shape is the operation's */
+    const struct batch *batch, *host; /* as operations read it, as the host does; NULL: the same */
+    const int64_t *all_lo, *all_hi;   /* ulysses: [P*T] lo and hi of the sequence's rows; NULL */
+    const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: they lie there */
+    struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;
     struct dsp *dsp;
     const double *inv_freq;  /* [rotary_dim / 2] */
@@ -66,7 +73,7 @@ struct frame {
     /* the loss */
     float *logits; /* [loss_chunk, V] */
     int64_t loss_chunk;
-    double *nll; /* [T] */
+    double *nll; /* [T]; MSE: of each place apart, [T, places] */
     float loss_scale;
 
     /* one new token: rows of ROWS_T are 1; its global position, and where keys, values and states
@@ -91,6 +98,17 @@ extern const struct op_row *const op_table[OP_KIND_N];
 void scratch_reset(struct frame *f);
 void *scratch_take(struct frame *f, int64_t size);
 struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols);
+/* Scratch that the host fills. dev: where operations read it; host: the same memory, or where the
+ * host has it until twin_up(). */
+struct twin {
+    void *dev, *host;
+    int64_t size;
+};
+struct twin twin_take(struct frame *f, int64_t size);
+void twin_up(struct frame *f, const struct twin *t);
+/* `size` bytes that operations have written at p, for the host: waits for them. */
+const void *frame_fetch(struct frame *f, const void *p, int64_t size);
+const struct batch *frame_host(const struct frame *f);
 
 struct tensor frame_in(const struct frame *f, const struct op *o, int i);
 struct tensor frame_out(const struct frame *f, const struct op *o, int i);
@@ -114,6 +132,8 @@ void back_end(struct frame *f, const struct back *b);
 /* y (+)= x, of any types; nothing when they are one buffer. */
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
 void frame_zero(struct frame *f, struct tensor t);
+/* n times value, at p. */
+void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 
 /* Weight i of the section [rows, cols]; one-dimensional: [1, rows]. n joined ones from i as one. */
 struct tensor frame_weight(const struct frame *f, int i, int n);
@@ -140,9 +160,6 @@ void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
 void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tensor dy,
                     struct tensor x);
 
-/* The global indices of local row i along dimensions 0 and 1 (DSP). */
-void frame_grid(const struct frame *f, enum rows_id rows, int64_t i, int64_t at[2]);
-
 /* dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
@@ -153,6 +170,13 @@ struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
 /* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
 struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
+
+/* DSP: global indices along dimension `dim` that this rank's rows of a kind have: n from `first` on;
+ * row i has number (i / within) mod n of them. */
+struct along {
+    int64_t first, n, within;
+};
+struct along frame_along(const struct frame *f, enum rows_id rows, int dim);
 
 extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
     op_table_add, op_select, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,

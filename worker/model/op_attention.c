@@ -17,43 +17,61 @@ static struct sp_attn_shape shape_of(const struct op *o)
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
-/* The first key a row sees: a sliding window cuts what its document leaves. */
-static const int64_t *cut(struct frame *f, const struct op *o, const int64_t *lo, const int64_t *hi,
-                          int64_t n)
+/* The first key a row sees: as operations and as the host read it. */
+struct first {
+    const int64_t *dev, *host;
+};
+
+/* A sliding window cuts what a row's document leaves. lo, hi: the host's. */
+static struct first cut(struct frame *f, int64_t window, const int64_t *lo, const int64_t *hi,
+                        int64_t n)
 {
-    const int64_t window = o->u.attn.window;
-    if (window <= 0 || !lo) return lo;
-    int64_t *first = scratch_take(f, 8 * n);
+    const struct twin t = twin_take(f, 8 * n);
+    int64_t *first = t.host;
     for (int64_t i = 0; i < n; i++) {
         const int64_t from = hi[i] - window;
         first[i] = from > lo[i] ? from : lo[i];
     }
-    return first;
+    twin_up(f, &t);
+    return (struct first){t.dev, first};
 }
 
-static const int64_t *first_keys(struct frame *f, const struct op *o)
+static struct first first_keys(struct frame *f, const struct op *o)
 {
-    return cut(f, o, f->batch->lo, f->batch->hi, f->rows[ROWS_T].n);
+    const struct batch *b = frame_host(f);
+    if (o->u.attn.window <= 0) return (struct first){f->batch->lo, b->lo};
+    return cut(f, o->u.attn.window, b->lo, b->hi, f->rows[ROWS_T].n);
 }
 
 /* The same of all ranks' rows. */
-static const int64_t *all_first_keys(struct frame *f, const struct op *o)
+static struct sp_seen all_host(const struct frame *f)
 {
-    return cut(f, o, f->all_lo, f->all_hi, f->sp->shard.P * f->sp->shard.T);
+    return (struct sp_seen){f->host_all_lo ? f->host_all_lo : f->all_lo,
+                            f->host_all_hi ? f->host_all_hi : f->all_hi};
+}
+
+static struct first all_first_keys(struct frame *f, const struct op *o)
+{
+    const struct sp_seen all = all_host(f);
+    if (o->u.attn.window <= 0 || !all.lo) return (struct first){f->all_lo, all.lo};
+    return cut(f, o->u.attn.window, all.lo, all.hi, f->sp->shard.P * f->sp->shard.T);
 }
 
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
+    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
                                   .lse = frame_out(f, o, 1).data,
-                                  .lo = first_keys(f, o),
+                                  .lo = first.dev,
                                   .hi = f->batch->hi,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .all_lo = all_first_keys(f, o),
-                                  .all_hi = f->all_hi};
+                                  .seen = {first.host, frame_host(f)->hi},
+                                  .all_lo = all.dev,
+                                  .all_hi = f->all_hi,
+                                  .all_seen = {all.host, all_host(f).hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -66,6 +84,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
 {
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
     const struct sp_bwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
@@ -73,12 +92,14 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .lse = frame_out(f, o, 1).data,
                                   .dq = dq.to,
                                   .dkv = dkv.to,
-                                  .lo = first_keys(f, o),
+                                  .lo = first.dev,
                                   .hi = f->batch->hi,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .all_lo = all_first_keys(f, o),
-                                  .all_hi = f->all_hi};
+                                  .seen = {first.host, frame_host(f)->hi},
+                                  .all_lo = all.dev,
+                                  .all_hi = f->all_hi,
+                                  .all_seen = {all.host, all_host(f).hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
@@ -110,10 +131,8 @@ static struct whole whole_begin(struct frame *f, const struct op *o, int64_t row
     else
         w.m = ml;
     if (!backward && f->dtype != DT_F32) w.sum = scratch_rows(f, DT_F32, rows, HD);
-    for (int64_t i = 0; i < rows; i++) {
-        w.lo[i] = 0;
-        w.hi[i] = n_keys;
-    }
+    frame_repeat(f, w.lo, rows, 0);
+    frame_repeat(f, w.hi, rows, n_keys);
     return w;
 }
 

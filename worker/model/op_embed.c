@@ -63,15 +63,16 @@ static const int32_t *index_of(struct frame *f, const struct op *o)
     const int64_t n = f->rows[frame_rows_of(f, o->in[0])].n;
     const int64_t last = frame_weight(f, o->w, 1).rows - 1;
     if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types;
-    int32_t *ids = scratch_take(f, 4 * n);
+    const struct twin ids = twin_take(f, 4 * n);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = o->u.embed.index == INDEX_POSITION ? f->batch->pos[i]
+        const int64_t at = o->u.embed.index == INDEX_POSITION ? frame_host(f)->pos[i]
                            : o->u.embed.index == INDEX_LABEL  ? f->batch->latents.label
                                                               : 0;
         assert(at >= 0 && at <= last);
-        ids[i] = (int32_t)at;
+        ((int32_t *)ids.host)[i] = (int32_t)at;
     }
-    return ids;
+    twin_up(f, &ids);
+    return ids.dev;
 }
 
 static int embed_add_forward(struct frame *f, const struct op *o, struct err *e)

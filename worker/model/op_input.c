@@ -39,13 +39,46 @@ static void sinusoid(double x, int64_t n, bool cos_first, float *out)
     }
 }
 
-/* A table with a row of fp32 for each row of the value; host memory, then added at once. */
-static void add_table(struct frame *f, const struct op *o, struct tensor table)
+/* Writes the line of an index. */
+struct lines {
+    void (*write)(const struct lines *l, int64_t index, float *out);
+    const struct batch_latents *b;
+    int64_t cols;
+    double scale, sx, sy;
+};
+
+/* Lines k .. k + n of those along a dimension to where they stand in the table. */
+static void place_lines(struct frame *f, const struct along *d, struct tensor table,
+                        const struct twin *lines, int64_t k, int64_t n)
 {
-    f->be->ops->mix(
-        f->be,
-        &(struct mix_args){
-            .a = frame_in(f, o, 0), .b = table, .y = frame_out(f, o, 0), .alpha = 1, .beta = 1});
+    const int64_t line = table.cols * (int64_t)sizeof(float), period = d->n * d->within;
+    twin_up(f, &(struct twin){lines->dev, lines->host, n * line});
+    f->be->ops->permute(
+        f->be, &(struct permute_args){.dst = (char *)table.data + k * d->within * line,
+                                      .src = lines->dev,
+                                      .n = {table.rows / period, n, d->within},
+                                      .dst_stride = {period * line, d->within * line, line},
+                                      .src_stride = {0, line, 0},
+                                      .size = line});
+}
+
+/* y = in + a line of fp32 for each row, by its index along dimension `dim`. Every index's is worked
+ * out once, OP_STAGE bytes of them at a time. */
+static void add_lines(struct frame *f, const struct op *o, int dim, const struct lines *l)
+{
+    const struct tensor y = frame_out(f, o, 0);
+    const struct along d = frame_along(f, frame_rows_of(f, o->out[0]), dim);
+    const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
+    const int64_t line = y.cols * (int64_t)sizeof(float), most = op_stage_lines(y.rows, y.cols);
+    const struct twin lines = twin_take(f, most * line);
+    for (int64_t k = 0; k < d.n; k += most) {
+        const int64_t n = d.n - k < most ? d.n - k : most;
+        for (int64_t i = 0; i < n; i++)
+            l->write(l, d.first + k + i, (float *)lines.host + i * y.cols);
+        place_lines(f, &d, table, &lines, k, n);
+    }
+    f->be->ops->mix(f->be, &(struct mix_args){
+                               .a = frame_in(f, o, 0), .b = table, .y = y, .alpha = 1, .beta = 1});
 }
 
 static int pass_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
@@ -57,47 +90,41 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
 
 /* Open-Sora's PositionEmbedding2D: the first half of the columns says where along the width, the
  * second along the height; sines before cosines in each. */
+static void line_2d(const struct lines *l, int64_t index, float *out)
+{
+    const int64_t n = l->cols / 4, width = l->b->grid[2];
+    sinusoid((double)(index % width) / l->scale * l->sx, n, false, out);
+    sinusoid((double)(index / width) / l->scale * l->sy, n, false, out + l->cols / 2);
+}
+
 static int position_2d_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
-    const struct tensor y = frame_out(f, o, 0);
-    const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
-    double scale = o->u.position.scale, sx = 1, sy = 1;
-    const enum rows_id rows = frame_rows_of(f, o->out[0]);
-    const int64_t n = y.cols / 4;
+    struct lines l = {line_2d, b, frame_out(f, o, 0).cols, o->u.position.scale, 1, 1};
     (void)e;
     if (o->u.position.base_size) {
         const double base = round(sqrt((double)(b->grid[1] * b->grid[2])));
-        scale = sqrt(b->height * b->width) / (double)o->u.position.base_size;
-        sx = base / (double)b->grid[2];
-        sy = base / (double)b->grid[1];
+        l.scale = sqrt(b->height * b->width) / (double)o->u.position.base_size;
+        l.sx = base / (double)b->grid[2];
+        l.sy = base / (double)b->grid[1];
     }
-    for (int64_t i = 0; i < y.rows; i++) {
-        int64_t at[2];
-        float *row = (float *)table.data + i * y.cols;
-        frame_grid(f, rows, i, at);
-        sinusoid((double)(at[0] % b->grid[2]) / scale * sx, n, false, row);
-        sinusoid((double)(at[0] / b->grid[2]) / scale * sy, n, false, row + y.cols / 2);
-    }
-    add_table(f, o, table);
+    add_lines(f, o, 0, &l);
     return 0;
 }
 
 const struct op_row op_position_2d = {position_2d_forward, pass_backward, NULL};
 
+static void line_1d(const struct lines *l, int64_t index, float *out)
+{
+    sinusoid((double)index / l->scale, l->cols / 2, false, out);
+}
+
 static int position_1d_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct tensor y = frame_out(f, o, 0);
-    const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
-    const enum rows_id rows = frame_rows_of(f, o->out[0]);
+    const struct lines l = {
+        .write = line_1d, .cols = frame_out(f, o, 0).cols, .scale = o->u.position.scale};
     (void)e;
-    for (int64_t i = 0; i < y.rows; i++) {
-        int64_t at[2];
-        frame_grid(f, rows, i, at);
-        sinusoid((double)at[1] / o->u.position.scale, y.cols / 2, false,
-                 (float *)table.data + i * y.cols);
-    }
-    add_table(f, o, table);
+    add_lines(f, o, 1, &l);
     return 0;
 }
 
@@ -108,14 +135,15 @@ static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
-    const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
+    const struct twin table = twin_take(f, y.rows * y.cols * (int64_t)sizeof(float));
     (void)e;
     for (int64_t i = 0; i < y.rows; i++)
         sinusoid(o->u.time.fps ? b->fps
                  : i           ? 0
                                : b->t,
-                 y.cols / 2, true, (float *)table.data + i * y.cols);
-    frame_move(f, y, table, false);
+                 y.cols / 2, true, (float *)table.host + i * y.cols);
+    twin_up(f, &table);
+    frame_move(f, y, tensor_f32(table.dev, y.rows, y.cols, y.cols), false);
     return 0;
 }
 

@@ -112,6 +112,7 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
                                     .state = frame_out(f, o, 1).data,
                                     .lo = f->batch->lo,
                                     .hi = f->batch->hi,
+                                    .seen = {frame_host(f)->lo, frame_host(f)->hi},
                                     .carry_in = f->carry_in,
                                     .carry_out = f->carry_out};
     mark_place(f);
@@ -138,7 +139,8 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
                                                  .o = a->o,
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
-                                                 .hi = f->batch->hi});
+                                                 .hi = f->batch->hi,
+                                                 .seen = {frame_host(f)->lo, frame_host(f)->hi}});
     const float *z = sums_of(f, a);
     f->be->ops->attn_delta(
         f->be, &(struct attn_delta_args){
@@ -180,6 +182,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                  .state = frame_out(f, o, 1).data,
                                                  .lo = f->batch->lo,
                                                  .hi = f->batch->hi,
+                                                 .seen = {frame_host(f)->lo, frame_host(f)->hi},
                                                  .d_carry_out = f->d_carry_out,
                                                  .d_carry_in = f->d_carry_in},
                             e))
@@ -194,10 +197,16 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
 static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
 {
     const struct linear a = linear_of(f, o);
+    int64_t *range = scratch_take(f, 2 * (int64_t)sizeof *range);
     (void)e;
-    linear_decode(f->linear,
-                  &(struct linear_decode){
-                      .shape = a.shape, .q = a.q, .k = a.k, .v = a.v, .o = a.o, .state = f->state});
+    linear_decode(f->linear, &(struct linear_decode){.shape = a.shape,
+                                                     .q = a.q,
+                                                     .k = a.k,
+                                                     .v = a.v,
+                                                     .o = a.o,
+                                                     .state = f->state,
+                                                     .lo = range,
+                                                     .hi = range + 1});
     if (a.wide) normalise(f, o, &a);
     return 0;
 }

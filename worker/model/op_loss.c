@@ -1,6 +1,6 @@
 /* op_loss.c: XENT and MSE, the last operation of a model.
  *
- * Forward leaves the loss of every row in the frame's nll. Backward does that too, so that a
+ * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does that too, so that a
  * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
 #include "worker/model/op.h"
 
@@ -157,19 +157,14 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
     const struct tensor a = frame_in(f, o, 0);
     const struct places p = places_of(f, a);
     const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
-    double *loss = scratch_take(f, a.rows * p.n * (int64_t)sizeof *loss);
     frame_move(f, x, predicted(&p, a), false);
     f->be->ops->mse(f->be,
                     &(struct mse_args){.x = x,
                                        .y = tensor_f32((float *)b->target, x.rows, p.in, p.in),
                                        .dx = dx,
                                        .weight = b->weight,
-                                       .row_loss = loss,
+                                       .row_loss = f->nll,
                                        .scale = f->loss_scale});
-    for (int64_t i = 0; i < a.rows; i++) {
-        f->nll[i] = 0;
-        for (int64_t k = 0; k < p.n; k++) f->nll[i] += loss[i * p.n + k];
-    }
 }
 
 static int mse_forward(struct frame *f, const struct op *o, struct err *e)

@@ -8,6 +8,10 @@
  * ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other in
  * a list.
  *
+ * The host must know how many rows an expert has, and sorts them: on a device with memory of its
+ * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the device
+ * runs dry. Everything else is asked for ahead.
+ *
  * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
 #include "worker/model/op.h"
 
@@ -17,12 +21,18 @@ struct moe {
     const struct op *o;
     struct tensor x;
     int64_t T, C, I, E, k;
-    int32_t *expert; /* [T, k] */
-    float *weight;   /* [T, k] */
-    int32_t *row;    /* [T*k]: of each slot */
-    int32_t *slot;   /* [k, T]: of row t's j-th choice */
-    int32_t *first;  /* [E + 1]: slots of expert e are [first[e], first[e+1]) */
+    int32_t *expert;    /* [T, k] */
+    float *weight;      /* [T, k] */
+    struct twin row;    /* [T*k] int32: of each slot */
+    struct twin choice; /* [T*k]: which of [T, k] it is */
+    struct twin slot;   /* [k, T]: of row t's j-th choice */
+    struct twin first;  /* [E + 1]: slots of expert e are [first[e], first[e+1]); the host's */
 };
+
+static int64_t first_of(const struct moe *m, int64_t e)
+{
+    return ((const int32_t *)m->first.host)[e];
+}
 
 static struct moe moe_of(struct frame *f, const struct op *o)
 {
@@ -34,27 +44,41 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     m.k = o->u.moe.top_k;
     m.expert = frame_out(f, o, 1).data;
     m.weight = (float *)frame_out(f, o, 1).data + m.T * m.k;
-    m.row = scratch_take(f, 4 * m.T * m.k);
-    m.slot = scratch_take(f, 4 * m.T * m.k);
-    m.first = scratch_take(f, 4 * (m.E + 1));
+    m.row = twin_take(f, 4 * m.T * m.k);
+    m.choice = twin_take(f, 4 * m.T * m.k);
+    m.slot = twin_take(f, 4 * m.T * m.k);
+    m.first = twin_take(f, 4 * (m.E + 1));
     return m;
 }
 
-/* Slots in ascending order of (expert, row). */
-static void sort_slots(struct moe *m)
+/* first[e + 1]: the first slot of expert e, for whoever counts up from there. */
+static void count_slots(const struct moe *m, const int32_t *expert, int32_t *first)
 {
-    int32_t at = 0;
-    for (int64_t e = 0; e < m->E; e++) {
-        m->first[e] = at;
-        for (int64_t t = 0; t < m->T; t++)
-            for (int64_t j = 0; j < m->k; j++)
-                if (m->expert[t * m->k + j] == e) {
-                    m->slot[j * m->T + t] = at;
-                    m->row[at++] = (int32_t)t;
-                }
+    for (int64_t e = 0; e <= m->E; e++) first[e] = 0;
+    for (int64_t i = 0; i < m->T * m->k; i++) {
+        assert(expert[i] >= 0 && expert[i] < m->E);
+        if (expert[i] + 2 <= m->E) first[expert[i] + 2]++;
     }
-    m->first[m->E] = at;
-    assert(at == m->T * m->k);
+    for (int64_t e = 2; e <= m->E; e++) first[e] += first[e - 1];
+}
+
+/* Slots in ascending order of (expert, row). */
+static void sort_slots(struct frame *f, struct moe *m)
+{
+    const int32_t *expert = frame_fetch(f, m->expert, 4 * m->T * m->k);
+    int32_t *first = m->first.host, *row = m->row.host, *slot = m->slot.host;
+    count_slots(m, expert, first);
+    for (int64_t t = 0; t < m->T; t++)
+        for (int64_t j = 0; j < m->k; j++) {
+            const int32_t at = first[expert[t * m->k + j] + 1]++;
+            slot[j * m->T + t] = at;
+            row[at] = (int32_t)t;
+            ((int32_t *)m->choice.host)[at] = (int32_t)(t * m->k + j);
+        }
+    assert(first[m->E] == m->T * m->k);
+    twin_up(f, &m->row);
+    twin_up(f, &m->choice);
+    twin_up(f, &m->slot);
 }
 
 /* w: 0 w1, 1 w3, 2 w2. */
@@ -86,8 +110,8 @@ static struct tensor route_logits(struct frame *f, const struct moe *m)
 }
 
 struct expert {
-    int64_t n; /* rows */
-    const int32_t *rows;
+    int64_t n;                  /* rows */
+    const int32_t *rows;        /* the host's */
     struct tensor x, h1, h3, a; /* [n, C], [n, I] */
 };
 
@@ -105,8 +129,9 @@ static struct expert_room expert_room(struct frame *f, const struct moe *m)
 static struct expert expert_forward(struct frame *f, const struct moe *m,
                                     const struct expert_room *r, int64_t e)
 {
-    struct expert x = {.n = m->first[e + 1] - m->first[e], .rows = m->row + m->first[e]};
-    x.x = gathered(f, m->x, x.rows, r->x, x.n);
+    const int64_t at = first_of(m, e);
+    struct expert x = {.n = first_of(m, e + 1) - at, .rows = (const int32_t *)m->row.host + at};
+    x.x = gathered(f, m->x, (const int32_t *)m->row.dev + at, r->x, x.n);
     x.h1 = tensor_sub(r->h1, 0, x.n, 0, m->I);
     x.h3 = tensor_sub(r->h3, 0, x.n, 0, m->I);
     x.a = tensor_sub(r->a, 0, x.n, 0, m->I);
@@ -118,12 +143,16 @@ static struct expert expert_forward(struct frame *f, const struct moe *m,
     return x;
 }
 
-/* Weights of the j-th choice [T, 1] beside each other [T, C]: a product with a row of ones. */
-static void spread_weight(struct frame *f, const struct moe *m, int64_t j, struct tensor ones,
-                          struct tensor to)
+/* Weights [T, 1] beside each other [T, C]: a product with a row of ones. */
+static void spread_weight(struct frame *f, struct tensor w, struct tensor ones, struct tensor to)
 {
-    const struct tensor w = tensor_f32(m->weight + j, m->T, 1, m->k);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = w, .b = ones, .c = to});
+}
+
+/* Slots of all rows' j-th choice. */
+static const int32_t *slots_of(const struct moe *m, int64_t j)
+{
+    return (const int32_t *)m->slot.dev + j * m->T;
 }
 
 static struct tensor ones_row(struct frame *f, int64_t n)
@@ -143,19 +172,19 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
                                                   .k = m.k,
                                                   .expert = m.expert,
                                                   .weight = m.weight});
-    sort_slots(&m);
+    sort_slots(f, &m);
     const struct expert_room room = expert_room(f, &m);
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
         if (x.n)
             product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
-                    tensor_sub(slots, m.first[e], x.n, 0, m.C));
+                    tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
     }
     const struct tensor ones = ones_row(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
     const struct tensor part = scratch_rows(f, f->dtype, m.T, m.C);
     for (int64_t j = 0; j < m.k; j++) {
-        gathered(f, slots, m.slot + j * m.T, part, m.T);
-        spread_weight(f, &m, j, ones, spread);
+        gathered(f, slots, slots_of(&m, j), part, m.T);
+        spread_weight(f, tensor_f32(m.weight + j, m.T, 1, m.k), ones, spread);
         f->be->ops->glu_fwd(
             f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = spread, .b = part, .y = part});
         f->be->ops->mix(
@@ -220,33 +249,53 @@ static void expert_backward(struct frame *f, const struct moe *m, const struct e
         &(struct gemm_args){.a = x->h3, .b = frame_weight(f, w3, 1), .c = dx, .accumulate = true});
 }
 
-/* Gradient of the slots, and of the router's weights: dslot = p dy, dp = dy . slot. */
+struct slots_room {
+    struct tensor ones, spread, part, wide; /* [1, C]; [T, C]; fp32 [T, C] both */
+    float *weight;                          /* [T] */
+};
+
+/* Gradient of the router's weights: of row t's j-th, dy_t times its slot. */
+static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
+                             struct tensor slots, float *dweight)
+{
+    const struct tensor column = tensor_f32(r->ones.data, m->C, 1, 1);
+    for (int64_t j = 0; j < m->k; j++) {
+        gathered(f, slots, slots_of(m, j), r->spread, m->T);
+        frame_move(f, r->part, r->spread, false);
+        f->be->ops->glu_fwd(
+            f->be,
+            &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = r->part, .b = r->wide, .y = r->part});
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = r->part,
+                                                    .b = column,
+                                                    .c = tensor_f32(dweight + j, m->T, 1, m->k)});
+    }
+}
+
+/* Gradient of T slots from `at` on: a slot's weight times dy of its row. */
+static void slots_part(struct frame *f, const struct moe *m, const struct slots_room *r, int64_t at,
+                       struct tensor dy, struct tensor d_slots)
+{
+    const int64_t n = m->T * m->k;
+    const struct tensor weights = tensor_f32(m->weight, n, 1, 1);
+    const struct tensor w = tensor_f32(r->weight, m->T, 1, 1);
+    gathered(f, dy, (const int32_t *)m->row.dev + at, r->spread, m->T);
+    frame_move(f, r->wide, r->spread, false);
+    gathered(f, weights, (const int32_t *)m->choice.dev + at, w, m->T);
+    spread_weight(f, w, r->ones, r->part);
+    f->be->ops->glu_fwd(f->be, &(struct glu_fwd_args){
+                                   .fn = ACT_IDENTITY, .a = r->part, .b = r->wide, .y = r->part});
+    frame_move(f, tensor_sub(d_slots, at, m->T, 0, m->C), r->part, false);
+}
+
 static void slots_backward(struct frame *f, const struct moe *m, struct tensor dy,
                            struct tensor slots, struct tensor d_slots, float *dweight)
 {
-    const struct tensor ones = ones_row(f, m->C), spread = scratch_rows(f, f->dtype, m->T, m->C);
-    const struct tensor part = scratch_rows(f, DT_F32, m->T, m->C);
-    const struct tensor wide = scratch_rows(f, DT_F32, m->T, m->C), none = {0};
-    const struct tensor column = tensor_f32(ones.data, m->C, 1, 1);
-    (void)none;
-    frame_move(f, wide, dy, false);
-    for (int64_t j = 0; j < m->k; j++) {
-        const int32_t *slot = m->slot + j * m->T;
-        gathered(f, slots, slot, spread, m->T);
-        frame_move(f, part, spread, false);
-        f->be->ops->glu_fwd(
-            f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = part, .b = wide, .y = part});
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = part,
-                                                    .b = column,
-                                                    .c = tensor_f32(dweight + j, m->T, 1, m->k)});
-        spread_weight(f, m, j, ones, part);
-        f->be->ops->glu_fwd(
-            f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = part, .b = wide, .y = part});
-        frame_move(f, spread, part, false);
-        for (int64_t t = 0; t < m->T; t++) /* a row to its slot */
-            frame_move(f, tensor_sub(d_slots, slot[t], 1, 0, m->C),
-                       tensor_sub(spread, t, 1, 0, m->C), false);
-    }
+    const struct slots_room r = {ones_row(f, m->C), scratch_rows(f, f->dtype, m->T, m->C),
+                                 scratch_rows(f, DT_F32, m->T, m->C),
+                                 scratch_rows(f, DT_F32, m->T, m->C), scratch_take(f, 4 * m->T)};
+    frame_move(f, r.wide, dy, false);
+    weights_backward(f, m, &r, slots, dweight);
+    for (int64_t j = 0; j < m->k; j++) slots_part(f, m, &r, j * m->T, dy, d_slots);
 }
 
 static void router_backward(struct frame *f, const struct moe *m, const float *dweight,
@@ -283,22 +332,23 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
     float *dweight = scratch_take(f, 4 * m.T * m.k);
     const struct expert_room room = expert_room(f, &m);
     (void)err;
-    sort_slots(&m);
+    sort_slots(f, &m);
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
         if (x.n)
             product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
-                    tensor_sub(slots, m.first[e], x.n, 0, m.C));
+                    tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
     }
     slots_backward(f, &m, dy, slots, d_slots, dweight);
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
-        expert_backward(f, &m, &x, e, tensor_sub(d_slots, m.first[e], x.n, 0, m.C),
-                        tensor_sub(da, 0, x.n, 0, m.I), tensor_sub(slots, m.first[e], x.n, 0, m.C));
+        expert_backward(f, &m, &x, e, tensor_sub(d_slots, first_of(&m, e), x.n, 0, m.C),
+                        tensor_sub(da, 0, x.n, 0, m.I),
+                        tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
     }
     router_backward(f, &m, dweight, &dx);
     for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of what the experts read */
-        gathered(f, slots, m.slot + j * m.T, room.x, m.T);
+        gathered(f, slots, slots_of(&m, j), room.x, m.T);
         frame_move(f, dx.to, room.x, true);
     }
     back_end(f, &dx);

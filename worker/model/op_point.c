@@ -146,7 +146,7 @@ const struct op_row op_mix = {mix_forward, mix_backward, NULL};
 /* Which conditioning vector a row takes; NULL: the first. */
 static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
-    if (o->kind != OP_SELECT && o->u.cond.first) return NULL;
+    if (o->u.cond.first) return NULL;
     return f->batch ? f->batch->group[rows == ROWS_ALT] : NULL;
 }
 
@@ -294,6 +294,13 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 
 /* ---- SELECT ---------------------------------------------------------------------------------- */
 
+/* Which input a row takes, for the host; NULL: the first. */
+static const int32_t *inputs_of(const struct frame *f, const struct op *o)
+{
+    const bool alt = frame_rows_of(f, o->in[0]) == ROWS_ALT;
+    return f->batch ? frame_host(f)->group[alt] : NULL;
+}
+
 /* Rows from i on that take the same input. */
 static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
 {
@@ -305,7 +312,7 @@ static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
 
 static int select_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const int32_t *group = inputs_of(f, o);
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
     for (int64_t i = 0, n; i < y.rows; i += n) {
@@ -318,7 +325,7 @@ static int select_forward(struct frame *f, const struct op *o, struct err *e)
 
 static int select_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
-    const int32_t *group = groups_of(f, o, frame_rows_of(f, o->in[0]));
+    const int32_t *group = inputs_of(f, o);
     const struct tensor dy = f->grad[o->out[0]];
     (void)e;
     for (int64_t i = 0, n; i < dy.rows; i += n) {

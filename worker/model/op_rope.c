@@ -8,14 +8,12 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     if (!frames) return f->batch->pos;
-    const int64_t n = f->rows[rows].n;
-    int64_t *pos = scratch_take(f, 8 * n);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at[2];
-        frame_grid(f, rows, i, at);
-        pos[i] = at[1];
-    }
-    return pos;
+    const struct along time = frame_along(f, rows, 1);
+    const struct twin pos = twin_take(f, 8 * f->rows[rows].n);
+    for (int64_t i = 0; i < f->rows[rows].n; i++)
+        ((int64_t *)pos.host)[i] = time.first + i / time.within % time.n;
+    twin_up(f, &pos);
+    return pos.dev;
 }
 
 static void turn(struct frame *f, const struct op *o, struct tensor x, bool inverse)

@@ -213,6 +213,18 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
+/* A broadcast moves what is the host's. */
+static int share_state(struct model *m, char *state, int64_t size, struct err *e)
+{
+    const bool own = m->be->own_memory;
+    void *at = own ? m->prog.stage : state;
+    assert(!own || size <= m->prog.stage_size);
+    if (own) m->be->ops->download(m->be, at, state, size);
+    if (comm_broadcast(m->comm, PURPOSE_STATE, m->plan->sp - 1, at, size, m->bounce, e)) return -1;
+    if (own) m->be->ops->upload(m->be, state, at, size);
+    return 0;
+}
+
 /* Every rank decodes: the states that the last one has behind the prompt go to all. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
@@ -220,9 +232,7 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     for (int i = 0; i < h->p->n_ops; i++) {
         const struct place *x = &h->s->at.state[i];
         if (h->p->op[i].kind != OP_LINEAR_ATTENTION) continue;
-        if (comm_broadcast(m->comm, PURPOSE_STATE, m->plan->sp - 1, address(m, h, x, false),
-                           x->size, m->bounce, e))
-            return -1;
+        if (share_state(m, address(m, h, x, false), x->size, e)) return -1;
     }
     return 0;
 }
@@ -251,7 +261,7 @@ static void set_loss(struct model *m, float scale)
     struct frame *f = &m->prog.frame;
     f->loss_scale = scale;
     f->loss_chunk = m->plan->loss_chunk;
-    f->nll = m->nll;
+    f->nll = m->prog.nll;
     f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
 }
 
@@ -352,17 +362,35 @@ char *section_state(struct model *m, int l)
     return NULL;
 }
 
+bool section_windowed(const struct model *m)
+{
+    for (int l = 0; l < m->shape.n_layers; l++) {
+        const struct program *p = section_at(m, l + 1).p;
+        for (int i = 0; i < p->n_ops; i++)
+            if (p->op[i].kind == OP_ATTENTION && p->op[i].u.attn.window > 0) return true;
+    }
+    return false;
+}
+
 /* ---- one token ------------------------------------------------------------------------------- */
 
 int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e)
 {
-    const struct batch b = {.ids = &token, .pos = &pos};
+    struct section_state *s = &m->prog;
+    s->token = token;
+    s->pos = pos;
+    if (m->be->own_memory) {
+        m->be->ops->upload(m->be, s->one[0].ids, &token, sizeof token);
+        m->be->ops->upload(m->be, s->one[0].pos, &pos, sizeof pos);
+    }
+    s->frame.host = &s->one[1];
+    const struct batch *b = &s->one[m->be->own_memory ? 0 : 1];
     set_rows(m, 1);
     m->prog.own = own;
     for (int i = 0; i <= m->shape.n_layers + 1; i++) {
         struct here h = section_at(m, i);
         h.one = true;
-        open_frame(m, &h, &b, false);
+        open_frame(m, &h, b, false);
         if (run_forward(m, &h, e)) return -1;
     }
     return 0;

@@ -22,7 +22,13 @@ struct section_state {
     struct dsp dsp;
     int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];
-    double *slopes;             /* [L, H] */
+    double *slopes;         /* [L, H] */
+    double *nll, *inv_freq; /* as operations have them */
+    char *stage;            /* PLAN_STAGE; NULL: none */
+    int64_t stage_size;
+    struct batch one[2]; /* decode: the new token, as operations read it and as the host does */
+    int32_t token;
+    int64_t pos;
     int64_t grid[2];            /* of the sequence at hand */
     bool own;                   /* decode: this rank keeps the new token's keys and values */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
@@ -39,6 +45,10 @@ struct here {
 };
 struct here section_at(const struct model *m, int b);
 
+/* Some layer's attention has a window. */
+bool section_windowed(const struct model *m);
+/* Where the host has an item that is mirrored; elsewhere where it lies. NULL: there is none. */
+void *section_host(const struct model *m, enum plan_id id);
 /* Pointers of the plan's items of this rank. */
 void section_place(struct model *m, char *arena, char *segment);
 /* The shard has changed. */

@@ -1,5 +1,6 @@
 /* section_place.c: where the plan has put what sections work with. */
 #include <assert.h>
+#include <string.h>
 #include "worker/model/model.h"
 #include "worker/plan/attention.h"
 
@@ -8,22 +9,33 @@ static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
     const struct plan_item *it = &m->plan->item[id];
     if (!it->name) return NULL;
     model_note_placed(m, it, it->size);
-    return (it->in_segment ? segment : arena) + it->offset;
+    return (it->in_segment ? segment : it->in_host ? m->host : arena) + it->offset;
+}
+
+void *section_host(const struct model *m, enum plan_id id)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    if (!it->name) return NULL;
+    if (it->mirrored) return m->host + it->mirror;
+    return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
 /* The decays of every layer's linear attention. */
 static void set_slopes(struct model *m)
 {
-    for (int l = 0; l < m->shape.n_layers && m->prog.slopes; l++) {
+    double *slopes = section_host(m, PLAN_SLOPES);
+    for (int l = 0; l < m->shape.n_layers && slopes; l++) {
         const struct program *p = section_at(m, l + 1).p;
         for (int i = 0; i < p->n_ops; i++) {
             const int64_t H = p->op[i].u.linear.n_heads;
             if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
             for (int64_t h = 0; h < H; h++)
-                m->prog.slopes[l * m->shape.n_heads + h] = slope_of(
-                    (enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
+                slopes[l * m->shape.n_heads + h] = slope_of((enum slope_id)p->op[i].u.linear.slopes,
+                                                            h, H, l, m->shape.n_layers);
         }
     }
+    if (slopes && slopes != m->prog.slopes)
+        m->be->ops->upload(m->be, m->prog.slopes, slopes, m->plan->item[PLAN_SLOPES].size);
 }
 
 static void place_linear(struct model *m, char *arena, char *segment)
@@ -80,18 +92,57 @@ static void place_ring(struct model *m, char *arena, char *segment)
                  item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
-static void place_latents(struct model *m, char *arena, char *segment)
+/* An array of a batch, where operations read it and where the host fills it. size: as this code
+ * counts it. */
+static void place_array(struct model *m, enum plan_id id, int64_t size, void *room, void *host)
 {
-    struct batch *b = &m->batch;
-    b->types = (int32_t *)item(m, PLAN_TYPES, arena, segment);
-    b->group[0] = (int32_t *)item(m, PLAN_GROUP, arena, segment);
-    b->group[1] = (int32_t *)item(m, PLAN_GROUP_ALT, arena, segment);
-    b->latents.patches = (float *)item(m, PLAN_PATCHES, arena, segment);
-    b->latents.target = (float *)item(m, PLAN_TARGET, arena, segment);
-    b->latents.weight = (float *)item(m, PLAN_ROW_WEIGHT, arena, segment);
-    b->latents.text = (float *)item(m, PLAN_CAPTION, arena, segment);
+    void *at[2] = {model_take(m, id, size), section_host(m, id)};
+    memcpy(room, &at[0], sizeof at[0]);
+    memcpy(host, &at[1], sizeof at[1]);
+}
+
+static void place_tokens(struct model *m)
+{
+    struct batch *r = &m->room, *b = &m->batch;
+    const int64_t T = m->plan->T;
+    place_array(m, PLAN_IDS, 4 * T, &r->ids, &b->ids);
+    place_array(m, PLAN_TARGETS, 4 * T, &r->targets, &b->targets);
+    place_array(m, PLAN_POS, 8 * T, &r->pos, &b->pos);
+    place_array(m, PLAN_LO, 8 * T, &r->lo, &b->lo);
+    place_array(m, PLAN_HI, 8 * T, &r->hi, &b->hi);
+    place_array(m, PLAN_TYPES, 4 * T, &r->types, &b->types);
+    m->prog.one[0] = (struct batch){.ids = r->ids, .pos = r->pos};
+    m->prog.one[1] = (struct batch){.ids = &m->prog.token, .pos = &m->prog.pos};
+}
+
+static void place_latents(struct model *m)
+{
+    struct batch *r = &m->room, *b = &m->batch;
+    const struct model_shape *s = &m->shape;
+    const int64_t T = m->plan->T, n = s->patch_t * s->patch_h * s->patch_w;
+    const int64_t patches = 4 * T * n * s->in_channels;
+    place_array(m, PLAN_GROUP, 4 * T, &r->group[0], &b->group[0]);
+    place_array(m, PLAN_GROUP_ALT, 4 * m->plan->extent.rows[ROWS_ALT], &r->group[1], &b->group[1]);
+    place_array(m, PLAN_PATCHES, patches, &r->latents.patches, &b->latents.patches);
+    place_array(m, PLAN_TARGET, patches, &r->latents.target, &b->latents.target);
+    place_array(m, PLAN_ROW_WEIGHT, 4 * T * n, &r->latents.weight, &b->latents.weight);
+    place_array(m, PLAN_CAPTION, 4 * s->text_len * s->caption_channels, &r->latents.text,
+                &b->latents.text);
+}
+
+static void place_samples(struct model *m, char *arena, char *segment)
+{
     m->prog.velocity = (float *)item(m, PLAN_VELOCITY, arena, segment);
     m->prog.plane = (float *)item(m, PLAN_PLANE, arena, segment);
+}
+
+static void place_stage(struct model *m)
+{
+    const struct plan_item *it = &m->plan->item[PLAN_STAGE];
+    if (!it->name) return;
+    model_note_placed(m, it, it->size);
+    m->prog.stage = section_host(m, PLAN_STAGE);
+    m->prog.stage_size = it->size;
 }
 
 /* A section that does not work in place passes on to the other stream. */
@@ -131,7 +182,14 @@ void section_place(struct model *m, char *arena, char *segment)
     place_ring(m, arena, segment);
     place_linear(m, arena, segment);
     place_dsp(m, arena, segment);
-    place_latents(m, arena, segment);
+    place_tokens(m);
+    place_latents(m);
+    place_samples(m, arena, segment);
+    s->nll = (double *)item(m, PLAN_NLL, arena, segment);
+    s->inv_freq = (double *)item(m, PLAN_INV_FREQ, arena, segment);
+    m->nll = section_host(m, PLAN_NLL);
+    m->inv_freq = section_host(m, PLAN_INV_FREQ);
+    place_stage(m);
     s->frame = (struct frame){.be = m->be,
                               .shape = &m->shape,
                               .dtype = m->dtype,
@@ -141,9 +199,13 @@ void section_place(struct model *m, char *arena, char *segment)
                               .sp = &m->sp,
                               .linear = &s->linear,
                               .dsp = &s->dsp,
-                              .inv_freq = m->inv_freq,
+                              .inv_freq = s->inv_freq,
+                              .stage = s->stage,
+                              .stage_size = s->stage_size,
                               .all_lo = m->all_lo,
-                              .all_hi = m->all_hi};
+                              .all_hi = m->all_hi,
+                              .host_all_lo = m->host_all_lo,
+                              .host_all_hi = m->host_all_hi};
     section_resize(m);
 }
 

@@ -16,7 +16,7 @@ void memory_contexts(struct placer *b, int64_t state)
     const int64_t size = mem_round(placer_times(b, state, 4), MEM_ALIGN);
     const int64_t layers = placer_times(b, size, b->m->n_layers);
     const struct placer_want all[] = {
-        {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before, .host = HOST_ALONE},
+        {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before, .host = HOST_TOO},
         {PLAN_CONTEXT_BEHIND, "context_behind", PLAN_CACHE, layers, generate, .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);

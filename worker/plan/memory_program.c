@@ -208,6 +208,29 @@ static double most_kept(const struct plan *p, const struct needs *n)
     return 4 * rows * (keys + 8 * n->cols);
 }
 
+/* What the host works out for any step of a section. */
+static int64_t stage_of(const struct program *p, const struct schedule *s, const struct extent *x)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->n_forward; i++) most = max64(most, op_stage(p, &s->forward[i], x));
+    for (int i = 0; i < s->n_backward; i++) most = max64(most, op_stage(p, &s->backward[i], x));
+    return most;
+}
+
+static void put_stage(struct placer *b, const struct sections *s, const struct needs *n)
+{
+    const struct plan *p = b->p;
+    const struct family *f = &s->family;
+    const bool passes = p->kind == JOB_GENERATE && p->sp > 1;
+    int64_t most = max64(stage_of(&f->in, &s->in.steps, &p->extent),
+                         stage_of(&f->out, &s->out.steps, &p->extent));
+    for (int k = 0; k < f->n_kinds; k++)
+        most = max64(most, stage_of(&f->layer[k], &s->layer[k].steps, &p->extent));
+    if (passes) most = max64(most, 4 * n->state);
+    placer_put(b, &(struct placer_want){PLAN_STAGE, "stage", PLAN_WORKSPACE, most, p->own_memory,
+                                        .host = HOST_ALONE});
+}
+
 /* Records, streams and the workspace. */
 static void put_sections(struct placer *b, const struct sections *s)
 {
@@ -318,15 +341,17 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    const int64_t plane = samples ? 4 * p->sp * (T / p->grid[1]) * places : 0;
+    /* Where the device has memory of its own, the rank's part of it as well. */
+    const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
+    const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
         {PLAN_IDS, "batch_ids", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
         {PLAN_TARGETS, "batch_targets", PLAN_DATA, 4 * T, lm, .host = HOST_TOO},
         {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
-        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1},
-        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1},
+        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
+        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
         {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types, .host = HOST_TOO},
         {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns, .host = HOST_TOO},
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns, .host = HOST_TOO},
@@ -335,8 +360,8 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
         {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
-        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples},
-        {PLAN_NLL, "nll", PLAN_DATA, 8 * T, !samples, .host = HOST_TOO},
+        {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples, .host = HOST_ALONE},
+        {PLAN_NLL, "nll", PLAN_DATA, 8 * T * (lm ? 1 : places), !samples, .host = HOST_TOO},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1, .host = HOST_TOO},
         {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1, .host = HOST_TOO},
         {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
@@ -360,6 +385,7 @@ void memory_program(struct placer *b, bool reference)
     }
     plan_sections(b->m, b->p, &s);
     put_sections(b, &s);
+    put_stage(b, &s, &n);
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);

@@ -106,9 +106,9 @@ enum plan_id {
     PLAN_POS,        /* int64 [T] */
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
-    PLAN_NLL,        /* double [T] */
+    PLAN_NLL,        /* double [T]; diffusion: of each place of a row, [T, places] */
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
-    PLAN_SUMSQ,      /* double [units, then blocks of the largest unit] (worker/plan/zero.h) */
+    PLAN_SUMSQ,      /* double [units, then blocks of a bucket's large ones] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
     PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
@@ -147,7 +147,9 @@ enum plan_id {
     PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
     PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
-    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches */
+    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
+                     * own_memory: this rank's part of it */
+    PLAN_STAGE,     /* the host's: op_stage() bytes of any step; generate: a state on its way */
     PLAN_ID_N
 };
 
@@ -162,6 +164,14 @@ struct plan_item {
     int64_t offset, size; /* bytes; size of all instances */
     int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
 };
+
+/* Where the host works with an item: its copy where there is one, else the item itself. arena, host:
+ * the bases of the plan's two parts. */
+static inline void *plan_on_host(const struct plan_item *it, void *arena, void *host)
+{
+    if (it->mirrored) return (char *)host + it->mirror;
+    return (char *)(it->in_host ? host : arena) + it->offset;
+}
 
 struct plan {
     struct plan_item item[PLAN_ID_N];

@@ -1,6 +1,7 @@
 #include "worker/plan/volume.h"
 
 #include <assert.h>
+#include "api/core/mem.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/plan.h"
 
@@ -18,7 +19,8 @@ int64_t volume_bounce_size(int P)
 
 int64_t volume_decode_size(int P, int64_t H, int64_t D)
 {
-    return P * H * (D + 1) * 4;
+    const int64_t parts = P * H * (D + 1), weights = P * H;
+    return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
 /* Everyone sends and receives the same number of messages of one size. */

@@ -46,7 +46,8 @@
 
 /* Sizes of the buffers that communication needs in the comm segment, bytes. */
 int64_t volume_bounce_size(int P); /* collectives: about 1 MiB; 0 for one rank */
-int64_t volume_decode_size(int P, int64_t H, int64_t D); /* sp_buffers.part */
+/* sp_buffers.part: what sp/sp.c has there. */
+int64_t volume_decode_size(int P, int64_t H, int64_t D);
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
 /* One rank's traffic in one operation. */

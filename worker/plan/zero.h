@@ -47,6 +47,7 @@ struct zero {
     int64_t len[ZERO_KIND_N];        /* elements of one */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
+    int64_t sum_blocks; /* of a bucket's units above PLAN_SUMSQ_BLOCK, in blocks of that: the most */
     int64_t shard_max;    /* elements of the largest shard */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
@@ -98,5 +99,7 @@ struct zero_walk {
 };
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b);
 bool zero_next(struct zero_walk *w);
+/* Blocks of PLAN_SUMSQ_BLOCK that the unit at hand is summed in; 0: at once. */
+int64_t zero_blocks(const struct zero_walk *w);
 
 #endif

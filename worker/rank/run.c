@@ -20,7 +20,6 @@
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
  * are found much sooner from outside (the last-operation record); this is the backstop. */
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
-#define PAGE           4096
 
 struct task {
     enum job_kind kind;
@@ -116,6 +115,7 @@ static int open_memory(struct run *r, struct err *e)
     const struct plan *p = &r->plan;
     const struct be_options o = {.device = spec_text(r->spec, r->spec->resources.device),
                                  .n_threads = p->n_threads,
+                                 .any_order = !p->rank_bits,
                                  .scratch_later = true};
     r->be = be_open(&o, e);
     if (!r->be) return -1;
@@ -275,19 +275,19 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
-int64_t run_memory_high(const struct model *m, int64_t more)
-{
-    return mem_round(mem_round(m->arena_end, PAGE) + more, PAGE) + mem_round(m->segment_end, PAGE);
-}
-
-void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high)
+void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
+                       const struct model *m)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     jwrite_str(w, "ledger", ledger_equal ? "equal" : "differs");
     jwrite_object(w, "memory");
     jwrite_int(w, "planned", r->plan.arena_size + r->plan.segment_size);
-    jwrite_int(w, "high", high);
+    jwrite_int(w, "high", m->placed_size);
+    if (r->plan.own_memory) {
+        jwrite_int(w, "host_planned", r->plan.host_size);
+        jwrite_int(w, "host_high", mem_round(m->host_end, PLAN_PAGE));
+    }
     jwrite_int(w, "peak_rss", (int64_t)u.ru_maxrss * 1024);
     jwrite_end(w);
 }

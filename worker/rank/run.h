@@ -23,11 +23,11 @@ struct run {
     struct data *data; /* NULL for generate */
     struct plan plan;
     struct be *be;
-    void *arena;       /* plan.arena_size zeroed bytes of be's memory */
-    void *host;        /* plan.host_size of the host's; NULL where there are none */
-    struct comm *comm; /* NULL for one rank */
-    void *segment;     /* NULL for one rank */
-    void *own_segment; /* where be has memory of its own: the same, allocated here; else NULL */
+    void *arena;           /* plan.arena_size zeroed bytes of be's memory */
+    void *host;            /* plan.host_size of the host's; NULL where there are none */
+    struct comm *comm;     /* NULL for one rank */
+    void *segment;         /* NULL for one rank */
+    void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     int mutant;            /* tests only: enum sp_mutant */
 };
@@ -54,10 +54,9 @@ bool run_stopped(void *run);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* "ledger" and "memory" of a RESULT. high: bytes that were placed, from run_memory_high. */
-void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal, int64_t high);
-/* Arena and segment up to the last byte the model placed, in whole pages; more: bytes behind that
- * in the arena. */
-int64_t run_memory_high(const struct model *m, int64_t more);
+/* "ledger" and "memory" of a RESULT: what was planned and what m has placed, of the device and,
+ * where that has memory of its own, of the host. */
+void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
+                       const struct model *m);
 
 #endif

@@ -4,7 +4,7 @@
 #include "worker/rank/task_infer.h"
 #include "worker/train/embed.h"
 
-static int send_embed(struct run *r, const struct embed *s, int64_t high, struct err *e)
+static int send_embed(struct run *r, const struct embed *s, const struct model *m, struct err *e)
 {
     char json[2048];
     struct jwrite w;
@@ -16,7 +16,7 @@ static int send_embed(struct run *r, const struct embed *s, int64_t high, struct
     static const char *const pooling[POOLING_N] = {"last", "mean", "cls"};
     jwrite_str(&w, "pooling", pooling[r->spec->embed.pooling]);
     jwrite_bool(&w, "normalized", r->spec->embed.normalize);
-    run_write_account(&w, r, s->ledger_equal, high);
+    run_write_account(&w, r, s->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -31,9 +31,7 @@ int task_embed(struct run *r, struct err *e)
     int rc = embed_run(&in, r->data, &out, e);
     const struct artifact_done *const done[] = {&out.vectors, &out.ids};
     if (!rc && run_first(r))
-        rc = task_send_artifacts(r, done, 2, e) || send_embed(r, &out, run_memory_high(m, 0), e)
-                 ? -1
-                 : 0;
+        rc = task_send_artifacts(r, done, 2, e) || send_embed(r, &out, m, e) ? -1 : 0;
     free(m);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include "api/core/jwrite.h"
 #include "worker/model/hf.h"
 #include "worker/rank/task_infer.h"
+#include "worker/train/piece.h"
 #include "worker/train/roots.h"
 
 struct task_context {
@@ -22,7 +23,8 @@ static size_t utf8_prefix(const char *s, size_t len, size_t n)
     return n;
 }
 
-static int send_text(struct run *r, const struct infer_text *t, int64_t high, struct err *e)
+static int send_text(struct run *r, const struct infer_text *t, const struct model *m,
+                     struct err *e)
 {
     char json[RANK_RESULT_SIZE];
     struct jwrite w;
@@ -40,7 +42,7 @@ static int send_text(struct run *r, const struct infer_text *t, int64_t high, st
         jwrite_int(&w, "refused", t->n_refused);
         jwrite_int(&w, "resumed", t->n_resumed);
     }
-    run_write_account(&w, r, t->ledger_equal, high);
+    run_write_account(&w, r, t->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -52,15 +54,21 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     char path[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     if (!*spec_text(s, s->context.load) && !s->context.save) return 0;
-    if (hf_weights_digest(&m->shape, m->dtype, m->params, c->context.model, e)) return -1;
+    struct piece_array there = {m->be, m->dtype, m->params};
+    const struct hf_flat weights = {"", NULL, m->dtype, piece_read, &there};
+    if (hf_flat_digest(&m->shape, &weights, c->context.model, e)) return -1;
     if (!*spec_text(s, s->context.load)) return 0;
     if (context_layout_init(&c->layout, &m->shape, e)) return -1;
-    c->context.states = model_take(m, PLAN_CONTEXT_BEFORE, c->layout.size);
+    char *const states = model_take(m, PLAN_CONTEXT_BEFORE, c->layout.size);
+    c->context.states = plan_on_host(&m->plan->item[PLAN_CONTEXT_BEFORE], m->arena, m->host);
     c->context.stride = c->layout.stride;
     if (run_first(r) && (roots_file(spec_text(s, s->context.load), r->roots, r->args->n_roots,
                                     "context.load", path, e) ||
                          context_read(path, &c->layout, &c->context, e)))
         return -1;
+    if (c->context.states != states)
+        m->be->ops->upload(m->be, states, c->context.states, c->layout.size);
+    c->context.states = states;
     if (!r->comm) return 0;
     return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, &c->context.n_tokens,
                           sizeof c->context.n_tokens, m->bounce, e);
@@ -83,9 +91,7 @@ int task_generate(struct run *r, struct err *e)
     in.digest = c.context.model;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
-    if (run_first(r) &&
-        (task_send_artifacts(r, done, 3, e) || send_text(r, &out, run_memory_high(m, 0), e)))
-        goto out;
+    if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e))) goto out;
     rc = 0;
 out:
     context_layout_fini(&c.layout);

@@ -21,7 +21,8 @@ static int send_samples(struct run *r, const struct flow_generate *g, const stru
                    (long long)g->n_samples, (long long)n, in->job_dir);
 }
 
-static int send_result(struct run *r, const struct flow_generate *g, int64_t high, struct err *e)
+static int send_result(struct run *r, const struct flow_generate *g, const struct model *m,
+                       struct err *e)
 {
     char json[1024];
     struct jwrite w;
@@ -31,7 +32,7 @@ static int send_result(struct run *r, const struct flow_generate *g, int64_t hig
     jwrite_int(&w, "samples", g->n_samples);
     jwrite_int(&w, "refused", g->n_refused);
     jwrite_int(&w, "resumed", g->n_resumed);
-    run_write_account(&w, r, g->ledger_equal, high);
+    run_write_account(&w, r, g->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -50,7 +51,7 @@ int task_sample(struct run *r, struct err *e)
     if (flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
     if (run_first(r) && (send_samples(r, g, &in, e) || task_send_artifacts(r, done, 2, e) ||
-                         send_result(r, g, run_memory_high(m, 0), e)))
+                         send_result(r, g, m, e)))
         goto out;
     rc = 0;
 out:

@@ -4,7 +4,7 @@
 #include "worker/rank/task_infer.h"
 #include "worker/train/score.h"
 
-static int send_score(struct run *r, const struct score *s, int64_t high, struct err *e)
+static int send_score(struct run *r, const struct score *s, const struct model *m, struct err *e)
 {
     char json[2048];
     struct jwrite w;
@@ -19,7 +19,7 @@ static int send_score(struct run *r, const struct score *s, int64_t high, struct
     jwrite_int(&w, "documents", s->n_documents);
     jwrite_int(&w, "windows", s->n_windows);
     jwrite_int(&w, "resumed", s->n_resumed);
-    run_write_account(&w, r, s->ledger_equal, high);
+    run_write_account(&w, r, s->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -34,9 +34,7 @@ int task_score(struct run *r, struct err *e)
     int rc = score_run(&in, r->data, &out, e);
     const struct artifact_done *const done[] = {&out.artifact, &out.buckets, &out.logprobs};
     if (!rc && run_first(r))
-        rc = task_send_artifacts(r, done, 3, e) || send_score(r, &out, run_memory_high(m, 0), e)
-                 ? -1
-                 : 0;
+        rc = task_send_artifacts(r, done, 3, e) || send_score(r, &out, m, e) ? -1 : 0;
     free(m);
     return rc;
 }

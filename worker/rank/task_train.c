@@ -46,7 +46,7 @@ static int open_training(struct training *t, struct err *e)
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.hold, &from, e)) return -1;
     training_adopt(t, &from);
-    t->step.memory_high = run_memory_high(&t->train.model, 0);
+    t->step.memory_high = t->train.model.placed_size;
     t->ledger_equal = true;
     return training_load_guard(t, e) || training_find_best(t, e) ? -1 : 0;
 }

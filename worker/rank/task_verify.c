@@ -5,7 +5,7 @@
 #include "worker/rank/weights.h"
 #include "worker/train/verify.h"
 
-static int report(struct run *r, const struct verify *v, int64_t high, struct err *e)
+static int report(struct run *r, const struct verify *v, const struct model *m, struct err *e)
 {
     char json[4096];
     struct jwrite w;
@@ -26,7 +26,7 @@ static int report(struct run *r, const struct verify *v, int64_t high, struct er
     jwrite_str(&w, "worst_tensor", v->row[0].name);
     jwrite_double(&w, "worst_rel_l2", v->row[0].rel_l2);
     jwrite_int(&w, "n_tensors", v->n_rows);
-    run_write_account(&w, r, v->ledger_equal, high);
+    run_write_account(&w, r, v->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);
@@ -45,7 +45,7 @@ int task_verify(struct run *r, struct err *e)
     struct verify_args a = {r->spec, m, r->data, r->args->job_dir, r->mutant};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {
-        if (report(r, &v, run_memory_high(m, v.reference_end), e)) goto out;
+        if (report(r, &v, m, e)) goto out;
         if (!v.equal) {
             verify_sentence(&v, e);
             goto out;

@@ -63,7 +63,7 @@ int training_result(struct training *t, struct err *e)
     jwrite_str(&w, "checkpoint", t->last.path);
     jwrite_str(&w, "hf", hf);
     if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
-    run_write_account(&w, r, t->ledger_equal, t->step.memory_high);
+    run_write_account(&w, r, t->ledger_equal, &t->train.model);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
     return link_send_result(r->link, json, e);

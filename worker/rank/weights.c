@@ -6,6 +6,7 @@
 #include "api/core/log.h"
 #include "worker/model/hf.h"
 #include "worker/plan/stage.h"
+#include "worker/train/piece.h"
 #include "worker/train/roots.h"
 #include "worker/train/spread.h"
 
@@ -88,12 +89,15 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
+    struct piece_array there = {m->be, m->dtype, m->params};
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;
-        if (hf_load(dir, &r->spec->model.shape, m->dtype, m->params, e))
+        if (hf_load_pieces(dir, &r->spec->model.shape, &(struct hf_sink){piece_take, &there}, e))
             return about(e, "model.path");
     }
-    return share(r, m, m->params, m->plan->n_params * dtype_size(m->dtype), e);
+    if (!r->comm) return 0;
+    return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
+                                 m->plan->n_params * dtype_size(m->dtype), m->bounce, e);
 }
 
 int weights_load(struct run *r, struct model *m, struct err *e)

@@ -88,7 +88,6 @@ static int kv_post(struct gather *w, struct tensor own, struct err *e)
     const struct tensor out = tensor_of(w->dtype, sp->buf.kv[0], own.rows, own.cols, own.cols);
     if (w->P == 1) return 0;
     block_copy(sp, out, own);
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     for (int i = 1; i < w->P; i++)
         for (int g = 0; g < sp->shard.n_segs; g++) {
             const int to = (w->r + i) % w->P, from = (w->r - i + w->P) % w->P;
@@ -122,7 +121,7 @@ static int all_gather_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err
     struct gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, (struct tensor){0});
-    const struct block_view view = block_view(sp, a->lo, a->hi);
+    const struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     if (kv_post(&w, a->kv, e)) return -1;
     block_fwd_start(sp, a);
     block_fwd(sp, a, &own, &view, false);
@@ -152,7 +151,6 @@ static int home_post(struct gather *w, int i, struct err *e)
     struct sp *sp = w->sp;
     const int64_t n = sp->shard.seg_len;
     const int to = (w->r - i + w->P) % w->P, from = (w->r + i) % w->P;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     for (int g = 0; g < sp->shard.n_segs; g++) {
         const struct reach_rows gone = reach_rows(w->reach, &sp->shard, w->r, to, g);
         const struct reach_rows come = reach_rows(w->reach, &sp->shard, from, w->r, g);
@@ -184,7 +182,7 @@ static int bwd_direct(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
     struct gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, a->dkv);
-    const struct block_view view = block_view(sp, a->lo, a->hi);
+    const struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     if (kv_post(&w, a->kv, e)) return -1;
     block_bwd_start(sp, a);
     block_zero(sp, a->dkv);

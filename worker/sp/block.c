@@ -22,13 +22,20 @@ struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct t
     return b;
 }
 
-struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi)
+struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t *hi,
+                          struct sp_seen host)
+{
+    return sp->be->own_memory ? host : (struct sp_seen){lo, hi};
+}
+
+struct block_view block_view(const struct sp *sp, struct sp_seen seen)
 {
     struct block_view v;
-    int64_t n = sp->shard.seg_len;
+    const int64_t n = sp->shard.seg_len, *lo = seen.lo, *hi = seen.hi;
     for (int c = 0; c < sp->shard.n_segs; c++) {
-        v.lo[c] = INT64_MAX;
-        v.hi[c] = INT64_MIN;
+        v.lo[c] = lo ? INT64_MAX : INT64_MIN;
+        v.hi[c] = lo ? INT64_MIN : INT64_MAX;
+        if (!lo) continue;
         for (int64_t i = c * n; i < (c + 1) * n; i++) {
             if (lo[i] >= hi[i]) continue;
             if (lo[i] < v.lo[c]) v.lo[c] = lo[i];

@@ -22,7 +22,11 @@ struct block_view {
 };
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
-struct block_view block_view(const struct sp *sp, const int64_t *lo, const int64_t *hi);
+/* seen: the host's; lo NULL: nothing is known, and everything taken for seen. */
+struct block_view block_view(const struct sp *sp, struct sp_seen seen);
+/* The host's view of rows: lo and hi themselves where the device has no memory of its own. */
+struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t *hi,
+                          struct sp_seen host);
 
 /* Does anyone in query segment c see anyone in key segment g of b? */
 bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,

@@ -50,13 +50,14 @@ static int64_t block_size(const struct change *c, struct block b)
 
 static void zero(struct dsp *d, char *at, int64_t size)
 {
-    assert(size % 2 == 0);
-    if (size % 4) { /* an odd number of bf16: whole floats cannot cover it */
-        static const char nothing[2];
-        d->be->ops->copy(d->be, at, nothing, 2);
-        at += 2;
+    static const char nothing[2];
+    assert(size % 2 == 0 && (uintptr_t)at % 2 == 0);
+    if (size && (uintptr_t)at % 4) { /* bf16 of which whole floats do not begin here */
+        d->be->ops->upload(d->be, at, nothing, 2);
+        at += 2, size -= 2;
     }
     if (size >= 4) d->be->ops->fill(d->be, (float *)(void *)at, size / 4, 0);
+    if (size % 4) d->be->ops->upload(d->be, at + size - 2, nothing, 2);
 }
 
 /* Where the first row of sender w's block lies along the gathered dimension. */
@@ -142,7 +143,6 @@ static int exchange(struct change *c, const char *src, char *dst, struct err *e)
     offsets(c, out, in);
     for (int w = 0; w < P; w++)
         if (w != r) pack(c, send + out[w], src, block_between(c, r, w), w * c->share[1]);
-    if (d->be->ops->sync && d->be->ops->sync(d->be, e)) return -1;
     for (int k = 1; k < P; k++) {
         const int to = (r + k) % P, from = (r - k + P) % P;
         if (post(c, to, send + out[to], out[to + 1] - out[to], from, recv + in[from],
@@ -205,7 +205,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     assert(whole.rows == d->n[0] * d->n[1] && own <= src.rows);
     if (own > 0) d->be->ops->copy(d->be, to + d->r * share * s, src.data, own * s);
     if (own > 0 && d->P > 1) d->be->ops->copy(d->be, d->send, src.data, own * s);
-    if (d->be->ops->sync && d->be->ops->sync(d->be, e)) return -1;
     for (int k = 1; k < d->P; k++) {
         const int w = (d->r + k) % d->P, from = (d->r - k + d->P) % d->P;
         const int64_t n = count(d, dim, from) * other;

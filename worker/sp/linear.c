@@ -41,20 +41,23 @@ static int64_t state_size(const struct sp_linear *sp, const struct sp_linear_sha
 }
 
 static struct linear_pass pass_make(struct sp_linear *sp, const struct sp_linear_shape *shape,
-                                    const int64_t *lo, const int64_t *hi, bool back)
+                                    const int64_t *lo, const int64_t *hi, struct sp_seen seen,
+                                    bool back)
 {
     const struct shard *sh = &sp->shard;
+    if (!sp->be->own_memory) seen = (struct sp_seen){lo, hi};
     const int P = sh->P, r = sh->r;
     assert(sp->comm || P == 1);
     assert(sh->n_segs == sh->n_sums); /* a zigzag shard's segments are no neighbours */
-    struct linear_pass p = {.sp = sp, .shape = shape, .lo = lo, .back = back, .n = sh->n_sums};
+    struct linear_pass p = {
+        .sp = sp, .shape = shape, .lo = lo, .seen = seen, .back = back, .n = sh->n_sums};
     p.size = state_size(sp, shape);
     p.first = back ? P - 1 : 0;
     p.last = back ? 0 : P - 1;
     p.from = r == p.first ? -1 : back ? r + 1 : r - 1;
     p.to = r == p.last ? -1 : back ? r - 1 : r + 1;
     p.n_pieces = 1;
-    for (int i = 0; i < p.n; i++) p.chunk[i] = chunk_make(sp, lo, hi, i);
+    for (int i = 0; i < p.n; i++) p.chunk[i] = chunk_make(sp, seen.lo, seen.hi, i);
     return p;
 }
 
@@ -206,7 +209,6 @@ static enum purpose purpose_of(const struct linear_pass *p)
 int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm_channel channel,
                 const void *data, int64_t size, struct err *e)
 {
-    struct be *be = p->sp->be;
     struct comm_xfer x = {.purpose = purpose_of(p),
                           .channel = channel,
                           .send_to = to,
@@ -214,7 +216,6 @@ int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm
                           .send = data,
                           .send_size = size};
     assert(s->n < LINEAR_SENDS);
-    if (be->ops->sync && be->ops->sync(be, e)) return -1;
     if (comm_sendrecv(p->sp->comm, &x, &s->ticket[s->n], e)) return -1;
     s->n++;
     return 0;
@@ -270,7 +271,7 @@ static int pass_end(struct linear_pass *p, struct err *e)
 static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
                    const struct linear_exchange *x, int n_pieces, struct err *e)
 {
-    struct linear_pass p = pass_make(sp, &a->shape, a->lo, a->hi, false);
+    struct linear_pass p = pass_make(sp, &a->shape, a->lo, a->hi, a->seen, false);
     p.n_pieces = n_pieces;
     p.edge_in = p.from < 0 ? a->carry_in : NULL;
     p.edge_out = a->carry_out;
@@ -307,7 +308,7 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
     if (sp->mutant == MUTANT_HEAD_OFFSET && sp->shard.r < sp->shard.P - 1)
         shape.slope = shifted(&shape);
 #endif
-    struct linear_pass p = pass_make(sp, &shape, a->lo, a->hi, true);
+    struct linear_pass p = pass_make(sp, &shape, a->lo, a->hi, a->seen, true);
     p.n_pieces = n_pieces;
     p.edge_in = p.from < 0 ? a->d_carry_out : NULL;
     p.edge_out = a->d_carry_in;
@@ -331,7 +332,7 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
 
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 {
-    struct linear_pass p = pass_make(sp, &a->shape, a->lo, a->hi, false);
+    struct linear_pass p = pass_make(sp, &a->shape, a->lo, a->hi, a->seen, false);
     chunks_fwd(&p, a, OUTPUTS);
     chunks_enter(&p, a);
 }
@@ -340,14 +341,20 @@ void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
 {
-    const int64_t lo = -1, hi = 1; /* the token at 0 continues what the state holds */
+    static const int64_t lo = -1, hi = 1; /* the token at 0 continues what the state holds */
     struct be *be = sp->be;
+    struct sp_seen seen = {&lo, &hi};
+    if (be->own_memory) {
+        be->ops->upload(be, a->lo, &lo, sizeof lo);
+        be->ops->upload(be, a->hi, &hi, sizeof hi);
+        seen = (struct sp_seen){a->lo, a->hi};
+    }
     struct linear_args in = {.q = a->q,
                              .k = a->k,
                              .v = a->v,
                              .slope = a->shape.slope,
-                             .lo = &lo,
-                             .hi = &hi,
+                             .lo = seen.lo,
+                             .hi = seen.hi,
                              .pos = 0,
                              .n_heads = a->shape.n_heads,
                              .key_dim = a->shape.key_dim,

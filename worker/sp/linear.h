@@ -70,6 +70,7 @@ struct linear_fwd {
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
     void *state;              /* [n_chunks, H, Dk, Dv] out: what entered each chunk */
     const int64_t *lo, *hi;
+    struct sp_seen seen; /* these on the host; needed where a device has memory of its own */
     /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
      * ranks agree on which of the two are NULL; with carry_out the only padding is that at or
      * behind shard.S. */
@@ -81,6 +82,7 @@ struct linear_bwd {
     struct tensor q, k, v, d_o, dq, dk, dv; /* gradients fp32, written */
     const void *state;
     const int64_t *lo, *hi;
+    struct sp_seen seen;
     const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
     void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
 };
@@ -104,6 +106,7 @@ struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
     void *state;              /* [H, Dk, Dv] in and out, the same on every rank */
+    int64_t *lo, *hi;         /* [1] room in the device's own memory; else unused */
 };
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a);
 

@@ -212,7 +212,7 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
 #ifdef SEQD_MUTANTS
     if (p->sp->mutant == MUTANT_STATE_CROSSED) return true;
 #endif
-    return c->sees && p->lo[c->row0] < (w + 1) * p->sp->shard.T;
+    return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
 static int gather_send(struct linear_pass *p, struct err *e)
@@ -256,7 +256,7 @@ static void gather_entry(struct linear_pass *p)
         return;
     }
     int64_t first = own;
-    if (p->chunk[0].sees) first = p->lo[0] < 0 ? 0 : p->lo[0] / sh->sum_len;
+    if (p->chunk[0].sees) first = p->seen.lo[0] < 0 ? 0 : p->seen.lo[0] / sh->sum_len;
 #ifdef SEQD_MUTANTS
     if (p->sp->mutant == MUTANT_STATE_CROSSED) first = 0;
 #endif

@@ -20,6 +20,7 @@ struct linear_pass {
     struct sp_linear *sp;
     const struct sp_linear_shape *shape;
     const int64_t *lo;
+    struct sp_seen seen; /* by the host */
     bool back;
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];

@@ -6,7 +6,7 @@ static int local_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err
 {
     assert(sp->shard.P == 1);
     struct block own = block_of(sp, 0, a->kv, (struct tensor){0});
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     block_fwd_start(sp, a);
     block_fwd(sp, a, &own, &view, false);
     block_fwd(sp, a, &own, &view, true);
@@ -18,7 +18,7 @@ static int local_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err
 {
     assert(sp->shard.P == 1);
     struct block own = block_of(sp, 0, a->kv, a->dkv);
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     block_bwd_start(sp, a);
     block_zero(sp, a->dkv);
     block_bwd(sp, a, &own, &view, false);

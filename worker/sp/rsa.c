@@ -102,7 +102,6 @@ static int hop_post(struct ring *g, const struct hop *h, struct err *e)
     };
     if (!h->sends && !h->receives) return 0;
     comm_where(sp->comm)->hop = h->number;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     return comm_sendrecv(sp->comm, &x, h->channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
 }
 
@@ -143,7 +142,7 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 {
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, (struct tensor){0});
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     if (kv_start(&g, a->kv, e)) return -1;
     block_fwd_start(sp, a);
     block_fwd(sp, a, &own, &view, false);
@@ -199,7 +198,7 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
 {
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
-    struct block_view view = block_view(sp, a->lo, a->hi);
+    struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     /* The own part of dKV travels, too. */
     bool sets_out = sp->rank_bits && g.P > 1 && dkv_moves(&g, g.r, 0);
     if (kv_start(&g, a->kv, e)) return -1;

@@ -2,8 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
-#include "kernels/bf16.h"
+#include "api/core/mem.h"
 #include "worker/plan/attention.h"
 
 static const struct sp_ops *const rsa_forms[FORM_N] = {
@@ -40,68 +39,88 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* One rank's partial result: attention over its own keys, and their log-sum-exp. */
+/* What lies in buf.part. One rank's partial result is attention over its own keys, and their
+ * log-sum-exp; the merged one is a product with their softmax over ranks. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
 };
 
-static int64_t partial_count(const struct sp *sp)
+struct merging {
+    struct partial own;
+    struct tensor all;     /* [P, H*(D+1)]: everybody's */
+    struct tensor weights; /* [H, P] */
+    int64_t *one;          /* [1]: the last one's number, on its way from the host */
+    int64_t *lo, *hi;      /* [H] */
+};
+
+static struct merging merging_of(const struct sp *sp, int rank)
 {
-    return sp->shape.n_heads * (sp->shape.head_dim + 1);
+    const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim, n = H * (D + 1);
+    float *part = sp->buf.part, *own = part + rank * n;
+    struct merging m = {.own = {own, own + H * D}, .all = tensor_f32(part, P, n, n)};
+    m.weights = tensor_f32(part + P * n, H, P, P);
+    m.one = (int64_t *)((char *)part + mem_round(P * (n + H) * 4, 8));
+    m.lo = m.one + 1;
+    m.hi = m.lo + H;
+    return m;
 }
 
-static struct partial partial_of(const struct sp *sp, int rank)
+/* n numbers at `to`, all of which are x. */
+static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t n, int64_t x)
 {
-    float *o = sp->buf.part + rank * partial_count(sp);
-    return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
+    const struct permute_args a = {
+        .dst = to, .src = m->one, .n = {1, 1, n}, .dst_stride = {0, 0, sizeof x}, .size = sizeof x};
+    sp->be->ops->upload(sp->be, m->one, &x, sizeof x);
+    sp->be->ops->permute(sp->be, &a);
 }
 
 /* This rank's keys all lie before the new token: it sees every one of its n_rows. */
-static void decode_own(struct sp *sp, const struct sp_decode_args *a, struct partial own)
+static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    const int64_t lo = 0, hi = a->kv.rows, width = s->n_heads * s->head_dim;
-    sp->be->ops->fill(sp->be, own.o, width, 0);
-    sp->be->ops->fill(sp->be, own.lse, s->n_heads, -INFINITY);
-    if (!hi) return;
+    const int64_t width = s->n_heads * s->head_dim;
+    const struct tensor o = tensor_f32(m->own.o, 1, width, width);
+    sp->be->ops->fill(sp->be, m->own.o, width, 0);
+    sp->be->ops->fill(sp->be, m->own.lse, s->n_heads, -INFINITY);
+    if (!a->kv.rows) return;
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
+    numbers(sp, m, m->lo, 1, 0);
+    numbers(sp, m, m->hi, 1, a->kv.rows);
     sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
                                                           .kv = a->kv,
-                                                          .o = tensor_f32(own.o, 1, width, width),
-                                                          .m = own.lse,
+                                                          .o = o,
+                                                          .m = m->own.lse,
                                                           .l = sp->buf.m, /* [H, T] and idle here */
                                                           .ml_ld = 1,
-                                                          .lo = &lo,
-                                                          .hi = &hi,
+                                                          .lo = m->lo,
+                                                          .hi = m->hi,
                                                           .kv_pos = 0,
                                                           .n_heads = s->n_heads,
                                                           .n_kv_heads = s->n_kv_heads,
                                                           .head_dim = s->head_dim,
                                                           .scale = s->scale});
-    sp->be->ops->attn_finish(sp->be,
-                             &(struct attn_finish_args){.o = tensor_f32(own.o, 1, width, width),
-                                                        .out = tensor_f32(own.o, 1, width, width),
-                                                        .m = own.lse,
-                                                        .l = sp->buf.m,
-                                                        .ml_ld = 1,
-                                                        .n_heads = s->n_heads,
-                                                        .head_dim = s->head_dim});
+    sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = o,
+                                                                .out = o,
+                                                                .m = m->own.lse,
+                                                                .l = sp->buf.m,
+                                                                .ml_ld = 1,
+                                                                .n_heads = s->n_heads,
+                                                                .head_dim = s->head_dim});
 }
 
-static int decode_gather(struct sp *sp, struct err *e)
+static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
-    int P = sp->shard.P, r = sp->shard.r;
-    int64_t size = partial_count(sp) * 4;
+    const int P = sp->shard.P, r = sp->shard.r;
+    const int64_t size = m->all.cols * 4;
     struct comm_ticket t[JOB_MAX_RANKS];
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     for (int k = 1; k < P; k++) {
-        int to = (r + k) % P, from = (r - k + P) % P;
+        const int to = (r + k) % P, from = (r - k + P) % P;
         struct comm_xfer x = {.purpose = PURPOSE_DECODE,
                               .channel = CHANNEL_COLL,
                               .send_to = to,
                               .recv_from = from,
-                              .send = partial_of(sp, r).o,
-                              .recv = partial_of(sp, from).o,
+                              .send = m->own.o,
+                              .recv = merging_of(sp, from).own.o,
                               .send_size = size,
                               .recv_size = size};
         if (comm_sendrecv(sp->comm, &x, &t[k], e)) return -1;
@@ -111,35 +130,46 @@ static int decode_gather(struct sp *sp, struct err *e)
     return 0;
 }
 
-/* Head h of the merged o, in rank order; a rank without keys has lse = -inf and weighs exp(-inf) =
- * 0.
- * With no key anywhere o is 0. Runs on the host, over P*H*D floats. */
-static void decode_merge(const struct sp *sp, int64_t h, struct tensor out)
+/* Weights of the ranks: softmax of their lse. One without keys has -inf and weighs 0. */
+static void decode_weigh(struct sp *sp, const struct merging *m)
 {
-    float o[JOB_MAX_HEAD];
-    int64_t D = sp->shape.head_dim;
-    float top = -INFINITY, sum = 0;
-    for (int q = 0; q < sp->shard.P; q++) top = fmaxf(top, partial_of(sp, q).lse[h]);
-    for (int64_t j = 0; j < D; j++) o[j] = 0;
-    for (int q = 0; q < sp->shard.P && top > -INFINITY; q++) {
-        struct partial p = partial_of(sp, q);
-        float w = expf(p.lse[h] - top);
-        sum += w;
-        for (int64_t j = 0; j < D; j++) o[j] += w * p.o[h * D + j];
-    }
-    if (sum > 0)
-        for (int64_t j = 0; j < D; j++) o[j] /= sum;
-    if (out.dtype == DT_F32)
-        memcpy((float *)out.data + h * D, o, (size_t)D * sizeof *o);
-    else
-        for (int64_t j = 0; j < D; j++) ((uint16_t *)out.data)[h * D + j] = bf16_round(o[j]);
+    const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
+    const struct permute_args turned = {.dst = m->weights.data,
+                                        .src = (float *)m->all.data + H * D,
+                                        .n = {1, H, P},
+                                        .dst_stride = {0, P * 4, 4},
+                                        .src_stride = {0, 4, m->all.ld * 4},
+                                        .size = 4};
+    sp->be->ops->permute(sp->be, &turned);
+    numbers(sp, m, m->lo, H, 0);
+    numbers(sp, m, m->hi, H, P);
+    sp->be->ops->softmax_fwd(sp->be,
+                             &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
+}
+
+/* o in rank order, the same bits on every rank. */
+static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o)
+{
+    const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim;
+    decode_weigh(sp, m);
+    for (int64_t h = 0; h < H; h++)
+        sp->be->ops->gemm(sp->be,
+                          &(struct gemm_args){.a = tensor_sub(m->weights, h, 1, 0, sp->shard.P),
+                                              .b = tensor_sub(m->all, 0, sp->shard.P, h * D, D),
+                                              .c = tensor_sub(o, 0, 1, h * D, D)});
 }
 
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
 {
+    const struct merging m = merging_of(sp, sp->shard.r);
+    const int64_t width = sp->shape.n_heads * sp->shape.head_dim;
     assert(a->q.rows == 1 && a->o.rows == 1);
-    decode_own(sp, a, partial_of(sp, sp->shard.r));
-    if (sp->shard.P > 1 && decode_gather(sp, e)) return -1;
-    for (int64_t h = 0; h < sp->shape.n_heads; h++) decode_merge(sp, h, a->o);
+    decode_own(sp, a, &m);
+    if (sp->shard.P > 1 && decode_gather(sp, &m, e)) return -1;
+    if (sp->shard.P > 1)
+        decode_merge(sp, &m, a->o);
+    else
+        sp->be->ops->cast(
+            sp->be, &(struct cast_args){.src = tensor_f32(m.own.o, 1, width, width), .dst = a->o});
     return 0;
 }

@@ -43,8 +43,9 @@ struct sp_drop {
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
  *   delta     [H, T]; NULL when only inferring
- *   part      [P, H*(D+1)] in the comm segment (anywhere when P = 1): the partial (o, lse) of
- *             every rank, for attn_decode; volume_decode_size() bytes; NULL unless generating
+ *   part      in the comm segment (anywhere when P = 1): [P, H*(D+1)] the partial (o, lse) of every
+ *             rank, and behind them what their merging needs, for attn_decode;
+ *             volume_decode_size() bytes; NULL unless generating
  * kv and dkv are not used when P = 1.
  * The other forms and strategies: sp_place(), as worker/plan/attention.h has them. */
 struct sp_buffers {
@@ -76,10 +77,10 @@ enum sp_mutant {
     MUTANT_GRAD_OVER_P, /* gradient x 1/P */
     MUTANT_STALE_KV,    /* backward reuses the first KV block */
     MUTANT_HOP_OFF_BY_ONE,
-    MUTANT_ZIGZAG_SWAPPED, /* halves swapped */
-    MUTANT_LABEL_SHIFT,    /* last token of a shard has no target */
-    MUTANT_DOC_CROSSED,    /* document boundary ignored */
-    MUTANT_LOCAL_POSITION, /* RoPE with local positions */
+    MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
+    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
+    MUTANT_DOC_CROSSED,        /* document boundary ignored */
+    MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
     MUTANT_TOKEN_DROPPED,      /* the last token of a shard is seen by nobody */
     MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
     MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
@@ -90,11 +91,11 @@ enum sp_mutant {
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it has come */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what came, without its own part */
-    MUTANT_HEAD_OFFSET,        /* LASP: backward takes the next head's decay, but on the last rank */
-    MUTANT_STATE_CROSSED,      /* LASP: a state passes the start of a document */
-    MUTANT_PAD_SEEN,           /* DSP: attention sees what only pads a dimension */
-    MUTANT_SWITCH_SWAPPED,     /* DSP: parts of a switch in the wrong order */
-    MUTANT_GRAD_DROPPED,       /* rank 0's part of one tensor's gradient is not summed */
+    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, but on the last rank */
+    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
+    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
+    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
+    MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_N
 };
 #ifdef SEQD_MUTANTS
@@ -103,6 +104,14 @@ extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's
 void sp_mutant_over_p(int mutant, struct tensor grad, int P);
 #endif
 
+/* Intervals of rows, or of all positions, as the host has them. Where a device's memory is not the
+ * host's, lo and hi of the args below lie there and these say the same here, so that pairs of blocks
+ * in which nobody sees anybody are left out; NULL: none is, and the device finds out. Elsewhere they
+ * are not looked at. */
+struct sp_seen {
+    const int64_t *lo, *hi;
+};
+
 /* q, kv, o and d_o are act (kernels/backend.h), all of one dtype; dq and dkv are fp32. */
 struct sp_fwd_args {
     struct tensor q;        /* [T, H*D], after RoPE */
@@ -110,9 +119,11 @@ struct sp_fwd_args {
     struct tensor o;        /* [T, H*D] out, normalised */
     float *lse;             /* [H, T] out; -inf for rows that see nobody */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
+    struct sp_seen seen;    /* these, on the host */
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
-    const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
+    const struct reach_map *reach;  /* whom everybody sees; NULL: not known: nothing is left out */
     const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of every global position */
+    struct sp_seen all_seen;        /* these, on the host */
 };
 
 struct sp_bwd_args {
@@ -121,13 +132,16 @@ struct sp_bwd_args {
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
     const int64_t *lo, *hi;
+    struct sp_seen seen;
     void *kept; /* as forward left it; used up */
     const struct reach_map *reach;
     const int64_t *all_lo, *all_hi;
+    struct sp_seen all_seen;
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
- * same q and returns the same o: partial (o, lse) are gathered and merged in rank order.
+ * same q and returns the same o: partial (o, lse) are gathered and merged in rank order. Somebody has
+ * a row.
  *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, kv, o;

@@ -13,11 +13,6 @@ static void cuts(const struct tensor_group *g, int64_t cut[JOB_MAX_RANKS + 1])
     for (int w = 0; w <= g->P; w++) cut[w] = tensor_row(g, w) * g->C;
 }
 
-static int settle(struct tensor_group *g, struct err *e)
-{
-    return g->be->ops->sync ? g->be->ops->sync(g->be, e) : 0;
-}
-
 static struct tensor dense(float *data, int64_t rows, int64_t cols)
 {
     return tensor_f32(data, rows, cols, cols);
@@ -33,7 +28,6 @@ static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct 
     assert(x.ld == x.cols);
     cuts(g, cut);
     *whole = dense(room, g->S, g->C);
-    if (settle(g, e)) return -1;
     return comm_all_gather(g->comm, PURPOSE_TENSOR, x.data, room, cut, 4, g->bounce, e);
 }
 
@@ -43,7 +37,6 @@ static int rows_out(struct tensor_group *g, float *part, struct tensor y, struct
     int64_t cut[JOB_MAX_RANKS + 1];
     cuts(g, cut);
     if (g->P > 1) {
-        if (settle(g, e)) return -1;
         if (comm_reduce_scatter(g->comm, PURPOSE_TENSOR, part, cut, g->bounce, e)) return -1;
         if (!g->sp &&
             comm_all_gather(g->comm, PURPOSE_TENSOR, part + cut[g->r], part, cut, 4, g->bounce, e))

@@ -217,7 +217,6 @@ static int hop_post(struct pass *w, int i, struct err *e)
                                 .send_size = from.rows * from.cols * 4,
                                 .recv_size = to.rows * to.cols * 4};
     comm_where(sp->comm)->hop = i;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
@@ -260,7 +259,7 @@ static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 {
     struct pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.o = a->o;
-    w.view = block_view(sp, a->lo, a->hi);
+    w.view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     if (go_round(&w, KEYS, score_pair, e)) return -1;
     softmax(&w, a);
     block_zero(sp, a->o);
@@ -275,7 +274,6 @@ static int sum_full(struct pass *w, bool all_reduce, struct err *e)
     int64_t cut[JOB_MAX_RANKS + 1];
     if (sp->shard.P == 1) return 0;
     for (int r = 0; r <= sp->shard.P; r++) cut[r] = r * part;
-    if (sp->be->ops->sync && sp->be->ops->sync(sp->be, e)) return -1;
     if (comm_reduce_scatter(sp->comm, PURPOSE_RING_DKV, sp->buf.full, cut, sp->buf.bounce, e))
         return -1;
     return all_reduce ? comm_all_gather(sp->comm, PURPOSE_RING_DKV, sp->buf.full + cut[sp->shard.r],
@@ -287,7 +285,7 @@ static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_red
 {
     struct pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.d_o = a->d_o, w.dq = a->dq;
-    w.view = block_view(sp, a->lo, a->hi);
+    w.view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     block_bwd_start(sp, a);
     sp->be->ops->fill(sp->be, sp->buf.full, w.columns * a->dkv.cols, 0);
     for (int j = 0; j < sp->shard.P; j++) each_pair(&w, j, full_of(&w, j, VALUES), value_grad_pair);

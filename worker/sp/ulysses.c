@@ -82,11 +82,6 @@ static int wait_all(struct heads *h, struct err *e)
     return 0;
 }
 
-static int settle(struct heads *h, struct err *e)
-{
-    return h->sp->be->ops->sync ? h->sp->be->ops->sync(h->sp->be, e) : 0;
-}
-
 /* Rows of rank j in a tensor of the whole sequence. */
 static struct tensor rows_of(const struct heads *h, struct tensor t, int j)
 {
@@ -154,7 +149,6 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
         block_copy(sp, own ? rows_of(h, q_all, w) : p.q, query_cols(h, q, w));
         if (with_kv) pack_kv(h, own ? rows_of(h, kv_all, w) : p.kv, kv, w);
     }
-    if (settle(h, e)) return -1;
     for (int i = 1; i < h->P; i++) {
         const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
         const struct parcel p = parcel_of(h, h->dtype, sp->buf.out, to, with_kv);
@@ -171,7 +165,6 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
     const bool with_kv = kv_all.data != NULL;
-    if (settle(h, e)) return -1;
     for (int i = 1; i < h->P; i++) {
         const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
         const struct parcel p = parcel_of(h, q_all.dtype, h->sp->buf.in, from, with_kv);
@@ -236,7 +229,8 @@ static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
                                         .o = group_cols(h, h->o, g),
                                         .lse = h->lse + g.first * h->whole.shard.T,
                                         .lo = a->all_lo,
-                                        .hi = a->all_hi};
+                                        .hi = a->all_hi,
+                                        .seen = a->all_seen};
         take_group(h, g);
         if (sp_local.attn_fwd(&h->whole, &one, e)) return -1;
     }
@@ -258,7 +252,8 @@ static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tens
                                         .dq = group_cols(h, dq, g),
                                         .dkv = pair_cols(h, dkv, i),
                                         .lo = a->all_lo,
-                                        .hi = a->all_hi};
+                                        .hi = a->all_hi,
+                                        .seen = a->all_seen};
         take_group(h, g);
         if (sp_local.attn_bwd(&h->whole, &one, e)) return -1;
     }

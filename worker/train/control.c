@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/bf16.h"
+#include "worker/train/piece.h"
 
+#define FLIPPED 8192 /* elements at a time */
 /* Rows that are kept, outside the plan. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
@@ -17,23 +18,28 @@ static bool chosen(uint64_t i)
     return (i >> 61) == 0;
 }
 
+/* Elements [from, from + n) of the weights; little-endian, as files are. */
+static void flip_piece(const struct model *ref, int64_t from, int64_t n)
+{
+    const int64_t unit = dtype_size(ref->dtype);
+    unsigned char x[FLIPPED * 4];
+    char *at = (char *)ref->params + from * unit;
+    ref->be->ops->download(ref->be, x, at, n * unit);
+    for (int64_t i = 0; i < n; i++) /* the last bit is in the first byte */
+        if (chosen((uint64_t)(from + i))) x[i * unit] ^= 1;
+    ref->be->ops->upload(ref->be, at, x, n * unit);
+}
+
 /* Twice is not at all. */
-static void flip(struct model *ref)
+static void flip(const struct model *ref)
 {
     int first, last;
-    uint16_t *h = ref->params;
-    uint32_t *w = ref->params;
     param_range(&ref->shape, 0, &first, &last);
     for (int k = first; k < last; k++) {
         struct param p;
         param_get(&ref->shape, k, &p);
-        for (int64_t i = p.offset; i < p.offset + p.count; i++) {
-            if (!chosen((uint64_t)i)) continue;
-            if (ref->dtype == DT_F32)
-                w[i] ^= 1;
-            else
-                h[i] ^= 1;
-        }
+        for (int64_t at = 0; at < p.count; at += FLIPPED)
+            flip_piece(ref, p.offset + at, p.count - at < FLIPPED ? p.count - at : FLIPPED);
     }
 }
 
@@ -47,10 +53,7 @@ static struct tensor row_of(struct model *ref, int64_t row)
 static void read_row(struct model *ref, int64_t row, float *out)
 {
     const struct tensor t = row_of(ref, row);
-    const uint16_t *half = t.data;
-    if (t.dtype == DT_F32)
-        ref->be->ops->download(ref->be, out, t.data, t.cols * (int64_t)sizeof(float));
-    for (int64_t i = 0; t.dtype == DT_BF16 && i < t.cols; i++) out[i] = bf16_value(half[i]);
+    piece_get(ref->be, t.dtype, t.data, out, t.cols);
 }
 
 int control_init(struct control *c, struct model *ref, float *grad, struct err *e)
@@ -68,7 +71,7 @@ int control_init(struct control *c, struct model *ref, float *grad, struct err *
     }
     memcpy(c->nll, ref->nll, (size_t)sh->T * sizeof *c->nll);
     for (int64_t i = 0; i < c->n_rows; i++) read_row(ref, i * c->gap, c->rows + i * c->cols);
-    memcpy(grad, ref->grad, (size_t)ref->plan->n_params * sizeof *grad);
+    ref->be->ops->copy(ref->be, grad, ref->grad, ref->plan->n_params * (int64_t)sizeof *grad);
     return 0;
 }
 

@@ -8,18 +8,11 @@
 #include "api/core/jwrite.h"
 #include "worker/plan/volume.h"
 #include "worker/train/npyhead.h"
+#include "worker/train/piece.h"
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
 #define PIECE 32 /* rows of hidden states that are downloaded at once */
-
-static float from_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 
 /* What stands for a token: what the head would read. A masked language model's reads what its own
  * layers have made of it: there it is the last layer's output. */
@@ -30,23 +23,21 @@ static struct tensor states(struct model *m, int64_t row0, int64_t n)
 }
 
 /* sum += the final hidden states of rows [row0, row0 + n), rows ascending. */
-static void add_rows(struct model *m, int64_t row0, int64_t n, void *buf, double *sum)
+static void add_rows(struct model *m, int64_t row0, int64_t n, float *buf, double *sum)
 {
     const int64_t C = m->shape.width;
     for (int64_t r = 0; r < n; r += PIECE) {
         const int64_t k = r + PIECE < n ? PIECE : n - r;
         const struct tensor x = states(m, row0 + r, k);
         assert(x.ld == C);
-        m->be->ops->download(m->be, buf, x.data, k * C * dtype_size(x.dtype));
+        piece_get(m->be, x.dtype, x.data, buf, k * C);
         for (int64_t i = 0; i < k; i++)
-            for (int64_t c = 0; c < C; c++)
-                sum[c] += (double)(x.dtype == DT_BF16 ? from_bf16(((uint16_t *)buf)[i * C + c])
-                                                      : ((float *)buf)[i * C + c]);
+            for (int64_t c = 0; c < C; c++) sum[c] += (double)buf[i * C + c];
     }
 }
 
 /* This rank's part: positions [from, n) of the sequence that it holds. */
-static void add_own(struct model *m, int64_t from, int64_t n, void *buf, double *sum)
+static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double *sum)
 {
     const struct shard *sh = &m->sp.shard;
     for (int s = 0; s < sh->n_segs; s++) {
@@ -83,7 +74,7 @@ int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, doubl
     const struct job_spec *spec = in->spec;
     const int64_t C = m->shape.width;
     const bool mean = spec->embed.pooling == POOLING_MEAN;
-    void *buf = malloc((size_t)(PIECE * C) * sizeof(float));
+    float *buf = malloc((size_t)(PIECE * C) * sizeof *buf);
     if (!buf) return err_set(e, ERR_IO, "out of memory for %d hidden states", PIECE);
     memset(out, 0, (size_t)C * sizeof *out);
     int rc = infer_forward(in, tokens, n, e);

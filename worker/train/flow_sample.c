@@ -29,6 +29,21 @@ static struct rows rows_of(const struct model *m, const struct flow_sample *s)
     return r;
 }
 
+/* What the model shows its operations of a sample (struct batch_latents, whose arrays are the
+ * host's): a sample lives there while it is made. */
+static float *on_device(const struct model *m, enum plan_id id)
+{
+    return (float *)(m->arena + m->plan->item[id].offset);
+}
+
+/* The host's copy of it, which goes to the device before each pass. */
+static int keep(struct model *m, const struct rows *r, struct err *e)
+{
+    float *host = m->batch.latents.patches, *there = on_device(m, PLAN_PATCHES);
+    if (host != there) m->be->ops->download(m->be, host, there, r->n * r->cols * 4);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
 /* ---- noise ----------------------------------------------------------------------------------- */
 
 struct line { /* one row of pixels of one channel */
@@ -80,6 +95,8 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
     for (at.c = 0; at.c < s->x.C; at.c++)
         for (at.frame = 0; at.frame < s->x.T; at.frame++)
             for (at.h = 0; at.h < s->x.H; at.h++) draw_line(m, s, &r, &at);
+    float *weight = on_device(m, PLAN_ROW_WEIGHT);
+    if (weight != b->weight) m->be->ops->upload(m->be, weight, b->weight, r.n * r.places * 4);
     return 0;
 }
 
@@ -132,7 +149,7 @@ static void take_velocity(struct model *m, const struct rows *r)
 
 static struct tensor sample(const struct model *m, const struct rows *r)
 {
-    return tensor_f32(m->batch.latents.patches, r->n, r->cols, r->cols);
+    return tensor_f32(on_device(m, PLAN_PATCHES), r->n, r->cols, r->cols);
 }
 
 /* z += by v */
@@ -146,10 +163,10 @@ static void advance(struct model *m, const struct rows *r, double by)
 /* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
 static void clear_beyond(struct model *m, const struct rows *r)
 {
-    const struct batch_latents *b = &m->batch.latents;
-    const struct tensor weight = tensor_f32(b->weight, r->n, r->places, r->places);
+    const struct tensor weight = tensor_f32(on_device(m, PLAN_ROW_WEIGHT), r->n, r->places,
+                                            r->places);
     for (int64_t c = 0; c < r->C; c++) {
-        const struct tensor z = tensor_f32(b->patches + c * r->places, r->n, r->places, r->cols);
+        const struct tensor z = tensor_sub(sample(m, r), 0, r->n, c * r->places, r->places);
         m->be->ops->glu_fwd(
             m->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = z, .b = weight, .y = z});
     }
@@ -172,7 +189,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
     take_velocity(m, &r);
     advance(m, &r, dt * with);
     clear_beyond(m, &r);
-    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+    return keep(m, &r, e);
 }
 
 /* ---- what became of it ----------------------------------------------------------------------- */
@@ -193,7 +210,7 @@ static void pack(struct model *m, const struct rows *r)
     const int64_t size = r->places * (int64_t)sizeof(float);
     m->be->ops->permute(m->be, &(struct permute_args){
                                    .dst = m->prog.velocity,
-                                   .src = m->batch.latents.patches,
+                                   .src = on_device(m, PLAN_PATCHES),
                                    .n = {r->at.share, r->at.grid[0], r->C},
                                    .dst_stride = {size, r->at.share * size, r->n * size},
                                    .src_stride = {r->at.grid[0] * r->C * size, r->C * size, size},
@@ -212,10 +229,13 @@ static int next_plane(struct gather *g, struct err *e)
     struct model *m = g->m;
     const int64_t n = g->r.at.share * g->r.places, size = n * (int64_t)sizeof(float);
     const float *own = m->prog.velocity + ++g->plane * n;
-    if (m->comm)
-        return comm_gather(m->comm, PURPOSE_CONTROL, 0, own, size, m->prog.plane, m->bounce, e);
-    m->be->ops->copy(m->be, m->prog.plane, own, size);
-    return 0;
+    if (m->be->own_memory || !m->comm) {
+        float *here = m->prog.plane + (m->comm ? m->plan->sp * n : 0);
+        m->be->ops->download(m->be, here, own, size);
+        own = here;
+    }
+    if (!m->comm) return 0;
+    return comm_gather(m->comm, PURPOSE_CONTROL, 0, own, size, m->prog.plane, m->bounce, e);
 }
 
 /* Values [w, w + n) of a line of the plane at hand. */

@@ -1,7 +1,7 @@
 #include "worker/train/holding.h"
 
 #include <assert.h>
-#include <string.h>
+#include "worker/train/piece.h"
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
@@ -118,7 +118,6 @@ static int bucket_update(struct holding *h, int b, const struct optim_rate *r, s
     const struct optim_part x = part_of(h, b);
     if (r) optim_update(&h->optim, &x, r);
     if (r && h->ema) average(h, &x);
-    if (h->model->be->ops->sync && h->model->be->ops->sync(h->model->be, e)) return -1;
     return bucket_publish(h, b, e);
 }
 
@@ -215,8 +214,7 @@ int holding_norm(struct holding *h, double *norm, struct err *e)
                                          cut, 8, h->model->bounce, e))
             return -1;
     }
-    *norm = optim_norm(&h->optim);
-    return 0;
+    return optim_norm(&h->optim, norm, e);
 }
 
 int holding_update(struct holding *h, const struct optim_rate *r, struct err *e)
@@ -237,28 +235,24 @@ static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
     return r;
 }
 
-static void store(struct holding *h, enum dtype dtype, void *to, const float *x, int64_t n)
-{
-    struct be *be = h->model->be;
-    if (dtype == DT_F32)
-        be->ops->upload(be, to, x, n * 4);
-    else
-        be->ops->cast(be, &(struct cast_args){.dst = tensor_of(dtype, to, 1, n, n),
-                                              .src = tensor_f32((float *)x, 1, n, n)});
-}
-
 static void write_bucket(struct holding *h, enum holding_array which, int b,
                          const struct zero_range *r, const float *x)
 {
+    struct be *be = h->model->be;
     const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
     const int64_t at = own_at(h, b) + skip;
     if (which != HOLD_WEIGHTS) {
-        store(h, DT_F32, (which == HOLD_M ? h->m : which == HOLD_V ? h->v : h->ema) + at, x, n);
+        piece_put(be, DT_F32,
+                  (which == HOLD_M   ? h->m
+                   : which == HOLD_V ? h->v
+                                     : h->ema) +
+                      at,
+                  x, n);
         return;
     }
-    if (h->ema) store(h, DT_F32, h->ema + at, x, n);
-    if (h->master) store(h, DT_F32, h->master + at, x, n);
-    if (h->plan->zero == 3) store(h, h->model->dtype, params_of(h, at), x, n);
+    if (h->ema) piece_put(be, DT_F32, h->ema + at, x, n);
+    if (h->master) piece_put(be, DT_F32, h->master + at, x, n);
+    if (h->plan->zero == 3) piece_put(be, h->model->dtype, params_of(h, at), x, n);
 }
 
 void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
@@ -271,7 +265,7 @@ void holding_write(struct holding *h, enum holding_array which, int64_t offset, 
         if (r.begin < r.end) write_bucket(h, which, b, &r, x + (r.begin - offset));
     }
     if (which == HOLD_WEIGHTS && h->plan->zero != 3)
-        store(h, h->model->dtype, params_of(h, offset), x, n);
+        piece_put(h->model->be, h->model->dtype, params_of(h, offset), x, n);
 }
 
 static const float *held(const struct holding *h, enum holding_array which, int b)
@@ -281,18 +275,19 @@ static const float *held(const struct holding *h, enum holding_array which, int 
     return which == HOLD_WEIGHTS ? x.p : which == HOLD_M ? x.m : which == HOLD_V ? x.v : x.g;
 }
 
-void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
-                  float *out)
+int holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                 float *out, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
+    struct be *be = h->model->be;
     assert(n >= 1 && !(which == HOLD_GRAD && h->plan->fused));
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
-        h->model->be->ops->download(h->model->be, out + (r.begin - offset), from,
-                                    (r.end - r.begin) * 4);
+        piece_get(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
     }
+    return be->ops->sync ? be->ops->sync(be, e) : 0;
 }
 
 static void random_part(struct holding *h, int64_t seed, int64_t from, enum dtype dtype, void *to,
@@ -341,5 +336,6 @@ void holding_init(struct holding *h, const struct job_spec *spec, struct model *
     h->tied = take(h, PLAN_GRAD_TIED, -1);
     h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be};
     h->optim.partial = take(h, PLAN_SUMSQ, -1);
+    h->optim.mirror = plan_on_host(&p->item[PLAN_SUMSQ], m->arena, m->host);
     m->buckets = (struct model_buckets){bucket_fetch, bucket_reduce, h};
 }

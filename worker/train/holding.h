@@ -34,7 +34,7 @@ struct holding {
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
     float *tied;            /* by bucket and tied: the head's part of the embedding's gradient */
     struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
-    bool skip;               /* fused: the step that begins changes nothing */
+    bool skip;              /* fused: the step that begins changes nothing */
     bool fresh;             /* the next sums begin a step: acc is overwritten */
     int64_t still_s;        /* rank 0: when the others last heard of it (worker/train/spread.h) */
 };
@@ -59,9 +59,10 @@ void holding_write(struct holding *h, enum holding_array which, int64_t offset, 
                    const float *x);
 /* The same out of those arrays that are shared out: what this rank holds of elements [offset,
  * offset + n) goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it.
- * Otherwise each element comes from one rank, its owner. HOLD_GRAD: not when fused. */
-void holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
-                  float *out);
+ * Otherwise each element comes from one rank, its owner. HOLD_GRAD: not when fused. fails: the
+ * device's errors. */
+int holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+                 float *out, struct err *e);
 /* Random weights (model_random) in what this rank holds. */
 void holding_random(struct holding *h, int64_t seed);
 

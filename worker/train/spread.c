@@ -27,9 +27,10 @@ static struct comm *world(const struct holding *h)
     return h->model->world;
 }
 
+/* Of the host: files are read and written there. */
 static char *bounce(const struct holding *h)
 {
-    return h->model->bounce;
+    return comm_bounce(world(h), h->model->bounce);
 }
 
 /* ---- one piece ------------------------------------------------------------------------------- */
@@ -37,7 +38,7 @@ static char *bounce(const struct holding *h)
 static struct comm_xfer message(void)
 {
     return (struct comm_xfer){
-        .purpose = PURPOSE_CONTROL, .channel = CHANNEL_COLL, .send_to = -1, .recv_from = -1};
+        .purpose = PURPOSE_CONTROL, .channel = CHANNEL_HOST, .send_to = -1, .recv_from = -1};
 }
 
 static int send_one(struct holding *h, int to, const void *x, int64_t size, struct err *e)
@@ -116,7 +117,7 @@ static int spread_read(void *arg, int which, int64_t offset, int64_t n, float *o
     struct holding *h = arg;
     const struct spread_order o = {OP_GIVE, which, offset, n};
     assert(n <= ST_CHUNK);
-    holding_read(h, (enum holding_array)which, offset, n, out);
+    if (holding_read(h, (enum holding_array)which, offset, n, out, e)) return -1;
     for (int w = 1; h->plan->zero && w < h->plan->n_ranks; w++) {
         const struct zero_range r = run_of(h, &o, w);
         if (r.begin == r.end) continue;
@@ -179,7 +180,7 @@ static int obey(struct holding *h, const struct spread_order *o, struct err *e)
         holding_write(h, (enum holding_array)o->which, r.begin, n, x);
         return 0;
     }
-    holding_read(h, (enum holding_array)o->which, r.begin, n, x);
+    if (holding_read(h, (enum holding_array)o->which, r.begin, n, x, e)) return -1;
     return send_one(h, 0, x, n * 4, e);
 }
 

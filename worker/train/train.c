@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/mem.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
@@ -66,6 +67,16 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
+/* Whether this attempt verifies or goes on from a checkpoint. */
+static void note_reference(struct model *m)
+{
+    const struct plan *p = m->plan;
+    const struct plan_item host = {.offset = p->reference_host_offset, .in_host = true};
+    if (!p->reference_size) return;
+    model_note_placed(m, &(struct plan_item){.offset = p->reference_offset}, p->reference_size);
+    model_note_placed(m, &host, p->host_size - p->reference_host_offset);
+}
+
 int train_init(struct train *t, const struct train_options *o, struct err *e)
 {
     *t = (struct train){.spec = o->spec,
@@ -87,9 +98,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     if (model_init(&t->model, &mo, e)) return -1;
     plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
     t->want = t->own;
-    if (o->plan->reference_size) /* whether this attempt verifies or goes on from a checkpoint */
-        model_note_placed(&t->model, &(struct plan_item){.offset = o->plan->reference_offset},
-                          o->plan->reference_size);
+    note_reference(&t->model);
     holding_init(&t->hold, o->spec, &t->model, o->rank);
     return 0;
 }
@@ -194,6 +203,8 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     memcpy(out->planned, t->now, sizeof out->planned);
     out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
+    out->host_high = mem_round(m->host_end, PLAN_PAGE);
+    out->host_planned = t->plan->host_size;
 }
 
 static enum guard_verdict judge(struct train *t, const struct rank_step *out)
@@ -260,5 +271,5 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);
-    return t->model.be->ops->sync ? t->model.be->ops->sync(t->model.be, e) : 0;
+    return 0;
 }

@@ -46,8 +46,8 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
                    struct comm_count counts[PURPOSE_N], struct err *e);
 
 struct train_options {
-    const struct job_spec *spec; /* borrowed */
-    const struct plan *plan;     /* borrowed */
+    const struct job_spec *spec;  /* borrowed */
+    const struct plan *plan;      /* borrowed */
     void *arena, *segment, *host; /* as model_options has them */
     struct be *be;
     struct comm *comm; /* NULL for one rank */
@@ -60,7 +60,7 @@ struct train_options {
 struct train {
     const struct job_spec *spec;
     const struct plan *plan;
-    struct model model; /* model.params: the weights */
+    struct model model;  /* model.params: the weights */
     struct holding hold; /* weights, gradient and moments, or this rank's part of them */
     struct train_source source;
     int64_t step; /* optimizer steps done: set it on resume */

@@ -11,6 +11,7 @@
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
 #include "worker/train/control.h"
+#include "worker/train/piece.h"
 #include "worker/train/verify_flow.h"
 #include "worker/train/verify_keep.h"
 #include "worker/train/whole.h"
@@ -51,7 +52,7 @@ static void drop_grad(const struct verify_args *a)
     struct param p;
     if (a->mutant != MUTANT_GRAD_DROPPED || m->rank != 0) return;
     param_get(&m->shape, a->mutant_tensor, &p);
-    memset(m->grad + p.offset, 0, (size_t)p.count * sizeof *m->grad);
+    m->be->ops->fill(m->be, m->grad + p.offset, p.count, 0);
 }
 #endif
 
@@ -199,7 +200,11 @@ static int open_reference(const struct verify_args *a, struct model *ref, const 
     v->grad = m->grad;
     if (all->name) v->grad = (float *)((char *)o.arena + all->offset);
     if (all->name) model_note_placed(ref, all, all->size);
-    v->reference_end = ref->arena_end;
+    model_note_placed(a->model, &(struct plan_item){.offset = m->plan->reference_offset},
+                      ref->arena_end);
+    model_note_placed(
+        a->model, &(struct plan_item){.offset = m->plan->reference_host_offset, .in_host = true},
+        ref->host_end);
     return 0;
 }
 
@@ -235,30 +240,70 @@ static double ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
+/* Two flat gradients on the device, of which a piece is here at a time: outside the plan, as are rows
+ * of logits. */
+#define PIECE 65536
+struct sides {
+    const struct model *model;
+    const float *g1, *gp;
+    float one[PIECE], many[PIECE];
+};
+
+static struct sides *sides_new(const struct model *m, const float *g1, const float *gp,
+                               struct err *e)
+{
+    struct sides *s = malloc(sizeof *s);
+    if (!s) {
+        err_set(e, ERR_IO, "out of memory for pieces of gradients");
+        return NULL;
+    }
+    s->model = m;
+    s->g1 = g1;
+    s->gp = gp;
+    return s;
+}
+
+/* Elements from `at` on, at most n of them; both: of the second as well. Returns how many. */
+static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
+{
+    struct be *be = s->model->be;
+    if (n > PIECE) n = PIECE;
+    piece_get(be, DT_F32, s->g1 + at, s->one, n);
+    if (both) piece_get(be, DT_F32, s->gp + at, s->many, n);
+    return n;
+}
+
 /* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
  * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
  * one frame nothing turns on the queries and keys of attention along time).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth of it
  * the first passes, the second by the control's measure, and a factor or a missing part still shows. */
-static double noise_norm(const struct model *m, const float *g)
+static double noise_norm(struct sides *s)
 {
     double sum = 0;
+    const struct model *m = s->model;
     const struct family_traits *f = family_traits(m->shape.family);
     if (!f->masked && !f->diffusion) return 0;
-    for (int64_t i = 0; i < m->plan->n_params; i++) sum += (double)g[i] * g[i];
+    for (int64_t at = 0; at < m->plan->n_params; at += PIECE) {
+        const int64_t n = sides_read(s, at, m->plan->n_params - at, false);
+        for (int64_t i = 0; i < n; i++) sum += (double)s->one[i] * s->one[i];
+    }
     return 1e-3 * sqrt(sum);
 }
 
-static void compare_tensor(const float *g1, const float *gp, int64_t n, double noise,
+static void compare_tensor(struct sides *s, const struct param *p, double noise,
                            struct verify_row *r)
 {
     double diff = 0, one = 0, many = 0, dot = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = g1[i], y = gp[i];
-        diff += (x - y) * (x - y);
-        one += x * x;
-        many += y * y;
-        dot += x * y;
+    for (int64_t at = 0; at < p->count; at += PIECE) {
+        const int64_t n = sides_read(s, p->offset + at, p->count - at, true);
+        for (int64_t i = 0; i < n; i++) {
+            double x = s->one[i], y = s->many[i];
+            diff += (x - y) * (x - y);
+            one += x * x;
+            many += y * y;
+            dot += x * y;
+        }
     }
     r->norm_1 = sqrt(one);
     r->norm_p = sqrt(many);
@@ -276,29 +321,32 @@ static int worse(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static int compare_grads(const struct job_spec *spec, const struct model *ref,
-                         const struct model *m, struct verify *v, struct err *e)
+static int compare_grads(const struct job_spec *spec, const struct model *ref, struct verify *v,
+                         struct err *e)
 {
-    v->n_rows = param_tensors(&m->shape);
+    v->n_rows = param_tensors(&ref->shape);
     v->row = calloc((size_t)v->n_rows, sizeof *v->row);
     if (!v->row) return err_set(e, ERR_IO, "out of memory for %d tensors", v->n_rows);
-    const double noise = noise_norm(m, ref->grad);
+    struct sides *s = sides_new(ref, ref->grad, v->grad, e);
+    if (!s) return -1;
+    const double noise = noise_norm(s);
     for (int i = 0; i < v->n_rows; i++) {
         struct param p;
-        param_get(&m->shape, i, &p);
+        param_get(&ref->shape, i, &p);
         snprintf(v->row[i].name, sizeof v->row[i].name, "%s", p.name);
         v->row[i].index = i;
         v->row[i].allowed = spec->verify.grad_rel_l2;
-        compare_tensor(ref->grad + p.offset, v->grad + p.offset, p.count, noise, &v->row[i]);
+        compare_tensor(s, &p, noise, &v->row[i]);
     }
+    free(s);
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     return 0;
 }
 
 struct logits { /* sums over all rows compared so far, and rank 0's buffers */
     double diff, norm, max_abs;
-    float *own, *all;
-    int64_t room; /* rows */
+    float *own, *all, *one; /* one: a row of the reference */
+    int64_t room;           /* rows */
 };
 
 static void compare_rows(struct logits *lg, const float *one, const float *many, int64_t n)
@@ -332,8 +380,10 @@ static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, 
         if (real > n) real = n;
         if (real <= 0) continue;
         struct tensor want = model_logits(ref, pos, real);
-        for (int64_t i = 0; i < real; i++)
-            compare_rows(lg, (float *)want.data + i * want.ld, all + ((int64_t)q * n + i) * V, V);
+        for (int64_t i = 0; i < real; i++) {
+            m->be->ops->download(m->be, lg->one, (float *)want.data + i * want.ld, V * 4);
+            compare_rows(lg, lg->one, all + ((int64_t)q * n + i) * V, V);
+        }
     }
     return 0;
 }
@@ -348,7 +398,8 @@ static int compare_logits(struct model *m, struct model *ref, struct verify *v, 
     if (lg.room > m->plan->loss_chunk) lg.room = m->plan->loss_chunk;
     lg.own = malloc((size_t)(lg.room * row_size));
     lg.all = malloc((size_t)(ref ? P * lg.room * row_size : 1));
-    if (!lg.own || !lg.all) {
+    lg.one = malloc((size_t)row_size);
+    if (!lg.own || !lg.all || !lg.one) {
         err_set(e, ERR_IO, "out of memory for %lld rows of logits", (long long)lg.room);
         goto out;
     }
@@ -364,6 +415,7 @@ static int compare_logits(struct model *m, struct model *ref, struct verify *v, 
 out:
     free(lg.own);
     free(lg.all);
+    free(lg.one);
     return rc;
 }
 
@@ -391,25 +443,30 @@ static double widen(double allowed, double usual, double to)
     return to < most ? to : most;
 }
 
-/* Only where something is beyond its bound, and counts are right. g1: the reference's gradient, in the
- * room that the ranks' had. */
+/* What failed on the device before its memory was read. */
+static int check_device(const struct model *m, struct err *e)
+{
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+/* Only where something is beyond its bound, and counts are right. The reference's gradient moves to
+ * where the ranks' was, and the control's takes its place. */
 static int widen_bounds(const struct job_spec *spec, struct model *ref, struct verify *v,
                         struct err *e)
 {
     const struct job_tolerance usual = job_tolerance(spec->precision.params);
-    const float *g1 = v->grad;
-    struct control c;
-    if (control_init(&c, ref, v->grad, e)) return -1;
-    if (control_run(&c, (float)(1.0 / reference_targets(v)), e)) {
-        control_fini(&c);
-        return -1;
-    }
-    const double noise = noise_norm(ref, g1);
+    struct sides *s = sides_new(ref, v->grad, ref->grad, e);
+    struct control c = {0};
+    int rc = -1;
+    if (!s || control_init(&c, ref, v->grad, e) ||
+        control_run(&c, (float)(1.0 / reference_targets(v)), e))
+        goto out;
+    const double noise = noise_norm(s);
     for (int i = 0; i < v->n_rows; i++) {
         struct verify_row own;
         struct param p;
         param_get(&ref->shape, v->row[i].index, &p);
-        compare_tensor(g1 + p.offset, ref->grad + p.offset, p.count, noise, &own);
+        compare_tensor(s, &p, noise, &own);
         /* What is all rounding is the sum of a few, and drawn anew on both sides. */
         const double margin = own.norm_1 < noise ? 2 * CONTROL_MARGIN : CONTROL_MARGIN;
         v->row[i].allowed = widen(v->row[i].allowed, usual.grad_rel_l2, margin * own.rel_l2);
@@ -418,10 +475,13 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
     v->allowed_logits_rel_l2 = widen(v->allowed_logits_rel_l2, usual.grad_rel_l2,
                                      CONTROL_MARGIN * c.logits_rel_l2);
     v->controlled = true;
-    control_fini(&c);
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     judge(v);
-    return 0;
+    rc = check_device(ref, e);
+out:
+    control_fini(&c);
+    free(s);
+    return rc;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */
@@ -429,6 +489,7 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
 /* The verdict, of rank 0. Gradients are kept before the control writes over them. */
 static int conclude(const struct verify_args *a, struct model *ref, struct verify *v, struct err *e)
 {
+    if (check_device(ref, e)) return -1;
     v->loss_rel = ratio(fabs(v->loss_p - v->loss_1), fabs(v->loss_1));
     v->allowed_loss_rel = a->spec->verify.loss_rel;
     v->allowed_logits_rel_l2 = a->spec->verify.grad_rel_l2;
@@ -481,7 +542,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
         rc = 0;
         goto out;
     }
-    if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, m, out, e)))
+    if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, out, e)))
         goto out;
     if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
     if (first && conclude(a, ref, out, e)) goto out;

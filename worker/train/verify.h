@@ -63,9 +63,8 @@ struct verify { /* complete on rank 0 only */
     struct verify_row *row; /* owned, farthest beyond its bound first */
     int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
                   * begins; -1: none is */
-    int64_t reference_end; /* bytes of the arena that the reference placed */
-    float *grad;           /* [n_params] the ranks', while verify_run runs */
-    bool ledger_equal;     /* this rank's counts; reduced over ranks */
+    float *grad; /* [n_params] the ranks', while verify_run runs: on the device */
+    bool ledger_equal; /* this rank's counts; reduced over ranks */
     struct artifact_done artifact[VERIFY_ARTIFACTS];
 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/bf16.h"
+#include "worker/train/piece.h"
 
 /* Predictions of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
@@ -126,15 +126,9 @@ struct rows { /* sums over all rows compared so far, and rank 0's buffers of `ro
 static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);
-    for (int64_t i = 0; i < n; i++) {
-        char *const row = (char *)t.data + i * t.ld * dtype_size(t.dtype);
-        m->be->ops->download(m->be, out + i * t.cols, row, t.cols * dtype_size(t.dtype));
-        for (int64_t k = t.cols - 1; t.dtype == DT_BF16 && k >= 0; k--) {
-            uint16_t half; /* widened in place, from behind */
-            memcpy(&half, (char *)(out + i * t.cols) + k * 2, sizeof half);
-            out[i * t.cols + k] = bf16_value(half);
-        }
-    }
+    for (int64_t i = 0; i < n; i++)
+        piece_get(m->be, t.dtype, (char *)t.data + i * t.ld * dtype_size(t.dtype), out + i * t.cols,
+                  t.cols);
 }
 
 static void compare(struct rows *c, const float *one, const float *many, int64_t n)

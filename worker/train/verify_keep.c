@@ -6,12 +6,15 @@
 
 #include "api/core/jwrite.h"
 #include "worker/model/hf.h"
+#include "worker/train/piece.h"
 
-static int write_grads(const struct verify_args *a, const float *grad, const char *name,
+static int write_grads(const struct verify_args *a, float *grad, const char *name,
                        struct artifact_done *done, struct err *e)
 {
+    struct piece_array there = {a->model->be, DT_F32, grad};
+    const struct hf_flat flat = {"", NULL, DT_F32, piece_read, &there};
     if (artifact_path(a->job_dir, name, done, e)) return -1;
-    if (hf_write_flat(done->path, &a->model->shape, "", grad, e)) return -1;
+    if (hf_write_flats(done->path, &a->model->shape, &flat, 1, e)) return -1;
     return artifact_describe(done, e);
 }
 
@@ -71,7 +74,7 @@ int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *
     return rc;
 }
 
-int verify_keep_grads(const struct verify_args *a, const float *reference, struct verify *v,
+int verify_keep_grads(const struct verify_args *a, float *reference, struct verify *v,
                       struct err *e)
 {
     char name[ARTIFACT_NAME];

@@ -5,7 +5,7 @@
 #include "worker/train/verify.h"
 
 /* Both gradients: the reference's, and the ranks' in v->grad. */
-int verify_keep_grads(const struct verify_args *a, const float *reference, struct verify *v,
+int verify_keep_grads(const struct verify_args *a, float *reference, struct verify *v,
                       struct err *e);
 /* verify.json: the verdict and every tensor. */
 int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *e);

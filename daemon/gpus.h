@@ -1,0 +1,28 @@
+/* gpus.h: the GPUs of nodes and the jobs that hold them. Loop thread. */
+#ifndef SEQD_DAEMON_GPUS_H
+#define SEQD_DAEMON_GPUS_H
+
+#include "daemon/control.h"
+#include "daemon/node.h"
+
+/* A node has told what GPUs it has. Attempts that compute on one that is unfit or gone fail: another
+ * GPU may do. A driver that is silent for a while is no reason: the ranks say what they suffer. */
+void gpus_check(struct control *c, const struct node *n);
+/* The live job that holds that GPU, or NULL. */
+const struct job *gpus_holder(const struct control *c, const char *node, const char *uuid);
+
+/* What the cluster has for a job of so many ranks on GPUs. */
+struct gpus_offer {
+    int n_nodes; /* that are up, whatever they have */
+    int n_gpus;  /* of all nodes that were ever here: those that are away or unfit may come back */
+    int64_t memory_size; /* of the smallest of the n_ranks largest; 0: there are fewer */
+    char gpu[GPU_NAME_SIZE], node[NODE_NAME]; /* that one */
+};
+void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out);
+/* Bytes of that GPU that a rank's plan may take. */
+int64_t gpus_limit(const struct gpus_offer *o);
+/* Can a job of that device ever run here? While no node is up nobody knows. fails: ERR_UNSUPPORTED,
+ * ERR_DOES_NOT_FIT, naming the field, what is wanted and what there is. */
+int gpus_refuse(const struct nodes *t, const struct job_spec *s, struct err *e);
+
+#endif

@@ -1,0 +1,42 @@
+#include "daemon/ring.h"
+
+#include <string.h>
+
+/* The nearest GPU that is left, the first of equals. -1: none is. */
+static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int from)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (left[i] && (best < 0 || gpus[from].far[i] < gpus[from].far[best])) best = i;
+    return best;
+}
+
+/* The length of the walk, closed; -1: it does not get that far. */
+static int walk(const struct sched_gpu *gpus, const bool *may, int n, int start, int want,
+                uint8_t *out)
+{
+    bool left[GPU_MAX];
+    int length = 0, at = start;
+    memcpy(left, may, (size_t)n * sizeof *left);
+    for (int i = 0; i < want; i++) {
+        if (at < 0) return -1;
+        out[i] = (uint8_t)at;
+        left[at] = false;
+        if (i > 0) length += gpus[out[i - 1]].far[at];
+        at = nearest(gpus, left, n, at);
+    }
+    return length + gpus[out[want - 1]].far[start];
+}
+
+bool ring_pick(const struct sched_gpu *gpus, const bool *may, int n, int want, uint8_t *out)
+{
+    uint8_t way[GPU_MAX];
+    int shortest = -1;
+    for (int start = 0; start < n && want <= n; start++) {
+        const int length = may[start] ? walk(gpus, may, n, start, want, way) : -1;
+        if (length < 0 || (shortest >= 0 && length >= shortest)) continue;
+        shortest = length;
+        memcpy(out, way, (size_t)want);
+    }
+    return shortest >= 0;
+}

@@ -1,0 +1,172 @@
+/* Why a job waits, in words that say what would have to change, with counts. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "daemon/sched_part.h"
+
+void because(struct sched_job *j, const char *code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    snprintf(j->reason_code, sizeof j->reason_code, "%s", code);
+    vsnprintf(j->reason, sizeof j->reason, fmt, ap);
+    va_end(ap);
+}
+
+static const char *s(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+struct what {
+    char text[96];
+};
+
+/* What the node that it must be on has of it. */
+static struct what what(const struct sched_job *j)
+{
+    struct what w = {"data"};
+    if (j->checkpoint)
+        snprintf(w.text, sizeof w.text, "checkpoint of step %lld", (long long)j->checkpoint);
+    return w;
+}
+
+void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    const char *name = j->only >= 0 ? nodes[j->only].name : NULL;
+    if (name && j->checkpoint)
+        because(j, "no_node",
+                "node %s, which holds its %s, is down; to begin anew elsewhere: "
+                "seqctl restart %lld",
+                name, what(j).text, (long long)j->id);
+    else if (name)
+        because(j, "no_node", "node %s, which holds its %s, is down", name, what(j).text);
+    else
+        because(j, "no_node", "no node is up (%d known)", n);
+}
+
+/* ---- what is counted --------------------------------------------------------------------------- */
+
+static const char *unit(const struct sched_job *j, int n)
+{
+    if (j->device == SCHED_GPUS) return n == 1 ? "GPU" : "GPUs";
+    return n == 1 ? "slot" : "slots";
+}
+
+/* Of the nodes that are up; `group`: those that the job may use together with its leader. */
+struct census {
+    int up;
+    int32_t width, room;         /* of what the job takes */
+    int unfit, small, busy, all; /* GPUs */
+};
+
+static void count_gpus(const struct sched_job *j, const struct sched_node *n, struct census *c)
+{
+    for (int k = 0; k < n->n_gpus && j->device == SCHED_GPUS; k++) {
+        const struct sched_gpu *g = &n->gpu[k];
+        c->all++;
+        if (g->state == SCHED_GPU_UNFIT)
+            c->unfit++;
+        else if (g->memory_size < j->gpu_size)
+            c->small++;
+        else if (g->state == SCHED_GPU_BUSY)
+            c->busy++;
+    }
+}
+
+static struct census census(const struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    struct census c = {0};
+    for (int i = 0; i < n; i++) {
+        if (!nodes[i].up) continue;
+        c.up++;
+        c.width += sched_width(j, nodes, i);
+        c.room += sched_room(j, nodes, i);
+        count_gpus(j, &nodes[i], &c);
+    }
+    return c;
+}
+
+/* "; of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by others": what the counts leave out. */
+static struct what left_out(const struct sched_job *j, const struct census *c)
+{
+    struct what w = {""};
+    int n = 0;
+    if (c->unfit + c->small + c->busy == 0) return w;
+    n += snprintf(w.text, sizeof w.text, "; of %d GPU%s", c->all, s(c->all));
+    if (c->unfit)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, " %d %s unfit", c->unfit,
+                      c->unfit == 1 ? "is" : "are");
+    if (c->small)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s less than %.1f GiB",
+                      c->unfit ? "," : "", c->small, c->small == 1 ? "has" : "have",
+                      (double)j->gpu_size / (1 << 30));
+    if (c->busy)
+        snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s used by others",
+                 c->unfit || c->small ? "," : "", c->busy, c->busy == 1 ? "is" : "are");
+    return w;
+}
+
+/* ---- reasons ------------------------------------------------------------------------------------ */
+
+void because_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
+                       const struct group *g)
+{
+    const struct census c = census(j, nodes, n);
+    const char *units = unit(j, j->n_ranks);
+    if (j->only >= 0 && !sched_width(j, nodes, j->only))
+        because(j, "too_large", "rank 0 needs a %s on node %s, which holds its %s and has none%s",
+                unit(j, 1), nodes[j->only].name, what(j).text, left_out(j, &c).text);
+    else if (j->only >= 0)
+        because(j, "too_large",
+                "needs %d %s, node %s, which holds its %s, and what it reaches have %d%s",
+                j->n_ranks, units, nodes[j->only].name, what(j).text, g->slots,
+                left_out(j, &c).text);
+    else
+        because(j, "too_large", "needs %d %s%s, the %s %d (%d node%s up, %d down)%s", j->n_ranks,
+                units, j->one_node ? " on one node (parallel.transport is shm)" : "",
+                g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
+                g->slots, c.up, s(c.up), n - c.up, left_out(j, &c).text);
+}
+
+void because_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    const struct group g = sched_widest(j, nodes, n, true);
+    const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
+    const struct census c = census(j, nodes, n);
+    const char *code = j->device == SCHED_GPUS ? "waiting_for_gpus" : "waiting_for_slots";
+    const char *units = unit(j, 2);
+    const struct what out = left_out(j, &c);
+    if (only && g.free >= j->n_ranks)
+        because(j, code, "0/%d %s free on node %s, which holds its %s: rank 0 needs one there%s",
+                sched_width(j, nodes, j->only), units, only->name, what(j).text, out.text);
+    else if (only)
+        because(j, code, "%d/%d %s free on node %s, which holds its %s%s, needs %d%s", g.free,
+                g.slots, units, only->name, what(j).text,
+                g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks, out.text);
+    else if (j->one_node)
+        because(j, code,
+                "%d/%d %s free on %d node%s, needs %d on one node (parallel.transport is shm)%s",
+                c.room, c.width, units, c.up, s(c.up), j->n_ranks, out.text);
+    else
+        because(j, code, "%d/%d %s free on %d node%s%s, needs %d%s", g.free, g.slots, units,
+                g.n_nodes, s(g.n_nodes), g.n_nodes < c.up ? " that reach each other" : "",
+                j->n_ranks, out.text);
+}
+
+void because_behind(struct sched_job *j, const struct sched_node *nodes, int n, int64_t first)
+{
+    const struct census c = census(j, nodes, n);
+    because(j, "behind", "behind job %lld, which is first in line; %d/%d %s free on %d node%s",
+            (long long)first, c.room, c.width, unit(j, 2), c.up, s(c.up));
+}
+
+void because_preparing(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    const int up = census(j, nodes, n).up;
+    if (up)
+        because(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
+                up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
+    else
+        because(j, "no_node", "no node is up (%d known)", n);
+}

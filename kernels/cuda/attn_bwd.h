@@ -1,0 +1,70 @@
+/* attn_bwd.h: what attention's kernels of the way back share, those for 8.0 (attn_bwd.cu) and those
+ * for 9.0 (hopper_attn_bwd.cu): the call, what a query brings, the walk over tiles of queries. */
+#ifndef SEQD_CUDA_ATTN_BWD_H
+#define SEQD_CUDA_ATTN_BWD_H
+
+#include "kernels/cuda/attn.h"
+
+struct bwd_call {
+    attn_call c;
+    mat d_o;
+    float *dq, *dkv;
+    int64_t dq_ld, dkv_ld, ml_ld;
+    const float *lse, *delta;
+    attn_span *spans; /* of each tile of queries: what it sees */
+    int n_tiles;      /* of queries */
+    bool aligned;
+};
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf,
+ * so that its probabilities are 0. */
+struct alignas(8) bwd_stat {
+    float lse, delta;
+};
+
+static __device__ __forceinline__ bwd_stat bwd_stat_of(const bwd_call &b, int64_t head, int row)
+{
+    bwd_stat q = {INFINITY, 0};
+    if (row >= b.c.Tq) return q;
+    const float lse = b.lse[head * b.ml_ld + row];
+    if (lse == -INFINITY) return q;
+    q.lse = (float)((double)lse * LOG2_E);
+    q.delta = b.delta[head * b.ml_ld + row];
+    return q;
+}
+
+/* A walk over tiles of queries of heads [head, last), ascending, that see some of keys [k0, k1). */
+struct bwd_walk {
+    int head, last, tile, k0, k1;
+};
+
+/* Goes on to the first such tile from `tile` of its head; a whole warp asks. */
+static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
+{
+    for (; w->head < w->last; w->head++, w->tile = 0)
+        for (; w->tile < b.n_tiles; w->tile += WARP) {
+            const int i = w->tile + (int)threadIdx.x % WARP;
+            const unsigned found = __ballot_sync(FULL, i < b.n_tiles &&
+                                                           attn_meets(b.spans[i], w->k0, w->k1));
+            if (!found) continue;
+            w->tile += __ffs((int)found) - 1;
+            return;
+        }
+}
+
+/* Of a walked tile of queries. */
+struct alignas(16) bwd_queries {
+    bwd_stat stat[ATTN_T];
+    attn_span sees[ATTN_T];
+};
+
+/* One probability and its ds, in place of score and dP. */
+static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
+{
+    *s = attn_exp2(fmaf(*s, scale2, -q.lse));
+    *dp = *s * (*dp - q.delta);
+}
+
+#endif

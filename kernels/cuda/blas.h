@@ -1,0 +1,67 @@
+/* blas.h: matrix products by cuBLASLt where the order of sums is free (be->any_order): it picks a
+ * kernel for each shape, so that a row's bits may depend on how many rows there are. What it makes is
+ * the same from run to run: no way is taken that adds by atomics.
+ *
+ * The library is opened when it is asked for; where it is not, or has no way for a product, ours
+ * does it. */
+#ifndef SEQD_CUDA_BLAS_H
+#define SEQD_CUDA_BLAS_H
+
+#include "kernels/cuda/cuda.h"
+
+/* The part of cuBLASLt's interface that is used (release 12 and 13), so that the build does not need
+ * its header; blas.cu compares, where there is one. Each call returns 0, or a status. */
+struct blas_algo {
+    uint64_t data[8];
+};
+struct blas_choice {
+    struct blas_algo algo;
+    size_t workspace_size;
+    int state;
+    float waves;
+    int reserved[4];
+};
+enum {
+    BLAS_OP_N = 0,
+    BLAS_OP_T = 1,
+    BLAS_R_32F = 0,
+    BLAS_R_16BF = 14,
+    BLAS_COMPUTE_32F = 68,
+    BLAS_DESC_TRANSA = 3,
+    BLAS_DESC_TRANSB = 4,
+    BLAS_PREF_WORKSPACE = 1,
+    BLAS_PREF_REDUCTION = 3,
+    BLAS_PREF_ALIGN_A = 5, /* then B, C, D */
+    BLAS_REDUCTION_IN_F32 = 2, /* of parts, besides none: in the workspace, in order */
+};
+#define BLAS_CALLS(X)                                                                              \
+    X(Create, (void **))                                                                           \
+    X(Destroy, (void *))                                                                           \
+    X(MatmulDescCreate, (void **, int compute, int scale))                                         \
+    X(MatmulDescDestroy, (void *))                                                                 \
+    X(MatmulDescSetAttribute, (void *, int, const void *, size_t))                                 \
+    X(MatrixLayoutCreate, (void **, int type, uint64_t rows, uint64_t cols, int64_t ld))           \
+    X(MatrixLayoutDestroy, (void *))                                                               \
+    X(MatmulPreferenceCreate, (void **))                                                           \
+    X(MatmulPreferenceDestroy, (void *))                                                           \
+    X(MatmulPreferenceSetAttribute, (void *, int, const void *, size_t))                           \
+    X(MatmulAlgoGetHeuristic, (void *handle, void *desc, void *a, void *b, void *c, void *d,       \
+                               void *preference, int most, struct blas_choice *, int *n))          \
+    X(Matmul,                                                                                      \
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout,                 \
+       const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,    \
+       void *d_layout, const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
+
+/* NULL: there is no library. */
+struct blas *blas_open(void);
+void blas_close(struct blas *b);
+/* false: nothing was done. */
+bool blas_gemm(struct cuda *c, const struct gemm_args *a);
+
+#ifdef SEQD_EMU
+/* emu_blas.cc: in place of dlopen and dlsym. */
+void *library_open(const char *name);
+void *library_find(void *library, const char *name);
+#endif
+
+#endif

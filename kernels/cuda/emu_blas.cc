@@ -1,0 +1,161 @@
+/* emu_blas.cc: what blas.cu asks of cuBLASLt, column-major as there, by plain loops: so that tests
+ * see that it is asked for the right product. */
+#include <assert.h>
+#include <stdlib.h>
+#include "kernels/cuda/blas.h"
+
+#define WORKSPACE ((size_t)1 << 20) /* that it says it needs, and spoils */
+
+struct desc {
+    int32_t trans[2];
+};
+struct layout {
+    int type;
+    int64_t rows, cols, ld;
+};
+struct preference {
+    uint64_t room;
+    uint32_t reduction, align[4];
+};
+
+static int Create(void **h)
+{
+    *h = malloc(1);
+    return 0;
+}
+static int Destroy(void *h)
+{
+    free(h);
+    return 0;
+}
+static int MatmulDescCreate(void **d, int compute, int scale)
+{
+    assert(compute == BLAS_COMPUTE_32F && scale == BLAS_R_32F);
+    *d = calloc(1, sizeof(struct desc));
+    return 0;
+}
+static int any_destroy(void *p)
+{
+    free(p);
+    return 0;
+}
+static int MatmulDescSetAttribute(void *d, int which, const void *value, size_t size)
+{
+    assert(size == 4 && (which == BLAS_DESC_TRANSA || which == BLAS_DESC_TRANSB));
+    memcpy(&((struct desc *)d)->trans[which == BLAS_DESC_TRANSB], value, 4);
+    return 0;
+}
+static int MatrixLayoutCreate(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    assert(ld >= (int64_t)rows);
+    *l = new layout{type, (int64_t)rows, (int64_t)cols, ld};
+    return 0;
+}
+static int MatrixLayoutDestroy(void *l)
+{
+    delete (struct layout *)l;
+    return 0;
+}
+static int MatmulPreferenceCreate(void **p)
+{
+    *p = calloc(1, sizeof(struct preference));
+    return 0;
+}
+static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, size_t size)
+{
+    struct preference *to = (struct preference *)p;
+    const int align = which - BLAS_PREF_ALIGN_A;
+    assert(size == (which == BLAS_PREF_WORKSPACE ? 8 : 4));
+    if (which == BLAS_PREF_WORKSPACE)
+        memcpy(&to->room, value, 8);
+    else if (which == BLAS_PREF_REDUCTION)
+        memcpy(&to->reduction, value, 4);
+    else if (align >= 0 && align < 4)
+        memcpy(&to->align[align], value, 4);
+    else
+        return 7; /* invalid */
+    return 0;
+}
+
+/* bf16 goes in pairs: a column that begins between two has no way. data: what was promised. */
+static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
+                                  void *preference, int most, struct blas_choice *choice, int *n)
+{
+    const struct preference *p = (const struct preference *)preference;
+    const struct layout *all[3] = {(struct layout *)a, (struct layout *)b, (struct layout *)d};
+    assert(most == 1 && p->reduction == BLAS_REDUCTION_IN_F32 && p->room >= WORKSPACE);
+    *n = 0;
+    for (int i = 0; i < 3; i++)
+        if (all[i]->type == BLAS_R_16BF && (all[i]->ld % 2 || p->align[i] < 4)) return 15;
+    *n = 1;
+    memset(choice, 0, sizeof *choice);
+    choice->workspace_size = WORKSPACE;
+    for (int i = 0; i < 4; i++) choice->algo.data[i] = p->align[i];
+    return 0;
+}
+
+static float at(const void *p, const struct layout *l, int64_t row, int64_t col)
+{
+    assert(row < l->rows && col < l->cols);
+    const int64_t i = col * l->ld + row;
+    if (l->type == BLAS_R_32F) return ((const float *)p)[i];
+    return __uint_as_float((unsigned)((const uint16_t *)p)[i] << 16);
+}
+
+static void set(void *p, const struct layout *l, int64_t row, int64_t col, float x)
+{
+    const int64_t i = col * l->ld + row;
+    const unsigned u = __float_as_uint(x);
+    if (l->type == BLAS_R_32F)
+        ((float *)p)[i] = x;
+    else
+        ((uint16_t *)p)[i] = (uint16_t)(x != x ? u >> 16 | 0x40
+                                               : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_layout,
+                  const void *b, void *b_layout, const void *beta, const void *c, void *,
+                  void *d, void *d_layout, const struct blas_algo *algo, void *workspace,
+                  size_t size, cudaStream_t)
+{
+    const struct desc *op = (const struct desc *)desc;
+    const struct layout *la = (const struct layout *)a_layout;
+    const struct layout *lb = (const struct layout *)b_layout;
+    const struct layout *ld = (const struct layout *)d_layout;
+    const void *const all[4] = {a, b, c, d};
+    const float to = *(const float *)alpha, old = *(const float *)beta;
+    for (int i = 0; i < 4; i++) assert((uintptr_t)all[i] % algo->data[i] == 0);
+    assert(size == WORKSPACE && (uintptr_t)workspace % 256 == 0);
+    const int64_t K = op->trans[0] ? la->rows : la->cols;
+    assert(K == (op->trans[1] ? lb->cols : lb->rows));
+    emu_run(dim3(1), dim3(1), 0, [&]() {
+        memset(workspace, 0xff, size);
+        for (int64_t j = 0; j < ld->cols; j++)
+            for (int64_t i = 0; i < ld->rows; i++) {
+                float sum = 0;
+                for (int64_t k = 0; k < K; k++)
+                    sum += (op->trans[0] ? at(a, la, k, i) : at(a, la, i, k)) *
+                           (op->trans[1] ? at(b, lb, j, k) : at(b, lb, k, j));
+                set(d, ld, i, j, to * sum + (old != 0 ? old * at(c, ld, i, j) : 0));
+            }
+    });
+    return 0;
+}
+
+#define MatmulDescDestroy       any_destroy
+#define MatmulPreferenceDestroy any_destroy
+
+void *library_open(const char *)
+{
+    static char library;
+    return &library;
+}
+
+void *library_find(void *, const char *name)
+{
+#define FOUND(call, args)                                                                          \
+    if (!strcmp(name, "cublasLt" #call)) return (void *)call;
+    BLAS_CALLS(FOUND)
+#undef FOUND
+    return NULL;
+}

@@ -1,0 +1,49 @@
+/* emu_hopper.h: what hopper.h's primitives mean on the host. Whatever runs behind a thread's back is
+ * as early and as late as it may be, so that a missing wait shows:
+ *
+ *   copies    the place they write is NaN from the moment they are issued, and has its bytes only
+ *             when no thread can go on without them
+ *   products  operands are read when they are issued (what is not there yet is NaN) and again when
+ *             they are waited for: a difference aborts. Accumulators are NaN in between; whoever
+ *             wrote them, or began a batch without products_begin, aborts
+ *   barriers  arrivals past the count, bytes past the expected, and what is left at a block's end:
+ *             arrivals nobody waited for, bytes, products never waited for, abort
+ *
+ * Shared memory begins at an address that no strip may begin at. */
+#ifndef SEQD_CUDA_EMU_HOPPER_H
+#define SEQD_CUDA_EMU_HOPPER_H
+
+#include "kernels/cuda/emu.h"
+
+#define EMU_SHARED_AT 0x180 /* of the block's dynamic memory; a device has a reserve before it */
+uint32_t emu_shared_at(const void *shared);
+
+void emu_barrier_init(uint64_t *b, int n_arrivals);
+void emu_barrier_arrive(uint64_t *b, int expect);
+void emu_barrier_wait(uint64_t *b, int parity);
+
+void emu_named_wait(int name, int n);
+void emu_named_arrive(int name, int n);
+
+/* A tensor [rows, n_heads, D] of 16-bit elements, in strips of n_rows rows. */
+struct hopper_map {
+    const char *data;
+    int64_t D, n_heads, rows, head_size, row_size; /* sizes: bytes from one to the next */
+    int n_rows;
+};
+void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row,
+                    uint64_t *b);
+
+struct emu_product {
+    uint64_t a, b; /* matrix descriptors; a: unless it is in registers */
+    int n;
+    bool turned, add;
+    const uint32_t *registers;
+    float *d;
+};
+void emu_products_begin(void);
+void emu_product(const struct emu_product *p);
+void emu_products_commit(void);
+void emu_products_wait(int n);
+
+#endif

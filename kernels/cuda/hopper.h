@@ -1,0 +1,400 @@
+/* hopper.h: what compute capability 9.0 has and 8.0 has not, each in one place: tiles that a bulk
+ * copy brings to shared memory while barriers in memory count its bytes, products of a warpgroup
+ * that run behind its back, registers handed from warpgroup to warpgroup. What they mean where there
+ * is no device is emu_hopper.h's.
+ *
+ * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, a
+ * strip behind the other, each beginning at 1024 bytes. The 16-byte pieces of a row lie where their
+ * number, exclusive or with the row's number modulo 8, says ("128-byte swizzle"): eight rows of a
+ * column lie in different banks. Copies write this and products read it.
+ *
+ * from: PTX ISA 8.5, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "mbarrier",
+ * "cp.async.bulk.tensor", "setmaxnreg" */
+#ifndef SEQD_CUDA_HOPPER_H
+#define SEQD_CUDA_HOPPER_H
+
+#include "kernels/cuda/mma.h"
+
+#ifdef SEQD_EMU
+#include "kernels/cuda/emu_hopper.h"
+#define __grid_constant__
+#else
+#include <cuda.h>
+typedef CUtensorMap hopper_map;
+#endif
+
+#define HOPPER_GROUP (4 * WARP) /* threads of a warpgroup; it has 64 rows of a product */
+#define HOPPER_ROWS  64
+#define HOPPER_STRIP 64
+
+/* ---- the host's part (hopper.cu) -------------------------------------------------------------- */
+
+/* Sees to it that c->hopper says how maps are made where the device is of compute capability 9.0
+ * and isa does not name another; NULL otherwise. fails: -1 where isa names 9.0 and it cannot be. */
+int hopper_open(struct cuda *c, const char *isa, struct err *e);
+
+/* May rows of heads of D columns be copied as tiles? */
+static inline bool hopper_takes(struct tensor t, int64_t D)
+{
+    return t.dtype == DT_BF16 && D % 8 == 0 && fits_packs(t);
+}
+/* The rows of t as n_heads heads of D columns, to be copied as strips of n_rows rows; columns and
+ * rows behind the last are zeros. What the driver says goes to c->failed. */
+hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
+
+/* Attention's kernels of it; false: the call is none for them (hopper_attn*.cu). Backward's spans are
+ * there (attn_bwd.h). */
+struct bwd_call;
+bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
+bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
+
+/* ---- addresses --------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ uint32_t hopper_at(const void *shared)
+{
+#ifdef SEQD_EMU
+    return emu_shared_at(shared);
+#else
+    return (uint32_t)__cvta_generic_to_shared(shared);
+#endif
+}
+/* The first address from p on where a strip may begin. */
+static __device__ __forceinline__ char *hopper_align(char *p)
+{
+    return p + (1024 - hopper_at(p) % 1024) % 1024;
+}
+
+/* ---- barriers that count arrivals and bytes ---------------------------------------------------- */
+
+/* A phase is over when all have arrived and all expected bytes are there; the next one begins. */
+typedef uint64_t hopper_barrier;
+
+static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arrivals)
+{
+#ifdef SEQD_EMU
+    emu_barrier_init(b, n_arrivals);
+#else
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(hopper_at(b)), "r"(n_arrivals)
+                 : "memory");
+#endif
+}
+/* After the last init, by who did it and before the others are let go on: copies see them too. */
+static __device__ __forceinline__ void barriers_made(void)
+{
+#ifndef SEQD_EMU
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void barrier_arrive(hopper_barrier *b)
+{
+#ifdef SEQD_EMU
+    emu_barrier_arrive(b, 0);
+#else
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(hopper_at(b)) : "memory");
+#endif
+}
+/* Arrives, and the phase has so many bytes to wait for. */
+static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int bytes)
+{
+#ifdef SEQD_EMU
+    emu_barrier_arrive(b, bytes);
+#else
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(hopper_at(b)),
+                 "r"(bytes)
+                 : "memory");
+#endif
+}
+/* Waits until a phase of this parity is over; a fresh barrier: its phase -1, of parity 1, is. */
+static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parity)
+{
+#ifdef SEQD_EMU
+    emu_barrier_wait(b, parity);
+#else
+    uint32_t over;
+    do {
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n"
+                     "}"
+                     : "=r"(over)
+                     : "r"(hopper_at(b)), "r"(parity)
+                     : "memory");
+    } while (!over);
+#endif
+}
+
+/* Buffers of tiles in turn: use number i is of buffer i % STAGES. Who fills it waits until it is free,
+ * who reads it until it is there, and each warp that does lets it go. */
+template <int STAGES> struct hopper_ring {
+    hopper_barrier there[STAGES], read[STAGES];
+};
+template <int STAGES>
+static __device__ __forceinline__ void ring_make(hopper_ring<STAGES> *r, int n_fillers,
+                                                 int n_readers)
+{
+    for (int s = 0; s < STAGES; s++) {
+        barrier_init(&r->there[s], n_fillers);
+        barrier_init(&r->read[s], n_readers);
+    }
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_wait_free(hopper_ring<STAGES> *r, int i)
+{
+    barrier_wait(&r->read[i % STAGES], (i / STAGES & 1) ^ 1);
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_wait(hopper_ring<STAGES> *r, int i)
+{
+    barrier_wait(&r->there[i % STAGES], i / STAGES & 1);
+}
+template <int STAGES>
+static __device__ __forceinline__ void ring_let_go(hopper_ring<STAGES> *r, int i)
+{
+    if (threadIdx.x % WARP == 0) barrier_arrive(&r->read[i % STAGES]);
+}
+
+/* ---- barriers with names ----------------------------------------------------------------------- */
+
+/* Barrier `name` (1 to 15) of n threads, whole warps: some wait there, others only come by. */
+static __device__ __forceinline__ void named_wait(int name, int n)
+{
+#ifdef SEQD_EMU
+    emu_named_wait(name, n);
+#else
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(n) : "memory");
+#endif
+}
+static __device__ __forceinline__ void named_arrive(int name, int n)
+{
+#ifdef SEQD_EMU
+    emu_named_arrive(name, n);
+#else
+    asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(n) : "memory");
+#endif
+}
+
+/* ---- copies ------------------------------------------------------------------------------------ */
+
+/* A strip: the map's rows from `row`, columns from col of a head; b gets its bytes. One thread. */
+static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
+                                                  int head, int row, hopper_barrier *b)
+{
+#ifdef SEQD_EMU
+    emu_strip_copy(to, map, col, head, row, b);
+#else
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(hopper_at(to)),
+                 "l"(map), "r"(hopper_at(b)), "r"(col), "r"(head), "r"(row)
+                 : "memory");
+#endif
+}
+/* Rows of a head as STRIPS strips of n rows. */
+template <int STRIPS>
+static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map, int n, int head,
+                                                 int row, hopper_barrier *b)
+{
+    UNROLL
+    for (int s = 0; s < STRIPS; s++)
+        strip_copy(to + s * n * HOPPER_STRIP, map, s * HOPPER_STRIP, head, row, b);
+}
+
+/* ---- products of a warpgroup ------------------------------------------------------------------- */
+
+/* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D, and
+ * there, as of A in registers, what mma.h says of a warp's product.
+ *
+ * Between products_begin and products_commit lies a batch of them, each under way until
+ * products_wait: until then nobody touches their registers, nor what they read in shared memory. */
+
+/* Where a product finds a matrix in shared memory. From its first element, which begins a strip or
+ * a 16-byte piece of its first row: whole(8 rows) x 1024 further are the next eight rows; a matrix
+ * whose N runs along rows (turned) goes on in the next strip of n_rows rows. */
+static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
+{
+    const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
+    return (uint64_t)((at & 0x3ffff) >> 4) | strip << 16 | eight_rows << 32 | (uint64_t)1 << 62;
+}
+/* Of K [16 k, 16 k + 16) where rows are A's M or B's N: four to a strip of n_rows rows. */
+static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_rows)
+{
+    return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
+}
+/* And where rows are B's K. */
+static __device__ __forceinline__ uint32_t matrix_k_turned(uint32_t at, int k)
+{
+    return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
+}
+
+static __device__ __forceinline__ void products_begin(void)
+{
+#ifdef SEQD_EMU
+    emu_products_begin();
+#else
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void products_commit(void)
+{
+#ifdef SEQD_EMU
+    emu_products_commit();
+#else
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+/* Until at most N batches are under way. */
+template <int N> static __device__ __forceinline__ void products_wait(void)
+{
+#ifdef SEQD_EMU
+    emu_products_wait(N);
+#else
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#endif
+}
+/* What makes d is done here, what reads it is done after: the compiler sees neither that products
+ * write d until they are waited for, nor that work between two waits is meant to be there. */
+template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
+{
+#ifndef SEQD_EMU
+    UNROLL
+    for (int n = 0; n < N; n++) UNROLL
+    for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e])::"memory");
+#endif
+}
+
+#define HOPPER_D4(n)   "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define HOPPER_D16(n)  HOPPER_D4(n), HOPPER_D4(n + 1), HOPPER_D4(n + 2), HOPPER_D4(n + 3)
+#define HOPPER_D32     HOPPER_D16(0), HOPPER_D16(4)
+#define HOPPER_D64     HOPPER_D32, HOPPER_D16(8), HOPPER_D16(12)
+#define HOPPER_NAMES32                                                                             \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define HOPPER_NAMES64                                                                             \
+    HOPPER_NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+                   "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "   \
+                   "%62, %63"
+#define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
+
+/* Both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is what comes out. */
+template <bool TURNED, int N8>
+static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
+{
+    static_assert(N8 == 8 || N8 == 16, "N is 64 or 128");
+#ifdef SEQD_EMU
+    const struct emu_product p = {a, b, 8 * N8, TURNED, add, NULL, &d[0][0]};
+    emu_product(&p);
+#else
+    if constexpr (N8 == 8)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" HOPPER_PRODUCT("64") "{" //
+                     HOPPER_NAMES32 "}, %32, %33, p, 1, 1, 0, %35;\n}"
+                     : HOPPER_D32
+                     : "l"(a), "l"(b), "r"((int)add), "n"((int)TURNED)
+                     : "memory");
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" HOPPER_PRODUCT("128") "{" //
+                     HOPPER_NAMES64 "}, %64, %65, p, 1, 1, 0, %67;\n}"
+                     : HOPPER_D64
+                     : "l"(a), "l"(b), "r"((int)add), "n"((int)TURNED)
+                     : "memory");
+#endif
+}
+/* A from registers. */
+template <bool TURNED, int N8>
+static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t (&a)[4],
+                                               uint64_t b, bool add)
+{
+    static_assert(N8 == 8 || N8 == 16, "N is 64 or 128");
+#ifdef SEQD_EMU
+    const struct emu_product p = {0, b, 8 * N8, TURNED, add, a, &d[0][0]};
+    emu_product(&p);
+#else
+    if constexpr (N8 == 8)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" HOPPER_PRODUCT("64") "{" //
+                     HOPPER_NAMES32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+                     : HOPPER_D32
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add),
+                       "n"((int)TURNED)
+                     : "memory");
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n" HOPPER_PRODUCT("128") "{" //
+                     HOPPER_NAMES64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"
+                     : HOPPER_D64
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add),
+                       "n"((int)TURNED)
+                     : "memory");
+#endif
+}
+
+/* ---- a product's rows in memory ----------------------------------------------------------------- */
+
+/* A thread's part of fp32 rows: row and row + 8, pairs of columns 8 n + lane % 4 * 2. What lies behind
+ * (n_rows, n_cols) is 0 and stays untouched. Pairs begin at 8 bytes (rows_fit). */
+struct alignas(8) hopper_pair {
+    float x[2];
+};
+static inline bool rows_fit(struct tensor t)
+{
+    return (uintptr_t)t.data % sizeof(hopper_pair) == 0 && t.ld % 2 == 0;
+}
+template <int N8>
+static __device__ __forceinline__ void rows_get(float (&to)[N8][4], const float *x, int64_t ld,
+                                                int row, int n_rows, int n_cols)
+{
+    UNROLL
+    for (int h = 0; h < 2; h++) UNROLL
+    for (int n = 0; n < N8; n++) {
+        const int col = 8 * n + (int)threadIdx.x % 4 * 2;
+        hopper_pair p = {{0, 0}};
+        if (row + 8 * h < n_rows && col < n_cols)
+            p = *(const hopper_pair *)(x + (row + 8 * h) * ld + col);
+        to[n][2 * h] = p.x[0];
+        to[n][2 * h + 1] = p.x[1];
+    }
+}
+template <int N8>
+static __device__ __forceinline__ void rows_put(const float (&from)[N8][4], float *x, int64_t ld,
+                                                int row, int n_rows, int n_cols)
+{
+    UNROLL
+    for (int h = 0; h < 2; h++) UNROLL
+    for (int n = 0; n < N8; n++) {
+        const int col = 8 * n + (int)threadIdx.x % 4 * 2;
+        const hopper_pair p = {{from[n][2 * h], from[n][2 * h + 1]}};
+        if (row + 8 * h < n_rows && col < n_cols)
+            *(hopper_pair *)(x + (row + 8 * h) * ld + col) = p;
+    }
+}
+/* A thread's first row of its warpgroup's 64. */
+static __device__ __forceinline__ int rows_mine(void)
+{
+    return (int)threadIdx.x % HOPPER_GROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
+}
+/* Rounded to bf16, as A of a product of K = 8 N8. */
+template <int N8>
+static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], const float (&x)[N8][4])
+{
+    UNROLL
+    for (int k = 0; k < N8 / 2; k++) UNROLL
+    for (int i = 0; i < 4; i++)
+        a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+/* ---- registers --------------------------------------------------------------------------------- */
+
+/* A warpgroup keeps N registers a thread of those it had at the start, or takes N where others gave
+ * some. All of its threads. */
+template <int N> static __device__ __forceinline__ void registers_give(void)
+{
+#ifndef SEQD_EMU
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> static __device__ __forceinline__ void registers_take(void)
+{
+#ifndef SEQD_EMU
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
+#endif

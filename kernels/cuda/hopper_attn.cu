@@ -1,0 +1,350 @@
+/* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (the schedule of
+ * 2407.08608): a block takes 128 queries of one head past the tiles of keys that they see,
+ * ascending. A warp brings tiles; two warpgroups, 64 queries each, take turns at the tensor cores:
+ * while one's scores become probabilities, the other's products run, and within a group the next
+ * scores are made while values of the last are added.
+ *
+ * What comes in and goes out is attn.cu's: the carried o, m and l, scores in powers of two. A row's
+ * bits are of its own keys alone: tiles of HOP_T keys counted from key row 0 of the call, o's chain
+ * going on from what is there: o = alpha o, then o += p v, 16 keys at a time. A tile that a row does not
+ * see multiplies by 1 and adds zeros. Which of the two forwards a call takes depends on its dtype, head
+ * size, dropout and alignment, not on how many rows it has.
+ *
+ * Arithmetic of its limit, for each pair of query and key that is seen, and head:
+ *   flops   4 D; a multiprocessor's tensor cores do 4096 a cycle
+ *   bytes   K and V, 4 D a key, once for 128 queries: 128 flops for a byte of L2; 32 a cycle where
+ *           the tensor cores are full
+ *   shared  a tile's scores of a group (m64n128k16) take 64 cycles for 16 columns and read q and k,
+ *           48 cycles; its values 32
+ *   exp     16 a cycle: 512 of a group's tile, where its products take 1024 (D = 128) or 512 (64):
+ *           hidden behind the other group's products at 128, as long as all of them at 64
+ *   memory  161 KiB of shared memory at D = 128 (two buffers of keys and of values), 145 at 64
+ *           (four): one block to a multiprocessor. Registers: 64 of o and of scores, 32 of p, of
+ *           240 that the groups take */
+#include "kernels/cuda/attn.h"
+#include "kernels/cuda/hopper.h"
+
+#define HOP_T      128 /* keys of a tile */
+#define HOP_GROUPS 2   /* of queries */
+
+template <int DP> struct hop_shape {
+    static const int strips = DP / HOPPER_STRIP, rows = HOP_GROUPS * HOPPER_ROWS;
+    static const int stages = DP > 64 ? 2 : 4, threads = (HOP_GROUPS + 1) * HOPPER_GROUP;
+    static const int q_size = rows * DP * (int)sizeof(bf16);
+    static const int tile_size = HOP_T * DP * (int)sizeof(bf16);
+};
+
+template <int DP> struct hop_room {
+    bf16 q[hop_shape<DP>::rows * DP];
+    bf16 k[hop_shape<DP>::stages][HOP_T * DP], v[hop_shape<DP>::stages][HOP_T * DP];
+    hopper_barrier q_there;
+    hopper_ring<hop_shape<DP>::stages> keys, values;
+};
+template <int DP> struct hop_smem {
+    static const int value = (int)sizeof(hop_room<DP>) + 1024; /* to begin where strips may */
+};
+
+struct hop_call {
+    attn_call c;
+    float *o, *m, *l;
+    int64_t o_ld, ml_ld;
+};
+
+/* Tiles [first, last) of keys. */
+struct hop_tiles {
+    int first, last;
+};
+static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
+{
+    return {s.lo / HOP_T, (s.hi + HOP_T - 1) / HOP_T};
+}
+
+/* ---- who brings tiles -------------------------------------------------------------------------- */
+
+/* One thread: keys before values, which are needed a tile later. */
+template <int DP>
+static __device__ __forceinline__ void hop_bring(hop_room<DP> *room, const hopper_map *q,
+                                                 const hopper_map *kv, const attn_call &c,
+                                                 hop_tiles tiles, int i0, int head)
+{
+    typedef hop_shape<DP> sh;
+    const int g = head / c.group;
+    barrier_expect(&room->q_there, sh::q_size);
+    tile_copy<sh::strips>(room->q, q, sh::rows, head, i0, &room->q_there);
+    for (int i = 0; i < tiles.last - tiles.first; i++) {
+        const int s = i % sh::stages, row = (tiles.first + i) * HOP_T;
+        ring_wait_free(&room->keys, i);
+        barrier_expect(&room->keys.there[s], sh::tile_size);
+        tile_copy<sh::strips>(room->k[s], kv, HOP_T, g, row, &room->keys.there[s]);
+        ring_wait_free(&room->values, i);
+        barrier_expect(&room->values.there[s], sh::tile_size);
+        tile_copy<sh::strips>(room->v[s], kv, HOP_T, c.Hk + g, row, &room->values.there[s]);
+    }
+}
+
+/* ---- who multiplies ---------------------------------------------------------------------------- */
+
+/* Groups take turns: a group waits for its own, and gives it to the next when its products are
+ * under way. The last group's last turn is nobody's. */
+static __device__ __forceinline__ void hop_turn_wait(int group)
+{
+    named_wait(1 + group, 2 * HOPPER_GROUP);
+}
+static __device__ __forceinline__ void hop_turn_pass(int group, bool last)
+{
+    if (group == HOP_GROUPS - 1 && last) return;
+    named_arrive(1 + (group + 1) % HOP_GROUPS, 2 * HOPPER_GROUP);
+}
+
+template <int DP>
+static __device__ __forceinline__ void hop_scores(float (&s)[HOP_T / 8][4], uint32_t q, uint32_t k)
+{
+    UNROLL
+    for (int kk = 0; kk < DP / 16; kk++)
+        product<false>(s, matrix_at(matrix_k(q, kk, hop_shape<DP>::rows), hop_shape<DP>::rows),
+                       matrix_at(matrix_k(k, kk, HOP_T), HOP_T), kk > 0);
+}
+template <int DP>
+static __device__ __forceinline__ void
+hop_values(float (&o)[DP / 8][4], const uint32_t (&p)[HOP_T / 16][4], uint32_t v)
+{
+    UNROLL
+    for (int kk = 0; kk < HOP_T / 16; kk++)
+        product<true>(o, p[kk], matrix_at(matrix_k_turned(v, kk), HOP_T), true);
+}
+
+/* A thread's two rows: what they see, their maximum and this lane's part of their sum. */
+struct hop_rows {
+    attn_span sees[2];
+    float m[2], l[2], alpha[2];
+};
+
+static __device__ __forceinline__ void hop_mask(float (&s)[HOP_T / 8][4], const hop_rows &r, int k0)
+{
+    const int at = k0 + (int)threadIdx.x % 4 * 2;
+    UNROLL
+    for (int n = 0; n < HOP_T / 8; n++) UNROLL
+    for (int e = 0; e < 4; e++)
+        if (!attn_in(r.sees[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
+}
+
+/* Scores become probabilities; alpha: what was there is multiplied by. A row that has seen nobody
+ * yet: -inf - 0 is an exponent, -inf - -inf is not. */
+static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop_rows *r,
+                                                   float scale2)
+{
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        float max = -INFINITY, sum = 0;
+        UNROLL
+        for (int n = 0; n < HOP_T / 8; n++)
+            max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+        max = fmaxf(max, __shfl_xor_sync(FULL, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(FULL, max, 2));
+        const float now = fmaxf(r->m[h], max * scale2), base = now == -INFINITY ? 0 : now;
+        r->alpha[h] = attn_exp2(r->m[h] - base);
+        UNROLL
+        for (int n = 0; n < HOP_T / 8; n++) UNROLL
+        for (int e = 2 * h; e < 2 * h + 2; e++) {
+            s[n][e] = attn_exp2(fmaf(s[n][e], scale2, -base));
+            sum += s[n][e];
+        }
+        r->m[h] = now;
+        r->l[h] = fmaf(r->l[h], r->alpha[h], sum);
+    }
+}
+
+/* Rounded to bf16, as A of the next product; and what is there gets its factor. */
+template <int DP>
+static __device__ __forceinline__ void hop_take_over(uint32_t (&p)[HOP_T / 16][4],
+                                                     const float (&s)[HOP_T / 8][4],
+                                                     float (&o)[DP / 8][4], const hop_rows &r)
+{
+    rows_round(p, s);
+    UNROLL
+    for (int n = 0; n < DP / 8; n++) UNROLL
+    for (int e = 0; e < 4; e++) o[n][e] *= r.alpha[e / 2];
+}
+
+/* What is carried: l is on the first lane of four. */
+static __device__ __forceinline__ void hop_begin(hop_rows *r, const hop_call &h, int row, int head)
+{
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int at = row + 8 * i;
+        const bool there = at < h.c.Tq;
+        r->sees[i] = attn_row(h.c, at);
+        r->m[i] = there ? h.m[head * h.ml_ld + at] : -INFINITY;
+        r->l[i] = there && threadIdx.x % 4 == 0 ? h.l[head * h.ml_ld + at] : 0;
+    }
+}
+static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call &h, int row,
+                                               int head)
+{
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int at = row + 8 * i;
+        float sum = r.l[i];
+        sum += __shfl_xor_sync(FULL, sum, 1);
+        sum += __shfl_xor_sync(FULL, sum, 2);
+        if (at >= h.c.Tq || threadIdx.x % 4) continue;
+        h.m[head * h.ml_ld + at] = r.m[i];
+        h.l[head * h.ml_ld + at] = sum;
+    }
+}
+
+/* A tile that nobody of the group sees: let it go, and the turn. Never before it is there: the
+ * buffer's last tile may still be read by the other group. */
+template <int DP>
+static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
+{
+    hop_turn_wait(group);
+    hop_turn_pass(group, last);
+    ring_wait(&room->keys, i);
+    ring_let_go(&room->keys, i);
+    ring_wait(&room->values, i);
+    ring_let_go(&room->values, i);
+}
+
+/* all: the block's tiles; the group's own lie within. */
+template <int DP>
+static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const hop_call &h,
+                                                    hop_tiles all, int i0, int head, int group)
+{
+    const attn_call &c = h.c;
+    const int first_row = i0 + group * HOPPER_ROWS, n = all.last - all.first;
+    const int row = first_row + rows_mine();
+    const attn_bounds bounds = attn_bounds_of(c, first_row, HOPPER_ROWS);
+    const hop_tiles seen = hop_tiles_of(bounds.some);
+    const int first = seen.last ? seen.first - all.first : n;
+    const int last = seen.last ? seen.last - all.first : n;
+    const uint32_t q = hopper_at(room->q) + (uint32_t)(group * HOPPER_ROWS * 2 * HOPPER_STRIP);
+    float o[DP / 8][4], s[HOP_T / 8][4];
+    uint32_t p[HOP_T / 16][4];
+    hop_rows rows;
+    float *const carried = h.o + (int64_t)head * c.D;
+    rows_get(o, carried, h.o_ld, row, c.Tq, c.D);
+    hop_begin(&rows, h, row, head);
+    const auto settle = [&](int i) { /* scores of tile i are there */
+        const int k0 = (all.first + i) * HOP_T;
+        if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T) hop_mask(s, rows, k0);
+        hop_softmax(s, &rows, c.scale2);
+        registers_pin(s);
+    };
+    const auto wait_keys = [&](int i) {
+        if (i < last) ring_wait(&room->keys, i);
+    };
+    if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* the first turn is the first's */
+    for (int i = 0; i < first; i++) hop_skip(room, i, group, i == n - 1);
+    if (first < last) {
+        barrier_wait(&room->q_there, 0);
+        wait_keys(first);
+        hop_turn_wait(group);
+        products_begin();
+        hop_scores<DP>(s, q, hopper_at(room->k[first % hop_shape<DP>::stages]));
+        products_commit();
+        hop_turn_pass(group, first == n - 1);
+        products_wait<0>();
+        registers_pin(s);
+        ring_let_go(&room->keys, first);
+        settle(first);
+        wait_keys(first + 1);
+        hop_take_over<DP>(p, s, o, rows);
+    }
+    for (int i = first + 1; i < last; i++) {
+        const int now = i % hop_shape<DP>::stages, before = (i - 1) % hop_shape<DP>::stages;
+        hop_turn_wait(group);
+        products_begin();
+        hop_scores<DP>(s, q, hopper_at(room->k[now]));
+        products_commit();
+        ring_wait(&room->values, i - 1);
+        products_begin();
+        hop_values<DP>(o, p, hopper_at(room->v[before]));
+        products_commit();
+        hop_turn_pass(group, i == n - 1);
+        products_wait<1>();
+        registers_pin(s);
+        ring_let_go(&room->keys, i);
+        settle(i);
+        wait_keys(i + 1); /* and a loop in the way of the compiler, that would wait for values first */
+        products_wait<0>();
+        registers_pin(o);
+        ring_let_go(&room->values, i - 1);
+        hop_take_over<DP>(p, s, o, rows);
+    }
+    if (first < last) {
+        const int before = (last - 1) % hop_shape<DP>::stages;
+        ring_wait(&room->values, last - 1);
+        products_begin();
+        hop_values<DP>(o, p, hopper_at(room->v[before]));
+        products_commit();
+        products_wait<0>();
+        registers_pin(o);
+        ring_let_go(&room->values, last - 1);
+    }
+    for (int i = last; i < n; i++) hop_skip(room, i, group, i == n - 1);
+    rows_put(o, carried, h.o_ld, row, c.Tq, c.D);
+    hop_end(rows, h, row, head);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------- */
+
+template <int DP> static __device__ __forceinline__ void hop_barriers(hop_room<DP> *room)
+{
+    const int readers = HOP_GROUPS * HOPPER_GROUP / WARP;
+    barrier_init(&room->q_there, 1);
+    ring_make(&room->keys, 1, readers);
+    ring_make(&room->values, 1, readers);
+    barriers_made();
+}
+
+template <int DP>
+static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
+    hopper_attn_kernel(hop_call h, const __grid_constant__ hopper_map q,
+                       const __grid_constant__ hopper_map kv)
+{
+    DYNAMIC_SHARED(shared);
+    hop_room<DP> *const room = (hop_room<DP> *)hopper_align(shared);
+    const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
+    /* the last rows first: under a causal mask they are the longest */
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * hop_shape<DP>::rows;
+    const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
+    if (!hull.hi) return; /* all of the block */
+    const hop_tiles tiles = hop_tiles_of(hull);
+    if (threadIdx.x == 0) hop_barriers(room);
+    __syncthreads();
+    if (group == HOP_GROUPS) {
+        registers_give<24>();
+        if (threadIdx.x == HOP_GROUPS * HOPPER_GROUP)
+            hop_bring<DP>(room, &q, &kv, h.c, tiles, i0, head);
+    } else {
+        registers_take<240>();
+        hop_multiply<DP>(room, h, tiles, i0, head, group);
+    }
+}
+
+template <int DP> static void run(struct cuda *c, const struct attn_fwd_args *a, const hop_call &h)
+{
+    typedef hop_shape<DP> sh;
+    const int smem = hop_smem<DP>::value;
+    const dim3 grid((unsigned)div_up(a->q.rows, sh::rows), (unsigned)a->n_heads);
+    const hopper_map q = hopper_map_of(c, a->q, a->n_heads, a->head_dim, sh::rows);
+    const hopper_map kv = hopper_map_of(c, a->kv, 2 * a->n_kv_heads, a->head_dim, HOP_T);
+    auto attn_fwd = hopper_attn_kernel<DP>;
+    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    LAUNCH(c, attn_fwd, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
+}
+
+bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a)
+{
+    if (!c->hopper || a->drop || a->head_dim > 128) return false;
+    if (!hopper_takes(a->q, a->head_dim) || !hopper_takes(a->kv, a->head_dim)) return false;
+    if (!rows_fit(a->o)) return false;
+    const hop_call h = {attn_call_of(a), (float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld};
+    if (h.c.Tq < 1 || h.c.Tk < 1) return true;
+    if (a->head_dim <= 64)
+        run<64>(c, a, h);
+    else
+        run<128>(c, a, h);
+    return true;
+}

@@ -1,0 +1,527 @@
+/* Jobs of every kind by real seqrank processes on a device with memory of its own, beside the same
+ * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights, scores,
+ * texts and samples are those of the CPU to rounding; what is planned of the device and of the host is
+ * what is placed there; a killed training ends with the bits of an undisturbed one. */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "tests/gang.h"
+#include "tests/latents.h"
+#include "worker/model/hf.h"
+#include "worker/model/safetensors.h"
+
+#define STEPS 3
+#define TOL   3e-5 /* of losses: a few steps of Adam carry a rounding of 1e-7 on */
+
+static char scratch[64];
+static const char *device;
+static struct gang g; /* 100 KiB: not on the stack */
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static char text_id[80], latents_id[80]; /* of prepared data */
+
+static const struct model_shape llama = {.n_layers = 2,
+                                         .width = 32,
+                                         .n_heads = 4,
+                                         .n_kv_heads = 2,
+                                         .head_dim = 8,
+                                         .ffn_width = 40,
+                                         .vocab = 260,
+                                         .max_pos = 4096,
+                                         .norm_eps = 1e-5,
+                                         .rope_theta = 10000};
+static const struct model_shape linear = {.family = FAMILY_LINEAR,
+                                          .feature_map = ACT_ELU1,
+                                          .normalise = 1,
+                                          .n_layers = 2,
+                                          .width = 32,
+                                          .n_heads = 4,
+                                          .head_dim = 8,
+                                          .ffn_width = 48,
+                                          .vocab = 258,
+                                          .max_pos = 4096,
+                                          .norm_eps = 1e-5,
+                                          .rope_theta = 10000};
+static const struct model_shape stdit3 = {.family = FAMILY_STDIT3,
+                                          .n_layers = 2,
+                                          .width = 16,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 8,
+                                          .ffn_width = 32,
+                                          .max_pos = 2048,
+                                          .rope_theta = 10000,
+                                          .norm_eps = 1e-5,
+                                          .in_channels = 4,
+                                          .out_channels = 8,
+                                          .patch_t = 1,
+                                          .patch_h = 2,
+                                          .patch_w = 2,
+                                          .caption_channels = 6,
+                                          .text_len = 3,
+                                          .qk_norm = 1};
+
+/* On device `where`, of `sp` ranks; its directory: scratch/name-there or -cpu. */
+static struct order *make_order(enum job_kind kind, const struct model_shape *m, int sp,
+                                const char *name, const char *where)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "%s-%s", name, where == device ? "there" : "cpu");
+    const bool flow = m->patch_t > 0;
+    struct order *o = order_new(kind, scratch, flow ? latents_id : text_id, dir);
+    struct job_spec *s = &o->spec;
+    s->model.shape = *m;
+    s->resources.device = tiny_text(s, where);
+    s->parallel.sp = sp;
+    s->resources.threads = 1;
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->schedule.warmup_steps = 1;
+    s->checkpoint.every_steps = 2;
+    if (flow) {
+        s->data.frames = LATENTS_FRAMES;
+        s->data.height = LATENTS_HEIGHT;
+        s->data.width = LATENTS_WIDTH;
+    } else {
+        s->data.seq_len = 24;
+    }
+    return o;
+}
+
+static struct spec_source source(struct job_spec *s, const char *name, int format)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s.jsonl", scratch, name);
+    return (struct spec_source){tiny_text(s, path), format == DATA_JSONL ? tiny_text(s, "text") : 0,
+                                format, 0, -1};
+}
+
+static struct order *with_data(struct order *o)
+{
+    struct job_spec *s = &o->spec;
+    const bool flow = s->model.shape.patch_t > 0;
+    s->data.n_train = 1;
+    s->data.train[0] = source(s, flow ? "latents" : "text", flow ? DATA_LATENTS : DATA_JSONL);
+    return o;
+}
+
+static void set_model(struct order *o, const char *dir)
+{
+    struct err e = {0};
+    o->spec.model.path = tiny_text(&o->spec, dir);
+    CHECK_MSG(!hf_config_read(dir, &o->spec.model.shape, &e), "%s", e.text);
+}
+
+/* ---- what every job must say ----------------------------------------------------------------- */
+
+/* Member `key` of the result's "memory"; -1: it has none. */
+static double memory(const char *key)
+{
+    struct jread j;
+    enum jtok t;
+    double v = -1;
+    if (!member(g.result, "memory", &j, &t) || t != J_OBJECT) return -1;
+    while (jread_next(&j) == J_KEY) {
+        const bool found = jread_is(&j, key);
+        if (jread_next(&j) == J_NUMBER && found) jread_double(&j, &v);
+    }
+    return v;
+}
+
+static bool runs(struct order *o, const char *what, const char *where)
+{
+    char buf[64];
+    const bool own = strcmp(where, "cpu");
+    const bool ok = gang_runs(&g, o);
+    CHECK_MSG(ok, "%s on \"%s\"", what, where);
+    if (!ok) return false;
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    CHECK_MSG(memory("high") > 0 && memory("high") == memory("planned"),
+              "%s on \"%s\": placed %.0f bytes, planned %.0f", what, where, memory("high"),
+              memory("planned"));
+    CHECK_MSG(memory("host_high") == memory("host_planned") && own == (memory("host_high") > 0),
+              "%s on \"%s\": placed %.0f bytes of the host, planned %.0f", what, where,
+              memory("host_high"), memory("host_planned"));
+    for (int i = 0; i < g.n_steps; i++) {
+        const struct rank_step *s = &g.step[i];
+        CHECK_MSG(s->ledger_ok, "%s on \"%s\": ledger of step %d", what, where, i);
+        CHECK(s->memory_high == s->memory_planned && s->host_high == s->host_planned);
+    }
+    return true;
+}
+
+static void near(const char *what, double got, double want, double tol)
+{
+    CHECK_MSG(fabs(got - want) <= tol * fabs(want), "%s: %.9g on \"%s\", %.9g on the CPU", what,
+              got, device, want);
+}
+
+/* Tensor by tensor, those of one file in the other. */
+static void near_files(const char *what, const char *got, const char *want, double tol)
+{
+    struct err e = {0};
+    struct st_file *a = st_open(want, &e), *b = st_open(got, &e);
+    CHECK_MSG(a && b, "%s: %s", what, e.text);
+    for (int i = 0; a && b && i < st_count(a); i++) {
+        const struct st_tensor *t = st_at(a, i), *u = st_find(b, t->name);
+        double diff = 0, norm = 0;
+        float *x = malloc((size_t)t->count * 8), *y = x + t->count;
+        CHECK_MSG(x && u && u->count == t->count && !st_read_f32(a, t, x, &e) &&
+                      !st_read_f32(b, u, y, &e),
+                  "%s: %s of %s", what, t->name, got);
+        for (int64_t k = 0; x && u && k < t->count; k++) {
+            diff += ((double)y[k] - x[k]) * ((double)y[k] - x[k]);
+            norm += (double)x[k] * x[k];
+        }
+        CHECK_MSG(sqrt(diff) <= tol * sqrt(norm), "%s: %s: rel-L2 %.3g", what, t->name,
+                  sqrt(diff / norm));
+        free(x);
+    }
+    st_close(a);
+    st_close(b);
+}
+
+/* ---- trainings ------------------------------------------------------------------------------- */
+
+static void test_prepare(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/text.jsonl", scratch);
+    FILE *f = fopen(path, "we");
+    for (int i = 0; f && i < 12; i++)
+        fprintf(f, "{\"text\":\"int f%d(int x) { return x * %d; }\"}\n", i, i * 7 % 13);
+    CHECK(f && !fclose(f));
+    latents_manifest(scratch, "latents", latents_usual, LATENTS_USUAL, 4, 6);
+    const struct model_shape *const shapes[] = {&llama, &stdit3};
+    for (int i = 0; i < 2; i++) {
+        struct order *o = with_data(make_order(JOB_TRAIN, shapes[i], 1, "prepare", device));
+        o->args.task = TASK_PREPARE;
+        if (gang_runs(&g, o)) text(g.result, "prepared_id", i ? latents_id : text_id, 80);
+        free(o);
+    }
+}
+
+/* What a training is asked beside its model and ranks. */
+struct way {
+    const char *name;
+    const struct model_shape *shape;
+    int sp, dp, zero, bf16;
+    bool fused, ema, first_step, bits;
+};
+
+static struct order *way_order(const struct way *w, const char *where)
+{
+    struct order *o = with_data(make_order(JOB_TRAIN, w->shape, w->sp, w->name, where));
+    struct job_spec *s = &o->spec;
+    s->parallel.dp = w->dp ? w->dp : 1;
+    s->parallel.zero = w->zero;
+    s->precision.params = w->bf16 ? PRECISION_BF16 : PRECISION_FP32;
+    s->verify.first_step = w->first_step;
+    s->determinism = w->bits ? DET_RANKS : DET_RUN;
+    if (w->ema) s->ema.decay = 0.5;
+    if (w->fused) s->optim.max_grad_norm = 0, s->train.global_batch = s->parallel.dp;
+    return o;
+}
+
+/* Both devices; the bits of the device's weights to sha. */
+static void train(const struct way *w, char sha[80], char hf[1300])
+{
+    double loss[STEPS] = {0}, norm[STEPS] = {0};
+    char dir[2][1300], path[2][2700];
+    const double tol = w->bf16 ? 1.0 / 256 : TOL;
+    for (int i = 0; i < 2; i++) {
+        const char *where = i ? device : "cpu";
+        struct order *o = way_order(w, where);
+        if (!runs(o, w->name, where)) {
+            free(o);
+            return;
+        }
+        CHECK(g.n_steps == STEPS && g.n_checkpoints == 2);
+        CHECK(!w->first_step || gang_event(&g, EV_VERIFIED, 0));
+        for (int k = 0; k < STEPS; k++) {
+            if (i) near(w->name, g.step[k].loss, loss[k], tol);
+            if (i) near(w->name, g.step[k].grad_norm, norm[k], 10 * tol);
+            loss[k] = g.step[k].loss;
+            norm[k] = g.step[k].grad_norm;
+        }
+        text(g.result, w->ema ? "hf_ema" : "hf", dir[i], sizeof dir[i]);
+        text(g.result, "weights_sha256", sha, 80);
+        snprintf(path[i], sizeof path[i], "%s/model.safetensors", dir[i]);
+        free(o);
+    }
+    if (hf) memcpy(hf, dir[0], sizeof dir[0]);
+    near_files(w->name, path[1], path[0], w->bf16 ? 1e-2 : 1e-4);
+}
+
+static char llama_dir[1300], linear_dir[1300], stdit3_dir[1300]; /* trained on the CPU */
+
+static void test_train(void)
+{
+    char sha[80];
+    const struct way plain = {.name = "llama", .shape = &llama, .sp = 1, .first_step = true};
+    const struct way lasp = {.name = "linear", .shape = &linear, .sp = 1};
+    const struct way half = {
+        .name = "bf16", .shape = &llama, .sp = 1, .bf16 = 1, .fused = true, .ema = true};
+    train(&plain, sha, llama_dir);
+    train(&lasp, sha, linear_dir);
+    train(&half, sha, NULL);
+}
+
+static void test_ranks(void)
+{
+    char sha[80];
+    const struct way rsa = {.name = "rsa", .shape = &llama, .sp = 2, .first_step = true};
+    const struct way lasp = {.name = "lasp", .shape = &linear, .sp = 2, .zero = 3};
+    const struct way half = {.name = "bf16-2", .shape = &llama, .sp = 2, .zero = 3, .bf16 = 1};
+    train(&rsa, sha, NULL);
+    train(&lasp, sha, NULL);
+    train(&half, sha, NULL);
+}
+
+/* Under determinism "ranks" stages of ZeRO differ in no bit, there as well. */
+static void test_zero(void)
+{
+    char sha[4][80] = {""};
+    for (int zero = 0; zero < 4; zero++) {
+        char name[8];
+        snprintf(name, sizeof name, "zero%d", zero);
+        const struct way w = {
+            .name = name, .shape = &llama, .sp = 1, .dp = 2, .zero = zero, .bits = true};
+        train(&w, sha[zero], NULL);
+        CHECK_STR(sha[zero], sha[0]);
+    }
+}
+
+/* Killed at its first checkpoint, and started again. */
+static void test_resume(void)
+{
+    char want[80], sha[80];
+    const struct way w = {.name = "whole", .shape = &llama, .sp = 1};
+    struct order *o = way_order(&w, device);
+    if (runs(o, "an undisturbed training", device))
+        text(g.result, "weights_sha256", want, sizeof want);
+    free(o);
+    const struct way again = {.name = "killed", .shape = &llama, .sp = 1};
+    o = way_order(&again, device);
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, 1, o);
+    g.kill_rank = 0;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[0]) && g.n_steps == 2);
+    o->args.epoch = 2;
+    if (runs(o, "a resumed training", device)) {
+        CHECK(g.n_steps == 1 && g.step[0].step == 3);
+        CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+    }
+    free(o);
+}
+
+/* ---- what trained models are asked ----------------------------------------------------------- */
+
+static void test_score(void)
+{
+    double nll = 0;
+    for (int i = 0; i < 3; i++) {
+        const char *where = i ? device : "cpu";
+        struct order *o = make_order(JOB_SCORE, &llama, i == 2 ? 2 : 1, "score", where);
+        o->spec.input.source = source(&o->spec, "text", DATA_JSONL);
+        o->spec.score.by_position_bucket = 8;
+        set_model(o, llama_dir);
+        if (runs(o, "score", where)) {
+            if (i) near("score", number(g.result, "nll"), nll, 1e-6);
+            nll = number(g.result, "nll");
+        }
+        free(o);
+    }
+}
+
+static void test_embed(void)
+{
+    double want[64], sum;
+    const int C = (int)llama.width;
+    for (int i = 0; i < 3; i++) {
+        const char *where = i ? device : "cpu";
+        char path[RANK_PATH_SIZE + 64];
+        struct err e = {0};
+        size_t size;
+        struct order *o = make_order(JOB_EMBED, &llama, i == 2 ? 2 : 1, "embed", where);
+        o->spec.input.source = source(&o->spec, "text", DATA_JSONL);
+        o->spec.data.seq_len = 64;
+        o->spec.embed.pooling = POOLING_MEAN;
+        set_model(o, llama_dir);
+        const bool ok = runs(o, "embed", where);
+        snprintf(path, sizeof path, "%s/artifacts/embeddings.npy", o->args.job_dir);
+        char *file = ok ? file_read(path, 1 << 20, &size, &e) : NULL;
+        CHECK_MSG(file, "%s", e.text);
+        const float *row = file ? (const float *)(file + size) - C : NULL; /* the last document */
+        sum = 0;
+        for (int c = 0; file && c < C; c++) {
+            if (i) sum += (row[c] - want[c]) * (row[c] - want[c]);
+            if (!i) want[c] = row[c];
+        }
+        CHECK_MSG(sqrt(sum) < 1e-4, "embed: %g from the CPU's", sqrt(sum));
+        free(file);
+        free(o);
+    }
+}
+
+static void generate(const char *name, const struct model_shape *m, const char *dir, int sp,
+                     void (*change)(struct job_spec *, const char *where), char text_of[1024])
+{
+    char first[1024];
+    for (int i = 0; i < 2; i++) {
+        const char *where = i ? device : "cpu";
+        struct order *o = make_order(JOB_GENERATE, m, sp, name, where);
+        o->spec.data.seq_len = 0;
+        o->spec.sampling.max_tokens = 5;
+        o->spec.sampling.temperature = 0;
+        o->spec.sampling.ignore_eos = 1;
+        o->spec.input.prompt = tiny_text(&o->spec, "int f(int");
+        set_model(o, dir);
+        if (change) change(&o->spec, where);
+        if (runs(o, name, where)) {
+            text(g.result, "text", i ? text_of : first, sizeof first);
+            if (i) CHECK_STR(text_of, first);
+        }
+        free(o);
+    }
+}
+
+static void save_context(struct job_spec *s, const char *where)
+{
+    (void)where;
+    s->context.save = 1;
+}
+
+static void load_context(struct job_spec *s, const char *where)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/saves-%s/artifacts/context.safetensors", scratch,
+             where == device ? "there" : "cpu");
+    s->context.load = tiny_text(s, path);
+}
+
+/* The second begins again where the prompt ended. */
+static void two_continuations(struct job_spec *s, const char *where)
+{
+    (void)where;
+    s->sampling.n = 2;
+    s->sampling.temperature = 0.7;
+}
+
+static void test_generate(void)
+{
+    char one[1024], two[1024], after[1024];
+    generate("generate", &llama, llama_dir, 1, NULL, one);
+    generate("generate2", &llama, llama_dir, 2, NULL, two);
+    CHECK_STR(two, one);
+    generate("several", &linear, linear_dir, 1, two_continuations, after);
+    generate("saves", &linear, linear_dir, 1, save_context, one);
+    generate("loads", &linear, linear_dir, 1, load_context, after);
+}
+
+static void test_verify(void)
+{
+    for (int sp = 1; sp <= 2; sp++) {
+        struct order *o = with_data(make_order(JOB_VERIFY, &llama, sp, "verify", device));
+        char path[2][RANK_PATH_SIZE + 64];
+        if (runs(o, "verify", device)) {
+            CHECK(flag(g.result, "equal") && g.n_artifacts == 3);
+            CHECK(number(g.result, "logits_rel_l2") < 1e-4);
+            snprintf(path[0], sizeof path[0], "%s/artifacts/grads-sp1.safetensors",
+                     o->args.job_dir);
+            snprintf(path[1], sizeof path[1], "%s/artifacts/grads-sp%s.safetensors",
+                     o->args.job_dir, sp == 1 ? "1-packed" : "2");
+            near_files("verify", path[1], path[0], 1e-4);
+        }
+        free(o);
+    }
+}
+
+/* A bound of zero widens nothing; roundings are beyond it, and the first weights' bits are turned
+ * over and back on the device. */
+static void test_verify_refuses(void)
+{
+    struct order *o = with_data(make_order(JOB_VERIFY, &llama, 2, "refuses", device));
+    o->spec.verify.grad_rel_l2 = 0;
+    struct err e = {0};
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, 2, o);
+    gang_run(&g);
+    CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "2 ranks do not equal 1 rank"),
+              "%s", g.fail.text);
+    free(o);
+}
+
+/* ---- diffusion ------------------------------------------------------------------------------- */
+
+static void test_flow_train(void)
+{
+    char sha[80];
+    for (int sp = 1; sp <= 2; sp++) {
+        const struct way w = {.name = sp == 1 ? "stdit3" : "dsp",
+                              .shape = &stdit3,
+                              .sp = sp,
+                              .ema = sp == 1,
+                              .first_step = true};
+        train(&w, sha, sp == 1 ? stdit3_dir : NULL);
+    }
+}
+
+static void test_flow_sample(void)
+{
+    char path[2][RANK_PATH_SIZE + 64];
+    struct err e = {0};
+    const char *request = "{\"custom_id\":\"a\",\"height\":48,\"width\":64,"
+                          "\"latents\":{\"T\":5,\"H\":6,\"W\":8},\"seed\":3,"
+                          "\"text\":\"latents-y0.safetensors\"}\n";
+    snprintf(path[0], sizeof path[0], "%s/requests.jsonl", scratch);
+    CHECK_MSG(!file_write(path[0], request, strlen(request), &e), "%s", e.text);
+    for (int i = 0; i < 3; i++) {
+        const char *where = i ? device : "cpu";
+        struct order *o = make_order(JOB_GENERATE, &stdit3, i == 2 ? 2 : 1,
+                                     i == 2 ? "sample2" : "sample", where);
+        o->spec.input.source = source(&o->spec, "requests", DATA_JSONL);
+        o->spec.sampling.steps = 2;
+        set_model(o, stdit3_dir);
+        if (runs(o, "a sample", where)) {
+            CHECK(number(g.result, "samples") == 1);
+            snprintf(path[i > 0], sizeof path[0], "%s/artifacts/sample-00000.safetensors",
+                     o->args.job_dir);
+            if (i) near_files("a sample", path[1], path[0], 1e-4);
+        }
+        free(o);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    device = getenv("SEQD_TEST_DEVICE");
+    if (!device) device = "emulated";
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_device_jobs.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_resume);
+    RUN(test_score);
+    RUN(test_embed);
+    RUN(test_generate);
+    RUN(test_verify);
+    RUN(test_flow_train);
+    RUN(test_flow_sample);
+    RUN(test_ranks);
+    RUN(test_zero);
+    RUN(test_verify_refuses);
+    struct err e = {0};
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("device_jobs");
+}

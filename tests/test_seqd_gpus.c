@@ -1,0 +1,571 @@
+/* GPUs of simulated nodes (tests/sim.h): who gets which, who keeps it over a restart of seqd, what a
+ * fault does, and what is refused. */
+#include "daemon/gpus.h"
+#include "daemon/ring.h"
+#include "tests/sim.h"
+
+#define GIB ((int64_t)1 << 30)
+
+/* n GPUs "A0", "A1", ... of a node, all well, each far from every other. */
+static void give_gpus(struct sim *n, int count)
+{
+    n->n_gpus = count;
+    for (int i = 0; i < count; i++) {
+        struct gpu *g = &n->gpu[i];
+        *g = (struct gpu){.name = "H100", .memory_size = 80 * GIB, .major = 9};
+        snprintf(g->uuid, sizeof g->uuid, "%c%d", n->name[0] - 'a' + 'A', i);
+        for (int k = 0; k < count; k++) g->far[k] = i == k ? 0 : GPU_FAR_SYSTEM;
+    }
+}
+
+/* A job on GPUs, prepared on the node where it then runs: its gang there, of the given epoch. */
+static int64_t submit_gpus(struct sim *n, int ranks)
+{
+    const int64_t id = submit_on("cuda", ranks, 0, "{\"memory\":{\"total_bytes\":1000}}");
+    struct gang *p = gang_of(n, id, 1);
+    CHECK(p && p->task == TASK_PREPARE && p->n_uuids == 0);
+    if (p) play_prepare(p), send_spool(n, p);
+    settle();
+    return id;
+}
+
+static void play_to_running(struct sim *n, struct gang *g)
+{
+    play_blobs(g), send_spool(n, g);
+    play_ready(g), send_spool(n, g);
+    settle();
+}
+
+static bool reason_is(int64_t id, const char *code, const char *text)
+{
+    const struct job *j = job(id);
+    const bool same = j && !strcmp(j->reason_code, code) && !strcmp(j->reason, text);
+    if (j && !same) printf("  %s: %s\n", j->reason_code, j->reason);
+    return same;
+}
+
+/* ---- the ring --------------------------------------------------------------------------------- */
+
+static void test_ring(void)
+{
+    /* Two boards of four: 0 2 4 6 and 1 3 5 7, near within, far between. */
+    struct sched_gpu g[8] = {0};
+    bool may[8];
+    uint8_t out[8];
+    for (int i = 0; i < 8; i++)
+        for (int k = 0; k < 8; k++) g[i].far[k] = i % 2 == k % 2 ? 0 : GPU_FAR_SYSTEM;
+    memset(may, 1, sizeof may);
+    CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 4, 6}, 4));
+    may[2] = false; /* then the other board has four */
+    CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){1, 3, 5, 7}, 4));
+    memset(may, 1, sizeof may);
+    CHECK(ring_pick(g, may, 8, 8, out)); /* over both, crossing twice */
+    CHECK(!memcmp(out, (uint8_t[]){0, 2, 4, 6, 1, 3, 5, 7}, 8));
+    for (int i = 0; i < 8; i++) may[i] = i < 3;
+    CHECK(!ring_pick(g, may, 8, 4, out) && ring_pick(g, may, 8, 3, out));
+    CHECK(!ring_pick(g, may, 3, 4, out));
+    /* A chain 0 - 2 - 1 - 3 of bridges: its order, not the numbers'. */
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) g[i].far[k] = GPU_FAR_SYSTEM;
+    g[0].far[2] = g[2].far[0] = g[2].far[1] = g[1].far[2] = g[1].far[3] = g[3].far[1] = 0;
+    memset(may, 1, sizeof may);
+    CHECK(ring_pick(g, may, 4, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 1, 3}, 4));
+}
+
+/* ---- giving ----------------------------------------------------------------------------------- */
+
+static void test_given(void)
+{
+    begin();
+    give_gpus(A, 4);
+    A->gpu[1].far[3] = A->gpu[3].far[1] = 0; /* the two that are near each other */
+    hello(A);
+    const int64_t id = submit_gpus(A, 2);
+    struct gang *g = gang_of(A, id, 2);
+    CHECK(g && g->n_uuids == 2);
+    CHECK_STR(g->uuid[0], "A1");
+    CHECK_STR(g->uuid[1], "A3");
+    CHECK(strstr(events(id), "\"gpus\":[\"A1\",\"A3\"]"));
+    CHECK(strstr(doc(id), "\"ranks\":2,\"gpus\":[\"A1\",\"A3\"]}]"));
+    CHECK(gpus_holder(w.control, "a", "A1") == job(id) && !gpus_holder(w.control, "a", "A0"));
+    CHECK(!gpus_holder(w.control, "b", "A1"));
+    /* Slots are another matter. */
+    CHECK(control_reserved(w.control, "a") == 0);
+    CHECK(submit(2, 0) == id + 1);
+    play_prepare(gang_of(A, id + 1, 1)), send_spool(A, gang_of(A, id + 1, 1)), settle();
+    CHECK(gang_of(A, id + 1, 2) && gang_of(A, id + 1, 2)->n_uuids == 0);
+    /* Three are not free, two are; and who waits for GPUs is not in the way of who wants one less. */
+    const int64_t three = submit_gpus(A, 3);
+    CHECK(reason_is(three, "waiting_for_gpus",
+                    "2/4 GPUs free on node a, which holds its data, needs 3"));
+    const int64_t behind = submit_gpus(A, 1);
+    CHECK(reason_is(behind, "behind",
+                    "behind job 3, which is first in line; 2/4 GPUs free on 1 node"));
+    play_to_running(A, g);
+    play_run(g), send_spool(A, g), settle();
+    CHECK(is(id, "succeeded"));
+    struct gang *h = gang_of(A, three, 2), *k = gang_of(A, behind, 2);
+    CHECK(h && h->n_uuids == 3 && k && k->n_uuids == 1);
+    finish();
+}
+
+/* What a node says of its processes is two seconds old, and its GPU is free when that says so. */
+static void test_busy(void)
+{
+    begin();
+    give_gpus(A, 2);
+    A->gpu[0].n_processes = 1;
+    hello(A);
+    const int64_t id = submit_gpus(A, 2);
+    CHECK(reason_is(
+        id, "waiting_for_gpus",
+        "1/2 GPUs free on node a, which holds its data, needs 2; of 2 GPUs 1 is used by others"));
+    A->gpu[0].n_processes = 0;
+    heartbeat(A), settle();
+    struct gang *g = gang_of(A, id, 2);
+    CHECK(g && g->n_uuids == 2);
+    /* Its own processes are no others'. */
+    A->gpu[0].n_processes = A->gpu[1].n_processes = 1;
+    heartbeat(A);
+    play_to_running(A, g);
+    play_run(g), send_spool(A, g), settle();
+    CHECK(is(id, "succeeded"));
+    const int64_t next = submit_gpus(A, 2); /* they are still there */
+    CHECK(!gang_of(A, next, 2));
+    A->gpu[0].n_processes = A->gpu[1].n_processes = 0;
+    heartbeat(A), settle();
+    CHECK(gang_of(A, next, 2) != NULL);
+    finish();
+}
+
+static void test_memory(void)
+{
+    char plan[128];
+    begin();
+    give_gpus(A, 2);
+    A->gpu[0].memory_size = 24 * GIB;
+    hello(A);
+    snprintf(plan, sizeof plan, "{\"a\":{\"total_bytes\":1},\"memory\":{\"total_bytes\":%lld}}",
+             (long long)(24 * GIB - GPU_RESERVE + 1)); /* a byte more than the small one has */
+    const int64_t two = submit_on("cuda", 2, 0, plan);
+    CHECK(reason_is(two, "too_large",
+                    "needs 2 GPUs, the largest node up has 1 (1 node up, 0 down); of 2 GPUs 1 has "
+                    "less than 24.0 GiB"));
+    const int64_t one = submit_on("cuda", 1, 0, plan);
+    struct gang *p = gang_of(A, one, 1);
+    play_prepare(p), send_spool(A, p), settle();
+    CHECK(gang_of(A, one, 2) && !strcmp(gang_of(A, one, 2)->uuid[0], "A1"));
+    finish();
+}
+
+/* Data are prepared where the GPUs are, and again elsewhere when those are gone. */
+static void test_where_prepared(void)
+{
+    begin();
+    give_gpus(B, 2);
+    hello(A);
+    hello(B);
+    const int64_t id = submit_on("cuda", 2, 0, "{}");
+    CHECK(!gang_of(A, id, 1) && gang_of(B, id, 1));
+    B->gpu[0].health = B->gpu[1].health = GPU_ECC; /* meanwhile */
+    heartbeat(B);
+    give_gpus(C, 2);
+    hello(C);
+    play_prepare(gang_of(B, id, 1)), send_spool(B, gang_of(B, id, 1)), settle();
+    struct gang *again = gang_of(C, id, 2);
+    CHECK(again && again->task == TASK_PREPARE);
+    play_prepare(again), send_spool(C, again), settle();
+    CHECK(gang_of(C, id, 3) && gang_of(C, id, 3)->n_uuids == 2);
+    finish();
+}
+
+static void test_over_nodes(void)
+{
+    begin();
+    give_gpus(A, 2);
+    give_gpus(B, 3);
+    hello(A);
+    hello(B);
+    const int64_t id = submit_on("cuda", 4, 0, "{}");
+    struct sim *first = gang_of(A, id, 1) ? A : B;
+    play_prepare(gang_of(first, id, 1)), send_spool(first, gang_of(first, id, 1)), settle();
+    struct gang *a = gang_of(A, id, 2), *b = gang_of(B, id, 2);
+    CHECK(a && b && a->n_uuids == a->n_local && b->n_uuids == b->n_local);
+    CHECK(a && b && a->n_local + b->n_local == 4 && a->uuid[0][0] == 'A' && b->uuid[0][0] == 'B');
+    CHECK(gpus_holder(w.control, "b", b->uuid[0]) == job(id));
+    finish();
+}
+
+static void test_emulated(void)
+{
+    begin();
+    hello(A);
+    B->emulated = true;
+    hello(B);
+    const int64_t id = submit_on("emulated", 2, 0, "{}");
+    CHECK(gang_of(B, id, 1) && !gang_of(A, id, 1));
+    play_prepare(gang_of(B, id, 1)), send_spool(B, gang_of(B, id, 1)), settle();
+    CHECK(gang_of(B, id, 2) && gang_of(B, id, 2)->n_uuids == 0);
+    CHECK(control_reserved(w.control, "b") == 2);
+    finish();
+}
+
+/* ---- faults ----------------------------------------------------------------------------------- */
+
+/* A job on A0 and A1 of 4, running. */
+static struct gang *to_running(int64_t *id)
+{
+    begin();
+    give_gpus(A, 4);
+    hello(A);
+    *id = submit_gpus(A, 2);
+    struct gang *g = gang_of(A, *id, 2);
+    CHECK(g && !strcmp(g->uuid[0], "A0") && !strcmp(g->uuid[1], "A1"));
+    play_to_running(A, g);
+    CHECK(is(*id, "running"));
+    return g;
+}
+
+static void again(struct sim *n, struct gang *g)
+{
+    send_spool(n, g); /* it stopped as it was told */
+    settle();
+    pass(1001);
+}
+
+static void test_unfit(void)
+{
+    static const struct {
+        int health, xid;
+        int64_t ecc;
+        const char *says;
+    } all[] = {{GPU_XID, 79, 0, "GPU A1 of rank 1 on node a: the driver reported Xid 79"},
+               {GPU_ECC, 0, 2, "2 uncorrectable memory errors"},
+               {GPU_LOST, 0, 0, "it is gone"},
+               {GPU_MIG, 0, 0, "MIG"}};
+    for (int i = 0; i < 4; i++) {
+        int64_t id;
+        struct gang *g = to_running(&id);
+        A->gpu[1].health = all[i].health;
+        A->gpu[1].xid = all[i].xid;
+        A->gpu[1].ecc_errors = all[i].ecc;
+        heartbeat(A), settle();
+        CHECK(g->stopped);
+        again(A, g);
+        CHECK_MSG(strstr(events(id), all[i].says), "%s", events(id));
+        CHECK(strstr(events(id), "\"class\":\"infrastructure\",\"rank\":1"));
+        CHECK(job(id)->restarts == 0 && job(id)->n_failures == 1);
+        struct gang *h = gang_of(A, id, 3);
+        CHECK(h && strcmp(h->uuid[0], "A1") && strcmp(h->uuid[1], "A1"));
+        finish();
+    }
+}
+
+/* A driver that says nothing for a while is given no new rank, and takes none. */
+static void test_silent(void)
+{
+    int64_t id;
+    struct gang *g = to_running(&id);
+    for (int i = 0; i < 4; i++) A->gpu[i].health = GPU_SILENT;
+    heartbeat(A), settle();
+    CHECK(!g->stopped && is(id, "running"));
+    const int64_t next = submit_on("cuda", 1, 0, "{}");
+    CHECK(reason_is(next, "too_large",
+                    "needs 1 GPU, the largest node up has 0 (1 node up, 0 down); of 4 GPUs 4 are "
+                    "unfit"));
+    finish();
+}
+
+/* A GPU that vanishes while seqd is away. */
+static void test_gone_at_hello(void)
+{
+    int64_t id;
+    struct gang *g = to_running(&id);
+    close_seqd();
+    A->gpu[0] = A->gpu[3], A->n_gpus = 3;
+    open_seqd();
+    hello(A), settle();
+    CHECK(g->stopped);
+    again(A, g);
+    CHECK(strstr(events(id), "GPU A0 of rank 0 on node a: it is gone"));
+    CHECK(gang_of(A, id, 3) && gang_of(A, id, 3)->n_uuids == 2);
+    finish();
+}
+
+/* What the rank itself says: another GPU is tried, and when that fails as well it was the job. */
+static void test_device_error(void)
+{
+    int64_t id;
+    struct gang *g = to_running(&id);
+    rec_fail(g, 0, ERR_DEVICE, "attn_fwd: an illegal address");
+    rec_exit(g, RANK_GANG, GANG_FAILED, 0);
+    again(A, g);
+    CHECK(job(id)->restarts == 0);
+    CHECK_STR(job(id)->avoid_gpu, "A0");
+    g = gang_of(A, id, 3);
+    CHECK(g && !strcmp(g->uuid[0], "A1") && !strcmp(g->uuid[1], "A2"));
+    close_seqd(); /* what is avoided is in the log of events */
+    open_seqd();
+    CHECK_STR(job(id)->avoid_gpu, "A0");
+    CHECK_STR(job(id)->avoid_node, "a");
+    hello(A);
+    play_to_running(A, g);
+    rec_fail(g, 1, ERR_DEVICE, "attn_fwd: an illegal address");
+    rec_exit(g, RANK_GANG, GANG_FAILED, 0);
+    again(A, g);
+    CHECK(is(id, "failed")); /* limits.restarts is 0 */
+    CHECK(strstr(doc(id), "\"class\":\"user\""));
+    finish();
+}
+
+/* Where no other will do, the one that failed is taken again. */
+static void test_nothing_else(void)
+{
+    begin();
+    give_gpus(A, 2);
+    hello(A);
+    const int64_t id = submit_gpus(A, 2);
+    struct gang *g = gang_of(A, id, 2);
+    play_to_running(A, g);
+    rec_fail(g, 0, ERR_DEVICE, "a launch failed");
+    rec_exit(g, RANK_GANG, GANG_FAILED, 0);
+    again(A, g);
+    CHECK(gang_of(A, id, 3) && gang_of(A, id, 3)->n_uuids == 2);
+    finish();
+}
+
+/* ---- restarts and lost nodes ------------------------------------------------------------------ */
+
+static void test_restart(void)
+{
+    int64_t id;
+    struct gang *g = to_running(&id);
+    close_seqd();
+    open_seqd();
+    CHECK(gpus_holder(w.control, "a", "A0") == job(id));
+    const int64_t next = submit_on("cuda", 3, 0, "{}");
+    hello(A), settle();
+    CHECK(!g->stopped && is(id, "running"));
+    play_prepare(gang_of(A, next, 1)), send_spool(A, gang_of(A, next, 1)), settle();
+    CHECK(reason_is(next, "waiting_for_gpus",
+                    "2/4 GPUs free on node a, which holds its data, needs 3"));
+    CHECK(strstr(doc(id), "\"gpus\":[\"A0\",\"A1\"]"));
+    play_run(g), send_spool(A, g), settle();
+    CHECK(is(id, "succeeded") && gang_of(A, next, 2) != NULL);
+    finish();
+}
+
+/* The ASSIGN is committed and seqd dies: the node gets it again with the same GPUs. */
+static void test_lost_assign(void)
+{
+    begin();
+    give_gpus(A, 4);
+    hello(A);
+    const int64_t id = submit_gpus(A, 2);
+    struct gang *g = gang_of(A, id, 2);
+    CHECK(g != NULL);
+    A->n_gangs--; /* it never came */
+    close_seqd();
+    open_seqd();
+    hello(A), settle();
+    g = gang_of(A, id, 2);
+    CHECK(g && g->n_uuids == 2 && !strcmp(g->uuid[0], "A0") && !strcmp(g->uuid[1], "A1"));
+    finish();
+}
+
+/* A node is given up, its job runs elsewhere, and it comes back with the gang still on its GPUs. */
+static void test_node_lost(void)
+{
+    int64_t id;
+    struct gang *g = to_running(&id);
+    give_gpus(B, 2);
+    hello(B);
+    goodbye(A);
+    pass(1000);
+    pass(10001);
+    CHECK(strstr(events(id), "has not been seen"));
+    struct gang *p = gang_of(B, id, 3);
+    CHECK(p && p->task == TASK_PREPARE);
+    play_prepare(p), send_spool(B, p), settle();
+    CHECK(gang_of(B, id, 4) && gang_of(B, id, 4)->n_uuids == 2);
+    w.obeys = false;
+    hello(A), settle();
+    const int64_t next = submit_on("cuda", 4, 0, "{}");
+    p = gang_of(A, next, 1);
+    CHECK(p != NULL);
+    if (p) play_prepare(p), send_spool(A, p), settle();
+    CHECK(!gang_of(A, next, 2)); /* all of A's are well, and none is free */
+    w.obeys = true;
+    rec_exit(g, RANK_GANG, GANG_STOPPED, 0);
+    send_spool(A, g), settle();
+    CHECK(gang_of(A, next, 2) && gang_of(A, next, 2)->n_uuids == 4);
+    finish();
+}
+
+/* ---- refused ---------------------------------------------------------------------------------- */
+
+static const char *refused(const struct nodes *t, const char *device, int ranks)
+{
+    static struct job_spec s;
+    static struct err e;
+    e = (struct err){0};
+    spec_defaults(&s);
+    CHECK(!spec_intern(&s, device, strlen(device), &s.resources.device));
+    s.resources.ranks = ranks;
+    return gpus_refuse(t, &s, &e) ? e.text : "";
+}
+
+static void test_refused(void)
+{
+    static struct nodes t;
+    struct gpus_offer o;
+    CHECK_STR(refused(&t, "cuda", 1), ""); /* nobody is here who could know */
+    t = (struct nodes){.n = 2, .node = {{.name = "n1", .up = true}, {.name = "n2"}}};
+    CHECK_STR(refused(&t, "cpu", 1), "");
+    CHECK_STR(
+        refused(&t, "cuda", 1),
+        "resources.device \"cuda\": no node has a GPU (2 known: n1, n2): use \"cpu\", or see why "
+        "in the log of seqw there");
+    CHECK(strstr(refused(&t, "emulated", 1), "no node takes it"));
+    t.node[0].emulated = true;
+    CHECK_STR(refused(&t, "emulated", 1), "");
+    t.node[1].n_gpus = 3; /* of a node that is away, and may come back */
+    for (int i = 0; i < 3; i++)
+        t.node[1].gpu[i] = (struct gpu){.memory_size = (20 + 10 * i) * GIB, .name = "X"};
+    CHECK_STR(refused(&t, "cuda", 3), "");
+    CHECK_STR(refused(&t, "cuda", 4),
+              "resources.ranks 4: a rank takes a GPU, and all nodes together have 3 (n2: 3)");
+    /* Planned for what the ranks can count upon: the smallest of as many of the largest. */
+    gpus_offer(&t, 2, &o);
+    CHECK(o.memory_size == 30 * GIB && gpus_limit(&o) == 29 * GIB && o.n_gpus == 3);
+    CHECK_STR(o.node, "n2");
+    gpus_offer(&t, 3, &o);
+    CHECK(o.memory_size == 20 * GIB);
+    gpus_offer(&t, 4, &o);
+    CHECK(o.memory_size == 0 && gpus_limit(&o) == 0);
+}
+
+/* ---- everything at once ------------------------------------------------------------------------- */
+
+static unsigned seed = 5;
+
+static int below(int n)
+{
+    return (int)((unsigned)rand_r(&seed) % (unsigned)n);
+}
+
+static int n_faults, n_given, n_played;
+
+static void random_health(struct sim *n)
+{
+    static const int some[] = {GPU_OK, GPU_OK, GPU_OK, GPU_XID, GPU_ECC, GPU_LOST};
+    struct gpu *g = &n->gpu[below(n->n_gpus)];
+    const int before = g->health;
+    g->health = some[below(6)];
+    n_faults += before == GPU_OK && g->health != GPU_OK;
+    if (n->up) heartbeat(n);
+}
+
+static void random_progress(struct sim *n)
+{
+    struct gang *g = n->n_gangs ? &n->gang[n->n_gangs - 1 - below(n->n_gangs > 3 ? 3 : n->n_gangs)]
+                                : NULL;
+    if (!g || g->over || !n->up || g->n_records > SPOOL - 12) return;
+    if (g->task == TASK_PREPARE)
+        play_prepare(g);
+    else if (!g->n_records)
+        play_blobs(g), n_given += g->n_uuids;
+    else if (g->blobs && g->n_records == g->n_local)
+        play_ready(g);
+    else if (below(6) == 0)
+        rec_fail(g, g->first, ERR_DEVICE, "something"), rec_exit(g, RANK_GANG, GANG_FAILED, 0);
+    else if (g->n_records >= 2 * g->n_local && below(3) == 0)
+        play_run(g), n_played++;
+    send_spool(n, g);
+}
+
+static void random_act(int64_t *last_job)
+{
+    struct sim *n = &w.node[below(NODES)];
+    const int what = below(40);
+    if (what == 0 && *last_job < 12)
+        *last_job = below(3) ? submit_on("cuda", 1 + below(5), below(3), "{}") : submit(1, 0);
+    if (what == 1 && *last_job) control_cancel(w.control, 1 + below((int)*last_job), on_done, NULL);
+    if (what == 2 && n->up) goodbye(n);
+    if (what >= 3 && what < 6 && !n->up) hello(n), send_all(n);
+    if (what == 6) w.now += below(6000);
+    if (what == 7) w.obeys = !w.obeys;
+    if (what == 8 && below(3) == 0) {
+        close_seqd();
+        open_seqd();
+        for (int i = 0; i < NODES; i++)
+            if (w.node[i].up) hello(&w.node[i]), send_all(&w.node[i]);
+    }
+    if (what == 9) random_health(n);
+    if (what > 9) random_progress(n);
+    if (what % 4 == 0) send_all(n);
+}
+
+/* Whatever happens, no GPU is given to two gangs or to one while it is unfit (check_gpus at every
+ * ASSIGN), and when the faults end every job ends and every GPU is free. */
+static void test_random(void)
+{
+    const int rounds = getenv("SEQD_TEST_SMALL") ? 10 : 60;
+    if (getenv("SEQD_TEST_SEED")) seed = (unsigned)atoi(getenv("SEQD_TEST_SEED"));
+    for (int round = 0; round < rounds && !test_failures_now; round++) {
+        int64_t last_job = 0;
+        bool room = true;
+        begin();
+        for (int i = 0; i < NODES; i++) give_gpus(&w.node[i], 1 + i), hello(&w.node[i]);
+        for (int i = 0; i < 400 && room && !test_failures_now; i++) {
+            random_act(&last_job);
+            loop_turn(w.loop, 0);
+            if (i % 5 == 0) settle();
+            for (int k = 0; k < NODES; k++) room = room && w.node[k].n_gangs < GANGS / 2;
+        }
+        w.obeys = true;
+        for (int64_t id = 1; id <= last_job; id++) control_cancel(w.control, id, on_done, NULL);
+        for (int i = 0; i < NODES; i++)
+            if (!w.node[i].up) hello(&w.node[i]);
+        for (int i = 0; i < 8; i++) {
+            pass(5001);
+            for (int k = 0; k < NODES; k++) heartbeat(&w.node[k]), send_all(&w.node[k]);
+        }
+        pass(31000);
+        for (int k = 0; k < NODES; k++) send_all(&w.node[k]);
+        settle();
+        CHECK_MSG(control_n_live(w.control) == 0, "round %d: %d jobs never end", round,
+                  control_n_live(w.control));
+        for (int i = 0; i < NODES; i++)
+            for (int k = 0; k < w.node[i].n_gpus; k++)
+                CHECK(!gpus_holder(w.control, w.node[i].name, w.node[i].gpu[k].uuid));
+        finish();
+    }
+    CHECK_MSG(n_faults > rounds && n_given > 2 * rounds && n_played > rounds / 2,
+              "%d faults, %d given, %d played", n_faults, n_given, n_played);
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    RUN(test_ring);
+    RUN(test_given);
+    RUN(test_busy);
+    RUN(test_memory);
+    RUN(test_where_prepared);
+    RUN(test_over_nodes);
+    RUN(test_emulated);
+    RUN(test_unfit);
+    RUN(test_silent);
+    RUN(test_gone_at_hello);
+    RUN(test_device_error);
+    RUN(test_nothing_else);
+    RUN(test_restart);
+    RUN(test_lost_assign);
+    RUN(test_node_lost);
+    RUN(test_refused);
+    RUN(test_random);
+    return test_done("seqd_gpus");
+}

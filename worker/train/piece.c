@@ -1,0 +1,53 @@
+#include "worker/train/piece.h"
+
+#include "kernels/bf16.h"
+
+#define ROUNDED 8192 /* elements that are rounded at a time */
+
+void piece_put(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
+{
+    uint16_t half[ROUNDED];
+    if (t == DT_F32) {
+        be->ops->upload(be, to, x, n * 4);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += ROUNDED) {
+        const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
+        for (int64_t i = 0; i < k; i++) half[i] = bf16_round(x[at + i]);
+        be->ops->upload(be, (uint16_t *)to + at, half, k * 2);
+    }
+}
+
+void piece_get(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
+{
+    char *const behind = (char *)out + n * 2;
+    if (t == DT_F32) {
+        be->ops->download(be, out, from, n * 4);
+        return;
+    }
+    be->ops->download(be, behind, from, n * 2);
+    for (int64_t i = 0; i < n; i++) { /* never beyond what is still to be read */
+        uint16_t half;
+        memcpy(&half, behind + i * 2, sizeof half);
+        out[i] = bf16_value(half);
+    }
+}
+
+static int check(struct be *be, struct err *e)
+{
+    return be->ops->sync ? be->ops->sync(be, e) : 0;
+}
+
+int piece_read(void *array, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    const struct piece_array *a = array;
+    piece_get(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
+    return check(a->be, e);
+}
+
+int piece_take(void *array, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct piece_array *a = array;
+    piece_put(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), x, n);
+    return check(a->be, e);
+}
