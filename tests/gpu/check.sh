@@ -6,7 +6,7 @@
 #
 #   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
 #                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
-#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer killed bench torch)
+#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer memory bench torch)
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
 #   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
 #   JOBS=n                compilers at a time (default: the cores)
@@ -73,9 +73,9 @@ commit() {
     cat tests/gpu/COMMIT 2>/dev/null || echo "unknown: no git, no tests/gpu/COMMIT"
 }
 
-# The folder of libnccl.so.2: the system's, or the one that PyTorch brought.
+# libnccl.so.2: the system's, or the folder of the one that PyTorch brought.
 nccl() {
-    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && return
+    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && echo "the system's" && return
     python3 -c 'import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>/dev/null
 }
 
@@ -98,7 +98,7 @@ machine() {
     echo "| device | $(smi name,memory.total | sort | uniq -c | sed 's/^ *//; s/ /x /' | tr '\n' ' ') |"
     echo "| driver | $(smi driver_version | sort -u | tr '\n' ' ') |"
     echo "| compiler | $("$(make -s print-nvcc)" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/CUDA \1/p'), for $(archs) |"
-    echo "| NCCL | ${nccl_dir:-where the system has it} |"
+    echo "| NCCL | ${nccl:-none} |"
     echo "| PyTorch | $(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none) |"
 }
 
@@ -123,11 +123,21 @@ part_kernels() {
 # Programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole jobs.
 part_engine() {
     local t
-    for t in $(make -s GPU_DEVICE="$device" print-gpu-tests); do
-        [ "$t" != check_kernels ] || continue
-        start "$t" 100 "$build/tests/$t"
-        [ -z "$short" ] || return 0
+    for t in $(make -s print-gpu-tests); do
+        if [ "$t" = check_kernels ]; then continue
+        elif [ -n "$short" ]; then not_run "$t" "GPU_SHORT"
+        else start "$t" 150 "$build/tests/$t"; fi
     done
+}
+
+# What the proofs' programs had, killed ones among them, the device has again.
+part_memory() {
+    settle
+    if [ "$device" != cuda ]; then not_run "memory is given back" "there is no GPU in it"
+    elif [ -z "$used" ]; then not_run "memory is given back" "nvidia-smi does not say what is used"
+    else run "memory is given back" 20 bash -c "n=\$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits |
+        awk '{ s += \$1 } END { print s }'); echo \"$used MiB before, \$n after\"; [ \$n -le $((used + 64)) ]"
+    fi
 }
 
 part_sanitizer() {
@@ -192,10 +202,11 @@ report() {
     done
 }
 
-nccl_dir=$([ "$device" != cuda ] || nccl)
-[ -z "$nccl_dir" ] || export LD_LIBRARY_PATH=$nccl_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+used=$(smi memory.used | awk '{ s += $1 } END { print s }') # MiB, of all GPUs
+nccl=$([ "$device" != cuda ] || nccl)
+case $nccl in /*) export LD_LIBRARY_PATH=$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;; esac
 : >"$out/rows"
-for part in ${GPU_PARTS:-build kernels engine sanitizer bench torch}; do
+for part in ${GPU_PARTS:-build kernels engine sanitizer memory bench torch}; do
     if declare -F "part_$part" >/dev/null; then "part_$part"
     else row "$part" FAILED 0 "there is no such part"; fi
 done
