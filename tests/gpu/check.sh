@@ -6,7 +6,7 @@
 #
 #   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
 #                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
-#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer memory bench torch)
+#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer memory bench torch in_time)
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
 #   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
 #   JOBS=n                compilers at a time (default: the cores)
@@ -33,12 +33,10 @@ left() { echo $((limit - SECONDS)); }
 row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-34s %-8s %5s s  %s\n' "$@"; }
 not_run() { row "$1" "not run" 0 "$2"; }
 
-# What a log says of itself: its last count, and what failed first.
-said() {
-    local count bad
-    count=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
-    bad=$(grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror' "$1")
-    printf '%s' "$count${bad:+${count:+; }$bad}" | tr '|\n' '/ ' | cut -c 1-160
+# A log's last count; and what went wrong first.
+counted() { grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1; }
+wrong() {
+    grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
 # run NAME SECONDS COMMAND...: a row. Its log is NAME.log.
@@ -51,9 +49,12 @@ run() {
     if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 1; fi
     timeout -k 5 "$most" "$@" >"$log" 2>&1
     rc=$?
-    if [ $rc -eq 0 ] && ! said "$log" | grep -q '^0 passed'; then row "$name" passed $((SECONDS - start)) "$(said "$log")"; return 0; fi
+    if [ $rc -eq 0 ] && [ "$(counted "$log")" != "0 passed, 0 failed" ]; then
+        row "$name" passed $((SECONDS - start)) "$(counted "$log")"
+        return 0
+    fi
     [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$log"
-    row "$name" FAILED $((SECONDS - start)) "status $rc; $(said "$log")"
+    row "$name" FAILED $((SECONDS - start)) "status $rc; $(counted "$log") $(wrong "$log")"
     grep -vE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
     return 1
 }
@@ -159,19 +160,25 @@ part_sanitizer() {
     for checks in gemm attn linear; do sanitize racecheck "$checks"; done
 }
 
-# bench NAME SECONDS PROGRAM: a benchmark's figures are appended to bench.jsonl.
+# bench NAME SECONDS PROGRAM [WHAT]: its figures are appended to bench.jsonl.
 bench() {
     local memory small=
     memory=$(smi memory.free | head -n 1 | tr -dc 0-9)
     [ "$device" = cuda ] || small=1
     run "$1" $(($2 + 30)) env BENCH_SECONDS="$2" BENCH_SMALL=$small \
-        BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl"
+        BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl" ${4:+"$4"}
 }
 
 part_bench() {
     settle
-    bench "speed of operations" 60 bench_gpu
-    bench "speed of training" 110 bench_steps
+    bench "speed of operations" 50 bench_gpu
+    bench "speed of training" 70 bench_steps llama
+}
+
+# With what time is left.
+part_in_time() {
+    settle
+    bench "speed of training in time" $(($(left) > 60 ? $(left) - 35 : 25)) bench_steps in_time
 }
 
 part_torch() {
@@ -212,7 +219,7 @@ used=$(smi memory.used | awk '{ s += $1 } END { print s }') # MiB, of all GPUs
 nccl=$([ "$device" != cuda ] || nccl)
 case $nccl in /*) export LD_LIBRARY_PATH=$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;; esac
 : >"$out/rows"
-for part in ${GPU_PARTS:-build kernels engine sanitizer memory bench torch}; do
+for part in ${GPU_PARTS:-build kernels engine sanitizer memory bench torch in_time}; do
     if declare -F "part_$part" >/dev/null; then "part_$part"
     else row "$part" FAILED 0 "there is no such part"; fi
 done
