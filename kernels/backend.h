@@ -574,6 +574,7 @@ struct be {
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
     const char *isa;
     const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
     int n_threads;
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;

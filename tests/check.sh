@@ -34,6 +34,7 @@ make -s -j"$jobs" all tests || { echo "FAIL build"; echo "0 passed, 1 failed"; e
 note "structure"
 one check-layers make -s check-layers
 one check-headers make -s check-headers
+one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 note "unit tests"
 count tests/run.sh release

@@ -84,6 +84,7 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
         return err_set(e, ERR_IO, "device \"cuda\": %s", cudaGetErrorString(rc));
     snprintf(c->name, sizeof c->name, "%s", p.name);
     c->uuid = p.uuid;
+    memcpy(c->be.id, &p.uuid, sizeof c->be.id);
     c->n_sm = p.multiProcessorCount;
     c->smem_most = (int)p.sharedMemPerBlockOptin;
     if (p.major < 8)
