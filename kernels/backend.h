@@ -592,8 +592,9 @@ struct be_options {
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
     bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
-    /* gemm may add in any order that is the same from run to run: its bits may then depend on other
-     * rows, and so on the number of ranks. For a library that is faster so; false: ours. */
+    /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then depend
+     * on other rows, and so on the number of ranks. For what is faster so: a library's products, few
+     * queries of many keys. */
     bool any_order;
 };
 
