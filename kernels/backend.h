@@ -139,7 +139,7 @@ struct attn_delta_args {
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
  * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to what
- * is there (in bf16 dq's chain may go on from what is there). p and ds may be rounded to bf16 for
+ * is there (in bf16 a chain may go on from what is there). p and ds may be rounded to bf16 for
  * the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
