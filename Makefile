@@ -329,11 +329,17 @@ fuzz: $(B)/gen/api/cluster.pb-c.h
 deps:
 	$(Q)deploy/deps
 
-## install: programs into DESTDIR/PREFIX/bin
+## install: programs into DESTDIR/PREFIX/bin, systemd's units, and with CUDA=1 the kernels
 PREFIX ?= /usr/local
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(UNITS)
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	for u in seqd seqw; do sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(UNITS)/$$u.service; done
+ifeq ($(CUDA),1)
+	install -d $(DESTDIR)$(PREFIX)/lib/seqd
+	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
+endif
 
 ## format: clang-format over the tree
 format:

@@ -45,6 +45,7 @@ struct gemm_case {
     int64_t M, N, K;
     bool ta, tb, acc;
     enum dtype in, out;
+    bool wide; /* rows begin where 16 bytes do */
 };
 
 /* The same product by other threads, and some of its rows alone: the same bits. */
@@ -71,8 +72,8 @@ static void check_gemm(const struct gemm_case *p)
 {
     const int failures = test_failures_now;
     int64_t M = p->M, N = p->N, K = p->K;
-    struct box a = box_new_as(p->in, p->ta ? K : M, p->ta ? M : K, 3);
-    struct box b = box_new_as(p->in, p->tb ? N : K, p->tb ? K : N, 5);
+    struct box a = box_new_as(p->in, p->ta ? K : M, p->ta ? M : K, p->wide ? 8 : 3);
+    struct box b = box_new_as(p->in, p->tb ? N : K, p->tb ? K : N, p->wide ? 16 : 5);
     struct box c = box_new_as(p->out, M, N, 2), c0;
     box_random(a, 1, 1);
     box_random(b, 2, 1);
@@ -98,16 +99,17 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* the last ones cross the blocks of K, of rows and of columns, one of each at least */
+    /* those from 3 x 1100 cross the blocks of K, of rows and of columns, one of each at least */
     static const int64_t shapes[][3] = {{1, 1, 1},     {1, 7, 300},    {2, 33, 5},    {5, 64, 16},
                                         {13, 31, 257}, {14, 32, 256},  {29, 65, 100}, {128, 1, 64},
                                         {64, 128, 1},  {100, 96, 768}, {3, 1100, 40}, {530, 70, 33},
-                                        {5, 520, 401}, {9, 40, 1603}};
+                                        {5, 520, 401}, {9, 40, 1603},  {136, 264, 40}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 8; f++) {
             if (quick && shapes[s][0] * shapes[s][1] * shapes[s][2] > 200000) continue;
             struct gemm_case p = {shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
                                   f & 2,        f & 4,        act,          act};
+            p.wide = (s + (size_t)f / 4) % 2 == 0;
             check_gemm(&p);
             if (act == DT_F32) continue;
             p.out = DT_F32; /* a weight gradient, logits */
@@ -403,7 +405,7 @@ static void check_xent(void)
 
 /* ---- flat ranges --------------------------------------------------------------------------- */
 
-static const int64_t flat_sizes[] = {1, 15, 1000, SUMSQ_BLOCK, 2 * SUMSQ_BLOCK + 77};
+static const int64_t flat_sizes[] = {1, 15, 1000, 65536, 2 * 65536 + 77};
 #define EACH_FLAT(s) for (size_t s = 0; s < sizeof flat_sizes / sizeof flat_sizes[0]; s++)
 
 static void check_add(void)
@@ -457,24 +459,36 @@ static void check_adamw(void)
     }
 }
 
+/* Units of unit elements each; of several, the bits are those of each alone. */
+static void check_units(const float *g, const double *want, int64_t n, int64_t unit)
+{
+    const int64_t n_units = (n + unit - 1) / unit;
+    double *out = ARRAY(double, n_units), *again = ARRAY(double, n_units);
+    double *alone = ARRAY(double, 1);
+    CALL(be, sumsq, &(struct sumsq_args){g, n, unit, out});
+    CALL(be_other, sumsq, &(struct sumsq_args){g, n, unit, again});
+    for (int64_t u = 0; u < n_units; u++) {
+        const int64_t len = n - u * unit < unit ? n - u * unit : unit;
+        const double sum = ref_sumsq(want + u * unit, len);
+        /* squares of floats are exact in double; at most n additions each way */
+        CHECK(fabs(out[u] - sum) <= DBL_EPSILON * (double)len * sum);
+        if (u % 100) continue;
+        CALL(be, sumsq, &(struct sumsq_args){g + u * unit, len, unit, alone});
+        CHECK(!memcmp(alone, &out[u], sizeof *alone));
+    }
+    CHECK(!memcmp(out, again, (size_t)n_units * sizeof out[0]));
+}
+
 static void check_sumsq(void)
 {
     EACH_FLAT(s)
     {
-        int64_t n = flat_sizes[s], n_blocks = (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
-        double *out = ARRAY(double, n_blocks), *again = ARRAY(double, n_blocks);
+        const int64_t n = flat_sizes[s], units[] = {n, 7, 512, 65536, n + 1};
         struct box g = box_new(1, n, 0);
         box_random(g, 81, 1);
         struct mat mg = mat_of(g.t);
-        CALL(be, sumsq, &(struct sumsq_args){g.t.data, n, out});
-        CALL(be_other, sumsq, &(struct sumsq_args){g.t.data, n, again});
-        for (int64_t b = 0; b < n_blocks; b++) {
-            int64_t len = n - b * SUMSQ_BLOCK < SUMSQ_BLOCK ? n - b * SUMSQ_BLOCK : SUMSQ_BLOCK;
-            double want = ref_sumsq(mg.p + b * SUMSQ_BLOCK, len);
-            /* squares of floats are exact in double; at most n additions each way */
-            CHECK(fabs(out[b] - want) <= DBL_EPSILON * (double)len * want);
-        }
-        CHECK(!memcmp(out, again, (size_t)n_blocks * sizeof out[0]));
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            check_units(g.t.data, mg.p, n, units[i]);
         mat_free(&mg), box_free(&g);
     }
 }

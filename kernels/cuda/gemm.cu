@@ -1,119 +1,178 @@
 /* gemm.cu: matrix products. A block makes a tile of c, stepping through K; every element is one
- * chain of sums over K in ascending steps, whatever the other rows and columns are, so that its bits
- * depend on its own row and column alone. (A library that picks another kernel for another number of
- * rows cannot promise that.) What c held is added to the whole sum, then rounded once.
+ * chain of sums over K in ascending steps, whatever the other rows and columns are and however large
+ * the tile is, so that its bits depend on its own row and column alone. (A library that picks another
+ * kernel for another number of rows cannot promise that: blas.h.) What c held is added to the whole
+ * sum, then rounded once.
  *
- *   bf16  tensor cores, 128 x 128 tiles, three stages of 32 of K in shared memory on their way
- *   fp32  64 x 64 tiles, true fp32 products */
+ * Arithmetic of its limit, for a tile of t x t and a step of K:
+ *   flops   2 t^2 for 4 t bytes of bf16 that L2 gives: 64 a byte at t = 128; twice that of fp32
+ *   bf16    tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K, in
+ *           which four warps read 12 KiB of shared memory, 96 of the 128 bytes a cycle that there
+ *           are. 61 KiB and 128 registers: two blocks of 8 warps to a multiprocessor
+ *   fp32    multiply-adds (128 a cycle): a thread's 8 x 8 for 64 bytes of shared memory; 33 KiB, two
+ *           blocks of 8 warps
+ *   small   tiles of 64 where those of 128 would be fewer than multiprocessors: four times as many
+ *           blocks, at half the flops a byte */
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/mma.h"
-
-/* ---- bf16 ------------------------------------------------------------------------------------- */
-
-#define TILE    128 /* rows and columns of c */
-#define TILE_K  32
-#define STAGES  3
-#define PAD     8   /* elements behind each row, so that rows lie in different banks */
-#define THREADS 256 /* 2 x 4 warps of 64 x 32 */
-#define WARP_M  64
-#define WARP_N  32
-
-/* One operand's tile in shared memory, as it lies in global memory: rows of K, or rows of M (N). */
-template <bool K_ROWS> struct tile {
-    static const int rows = K_ROWS ? TILE_K : TILE, cols = K_ROWS ? TILE : TILE_K;
-    static const int ld = cols + PAD, size = rows * ld;
-};
-
-/* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none. ALIGNED:
- * 16 bytes at a time. */
-template <bool K_ROWS, bool ALIGNED>
-static __device__ __forceinline__ void fetch(bf16 *to, const bf16 *g, int64_t ld, int64_t r0,
-                                             int64_t c0, int64_t n_rows, int64_t n_cols)
-{
-    typedef tile<K_ROWS> t;
-    if (ALIGNED) {
-        UNROLL
-        for (int i = threadIdx.x; i < t::rows * t::cols / 8; i += THREADS) {
-            const int r = i / (t::cols / 8), c = i % (t::cols / 8) * 8;
-            const bool there = r0 + r < n_rows && c0 + c < n_cols;
-            copy16_async(to + r * t::ld + c, there ? g + (r0 + r) * ld + c0 + c : g,
-                         there ? 16 : 0);
-        }
-        return;
-    }
-    for (int i = threadIdx.x; i < t::rows * t::cols; i += THREADS) {
-        const int r = i / t::cols, c = i % t::cols;
-        const bool there = r0 + r < n_rows && c0 + c < n_cols;
-        to[r * t::ld + c] = there ? g[(r0 + r) * ld + c0 + c] : bf16{0};
-    }
-}
-
-/* A's fragment of rows [m, m + 16), K [k, k + 16). */
-template <bool K_ROWS>
-static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, int m, int k)
-{
-    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
-    if (K_ROWS)
-        ldmatrix4<true>(a, s + (k + i / 2 * 8 + r) * tile<true>::ld + m + i % 2 * 8);
-    else
-        ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * tile<false>::ld + k + i / 2 * 8);
-}
-
-/* B's of columns [n, n + 16): two of 8. */
-template <bool K_ROWS>
-static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
-{
-    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
-    uint32_t x[4];
-    if (K_ROWS)
-        ldmatrix4<true>(x, s + (k + i % 2 * 8 + r) * tile<true>::ld + n + i / 2 * 8);
-    else
-        ldmatrix4<false>(x, s + (n + i / 2 * 8 + r) * tile<false>::ld + k + i % 2 * 8);
-    b[0][0] = x[0];
-    b[0][1] = x[1];
-    b[1][0] = x[2];
-    b[1][1] = x[3];
-}
 
 struct product {
     const void *a, *b;
     int64_t lda, ldb, M, N, K;
     mat c;
     bool add;
+    bool aligned; /* a and b: rows of whole packs of 16 bytes */
+    bool pairs;   /* c: two neighbours at a time */
 };
 
-/* One element, when its sum is whole. */
-static __device__ __forceinline__ void finish(const product &p, int64_t row, int64_t col, float x)
+/* ---- tiles of c -------------------------------------------------------------------------------- */
+
+#define TILES_TOGETHER 8 /* rows of tiles that blocks take before the next column of tiles */
+
+/* A block's first row and column: those that run together share what L2 has of a and b. */
+template <int TILE>
+static __device__ __forceinline__ void tile_begin(const product &p, int64_t *m0, int64_t *n0)
+{
+    const int64_t rows = (p.M + TILE - 1) / TILE, cols = (p.N + TILE - 1) / TILE;
+    const int64_t band = blockIdx.x / (TILES_TOGETHER * cols) * TILES_TOGETHER;
+    const int64_t at = blockIdx.x % (TILES_TOGETHER * cols);
+    const int64_t high = rows - band < TILES_TOGETHER ? rows - band : TILES_TOGETHER;
+    *m0 = (band + at % high) * TILE;
+    *n0 = at / high * TILE;
+}
+
+static inline unsigned tiles_of(const product &p, int tile)
+{
+    const int64_t n = div_up(p.M, tile) * div_up(p.N, tile);
+    assert(n < (int64_t)1 << 31);
+    return (unsigned)n;
+}
+
+static inline bool wants_small(struct cuda *c, const product &p)
+{
+    return div_up(p.M, 128) * div_up(p.N, 128) < c->n_sm;
+}
+
+/* N neighbours of a row, from a column that N divides, when their sums are whole. */
+template <int N>
+static __device__ __forceinline__ void finish(const product &p, int64_t row, int64_t col,
+                                              const float (&x)[N])
 {
     if (row >= p.M || col >= p.N) return;
-    set(p.c, row, col, p.add ? get(p.c, row, col) + x : x);
+    if (p.pairs && col + N <= p.N) {
+        UNROLL
+        for (int i = 0; i < N; i += 2) {
+            float v[2] = {};
+            if (p.add) load(p.c, row, col + i, v);
+            v[0] += x[i];
+            v[1] += x[i + 1];
+            store(p.c, row, col + i, v);
+        }
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < N; i++)
+        if (col + i < p.N) set(p.c, row, col + i, p.add ? get(p.c, row, col + i) + x[i] : x[i]);
+}
+
+/* ---- bf16 ------------------------------------------------------------------------------------- */
+
+#define TILE_K 32
+#define STAGES 3 /* of TILE_K in shared memory, on their way */
+#define PAD    8 /* elements behind each row, so that rows lie in different banks */
+#define WARP_N 32
+
+/* Warps in two rows, of WARP_N columns each. */
+template <int TILE> struct bf16_shape {
+    static const int warp_m = TILE / 2, across = TILE / WARP_N, threads = 2 * across * WARP;
+};
+
+/* One operand's tile in shared memory, as it lies in global memory: rows of K, or rows of M (N). */
+template <bool K_ROWS, int TILE> struct tile {
+    static const int rows = K_ROWS ? TILE_K : TILE, cols = K_ROWS ? TILE : TILE_K;
+    static const int ld = cols + PAD, size = rows * ld, threads = bf16_shape<TILE>::threads;
+};
+
+/* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none. ALIGNED:
+ * 16 bytes at a time. */
+template <class T, bool ALIGNED>
+static __device__ __forceinline__ void fetch(bf16 *to, const bf16 *g, int64_t ld, int64_t r0,
+                                             int64_t c0, int64_t n_rows, int64_t n_cols)
+{
+    if (ALIGNED) {
+        UNROLL
+        for (int i = threadIdx.x; i < T::rows * T::cols / 8; i += T::threads) {
+            const int r = i / (T::cols / 8), c = i % (T::cols / 8) * 8;
+            const bool there = r0 + r < n_rows && c0 + c < n_cols;
+            copy16_async(to + r * T::ld + c, there ? g + (r0 + r) * ld + c0 + c : g,
+                         there ? 16 : 0);
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < T::rows * T::cols; i += T::threads) {
+        const int r = i / T::cols, c = i % T::cols;
+        const bool there = r0 + r < n_rows && c0 + c < n_cols;
+        to[r * T::ld + c] = there ? g[(r0 + r) * ld + c0 + c] : bf16{0};
+    }
+}
+
+/* A's fragment of rows [m, m + 16), K [k, k + 16). */
+template <bool K_ROWS, int TILE>
+static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, int m, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, ld = tile<K_ROWS, TILE>::ld;
+    if (K_ROWS)
+        ldmatrix4<true>(a, s + (k + i / 2 * 8 + r) * ld + m + i % 2 * 8);
+    else
+        ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * ld + k + i / 2 * 8);
+}
+
+/* B's of columns [n, n + 16): two of 8. */
+template <bool K_ROWS, int TILE>
+static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+{
+    const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, ld = tile<K_ROWS, TILE>::ld;
+    uint32_t x[4];
+    if (K_ROWS)
+        ldmatrix4<true>(x, s + (k + i % 2 * 8 + r) * ld + n + i / 2 * 8);
+    else
+        ldmatrix4<false>(x, s + (n + i / 2 * 8 + r) * ld + k + i % 2 * 8);
+    b[0][0] = x[0];
+    b[0][1] = x[1];
+    b[1][0] = x[2];
+    b[1][1] = x[3];
 }
 
 /* TRANS_A: a is stored [K, M]; TRANS_B: b is stored [N, K]. */
-template <bool TRANS_A, bool TRANS_B, bool ALIGNED>
-static __global__ void __launch_bounds__(THREADS, 2) gemm_bf16(product p)
+template <bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
+static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 2 : 4)
+    gemm_bf16(product p)
 {
-    typedef tile<TRANS_A> ta;
-    typedef tile<!TRANS_B> tb;
+    typedef tile<TRANS_A, TILE> ta;
+    typedef tile<!TRANS_B, TILE> tb;
+    typedef bf16_shape<TILE> sh;
+    const int FRAGS = sh::warp_m / 16;
     DYNAMIC_SHARED(shared);
     bf16 *const as = (bf16 *)shared, *const bs = as + STAGES * ta::size;
     const bf16 *a = (const bf16 *)p.a, *b = (const bf16 *)p.b;
-    const int64_t m0 = (int64_t)blockIdx.y * TILE, n0 = (int64_t)blockIdx.x * TILE;
+    int64_t m0, n0;
+    tile_begin<TILE>(p, &m0, &n0);
     const int steps = (int)((p.K + TILE_K - 1) / TILE_K);
-    const int warp = threadIdx.x / WARP, wm = warp / 4 * WARP_M, wn = warp % 4 * WARP_N;
-    float d[WARP_M / 16][WARP_N / 8][4] = {};
+    const int warp = threadIdx.x / WARP;
+    const int wm = warp / sh::across * sh::warp_m, wn = warp % sh::across * WARP_N;
+    float d[FRAGS][WARP_N / 8][4] = {};
     auto start = [&](int step) {
         const int64_t k0 = (int64_t)step * TILE_K;
         bf16 *to_a = as + step % STAGES * ta::size, *to_b = bs + step % STAGES * tb::size;
         if (step < steps) {
             if (TRANS_A)
-                fetch<true, ALIGNED>(to_a, a, p.lda, k0, m0, p.K, p.M);
+                fetch<ta, ALIGNED>(to_a, a, p.lda, k0, m0, p.K, p.M);
             else
-                fetch<false, ALIGNED>(to_a, a, p.lda, m0, k0, p.M, p.K);
+                fetch<ta, ALIGNED>(to_a, a, p.lda, m0, k0, p.M, p.K);
             if (TRANS_B)
-                fetch<false, ALIGNED>(to_b, b, p.ldb, n0, k0, p.N, p.K);
+                fetch<tb, ALIGNED>(to_b, b, p.ldb, n0, k0, p.N, p.K);
             else
-                fetch<true, ALIGNED>(to_b, b, p.ldb, k0, n0, p.K, p.N);
+                fetch<tb, ALIGNED>(to_b, b, p.ldb, k0, n0, p.K, p.N);
         }
         copies_commit();
     };
@@ -125,90 +184,155 @@ static __global__ void __launch_bounds__(THREADS, 2) gemm_bf16(product p)
         const bf16 *at = as + step % STAGES * ta::size, *bt = bs + step % STAGES * tb::size;
         UNROLL
         for (int k = 0; k < TILE_K; k += 16) {
-            uint32_t fa[WARP_M / 16][4], fb[WARP_N / 16][2][2];
+            uint32_t fa[FRAGS][4], fb[WARP_N / 16][2][2];
             UNROLL
-            for (int i = 0; i < WARP_M / 16; i++) frag_a<TRANS_A>(fa[i], at, wm + 16 * i, k);
+            for (int i = 0; i < FRAGS; i++) frag_a<TRANS_A, TILE>(fa[i], at, wm + 16 * i, k);
             UNROLL
-            for (int j = 0; j < WARP_N / 16; j++) frag_b<!TRANS_B>(fb[j], bt, wn + 16 * j, k);
+            for (int j = 0; j < WARP_N / 16; j++)
+                frag_b<!TRANS_B, TILE>(fb[j], bt, wn + 16 * j, k);
             UNROLL
-            for (int i = 0; i < WARP_M / 16; i++) UNROLL
+            for (int i = 0; i < FRAGS; i++) UNROLL
             for (int j = 0; j < WARP_N / 8; j++) mma_bf16(d[i][j], fa[i], fb[j / 2][j % 2]);
         }
     }
     const int lane = threadIdx.x % WARP;
     UNROLL
-    for (int i = 0; i < WARP_M / 16; i++) UNROLL
+    for (int i = 0; i < FRAGS; i++) UNROLL
     for (int j = 0; j < WARP_N / 8; j++) UNROLL
-    for (int e = 0; e < 4; e++)
-        finish(p, m0 + wm + 16 * i + lane / 4 + e / 2 * 8, n0 + wn + 8 * j + lane % 4 * 2 + e % 2,
-               d[i][j][e]);
+    for (int e = 0; e < 2; e++) {
+        const float x[2] = {d[i][j][2 * e], d[i][j][2 * e + 1]};
+        finish(p, m0 + wm + 16 * i + lane / 4 + e * 8, n0 + wn + 8 * j + lane % 4 * 2, x);
+    }
 }
 
-template <bool TRANS_A, bool TRANS_B, bool ALIGNED>
+template <bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
 static void run_bf16(struct cuda *c, const product &p)
 {
-    const size_t smem = sizeof(bf16) * STAGES * (tile<TRANS_A>::size + tile<!TRANS_B>::size);
-    auto product_bf16 = gemm_bf16<TRANS_A, TRANS_B, ALIGNED>;
-    (void)cudaFuncSetAttribute(product_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, product_bf16, dim3((unsigned)div_up(p.N, TILE), (unsigned)div_up(p.M, TILE)),
-           dim3(THREADS), smem, p);
+    const size_t smem = sizeof(bf16) * STAGES *
+                        (tile<TRANS_A, TILE>::size + tile<!TRANS_B, TILE>::size);
+    auto product_bf16 = gemm_bf16<TRANS_A, TRANS_B, ALIGNED, TILE>;
+    (void)cudaFuncSetAttribute(product_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)smem);
+    LAUNCH(c, product_bf16, dim3(tiles_of(p, TILE)), dim3(bf16_shape<TILE>::threads), smem, p);
 }
 
-template <bool TRANS_A, bool TRANS_B>
-static void choose_bf16(struct cuda *c, const product &p, bool aligned)
+template <bool TRANS_A, bool TRANS_B> static void choose_bf16(struct cuda *c, const product &p)
 {
-    if (aligned)
-        run_bf16<TRANS_A, TRANS_B, true>(c, p);
+    const bool small = wants_small(c, p);
+    if (p.aligned)
+        small ? run_bf16<TRANS_A, TRANS_B, true, 64>(c, p)
+              : run_bf16<TRANS_A, TRANS_B, true, 128>(c, p);
     else
-        run_bf16<TRANS_A, TRANS_B, false>(c, p);
+        small ? run_bf16<TRANS_A, TRANS_B, false, 64>(c, p)
+              : run_bf16<TRANS_A, TRANS_B, false, 128>(c, p);
 }
 
 /* ---- fp32 ------------------------------------------------------------------------------------- */
 
-#define F32_TILE 64
-#define F32_K    16
-#define F32_EACH 4 /* rows and columns of a thread */
+#define F32_K       16
+#define F32_THREADS 256 /* 16 x 16, of EACH x EACH elements: four neighbours, and four 64 further */
 
-/* Shared memory has both tiles as rows of K, whatever lies in global memory. */
-template <bool TRANS_A, bool TRANS_B> static __global__ void gemm_f32(product p)
-{
-    __shared__ float as[F32_K][F32_TILE + 4], bs[F32_K][F32_TILE + 4];
-    const float *a = (const float *)p.a, *b = (const float *)p.b;
-    const int64_t m0 = (int64_t)blockIdx.y * F32_TILE, n0 = (int64_t)blockIdx.x * F32_TILE;
-    const int tm = threadIdx.x / 16 * F32_EACH, tn = threadIdx.x % 16 * F32_EACH;
-    float d[F32_EACH][F32_EACH] = {};
-    for (int64_t k0 = 0; k0 < p.K; k0 += F32_K) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < F32_K * F32_TILE; i += THREADS) {
-            /* neighbours in global memory are neighbours among threads */
-            const int ka = TRANS_A ? i / F32_TILE : i % F32_K,
-                      ma = TRANS_A ? i % F32_TILE : i / F32_K;
-            const int kb = TRANS_B ? i % F32_K : i / F32_TILE,
-                      nb = TRANS_B ? i / F32_K : i % F32_TILE;
-            const int64_t m = m0 + ma, n = n0 + nb;
-            as[ka][ma] = k0 + ka < p.K && m < p.M
-                             ? (TRANS_A ? a[(k0 + ka) * p.lda + m] : a[m * p.lda + k0 + ka])
-                             : 0;
-            bs[kb][nb] = k0 + kb < p.K && n < p.N
-                             ? (TRANS_B ? b[n * p.ldb + k0 + kb] : b[(k0 + kb) * p.ldb + n])
-                             : 0;
+/* Both operands' tiles in shared memory are rows of K, whatever lies in global memory. */
+template <int TILE> struct f32_room {
+    float a[2][F32_K][TILE + 4], b[2][F32_K][TILE + 4];
+};
+
+/* Packs of 4 of a thread, of rows of K [k0, k0 + F32_K) x [c0, c0 + TILE), on their way through
+ * registers. K_ROWS: stored so, in packs along the row, else in packs along K. */
+template <bool K_ROWS, int TILE> struct f32_packs {
+    static const int n = F32_K * TILE / 4 / F32_THREADS;
+    float x[n][4];
+    static __device__ __forceinline__ int k(int i)
+    {
+        const int at = threadIdx.x + i * F32_THREADS;
+        return K_ROWS ? at / (TILE / 4) : at % (F32_K / 4) * 4;
+    }
+    static __device__ __forceinline__ int col(int i)
+    {
+        const int at = threadIdx.x + i * F32_THREADS;
+        return K_ROWS ? at % (TILE / 4) * 4 : at / (F32_K / 4);
+    }
+    /* g: [K, n_cols], or [n_cols, K]. */
+    __device__ __forceinline__ void fetch(const float *g, int64_t ld, int64_t k0, int64_t c0,
+                                          int64_t K, int64_t n_cols, bool aligned)
+    {
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const int64_t kk = k0 + k(i), c = c0 + col(i);
+            const float *from = K_ROWS ? g + kk * ld + c : g + c * ld + kk;
+            UNROLL
+            for (int e = 0; e < 4; e++) x[i][e] = 0;
+            if (kk >= K || c >= n_cols) continue;
+            if (aligned) {
+                load(from, x[i]);
+                continue;
+            }
+            UNROLL
+            for (int e = 0; e < 4; e++)
+                if ((K_ROWS ? c : kk) + e < (K_ROWS ? n_cols : K)) x[i][e] = from[e];
         }
-        __syncthreads();
-        const int steps = p.K - k0 < F32_K ? (int)(p.K - k0) : F32_K;
-        for (int k = 0; k < steps; k++) UNROLL
-        for (int i = 0; i < F32_EACH; i++) UNROLL
-        for (int j = 0; j < F32_EACH; j++) d[i][j] = fmaf(as[k][tm + i], bs[k][tn + j], d[i][j]);
+    }
+    __device__ __forceinline__ void put_down(float (&to)[F32_K][TILE + 4]) const
+    {
+        UNROLL
+        for (int i = 0; i < n; i++)
+            if (K_ROWS) {
+                store(&to[k(i)][col(i)], x[i]);
+            } else {
+                UNROLL
+                for (int e = 0; e < 4; e++) to[k(i) + e][col(i)] = x[i][e];
+            }
+    }
+};
+
+/* Behind the last of K are zeros on both sides. */
+template <bool TRANS_A, bool TRANS_B, int TILE>
+static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
+{
+    const int EACH = TILE / 16;
+    __shared__ f32_room<TILE> room;
+    const float *a = (const float *)p.a, *b = (const float *)p.b;
+    int64_t m0, n0;
+    tile_begin<TILE>(p, &m0, &n0);
+    const int tm = threadIdx.x / 16 * 4, tn = threadIdx.x % 16 * 4;
+    float d[EACH][EACH] = {};
+    f32_packs<TRANS_A, TILE> pa;
+    f32_packs<!TRANS_B, TILE> pb;
+    pa.fetch(a, p.lda, 0, m0, p.K, p.M, p.aligned);
+    pb.fetch(b, p.ldb, 0, n0, p.K, p.N, p.aligned);
+    for (int64_t k0 = 0; k0 < p.K; k0 += F32_K) {
+        const int stage = (int)(k0 / F32_K % 2);
+        pa.put_down(room.a[stage]);
+        pb.put_down(room.b[stage]);
+        __syncthreads(); /* this stage is there, and the one before it is read by all */
+        pa.fetch(a, p.lda, k0 + F32_K, m0, p.K, p.M, p.aligned);
+        pb.fetch(b, p.ldb, k0 + F32_K, n0, p.K, p.N, p.aligned);
+        UNROLL
+        for (int k = 0; k < F32_K; k++) {
+            float x[EACH / 4][4], y[EACH / 4][4];
+            UNROLL
+            for (int i = 0; i < EACH / 4; i++) {
+                load(&room.a[stage][k][tm + 64 * i], x[i]);
+                load(&room.b[stage][k][tn + 64 * i], y[i]);
+            }
+            UNROLL
+            for (int i = 0; i < EACH; i++) UNROLL
+            for (int j = 0; j < EACH; j++)
+                d[i][j] = fmaf(x[i / 4][i % 4], y[j / 4][j % 4], d[i][j]);
+        }
     }
     UNROLL
-    for (int i = 0; i < F32_EACH; i++) UNROLL
-    for (int j = 0; j < F32_EACH; j++) finish(p, m0 + tm + i, n0 + tn + j, d[i][j]);
+    for (int i = 0; i < EACH; i++) UNROLL
+    for (int j = 0; j < EACH; j += 4) {
+        const float x[4] = {d[i][j], d[i][j + 1], d[i][j + 2], d[i][j + 3]};
+        finish(p, m0 + tm + i / 4 * 64 + i % 4, n0 + tn + j / 4 * 64, x);
+    }
 }
 
-template <bool TRANS_A, bool TRANS_B> static void run_f32(struct cuda *c, const product &p)
+template <bool TRANS_A, bool TRANS_B, int TILE> static void run_f32(struct cuda *c, const product &p)
 {
-    auto product_f32 = gemm_f32<TRANS_A, TRANS_B>;
-    LAUNCH(c, product_f32, dim3((unsigned)div_up(p.N, F32_TILE), (unsigned)div_up(p.M, F32_TILE)),
-           dim3(THREADS), 0, p);
+    auto product_f32 = gemm_f32<TRANS_A, TRANS_B, TILE>;
+    LAUNCH(c, product_f32, dim3(tiles_of(p, TILE)), dim3(F32_THREADS), 0, p);
 }
 
 /* ---- the slot --------------------------------------------------------------------------------- */
@@ -216,13 +340,12 @@ template <bool TRANS_A, bool TRANS_B> static void run_f32(struct cuda *c, const 
 template <bool TRANS_A, bool TRANS_B>
 static void run(struct cuda *c, const product &p, const struct gemm_args *a)
 {
-    /* a row's last pack may reach past the tile's columns, never past the row's stride */
-    const bool aligned = fits_packs(a->a) && fits_packs(a->b) && a->a.cols % 8 == 0 &&
-                         a->b.cols % 8 == 0;
     if (a->a.dtype == DT_BF16)
-        choose_bf16<TRANS_A, TRANS_B>(c, p, aligned);
+        choose_bf16<TRANS_A, TRANS_B>(c, p);
+    else if (wants_small(c, p))
+        run_f32<TRANS_A, TRANS_B, 64>(c, p);
     else
-        run_f32<TRANS_A, TRANS_B>(c, p);
+        run_f32<TRANS_A, TRANS_B, 128>(c, p);
 }
 
 void cuda_gemm(struct be *be, const struct gemm_args *a)
@@ -230,6 +353,7 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
     shape_gemm(a);
     struct cuda *c = cuda_of(be);
     if (a->c.rows < 1 || a->c.cols < 1 || (c->blas && blas_gemm(c, a))) return;
+    const int64_t size = dtype_size(a->c.dtype), pack = 16 / dtype_size(a->a.dtype);
     const product p = {a->a.data,
                        a->b.data,
                        a->a.ld,
@@ -238,7 +362,10 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
                        a->c.cols,
                        a->trans_a ? a->a.rows : a->a.cols,
                        mat_of(a->c),
-                       a->accumulate};
+                       a->accumulate,
+                       fits_packs(a->a) && fits_packs(a->b) && a->a.cols % pack == 0 &&
+                           a->b.cols % pack == 0,
+                       (uintptr_t)a->c.data % (uintptr_t)(2 * size) == 0 && a->c.ld % 2 == 0};
     if (a->trans_a)
         a->trans_b ? run<true, true>(c, p, a) : run<true, false>(c, p, a);
     else
