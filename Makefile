@@ -191,6 +191,8 @@ $(B)/cuda/hopper%.o: CUDA_ARCHS := 90a
 $(B)/cuda/hopper%.o: CUDA_PTX :=
 CUDA_PLUGIN := $(B)/libkernels_cuda.so
 EMU_PLUGIN := $(B)/libkernels_emulated.so
+# What tests of devices run on, unless they are built for a GPU alone.
+EMULATED = $(if $(filter cuda,$(GPU_DEVICE)),,$(EMU_PLUGIN))
 ifeq ($(CUDA),1)
 ifeq ($(NVCC),)
 $(error CUDA=1 needs nvcc, the compiler of the CUDA Toolkit: put it in PATH, or say NVCC=/path/to/nvcc)
@@ -220,7 +222,7 @@ EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/c
 $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
-$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMU_PLUGIN)
+$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMULATED)
 
 # Objects of other architectures are not this build's.
 $(B)/cuda/flags: FORCE
@@ -260,7 +262,7 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
-$(B)/tests/test_device_jobs: | $(B)/seqrank $(EMU_PLUGIN)
+$(B)/tests/test_device_jobs: | $(B)/seqrank $(EMULATED)
 # What describe prints is what the agent reads.
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o
@@ -302,13 +304,12 @@ bench: deps
 bench-build: $(BENCHES)
 
 # Programs that run on the device that SEQD_TEST_DEVICE names.
-GPU_DEVICE ?= cuda
 GPU_TESTS := check_kernels $(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
 gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(B)/gpu/bench_gpu $(B)/gpu/bench_steps $(B)/seqrank $(B)/seqgang \
-           $(if $(filter emulated,$(GPU_DEVICE)),$(EMU_PLUGIN),$(CUDA_PLUGIN))
+           $(if $(filter cuda,$(GPU_DEVICE)),$(CUDA_PLUGIN),$(EMU_PLUGIN))
 print-gpu-tests:
 	@echo '$(GPU_TESTS)'
 ## gpu-check: on a machine with a GPU: prove and measure everything, in ten minutes (tests/gpu/check.sh)
@@ -328,11 +329,17 @@ fuzz: $(B)/gen/api/cluster.pb-c.h
 deps:
 	$(Q)deploy/deps
 
-## install: programs into DESTDIR/PREFIX/bin
+## install: programs into DESTDIR/PREFIX/bin, systemd's units, and with CUDA=1 the kernels
 PREFIX ?= /usr/local
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(UNITS)
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	for u in seqd seqw; do sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(UNITS)/$$u.service; done
+ifeq ($(CUDA),1)
+	install -d $(DESTDIR)$(PREFIX)/lib/seqd
+	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
+endif
 
 ## format: clang-format over the tree
 format:

@@ -205,7 +205,8 @@ static void act(struct control *c, struct job *j, const struct commit *k)
     case EV_ASSIGN:
         if (!a || a->epoch != k->epoch) return;
         a->assigned = true;
-        attempt_send_assigns(c, j);
+        /* What has failed meanwhile, as by a GPU, is not begun: its nodes are told to stop. */
+        if (j->state == JOB_STARTING) attempt_send_assigns(c, j);
         return;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:

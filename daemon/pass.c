@@ -21,6 +21,7 @@ static int32_t device_of(const struct job *j)
 static void enqueue_gpus(const struct control *c, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->plan_size + GPU_RESERVE;
+    q->gpu_free = j->plan_size; /* others, such as a display, may have the reserve */
     for (int i = 0; i < c->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &c->nodes.node[i];
         const int k = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
@@ -83,7 +84,7 @@ static void list_gpus(const struct node *n, struct sched_node *out)
     for (int k = 0; k < n->n_gpus; k++) {
         const struct gpu *g = &n->gpu[k];
         struct sched_gpu *s = &out->gpu[k];
-        *s = (struct sched_gpu){.memory_size = g->memory_size};
+        *s = (struct sched_gpu){.memory_size = g->memory_size, .memory_free = g->memory_free};
         s->state = g->health != GPU_OK  ? SCHED_GPU_UNFIT
                    : n->n_stale         ? SCHED_GPU_HELD
                    : g->n_processes > 0 ? SCHED_GPU_BUSY

@@ -22,12 +22,16 @@ static bool suits(const struct sched_job *j, const struct sched_node *nodes, int
     return g->state != SCHED_GPU_UNFIT && g->memory_size >= j->gpu_size;
 }
 
+static bool is_free(const struct sched_job *j, const struct sched_gpu *g)
+{
+    return g->state == SCHED_GPU_FREE && g->memory_free >= j->gpu_free;
+}
+
 static int32_t n_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free)
 {
     int32_t n = 0;
     for (int k = 0; k < nodes[i].n_gpus; k++) {
-        const bool good = suits(j, nodes, i, k) &&
-                          (!free || nodes[i].gpu[k].state == SCHED_GPU_FREE);
+        const bool good = suits(j, nodes, i, k) && (!free || is_free(j, &nodes[i].gpu[k]));
         if (free) free[k] = good;
         n += good;
     }

@@ -50,7 +50,8 @@ struct sched_job {
     int64_t not_before_ms; /* backoff */
     int only;              /* the node that rank 0 must be on, as an index; -1: any will do */
     int32_t device;        /* enum sched_device */
-    int64_t gpu_size;      /* bytes of memory that a GPU needs */
+    int64_t gpu_size;      /* bytes of memory that a GPU must have */
+    int64_t gpu_free;      /* and of those, that must be free now */
     int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
     int avoid_node; /* else will do; -1: none */
     /* out */
@@ -64,12 +65,12 @@ struct sched_job {
 enum sched_gpu_state {
     SCHED_GPU_FREE,
     SCHED_GPU_HELD, /* by a job of ours */
-    SCHED_GPU_BUSY, /* processes of others compute on it */
+    SCHED_GPU_BUSY, /* processes of others compute on it, or hold too much of its memory */
     SCHED_GPU_UNFIT,
 };
 
 struct sched_gpu {
-    int64_t memory_size;
+    int64_t memory_size, memory_free;
     uint8_t state; /* enum sched_gpu_state; in/out: placements make it HELD */
     uint8_t far[GPU_MAX];
 };

@@ -69,7 +69,8 @@ static void count_gpus(const struct sched_job *j, const struct sched_node *n, st
             c->unfit++;
         else if (g->memory_size < j->gpu_size)
             c->small++;
-        else if (g->state == SCHED_GPU_BUSY)
+        else if (g->state == SCHED_GPU_BUSY ||
+                 (g->state == SCHED_GPU_FREE && g->memory_free < j->gpu_free))
             c->busy++;
     }
 }

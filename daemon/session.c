@@ -110,11 +110,11 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     list_stale(c, n, hello);
+    gpus_check(c, n); /* before anything is asked of it again */
     struct listing l = {.c = c, .node = name, .hello = hello};
     jobs_each(&c->jobs, reattach, &l);
     send_expect(c, name);
     jobs_each(&c->jobs, resume, &l);
-    gpus_check(c, n);
     control_want_sched(c);
 }
 

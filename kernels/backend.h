@@ -239,12 +239,11 @@ struct adamw_args {
     int64_t t;
 };
 
-/* out[b] = sum over block b of g^2 in double, in one pattern for all: 16 running sums, element i in
- * number i mod 16, then added as a tree. Blocks of SUMSQ_BLOCK elements; the last may be short. */
-#define SUMSQ_BLOCK 65536
+/* out[u] = sum of g^2 in double over unit u: elements [u unit, (u + 1) unit) of [0, n), of which the
+ * last may be short. A device adds in an order that depends on nothing but the length. */
 struct sumsq_args {
     const float *g;
-    int64_t n;
+    int64_t n, unit;
     double *out;
 };
 

@@ -39,6 +39,10 @@ note "unit tests"
 count tests/run.sh release
 note "the papers: every count against its formula"
 one paper tests/paper/check.sh
+note "gpu-check, on the emulated device: its script, not a GPU"
+one gpu-check-emulated env GPU_SHORT=1 GPU_DEVICE=emulated JOBS="$jobs" make -s gpu-check
+tells_failure() { ! GPU_PARTS=none GPU_DEVICE=emulated tests/gpu/check.sh >build/gpu-check-fails.log && grep -q '1 failed' build/gpu-check-fails.log; }
+one gpu-check-tells-failure tells_failure
 if ! skip cuda; then
     note "CUDA: every kernel compiles for every architecture; no GPU is asked"
     if [ -n "$(make -s print-nvcc)" ]; then one cuda-compiles make -s -j"$jobs" cuda

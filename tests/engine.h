@@ -165,6 +165,49 @@ static inline void engine_close(struct engine_memory *m, const struct plan *p)
     be_close(m->be);
 }
 
+/* What a test reads and writes of a rank's memory. */
+static inline void engine_read(struct be *be, void *to, const void *from, int64_t size)
+{
+    be->ops->download(be, to, from, size);
+}
+
+static inline void engine_write(struct be *be, void *to, const void *from, int64_t size)
+{
+    be->ops->upload(be, to, from, size);
+}
+
+/* NaN: what is read before it was written shows. */
+static inline void engine_poison(struct be *be, void *at, int64_t size)
+{
+    static _Thread_local char nan[1 << 16];
+    memset(nan, 0xff, sizeof nan);
+    for (int64_t k = 0; k < size; k += (int64_t)sizeof nan)
+        engine_write(be, (char *)at + k, nan,
+                     size - k < (int64_t)sizeof nan ? size - k : (int64_t)sizeof nan);
+}
+
+/* Runs body(g, rank, arg) on the plan's ranks, which have their memory in mem[]; one rank: g NULL. */
+static inline void engine_ranks(const struct job_spec *spec, const struct plan *p, const char *isa,
+                                const struct comm_options *extra, struct engine_memory *mem,
+                                void (*body)(struct ranks *, int, void *), void *arg)
+{
+    struct ranks_device device[JOB_MAX_RANKS];
+    struct ranks g;
+    for (int i = 0; i < p->n_ranks; i++) {
+        mem[i] = engine_open(spec, p, isa);
+        device[i] = (struct ranks_device){mem[i].be, mem[i].segment};
+    }
+    if (p->n_ranks == 1) {
+        body(NULL, 0, arg);
+    } else {
+        ranks_open_on(&g, p->n_ranks, p->segment_size, extra, device);
+        ranks_run(&g, body, arg);
+        ranks_check(&g);
+        ranks_close(&g);
+    }
+    for (int i = 0; i < p->n_ranks; i++) engine_close(&mem[i], p);
+}
+
 /* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and
  * grad (not when fused): n_params each, put together from all ranks; the caller frees them with
  * engine_free. */
@@ -282,7 +325,6 @@ static inline void engine_on_device(struct job_spec *s)
 static inline void engine_go(struct engine_run *r, struct job_spec *spec)
 {
     struct err e = {0};
-    struct ranks g;
     spec->parallel.sp = r->P;
     spec->parallel.dp = r->dp ? r->dp : 1;
     r->spec = spec;
@@ -295,25 +337,12 @@ static inline void engine_go(struct engine_run *r, struct job_spec *spec)
         *out[i] = calloc((size_t)r->plan.n_params, 4);
         if (!*out[i]) abort();
     }
-    const int n = r->plan.n_ranks;
     struct engine_memory mem[JOB_MAX_RANKS];
-    struct ranks_device device[JOB_MAX_RANKS];
-    for (int i = 0; i < n; i++) {
-        mem[i] = engine_open(spec, &r->plan, r->isa);
-        device[i] = (struct ranks_device){mem[i].be, mem[i].segment};
-    }
     r->mem = mem;
-    if (n == 1) {
-        engine_body(NULL, 0, r);
-    } else {
-        ranks_open_on(&g, n, r->plan.segment_size,
-                      &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7}, device);
-        ranks_run(&g, engine_body, r);
-        ranks_check(&g);
-        ranks_close(&g);
-    }
+    engine_ranks(spec, &r->plan, r->isa,
+                 &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7}, mem,
+                 engine_body, r);
     r->mem = NULL;
-    for (int i = 0; i < n; i++) engine_close(&mem[i], &r->plan);
 }
 
 static inline void engine_free(struct engine_run *r)

@@ -39,7 +39,7 @@ seqd_start || { lib_end; exit 1; }
 says "nodes show them" 'local +GPU-aa +H100 +9\.0 +79\.6 GiB +79\.6 GiB +ok +-' seqctl nodes
 says "and that others use one" "GPU-bb +A30 .* ok +others'" seqctl nodes
 refuse "more ranks than GPUs" 1 'all nodes together have 2 \(local: 2\)' on cuda --set resources.ranks=3
-refuse "a plan that no two GPUs hold" 1 'needs .*; the smallest of the 2 largest GPUs here, A30 on node local, has 24576 MiB' on cuda --set resources.ranks=2 --set model.config.hidden_size=8192 --set model.config.intermediate_size=28672 --set model.config.num_hidden_layers=32
+refuse "a plan that no two GPUs hold" 1 'needs .*; the smallest of the 2 largest GPUs here, A30 on node local, has 24576 MiB' on cuda --set resources.ranks=2 --set model.config.hidden_size=8192 --set model.config.num_attention_heads=64 --set model.config.intermediate_size=28672 --set model.config.num_hidden_layers=32
 says "which the job itself may not ask for either" '"memory_mib": 23552' plan_on cuda --set resources.ranks=2 --set resources.memory_mib=99999 -o json
 id=$(on cuda -o name -q --set resources.ranks=2)
 wait_event "$id" prepared

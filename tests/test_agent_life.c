@@ -49,7 +49,9 @@ struct seqd {
 };
 static struct seqd d;
 static struct gpu gpus[GPU_MAX]; /* as last told */
-static int n_gpus, n_looks;
+static int n_gpus;
+static struct rank_fail refused; /* of an attempt that was never begun */
+static int refused_rank;
 static struct job_spec spec;
 
 static void give_up(void *arg)
@@ -108,6 +110,10 @@ static void on_report(const struct msg *m)
     memcpy(&head, m->data, sizeof head);
     if (head.type == RANK_EXIT) memcpy(&x, (const char *)m->data + sizeof head, sizeof x);
     if (m->seq == 0) {
+        if (head.type == RANK_FAIL) {
+            memcpy(&refused, (const char *)m->data + sizeof head, sizeof refused);
+            refused_rank = head.rank;
+        }
         if (head.type == RANK_EXIT && x.exit_status == GANG_UNKNOWN) v->n_unknown++;
         return;
     }
@@ -154,7 +160,6 @@ static void take_gpus(const struct msg *m)
 {
     n_gpus = m->n_gpus;
     memcpy(gpus, m->gpus, (size_t)m->n_gpus * sizeof *gpus);
-    n_looks++;
 }
 
 static void on_opened(void *arg, struct rpc_stream *s)
@@ -512,6 +517,14 @@ static void test_visible_gpus(void)
     about(MSG_STOP, 7, 1);
     about(MSG_STOP, 8, 1);
     UNTIL(v->end >= 0 && w->end >= 0);
+    /* One that will not do is refused in the name of its rank, and nothing is started. */
+    static const char other[][GPU_UUID_SIZE] = {"GPU-b", "GPU-x"};
+    m.job = 9, m.n_uuids = 2, m.uuids = other;
+    tell(&m);
+    UNTIL(refused.code);
+    CHECK(refused.code == ERR_DEVICE && refused_rank == 1);
+    CHECK_STR(refused.text, "GPU GPU-x of rank 1 on node n1: this node does not have it");
+    CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 9, 1)));
     CHECK_MSG(strstr(v->log[0], "sees GPUs \"GPU-c\""), "%s", v->log[0]);
     CHECK_MSG(strstr(v->log[1], "sees GPUs \"GPU-a\""), "%s", v->log[1]);
     CHECK_MSG(strstr(w->log[0], "sees GPUs \"\""), "%s", w->log[0]);

@@ -76,6 +76,7 @@ static int toy_forward(void *arg, int64_t w, const struct carry *c, struct err *
                                r->state[l],
                                r->lo,
                                r->hi,
+                               {NULL, NULL},
                                at(c->in, c, l),
                                (void *)at(c->out, c, l)};
         if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
@@ -97,6 +98,7 @@ static int toy_layer_back(struct toy_rank *r, int l, const struct carry *c, stru
                            r->state[l],
                            r->lo,
                            r->hi,
+                           {NULL, NULL},
                            at(c->d_out, c, l),
                            (void *)at(c->d_in, c, l)};
     if (r->sp.ops->bwd(&r->sp, &b, e)) return -1;

@@ -12,7 +12,8 @@ static void give_gpus(struct sim *n, int count)
     n->n_gpus = count;
     for (int i = 0; i < count; i++) {
         struct gpu *g = &n->gpu[i];
-        *g = (struct gpu){.name = "H100", .memory_size = 80 * GIB, .major = 9};
+        *g = (struct gpu){
+            .name = "H100", .memory_size = 80 * GIB, .memory_free = 80 * GIB, .major = 9};
         snprintf(g->uuid, sizeof g->uuid, "%c%d", n->name[0] - 'a' + 'A', i);
         for (int k = 0; k < count; k++) g->far[k] = i == k ? 0 : GPU_FAR_SYSTEM;
     }
@@ -155,6 +156,22 @@ static void test_memory(void)
     struct gang *p = gang_of(A, one, 1);
     play_prepare(p), send_spool(A, p), settle();
     CHECK(gang_of(A, one, 2) && !strcmp(gang_of(A, one, 2)->uuid[0], "A1"));
+    finish();
+}
+
+/* Memory that is taken is not there, though nobody computes with it. */
+static void test_memory_free(void)
+{
+    begin();
+    give_gpus(A, 1);
+    A->gpu[0].memory_free = 999;
+    hello(A);
+    const int64_t id = submit_gpus(A, 1); /* its plan is 1000 bytes */
+    CHECK(!gang_of(A, id, 2) && strstr(job(id)->reason, "1 is used by others"));
+    A->gpu[0].memory_free++;
+    heartbeat(A);
+    pass(1001);
+    CHECK(gang_of(A, id, 2) != NULL);
     finish();
 }
 
@@ -554,6 +571,7 @@ int main(void)
     RUN(test_given);
     RUN(test_busy);
     RUN(test_memory);
+    RUN(test_memory_free);
     RUN(test_where_prepared);
     RUN(test_over_nodes);
     RUN(test_emulated);

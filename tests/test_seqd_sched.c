@@ -28,6 +28,7 @@ static int make_nodes(struct sched_node *n)
             struct sched_gpu *g = &n[i].gpu[k];
             *g = (struct sched_gpu){.memory_size = 1 + below(3), .state = (uint8_t)below(6)};
             if (g->state > SCHED_GPU_UNFIT) g->state = SCHED_GPU_FREE;
+            g->memory_free = below(5) ? g->memory_size : 0;
             for (int o = 0; o < n[i].n_gpus; o++) g->far[o] = (uint8_t)below(6);
         }
     }
@@ -49,6 +50,7 @@ static int make_jobs(struct sched_job *j, int n_nodes)
                                   .only = -1,
                                   .device = below(3) ? SCHED_SLOTS : 1 + below(2),
                                   .gpu_size = 1 + below(3),
+                                  .gpu_free = below(2),
                                   .avoid_node = below(3) - 1,
                                   .avoid_gpu = below(4),
                                   .not_before_ms = below(5) ? 0 : 2000};
@@ -62,7 +64,7 @@ static struct sched_node large_node(void)
 {
     struct sched_node n = {
         .up = true, .net = 1, .n_slots = 1000, .emulated = true, .n_gpus = GPU_MAX};
-    for (int k = 0; k < GPU_MAX; k++) n.gpu[k].memory_size = 100;
+    for (int k = 0; k < GPU_MAX; k++) n.gpu[k].memory_size = n.gpu[k].memory_free = 100;
     return n;
 }
 
@@ -82,7 +84,8 @@ static void check_gpus(const struct sched_job *j, const struct sched_node *nodes
         for (int r = 0; r < j->part[i].n_ranks; r++) {
             const struct sched_gpu *g = &nodes[j->part[i].node].gpu[gpu[r]];
             CHECK(gpu[r] < nodes[j->part[i].node].n_gpus && !seen[gpu[r]]);
-            CHECK(g->state == SCHED_GPU_FREE && g->memory_size >= j->gpu_size);
+            CHECK(g->state == SCHED_GPU_FREE && g->memory_size >= j->gpu_size &&
+                  g->memory_free >= j->gpu_free);
             seen[gpu[r]] = true;
         }
     }
@@ -92,7 +95,7 @@ static void check_gpus(const struct sched_job *j, const struct sched_node *nodes
 static void check_gang(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t n = 0;
-    bool seen[MAX_NODES + 3] = {false};
+    bool seen[MAX_NODES + 4] = {false};
     CHECK((j->node >= 0) == (j->n_parts > 0));
     if (j->node < 0) return;
     CHECK(j->part[0].node == j->node);
@@ -114,8 +117,8 @@ static void check_gang(const struct sched_job *j, const struct sched_node *nodes
 static void check_sums(const struct sched_job *j, int nj, const struct sched_node *before,
                        const struct sched_node *after, int nn)
 {
-    int32_t placed[MAX_NODES + 3] = {0}, preparing[MAX_NODES + 3] = {0};
-    int given[MAX_NODES + 3] = {0};
+    int32_t placed[MAX_NODES + 4] = {0}, preparing[MAX_NODES + 4] = {0};
+    int given[MAX_NODES + 4] = {0};
     for (int i = 0; i < nj; i++) {
         check_gang(&j[i], before);
         for (int p = 0; p < j[i].n_parts; p++) {
@@ -146,7 +149,8 @@ static int32_t free_of(const struct sched_job *j, const struct sched_node *n)
     if (j->device == SCHED_SLOTS || (j->device == SCHED_EMULATED && n->emulated))
         free = n->n_slots - n->n_reserved;
     for (int k = 0; k < n->n_gpus && j->device == SCHED_GPUS; k++)
-        free += n->gpu[k].state == SCHED_GPU_FREE && n->gpu[k].memory_size >= j->gpu_size;
+        free += n->gpu[k].state == SCHED_GPU_FREE && n->gpu[k].memory_size >= j->gpu_size &&
+                n->gpu[k].memory_free >= j->gpu_free;
     return free;
 }
 
@@ -192,7 +196,7 @@ static void test_spread(void)
 {
     int n_spread = 0, n_split = 0;
     for (int round = 0; round < 40000 && !test_failures_now; round++) {
-        struct sched_node n[MAX_NODES + 3] = {0};
+        struct sched_node n[MAX_NODES + 4] = {0};
         struct sched_job j[MAX_JOBS] = {0};
         int nn = make_nodes(n);
         if (!make_jobs(j, nn)) continue;
@@ -219,7 +223,7 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
                          const struct sched_node *nodes, int nn)
 {
     struct sched_job jobs[MAX_JOBS];
-    struct sched_node n[MAX_NODES + 3];
+    struct sched_node n[MAX_NODES + 4];
     int64_t now = 1000;
     memcpy(jobs, all, sizeof jobs);
     memcpy(n, nodes, sizeof n);
@@ -242,8 +246,8 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
     } else if (j->device != SCHED_SLOTS) {
         /* The same for what else there is: alone, on a large node, beside which its data lie. */
         jobs[0] = *find(jobs, nj, j->id);
-        if (j->only >= 0) n[j->only] = large_node();
-        if (j->only >= 0 && j->device == SCHED_EMULATED) n[j->only].net = nodes[j->only].net;
+        if (jobs[0].only >= 0) n[jobs[0].only] = large_node();
+        n[nn++] = large_node(); /* and another, for who avoids a GPU of the first */
         n[nn++] = large_node();
         nj = 1;
     } else {
@@ -258,13 +262,15 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
     const struct sched_job *again = find(jobs, nj, j->id);
     bool moved_on = again->node >= 0 || strcmp(again->reason_code, j->reason_code);
     CHECK_MSG(moved_on, "job %lld still \"%s\"", (long long)j->id, again->reason);
-    if (strcmp(j->reason_code, "backoff")) CHECK(again->node >= 0);
+    if (strcmp(j->reason_code, "backoff"))
+        CHECK_MSG(again->node >= 0, "job %lld: %s, then %s", (long long)j->id, j->reason,
+                  again->reason);
 }
 
 static void test_random(void)
 {
     for (int round = 0; round < 20000 && !test_failures_now; round++) {
-        struct sched_node before[MAX_NODES + 3] = {0}, after[MAX_NODES + 3];
+        struct sched_node before[MAX_NODES + 4] = {0}, after[MAX_NODES + 4];
         struct sched_job jobs[MAX_JOBS] = {0}, asked[MAX_JOBS];
         int nn = make_nodes(before), nj = make_jobs(jobs, nn);
         memcpy(asked, jobs, sizeof asked);

@@ -347,28 +347,33 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     each(cuda_of(be), f, all, 1, a->n);
 }
 
-/* A block is summed by 16 threads, each its own running sum: the contract's pattern. */
-static __global__ void sumsq_kernel(const float *g, int64_t n, double *out)
+/* A block of threads sums a unit: 256 running sums, then 16 of them, then a tree. Reads 4 bytes an
+ * element and is done when they have come. */
+#define SUMSQ_THREADS 256
+static __global__ void __launch_bounds__(SUMSQ_THREADS)
+    sumsq_kernel(const float *g, int64_t n, int64_t unit, double *out)
 {
-    __shared__ double s[16];
-    const int64_t i0 = (int64_t)blockIdx.x * SUMSQ_BLOCK;
-    const int64_t i1 = i0 + SUMSQ_BLOCK < n ? i0 + SUMSQ_BLOCK : n;
+    __shared__ double s[SUMSQ_THREADS];
+    const int64_t i0 = blockIdx.x * unit, i1 = i0 + unit < n ? i0 + unit : n;
+    const int lane = threadIdx.x % 16;
     double sum = 0;
-    for (int64_t i = i0 + threadIdx.x; i < i1; i += 16) sum += (double)g[i] * (double)g[i];
+    for (int64_t i = i0 + threadIdx.x; i < i1; i += SUMSQ_THREADS)
+        sum += (double)g[i] * (double)g[i];
     s[threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.x) return;
-    for (int w = 8; w; w /= 2)
-        for (int j = 0; j < w; j++) s[j] += s[j + w];
-    out[blockIdx.x] = s[0];
+    if (threadIdx.x >= 16) return;
+    sum = 0;
+    for (int j = 0; j < SUMSQ_THREADS; j += 16) sum += s[j + lane];
+    for (int w = 8; w; w /= 2) sum += __shfl_xor_sync(0xffff, sum, w);
+    if (lane == 0) out[blockIdx.x] = sum;
 }
 
 void cuda_sumsq(struct be *be, const struct sumsq_args *a)
 {
     struct cuda *c = cuda_of(be);
     if (a->n > 0)
-        LAUNCH(c, sumsq_kernel, dim3((unsigned)div_up(a->n, SUMSQ_BLOCK)), dim3(16), 0, a->g, a->n,
-               a->out);
+        LAUNCH(c, sumsq_kernel, dim3((unsigned)div_up(a->n, a->unit)), dim3(SUMSQ_THREADS), 0, a->g,
+               a->n, a->unit, a->out);
 }
 
 /* ---- permutations ----------------------------------------------------------------------------- */

@@ -373,6 +373,7 @@ static char *map_region(size_t size, int fd)
     char *at = (char *)mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
     at += PAGE;
+    (void)madvise(at, size, MADV_HUGEPAGE); /* fewer pages to protect, twice a launch */
     if (fd >= 0 && mmap(at, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(at - PAGE, size + 2 * PAGE);
         return NULL;

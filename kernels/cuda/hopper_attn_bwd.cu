@@ -163,6 +163,7 @@ static __device__ __forceinline__ void hob_dkv(hob_room<DP> *room, const bwd_cal
         products_begin();
         hob_product<DP>(s, own_k, q);
         products_commit();
+        products_begin();
         hob_product<DP>(dp, own_v, d_o);
         products_commit();
         products_wait<1>();
@@ -266,6 +267,7 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         products_begin();
         hob_product<DP>(s, own_q, k);
         products_commit();
+        products_begin();
         hob_product<DP>(dp, own_d_o, v);
         products_commit();
         products_wait<1>();

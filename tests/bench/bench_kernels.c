@@ -267,12 +267,13 @@ static void run_add(void *p)
 #define ROWS_C 768
 #define ROWS_I 2048
 #define ROWS_N ((int64_t)ROWS_T * ROWS_I)
+#define UNIT   65536 /* elements of one sum of squares */
 
 static void bench_rows(void)
 {
     static int64_t pos[ROWS_T];
     static int32_t targets[ROWS_T];
-    static double nll[ROWS_T], freq[32], sums[ROWS_N / SUMSQ_BLOCK + 1];
+    static double nll[ROWS_T], freq[32], sums[ROWS_N / UNIT + 1];
     static float rstd[ROWS_T];
     for (int i = 0; i < ROWS_T; i++) pos[i] = i, targets[i] = i % 256;
     for (int i = 0; i < 32; i++) freq[i] = pow(10000, -i / 32.0);
@@ -295,7 +296,7 @@ static void bench_rows(void)
         .xent = {logits, logits, targets, nll, 1e-3f, true},
         .adamw = {a.t.data, b.t.data, d.t.data, NULL, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1,
                   1, 9},
-        .sumsq = {c.t.data, ROWS_N, sums},
+        .sumsq = {c.t.data, ROWS_N, UNIT, sums},
         .add = {b.t.data, c.t.data, ROWS_N},
     };
     static const struct {

@@ -6,7 +6,7 @@
 #
 #   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
 #                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
-#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer killed bench torch)
+#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer memory bench torch in_time)
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
 #   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
 #   JOBS=n                compilers at a time (default: the cores)
@@ -16,6 +16,7 @@ cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
 limit=${GPU_SECONDS:-540}
 jobs=${JOBS:-$(nproc)}
+beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
 out=build/gpu-$device
 build=build/release
@@ -25,7 +26,6 @@ case $device in
 esac
 mkdir -p "$out" && rm -f "$out"/* || exit 2
 export SEQD_TEST_DEVICE=$device
-failed=0
 
 # ---- rows of the table -------------------------------------------------------------------------
 
@@ -33,15 +33,14 @@ left() { echo $((limit - SECONDS)); }
 row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-34s %-8s %5s s  %s\n' "$@"; }
 not_run() { row "$1" "not run" 0 "$2"; }
 
-# What a log says of itself: its last count, and what failed first.
-said() {
-    local count bad
-    count=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
-    bad=$(grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror' "$1")
-    printf '%s' "$count${bad:+${count:+; }$bad}" | tr '|\n' '/ ' | cut -c 1-160
+# A log's last count; and what went wrong first.
+counted() { grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1; }
+wrong() {
+    grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
 # run NAME SECONDS COMMAND...: a row. Its log is NAME.log.
+# start: the same beside others; settle waits for all of them.
 run() {
     local name=$1 most=$2 log rc start=$SECONDS
     shift 2
@@ -50,13 +49,21 @@ run() {
     if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 1; fi
     timeout -k 5 "$most" "$@" >"$log" 2>&1
     rc=$?
-    if [ $rc -eq 0 ]; then row "$name" passed $((SECONDS - start)) "$(said "$log")"; return 0; fi
-    failed=$((failed + 1))
+    if [ $rc -eq 0 ] && [ "$(counted "$log")" != "0 passed, 0 failed" ]; then
+        row "$name" passed $((SECONDS - start)) "$(counted "$log")"
+        return 0
+    fi
     [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$log"
-    row "$name" FAILED $((SECONDS - start)) "status $rc; $(said "$log")"
+    row "$name" FAILED $((SECONDS - start)) "status $rc; $(counted "$log") $(wrong "$log")"
     grep -vE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
     return 1
 }
+
+start() {
+    while [ "$(jobs -rp | wc -l)" -ge "$beside" ]; do wait -n; done
+    run "$@" &
+}
+settle() { wait; }
 
 # ---- the machine -------------------------------------------------------------------------------
 
@@ -67,9 +74,9 @@ commit() {
     cat tests/gpu/COMMIT 2>/dev/null || echo "unknown: no git, no tests/gpu/COMMIT"
 }
 
-# The folder of libnccl.so.2: the system's, or the one that PyTorch brought.
+# libnccl.so.2: the system's, or the folder of the one that PyTorch brought.
 nccl() {
-    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && return
+    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && echo "the system's" && return
     python3 -c 'import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>/dev/null
 }
 
@@ -92,66 +99,94 @@ machine() {
     echo "| device | $(smi name,memory.total | sort | uniq -c | sed 's/^ *//; s/ /x /' | tr '\n' ' ') |"
     echo "| driver | $(smi driver_version | sort -u | tr '\n' ' ') |"
     echo "| compiler | $("$(make -s print-nvcc)" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/CUDA \1/p'), for $(archs) |"
-    echo "| NCCL | ${nccl_dir:-where the system has it} |"
+    echo "| NCCL | ${nccl:-none} |"
     echo "| PyTorch | $(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none) |"
 }
 
 # ---- parts -------------------------------------------------------------------------------------
 
+# What an earlier build left is not tested in the place of what does not build now.
 part_build() {
-    run build 300 make -s -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
+    local t
+    for t in $(make -s print-gpu-tests); do rm -f "$build/tests/$t"; done
+    rm -f "$build"/gpu/bench_* "$build/libkernels_$device.so"
+    run build 300 make -s -k -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
 }
 
 part_kernels() {
     if [ -n "$short" ]; then
-        run "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
+        start "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
         return
     fi
-    run "kernels against float64" 150 "$build/tests/check_kernels"
+    start "kernels against float64" 200 "$build/tests/check_kernels"
 }
 
 # Programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole jobs.
 part_engine() {
     local t
-    for t in $(make -s GPU_DEVICE="$device" print-gpu-tests); do
-        [ "$t" != check_kernels ] || continue
-        run "$t" 60 "$build/tests/$t"
-        [ -z "$short" ] || return 0
+    for t in $(make -s print-gpu-tests); do
+        if [ "$t" = check_kernels ]; then continue
+        elif [ -n "$short" ]; then not_run "$t" "GPU_SHORT"
+        else start "$t" 150 "$build/tests/$t"; fi
     done
+}
+
+# What the proofs' programs had, killed ones among them, the device has again.
+part_memory() {
+    settle
+    if [ "$device" != cuda ]; then not_run "memory is given back" "there is no GPU in it"
+    elif [ -z "$used" ]; then not_run "memory is given back" "nvidia-smi does not say what is used"
+    else run "memory is given back" 20 bash -c "n=\$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits |
+        awk '{ s += \$1 } END { print s }'); echo \"$used MiB before, \$n after\"; [ \$n -le $((used + 64)) ]"
+    fi
+}
+
+# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the API
+# refuses is the checks' own doing: they ask for a launch that no device takes.
+sanitize() {
+    local name="$1${2:+, $2}" which
+    which=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+    if [ "$device" != cuda ]; then not_run "$name" "there is no GPU in it"
+    elif [ -z "$which" ]; then not_run "$name" "there is no compute-sanitizer"
+    else
+        start "$name" 110 env SEQD_TEST_SHAPES=small SEQD_TEST_ONLY="$2" "$which" --tool "$1" \
+            --report-api-errors no --error-exitcode 9 "$build/tests/check_kernels"
+    fi
 }
 
 part_sanitizer() {
-    local tool which
-    which=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-    for tool in memcheck racecheck; do
-        if [ "$device" != cuda ]; then not_run "$tool" "there is no GPU in it"
-        elif [ -z "$which" ]; then not_run "$tool" "there is no compute-sanitizer"
-        else
-            run "$tool" 60 env SEQD_TEST_SHAPES=small "$which" --tool "$tool" --error-exitcode 9 \
-                "$build/tests/check_kernels"
-        fi
-    done
+    local checks
+    sanitize memcheck ""
+    for checks in gemm attn linear; do sanitize racecheck "$checks"; done
 }
 
-# bench NAME SECONDS PROGRAM: a benchmark's figures are appended to bench.jsonl.
+# bench NAME SECONDS PROGRAM [WHAT]: its figures are appended to bench.jsonl.
 bench() {
     local memory small=
     memory=$(smi memory.free | head -n 1 | tr -dc 0-9)
     [ "$device" = cuda ] || small=1
     run "$1" $(($2 + 30)) env BENCH_SECONDS="$2" BENCH_SMALL=$small \
-        BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl"
+        BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl" ${4:+"$4"}
 }
 
 part_bench() {
-    bench "speed of operations" 60 bench_gpu
-    bench "speed of training" 110 bench_steps
+    settle
+    bench "speed of operations" 50 bench_gpu
+    bench "speed of training" 70 bench_steps llama
+}
+
+# With what time is left.
+part_in_time() {
+    settle
+    bench "speed of training in time" $(($(left) > 60 ? $(left) - 35 : 25)) bench_steps in_time
 }
 
 part_torch() {
+    settle
     if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
     elif ! python3 -c 'import torch' 2>/dev/null; then not_run PyTorch "there is no PyTorch"
     else
-        run PyTorch 130 python3 tests/gpu/torch_bench.py --seconds $((120 < $(left) - 10 ? 120 : $(left) - 10)) \
+        run PyTorch 150 python3 tests/gpu/torch_bench.py --seconds $(($(left) < 150 ? $(left) - 40 : 110)) \
             "$out/torch.jsonl"
         [ -s "$out/bench.jsonl" ] && [ -s "$out/torch.jsonl" ] &&
             run "ratios to PyTorch" 20 python3 tests/gpu/ratios.py "$out/bench.jsonl" "$out/torch.jsonl" \
@@ -180,13 +215,16 @@ report() {
     done
 }
 
-nccl_dir=$([ "$device" != cuda ] || nccl)
-[ -z "$nccl_dir" ] || export LD_LIBRARY_PATH=$nccl_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+used=$(smi memory.used | awk '{ s += $1 } END { print s }') # MiB, of all GPUs
+nccl=$([ "$device" != cuda ] || nccl)
+case $nccl in /*) export LD_LIBRARY_PATH=$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;; esac
 : >"$out/rows"
-for part in ${GPU_PARTS:-build kernels engine sanitizer bench torch}; do
+for part in ${GPU_PARTS:-build kernels engine sanitizer memory bench torch in_time}; do
     if declare -F "part_$part" >/dev/null; then "part_$part"
-    else failed=$((failed + 1)); row "$part" FAILED 0 "there is no such part"; fi
+    else row "$part" FAILED 0 "there is no such part"; fi
 done
+settle
+failed=$(grep -c '|FAILED|' "$out/rows")
 results=tests/gpu/RESULTS.md
 [ "$device" = cuda ] || results=$out/RESULTS.md
 report >"$out/report" && cp "$out/report" "$results"

@@ -281,6 +281,24 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     return 0;
 }
 
+/* A last look before a rank is started: seqd's is some seconds old. The rank whose GPU will not do,
+ * or -1. */
+static int unfit_rank(struct agent *a, const struct msg *m, struct err *e)
+{
+    struct gpu list[GPU_MAX];
+    const int n = gpus_get(a->gpus, list);
+    for (int i = 0; i < m->n_uuids; i++) {
+        char why[160] = "this node does not have it";
+        const int k = gpu_find(list, n, m->uuids[i]);
+        if (k >= 0 && list[k].health == GPU_OK) continue;
+        if (k >= 0) gpu_complaint(&list[k], why, sizeof why);
+        err_set(e, ERR_DEVICE, "GPU %s of rank %d on node %s: %s", m->uuids[i], m->first_rank + i,
+                a->o.name, why);
+        return m->first_rank + i;
+    }
+    return -1;
+}
+
 static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
@@ -292,12 +310,13 @@ static void on_assign(struct agent *a, const struct msg *m)
     }
     for (struct attempt *t = a->attempts; t; t = t->next)
         if (t->job == m->job) attempt_stop(t); /* a newer epoch fences off the older ones */
-    if (begin(a, m, &e) == 0) return;
+    int rank = unfit_rank(a, m, &e);
+    if (rank < 0 && begin(a, m, &e) == 0) return;
     struct rank_fail f = {.code = (int32_t)e.code};
     memcpy(f.field, e.field, sizeof f.field);
     memcpy(f.text, e.text, sizeof f.text);
     log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
-    send_record(a, m->job, m->epoch, RANK_FAIL, m->first_rank, &f, sizeof f);
+    send_record(a, m->job, m->epoch, RANK_FAIL, rank < 0 ? m->first_rank : rank, &f, sizeof f);
     send_end(a, m->job, m->epoch, GANG_LOST);
 }
 

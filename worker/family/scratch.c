@@ -86,12 +86,6 @@ static void take_new(struct asking *a, int k)
     if (a->s->wanted[k] && !(fp32 && a->s->first[k])) take(a, 4 * grad_elements(a, in));
 }
 
-/* What a new token sees: a range of two numbers. */
-static void take_decode(struct asking *a)
-{
-    if (a->x->cache_rows) take(a, 2 * 8);
-}
-
 /* ---- attention ------------------------------------------------------------------------------- */
 
 /* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows,
@@ -149,7 +143,7 @@ static void ask_normalised(struct asking *a)
 
 static void ask_linear_attention(struct asking *a)
 {
-    take_decode(a);
+    if (a->x->cache_rows) take(a, 2 * 8); /* what a new token sees */
     if (a->op->u.linear.normalise) ask_normalised(a);
     if (!backward(a)) return;
     take_dy(a);

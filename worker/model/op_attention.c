@@ -43,18 +43,13 @@ static struct first first_keys(struct frame *f, const struct op *o)
     return cut(f, o->u.attn.window, b->lo, b->hi, f->rows[ROWS_T].n);
 }
 
-/* The same of all ranks' rows. */
-static struct sp_seen all_host(const struct frame *f)
-{
-    return (struct sp_seen){f->host_all_lo ? f->host_all_lo : f->all_lo,
-                            f->host_all_hi ? f->host_all_hi : f->all_hi};
-}
-
+/* The same of all ranks' rows. The host has them where there is a window to cut them by. */
 static struct first all_first_keys(struct frame *f, const struct op *o)
 {
-    const struct sp_seen all = all_host(f);
-    if (o->u.attn.window <= 0 || !all.lo) return (struct first){f->all_lo, all.lo};
-    return cut(f, o->u.attn.window, all.lo, all.hi, f->sp->shard.P * f->sp->shard.T);
+    const int64_t *lo = f->host_all_lo ? f->host_all_lo : f->all_lo;
+    const int64_t *hi = f->host_all_hi ? f->host_all_hi : f->all_hi;
+    if (o->u.attn.window <= 0 || !lo) return (struct first){f->all_lo, f->host_all_lo};
+    return cut(f, o->u.attn.window, lo, hi, f->sp->shard.P * f->sp->shard.T);
 }
 
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
@@ -66,12 +61,12 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .lse = frame_out(f, o, 1).data,
                                   .lo = first.dev,
                                   .hi = f->batch->hi,
+                                  .seen = {first.host, frame_host(f)->hi},
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .seen = {first.host, frame_host(f)->hi},
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
-                                  .all_seen = {all.host, all_host(f).hi}};
+                                  .all_seen = {all.host, f->host_all_hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -94,12 +89,12 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dkv = dkv.to,
                                   .lo = first.dev,
                                   .hi = f->batch->hi,
+                                  .seen = {first.host, frame_host(f)->hi},
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = &f->batch->reach,
-                                  .seen = {first.host, frame_host(f)->hi},
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
-                                  .all_seen = {all.host, all_host(f).hi}};
+                                  .all_seen = {all.host, f->host_all_hi}};
     f->sp->shape = shape_of(o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);

@@ -213,18 +213,6 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* A broadcast moves what is the host's. */
-static int share_state(struct model *m, char *state, int64_t size, struct err *e)
-{
-    const bool own = m->be->own_memory;
-    void *at = own ? m->prog.stage : state;
-    assert(!own || size <= m->prog.stage_size);
-    if (own) m->be->ops->download(m->be, at, state, size);
-    if (comm_broadcast(m->comm, PURPOSE_STATE, m->plan->sp - 1, at, size, m->bounce, e)) return -1;
-    if (own) m->be->ops->upload(m->be, state, at, size);
-    return 0;
-}
-
 /* Every rank decodes: the states that the last one has behind the prompt go to all. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
@@ -232,7 +220,9 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     for (int i = 0; i < h->p->n_ops; i++) {
         const struct place *x = &h->s->at.state[i];
         if (h->p->op[i].kind != OP_LINEAR_ATTENTION) continue;
-        if (share_state(m, address(m, h, x, false), x->size, e)) return -1;
+        if (comm_broadcast_tensor(m->comm, PURPOSE_STATE, m->plan->sp - 1, address(m, h, x, false),
+                                  x->size, m->bounce, e))
+            return -1;
     }
     return 0;
 }

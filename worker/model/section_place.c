@@ -190,6 +190,7 @@ void section_place(struct model *m, char *arena, char *segment)
     m->nll = section_host(m, PLAN_NLL);
     m->inv_freq = section_host(m, PLAN_INV_FREQ);
     place_stage(m);
+    const bool windowed = section_windowed(m);
     s->frame = (struct frame){.be = m->be,
                               .shape = &m->shape,
                               .dtype = m->dtype,
@@ -204,8 +205,8 @@ void section_place(struct model *m, char *arena, char *segment)
                               .stage_size = s->stage_size,
                               .all_lo = m->all_lo,
                               .all_hi = m->all_hi,
-                              .host_all_lo = m->host_all_lo,
-                              .host_all_hi = m->host_all_hi};
+                              .host_all_lo = windowed ? m->host_all_lo : NULL,
+                              .host_all_hi = windowed ? m->host_all_hi : NULL};
     section_resize(m);
 }
 

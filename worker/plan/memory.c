@@ -80,7 +80,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
                acc = p->by_bucket ? !p->fused : trained && p->rank_bits && p->micro_batches > 1;
-    const int64_t n_sums = zero_units(&p->shards) + p->shards.sum_blocks;
+    const int64_t n_sums = zero_units(&p->shards);
     const struct placer_want all[] = {
         {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !c->reference || c->weights},
         {PLAN_FETCHED, "fetched_params", PLAN_WEIGHTS, window, p->zero == 3},

@@ -217,16 +217,14 @@ static int64_t stage_of(const struct program *p, const struct schedule *s, const
     return most;
 }
 
-static void put_stage(struct placer *b, const struct sections *s, const struct needs *n)
+static void put_stage(struct placer *b, const struct sections *s)
 {
     const struct plan *p = b->p;
     const struct family *f = &s->family;
-    const bool passes = p->kind == JOB_GENERATE && p->sp > 1;
     int64_t most = max64(stage_of(&f->in, &s->in.steps, &p->extent),
                          stage_of(&f->out, &s->out.steps, &p->extent));
     for (int k = 0; k < f->n_kinds; k++)
         most = max64(most, stage_of(&f->layer[k], &s->layer[k].steps, &p->extent));
-    if (passes) most = max64(most, 4 * n->state);
     placer_put(b, &(struct placer_want){PLAN_STAGE, "stage", PLAN_WORKSPACE, most, p->own_memory,
                                         .host = HOST_ALONE});
 }
@@ -385,7 +383,7 @@ void memory_program(struct placer *b, bool reference)
     }
     plan_sections(b->m, b->p, &s);
     put_sections(b, &s);
-    put_stage(b, &s, &n);
+    put_stage(b, &s);
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);

@@ -108,7 +108,7 @@ enum plan_id {
     PLAN_HI,         /* int64 [T] */
     PLAN_NLL,        /* double [T]; diffusion: of each place of a row, [T, places] */
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
-    PLAN_SUMSQ,      /* double [units, then blocks of a bucket's large ones] (worker/plan/zero.h) */
+    PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
     PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
     PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
@@ -149,7 +149,7 @@ enum plan_id {
     PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
     PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                      * own_memory: this rank's part of it */
-    PLAN_STAGE,     /* the host's: op_stage() bytes of any step; generate: a state on its way */
+    PLAN_STAGE,     /* the host's: op_stage() bytes of any step */
     PLAN_ID_N
 };
 
@@ -355,10 +355,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
 /* "3.2 GiB", into out (at least 24 bytes). Returns out. */
 char *plan_bytes(char *out, int64_t n);
 
-/* Parameters of one partial sum of a unit's squares: SUMSQ_BLOCK of kernels/backend.h, asserted
- * there to agree where both are seen (worker/train/optim.c). */
-#define PLAN_SUMSQ_BLOCK 65536
-#define PLAN_PAGE        4096
+#define PLAN_PAGE 4096
 
 /* Tokens that one rank appends to its cache before the next rank takes over. */
 #define CACHE_BLOCK 16

@@ -118,12 +118,6 @@ bool zero_next(struct zero_walk *w)
     return true;
 }
 
-int64_t zero_blocks(const struct zero_walk *w)
-{
-    const int64_t n = w->end - w->begin;
-    return n > PLAN_SUMSQ_BLOCK ? (n + PLAN_SUMSQ_BLOCK - 1) / PLAN_SUMSQ_BLOCK : 0;
-}
-
 /* cut[w] is the start of the unit whose border is nearest to w / W of the bucket. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
@@ -131,11 +125,9 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
     const int64_t begin = zero_begin(z, b), len = zero_len(z, b);
     int64_t *cut = z->cut[k], *units = z->unit_cut[k];
     struct zero_walk u;
-    int64_t blocks = 0;
     for (int w = 0; w <= z->W; w++) cut[w] = units[w] = 0;
     for (zero_walk(&u, z, m, b); zero_next(&u);) {
         if (u.end - u.begin > z->largest_unit) z->largest_unit = u.end - u.begin;
-        blocks += zero_blocks(&u);
         for (int w = 1; w < z->W; w++) {
             const int64_t want = len / z->W * w + len % z->W * w / z->W, at = u.begin - begin;
             const int64_t now = want > cut[w] ? want - cut[w] : cut[w] - want;
@@ -144,7 +136,6 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
             units[w] = u.unit;
         }
     }
-    if (blocks > z->sum_blocks) z->sum_blocks = blocks;
     z->n_units[k] = u.unit + 1;
     cut[z->W] = len;
     units[z->W] = u.unit + 1;

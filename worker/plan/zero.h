@@ -41,13 +41,12 @@ enum zero_kind { ZERO_EMBED, ZERO_HEAD, ZERO_LAYER, ZERO_KIND_N = ZERO_LAYER + F
 struct zero {
     int W, n_layers; /* ranks that share */
     bool tied;
-    int n_kinds;                     /* of layer */
-    uint8_t layer[ZERO_LAYERS_MAX];  /* the kind of each, 0 .. n_kinds - 1 */
-    int64_t n_of[ZERO_KIND_N];       /* buckets of that kind */
-    int64_t len[ZERO_KIND_N];        /* elements of one */
+    int n_kinds;                    /* of layer */
+    uint8_t layer[ZERO_LAYERS_MAX]; /* the kind of each, 0 .. n_kinds - 1 */
+    int64_t n_of[ZERO_KIND_N];      /* buckets of that kind */
+    int64_t len[ZERO_KIND_N];       /* elements of one */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
-    int64_t sum_blocks; /* of a bucket's units above PLAN_SUMSQ_BLOCK, in blocks of that: the most */
     int64_t shard_max;    /* elements of the largest shard */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
@@ -92,14 +91,12 @@ int64_t zero_first_unit(const struct zero *z, int b);
 /* The units of a bucket in order: begin and end in elements of the flat layout. */
 struct zero_walk {
     const struct model_shape *m;
-    int tensor, last; /* of param_get */
+    int tensor, last;           /* of param_get */
     int64_t rows, cols, offset; /* of that tensor */
     int64_t row, target, begin, end;
     int64_t unit; /* number in the bucket of [begin, end) */
 };
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b);
 bool zero_next(struct zero_walk *w);
-/* Blocks of PLAN_SUMSQ_BLOCK that the unit at hand is summed in; 0: at once. */
-int64_t zero_blocks(const struct zero_walk *w);
 
 #endif

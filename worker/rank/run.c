@@ -222,9 +222,10 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     if (open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) || open_comm(r, e) ||
         link_send_ready(k, e))
         goto out;
-    log_info("rank.ready", "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s",
+    log_info("rank.ready",
+             "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s device=\"%s\"",
              (long long)o->args.job, (long long)o->args.epoch, kind_name(o->spec.kind),
-             o->args.rank, o->args.n_ranks, r->plan.n_threads, r->be->isa);
+             o->args.rank, o->args.n_ranks, r->plan.n_threads, r->be->isa, r->be->name);
     rc = t->call(r, e);
 out:
     run_close(r);

@@ -87,6 +87,13 @@ static int after_step(struct training *t, struct err *e)
     return training_save(t, t->train.step == t->r->spec->train.steps, improved, e);
 }
 
+/* What a device says of itself names no step; what comm says does. */
+static int name_step(const struct training *t, struct err *e)
+{
+    if (e->code == ERR_INTERNAL) err_prefix(e, "step %lld", (long long)t->train.step + 1);
+    return -1;
+}
+
 static int one_step(struct training *t, struct err *e)
 {
     struct run *r = t->r;
@@ -94,7 +101,8 @@ static int one_step(struct training *t, struct err *e)
         return err_set(e, ERR_ABORTED, "stopped on request after step %lld",
                        (long long)t->train.step);
     training_ask(t);
-    if (enter_stage(t, e) || train_step(&t->train, &t->step, e)) return -1;
+    if (enter_stage(t, e)) return -1;
+    if (train_step(&t->train, &t->step, e)) return name_step(t, e);
     if (t->train.verdict == GUARD_ROLLBACK) return training_bad_step(t, e);
     t->state.tokens_seen += t->step.tokens;
     if (!t->step.ledger_ok && t->ledger_equal)

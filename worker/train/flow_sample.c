@@ -29,21 +29,6 @@ static struct rows rows_of(const struct model *m, const struct flow_sample *s)
     return r;
 }
 
-/* What the model shows its operations of a sample (struct batch_latents, whose arrays are the
- * host's): a sample lives there while it is made. */
-static float *on_device(const struct model *m, enum plan_id id)
-{
-    return (float *)(m->arena + m->plan->item[id].offset);
-}
-
-/* The host's copy of it, which goes to the device before each pass. */
-static int keep(struct model *m, const struct rows *r, struct err *e)
-{
-    float *host = m->batch.latents.patches, *there = on_device(m, PLAN_PATCHES);
-    if (host != there) m->be->ops->download(m->be, host, there, r->n * r->cols * 4);
-    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
-}
-
 /* ---- noise ----------------------------------------------------------------------------------- */
 
 struct line { /* one row of pixels of one channel */
@@ -95,8 +80,8 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
     for (at.c = 0; at.c < s->x.C; at.c++)
         for (at.frame = 0; at.frame < s->x.T; at.frame++)
             for (at.h = 0; at.h < s->x.H; at.h++) draw_line(m, s, &r, &at);
-    float *weight = on_device(m, PLAN_ROW_WEIGHT);
-    if (weight != b->weight) m->be->ops->upload(m->be, weight, b->weight, r.n * r.places * 4);
+    b->dropped = false;
+    model_place(m, &m->batch);
     return 0;
 }
 
@@ -119,10 +104,10 @@ int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample
 
 static int predict(struct model *m, const struct flow_sample *s, bool told, struct err *e)
 {
-    struct batch_latents *b = &m->batch.latents;
-    b->dropped = !told;
-    b->label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* the class that is none */
-    return model_forward(m, &m->batch, e);
+    struct batch *b = model_batch(m);
+    b->latents.dropped = !told;
+    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* that is none */
+    return model_forward(m, b, e);
 }
 
 static struct tensor velocity(const struct model *m, const struct rows *r)
@@ -147,9 +132,9 @@ static void take_velocity(struct model *m, const struct rows *r)
                                                    .size = size});
 }
 
-static struct tensor sample(const struct model *m, const struct rows *r)
+static struct tensor sample(struct model *m, const struct rows *r)
 {
-    return tensor_f32(on_device(m, PLAN_PATCHES), r->n, r->cols, r->cols);
+    return tensor_f32(model_batch(m)->latents.patches, r->n, r->cols, r->cols);
 }
 
 /* z += by v */
@@ -163,8 +148,8 @@ static void advance(struct model *m, const struct rows *r, double by)
 /* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
 static void clear_beyond(struct model *m, const struct rows *r)
 {
-    const struct tensor weight = tensor_f32(on_device(m, PLAN_ROW_WEIGHT), r->n, r->places,
-                                            r->places);
+    float *const places = model_batch(m)->latents.weight;
+    const struct tensor weight = tensor_f32(places, r->n, r->places, r->places);
     for (int64_t c = 0; c < r->C; c++) {
         const struct tensor z = tensor_sub(sample(m, r), 0, r->n, c * r->places, r->places);
         m->be->ops->glu_fwd(
@@ -179,7 +164,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
     const double dt = t - flow_time(i + 1, s->steps, s->shift);
     const bool two = two_passes(&m->shape, s);
     const double with = two ? s->guidance : 1;
-    m->batch.latents.t = FLOW_TIMES * t;
+    model_batch(m)->latents.t = FLOW_TIMES * t;
     if (two) {
         if (predict(m, s, false, e)) return -1;
         take_velocity(m, &r);
@@ -189,7 +174,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
     take_velocity(m, &r);
     advance(m, &r, dt * with);
     clear_beyond(m, &r);
-    return keep(m, &r, e);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
 /* ---- what became of it ----------------------------------------------------------------------- */
@@ -197,8 +182,11 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e)
 {
     const struct rows r = rows_of(m, s);
+    const float *z = m->batch.latents.patches;
     int64_t bad = 0;
-    for (int64_t i = 0; i < r.n * r.cols; i++) bad += !isfinite(m->batch.latents.patches[i]);
+    if (m->be->own_memory)
+        m->be->ops->download(m->be, m->batch.latents.patches, sample(m, &r).data, r.n * r.cols * 4);
+    for (int64_t i = 0; i < r.n * r.cols; i++) bad += !isfinite(z[i]);
     if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
     *ok = bad == 0;
     return 0;
@@ -210,7 +198,7 @@ static void pack(struct model *m, const struct rows *r)
     const int64_t size = r->places * (int64_t)sizeof(float);
     m->be->ops->permute(m->be, &(struct permute_args){
                                    .dst = m->prog.velocity,
-                                   .src = on_device(m, PLAN_PATCHES),
+                                   .src = sample(m, r).data,
                                    .n = {r->at.share, r->at.grid[0], r->C},
                                    .dst_stride = {size, r->at.share * size, r->n * size},
                                    .src_stride = {r->at.grid[0] * r->C * size, r->C * size, size},

@@ -8,8 +8,8 @@
  * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
  * caption is as many rows of y_embedding, without a class the class behind the last.
  *
- * z lies in the plan as model.batch.latents.patches, each rank's own rows of patches, fp32 whatever
- * the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
+ * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
+ * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
  * the whole sample, the steps are elementwise: another number of ranks makes no other sample than
  * the model's own sums do, and under determinism "ranks" the same bits.
  * tested: tests/test_flow_sample.c */

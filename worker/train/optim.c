@@ -2,70 +2,47 @@
 
 #include <math.h>
 
-_Static_assert(PLAN_SUMSQ_BLOCK == SUMSQ_BLOCK, "the plan reserves one double per block");
+/* Units of one size side by side, of which the last may be smaller: one operation. */
+struct run {
+    int64_t begin, end, unit; /* elements of the flat layout */
+    int64_t first;            /* the number of its first unit in the bucket */
+};
 
-/* Elements [at, at + n) of the sums, to the host's copy and back. */
-static int fetch(const struct optim *o, int64_t at, int64_t n, struct err *e)
+static void sum_run(const struct optim *o, const struct optim_part *x, const struct run *r)
 {
-    if (o->mirror == o->partial) return 0;
-    o->be->ops->download(o->be, o->mirror + at, o->partial + at, n * 8);
-    return o->be->ops->sync ? o->be->ops->sync(o->be, e) : 0;
+    double *sums = o->partial + zero_first_unit(&o->plan->shards, x->bucket);
+    if (r->begin == r->end) return;
+    o->be->ops->sumsq(o->be, &(struct sumsq_args){.g = x->g + (r->begin - x->begin),
+                                                  .n = r->end - r->begin,
+                                                  .unit = r->unit,
+                                                  .out = sums + r->first});
 }
 
-static void put(const struct optim *o, int64_t at)
+void optim_sums(const struct optim *o, const struct optim_part *x)
 {
-    if (o->mirror != o->partial) o->be->ops->upload(o->be, o->partial + at, o->mirror + at, 8);
-}
-
-static bool owns(const struct optim_part *x, const struct zero_walk *u)
-{
-    return u->begin >= x->begin && u->begin < x->end;
-}
-
-/* Units of several blocks, whose sums lie behind those of the units. */
-static int fold_blocks(const struct optim *o, const struct optim_part *x, int64_t n_blocks,
-                       struct err *e)
-{
-    const struct zero *z = &o->plan->shards;
-    const int64_t first = zero_first_unit(z, x->bucket);
-    const double *block = o->mirror + zero_units(z);
     struct zero_walk u;
-    if (fetch(o, zero_units(z), n_blocks, e)) return -1;
-    for (zero_walk(&u, z, &o->spec->model.shape, x->bucket); zero_next(&u);) {
-        const int64_t n = zero_blocks(&u);
-        double *sum = o->mirror + first + u.unit;
-        if (!owns(x, &u) || !n) continue;
-        *sum = 0;
-        for (int64_t i = 0; i < n; i++) *sum += *block++;
-        put(o, first + u.unit);
+    struct run r = {0};
+    for (zero_walk(&u, &o->plan->shards, &o->spec->model.shape, x->bucket); zero_next(&u);) {
+        const int64_t n = u.end - u.begin;
+        if (u.begin < x->begin || u.begin >= x->end) continue;
+        const bool whole = r.unit && (r.end - r.begin) % r.unit == 0;
+        if (!whole || u.begin != r.end || n > r.unit) {
+            sum_run(o, x, &r);
+            r = (struct run){u.begin, u.begin, n, u.unit};
+        }
+        r.end = u.end;
     }
-    return 0;
-}
-
-int optim_sums(const struct optim *o, const struct optim_part *x, struct err *e)
-{
-    const struct zero *z = &o->plan->shards;
-    double *sums = o->partial + zero_first_unit(z, x->bucket);
-    double *blocks = o->partial + zero_units(z); /* of this bucket */
-    int64_t n_blocks = 0;
-    struct zero_walk u;
-    for (zero_walk(&u, z, &o->spec->model.shape, x->bucket); zero_next(&u);) {
-        const int64_t n = zero_blocks(&u);
-        if (!owns(x, &u)) continue;
-        o->be->ops->sumsq(o->be,
-                          &(struct sumsq_args){.g = x->g + (u.begin - x->begin),
-                                               .n = u.end - u.begin,
-                                               .out = n ? blocks + n_blocks : sums + u.unit});
-        n_blocks += n;
-    }
-    return n_blocks ? fold_blocks(o, x, n_blocks, e) : 0;
+    sum_run(o, x, &r);
 }
 
 int optim_norm(const struct optim *o, double *norm, struct err *e)
 {
     const int64_t n = zero_units(&o->plan->shards);
     double sum = 0;
-    if (fetch(o, 0, n, e)) return -1;
+    if (o->mirror != o->partial) {
+        o->be->ops->download(o->be, o->mirror, o->partial, n * 8);
+        if (o->be->ops->sync && o->be->ops->sync(o->be, e)) return -1;
+    }
     for (int64_t i = 0; i < n; i++) sum += o->mirror[i];
     *norm = sqrt(sum);
     return 0;

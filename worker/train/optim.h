@@ -26,14 +26,13 @@ struct optim {
     const struct job_spec *spec; /* borrowed */
     const struct plan *plan;     /* borrowed */
     struct be *be;
-    double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model, then scratch */
+    double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model */
     double *mirror;  /* the host's copy of it; where that is the device's memory, partial itself */
 };
 
 /* Sums of squares of the part's units, in double, to where the units have their places in
- * o->partial. Each in blocks of SUMSQ_BLOCK elements, in order: the same bits whoever owns it. The
- * host is waited for only where a unit has several blocks (a bucket of more than 2^28 elements). */
-int optim_sums(const struct optim *o, const struct optim_part *x, struct err *e);
+ * o->partial: the same bits whoever owns it. Async. */
+void optim_sums(const struct optim *o, const struct optim_part *x);
 /* Root of all units' sums, added in order, to *norm. Waits for the device: a step's one wait before
  * its update. fails: the device's errors. */
 int optim_norm(const struct optim *o, double *norm, struct err *e);

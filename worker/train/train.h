@@ -12,7 +12,12 @@
  *   judge    guard: does this step change the weights (worker/train/guard.h)
  *   update   norm, clip, AdamW of what the rank owns (worker/train/holding.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
- * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it. */
+ * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it.
+ *
+ * A device with memory of its own is only asked for operations. The host waits for it once for each
+ * sample's loss (model_grad), once for the norm, and for what a family's layers must know on the host
+ * (the choice of experts); the update still runs when the step returns, and the next step's first
+ * wait reports what failed in it. */
 #ifndef SEQD_TRAIN_TRAIN_H
 #define SEQD_TRAIN_TRAIN_H
 
