@@ -139,7 +139,7 @@ struct attn_delta_args {
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
  * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to what
- * is there (in bf16 dq's chain may go on from what is there). p and ds may be rounded to bf16 for
+ * is there (in bf16 a chain may go on from what is there). p and ds may be rounded to bf16 for
  * the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
@@ -574,6 +574,7 @@ struct be {
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
     const char *isa;
     const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
     int n_threads;
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;

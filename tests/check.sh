@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
 #   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e kill disk nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
+#   SKIP="e2e gpus kill disk nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -34,6 +34,7 @@ make -s -j"$jobs" all tests || { echo "FAIL build"; echo "0 passed, 1 failed"; e
 note "structure"
 one check-layers make -s check-layers
 one check-headers make -s check-headers
+one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 note "unit tests"
 count tests/run.sh release
@@ -43,6 +44,16 @@ note "gpu-check, on the emulated device: its script, not a GPU"
 one gpu-check-emulated env GPU_SHORT=1 GPU_DEVICE=emulated JOBS="$jobs" make -s gpu-check
 tells_failure() { ! GPU_PARTS=none GPU_DEVICE=emulated tests/gpu/check.sh >build/gpu-check-fails.log && grep -q '1 failed' build/gpu-check-fails.log; }
 one gpu-check-tells-failure tells_failure
+# A figure under its bar fails, one that was not run does not.
+ratios_fail() {
+    local dir=build/ratios rc
+    mkdir -p $dir
+    printf '{"key":"attn_fwd a","rate":5,"unit":"TFLOP/s"}\n{"key":"gemm","not_run":"out of time"}\n' >$dir/ours
+    printf '{"key":"attn_fwd a","rate":10}\n{"key":"gemm","rate":10}\n' >$dir/theirs
+    python3 tests/gpu/ratios.py $dir/ours $dir/theirs $dir/table >/dev/null; rc=$?
+    [ $rc -eq 1 ] && [ "$(grep -c 'UNDER' $dir/table)" -eq 1 ] && grep -q 'not run, ours' $dir/table
+}
+if command -v python3 >/dev/null; then one ratios-fail ratios_fail; fi
 if ! skip cuda; then
     note "CUDA: every kernel compiles for every architecture; no GPU is asked"
     if [ -n "$(make -s print-nvcc)" ]; then one cuda-compiles make -s -j"$jobs" cuda
@@ -60,6 +71,7 @@ if ! skip mutants; then
     JOBS=$jobs count tests/mutants.sh
 fi
 if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
+if ! skip gpus; then note "jobs on GPUs, without a GPU"; count tests/gpus.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
 if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
 if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi

@@ -130,6 +130,9 @@ static int steps_time(struct steps *x, int n, struct err *e)
     for (int k = 0; k <= n; k++) {
         const double start = bench_now_s();
         if (train_step(&x->train, &out, e)) return -1;
+        if (out.memory_high != out.memory_planned)
+            return err_set(e, ERR_INTERNAL, "%lld bytes were placed, %lld planned",
+                           (long long)out.memory_high, (long long)out.memory_planned);
         if (k || n == 0) x->figure.s = fmin(x->figure.s, bench_now_s() - start);
         x->loss = out.loss;
         if (k && bench_now_s() > bench.until_s) break;
@@ -142,7 +145,7 @@ static int steps_run(struct steps *x, int n, struct err *e)
 {
     const int64_t need = x->plan.arena_size + x->plan.segment_size;
     if (bench.memory && need > bench.memory)
-        return err_set(e, ERR_INVALID, "needs %.1f GiB", (double)need / (1 << 30));
+        return err_set(e, ERR_DOES_NOT_FIT, "needs %.1f GiB", (double)need / (1 << 30));
     struct engine_memory m = engine_open(&x->spec, &x->plan, NULL);
     const struct train_options o = {.spec = &x->spec,
                                     .plan = &x->plan,
@@ -190,6 +193,13 @@ static void steps_print(struct steps *x, double flops)
                 x->figure.key, bench.device, rate, (long long)x->plan.arena_size);
 }
 
+/* What does not fit is left out; everything else is a failure. */
+static void steps_failed(struct steps *x, const struct err *e)
+{
+    figure_not_run(&x->figure, e->text);
+    CHECK_MSG(e->code == ERR_DOES_NOT_FIT, "%s: %s", x->figure.key, e->text);
+}
+
 /* ---- figures ----------------------------------------------------------------------------------- */
 
 static double llama_flops(const struct model_shape *m, int64_t params, int64_t tokens, int64_t doc)
@@ -213,7 +223,7 @@ static void bench_llama(const struct step_model *m, int64_t doc)
     }
     const int n = bench.small ? 0 : S <= 16384 ? 5 : S <= 65536 ? 2 : 1;
     if (steps_plan(x, &m->shape, S, doc, 0, &e) || steps_run(x, n, &e))
-        figure_not_run(&x->figure, e.text);
+        steps_failed(x, &e);
     else
         steps_print(x, llama_flops(&m->shape, x->plan.n_params, S, doc));
     free(x);
@@ -231,7 +241,7 @@ static double bench_tnl(int64_t S, int64_t chunk)
     figure_key(&x->figure, "train tnl %s S %lld in time", bench.small ? "tiny" : "385M",
                (long long)S);
     if (steps_plan(x, &shape, S, 0, chunk, &e) || steps_run(x, 0, &e)) {
-        figure_not_run(&x->figure, e.text);
+        steps_failed(x, &e);
     } else {
         s = x->figure.s;
         steps_print(x, (double)S * 6 * (double)(x->plan.n_params - shape.vocab * shape.width));

@@ -115,10 +115,14 @@ static inline void figure_print(const struct figure *f, const char *more)
 
 static inline void figure_not_run(const struct figure *f, const char *why)
 {
-    printf("%-44s not run: %s\n", f->key, why);
+    char plain[256];
+    snprintf(plain, sizeof plain, "%s", why);
+    for (char *c = plain; *c; c++)
+        if (*c == '"' || *c == '\\') *c = '\''; /* JSON */
+    printf("%-44s not run: %s\n", f->key, plain);
     if (bench.json)
         fprintf(bench.json, "{\"key\":\"%s\",\"device\":\"%s\",\"not_run\":\"%s\"}\n", f->key,
-                bench.device, why);
+                bench.device, plain);
 }
 
 /* Whether the time is up: then it says so. */
