@@ -598,8 +598,6 @@ static const struct {
     {"gemm", check_gemm_all, 1, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
-    {"few queries in any order", check_attn_any_order, 0, true},
-    {"attn beside a plain computation", check_naive, 0, true},
     {"attn beside a plain computation", check_naive, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},
