@@ -40,7 +40,7 @@ struct gang { /* a node's part of an attempt */
 };
 
 struct sim {
-    char name[8], address[16];
+    char name[8], address[24];
     bool up, emulated;
     int n_gpus;
     struct gpu gpu[GPU_MAX];

@@ -173,7 +173,7 @@ static int add(struct nvml *n, device d, const char *uuid)
     struct gpu *g = &n->gpu[at];
     struct pci p = {0};
     *g = (struct gpu){0};
-    snprintf(g->uuid, sizeof g->uuid, "%s", uuid);
+    snprintf(g->uuid, sizeof g->uuid, "%.*s", GPU_UUID_SIZE - 1, uuid);
     n->device[at] = d;
     if (n->pci && n->pci(d, &p) == DONE) memcpy(g->bus, p.bus_id, sizeof g->bus - 1);
     for (int i = 0; i < at; i++) g->far[i] = n->gpu[i].far[at] = distance(n, d, n->device[i]);
