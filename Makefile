@@ -222,6 +222,11 @@ EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/c
 $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
+# A library of NCCL's name, for tests.
+$(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $< -lpthread
+$(B)/tests/test_device_nccl: | $(B)/libnccl_fake.so
 $(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMULATED)
 
 # Objects of other architectures are not this build's.

@@ -201,6 +201,21 @@ static void print_last(const struct jv *m)
     printf("%-12s %s formula\n", "bytes", jv_bool(m, "ledger_ok", false) ? "==" : "!=");
 }
 
+/* Of every rank, where it has one. */
+static void print_gpus(const struct jv *nodes)
+{
+    for (size_t i = 0; i < jv_len(nodes); i++) {
+        const struct jv *n = jv_at(nodes, i, NULL), *gpus = jv_get(n, "gpus");
+        for (size_t k = 0; k < jv_len(gpus); k++) {
+            char text[192];
+            snprintf(text, sizeof text, "rank %lld: %.64s on %.64s",
+                     (long long)jv_int(n, "first_rank", 0) + (long long)k,
+                     jv_str(jv_at(gpus, k, NULL), NULL, "?"), jv_str(n, "node", "?"));
+            line(k || i ? "" : "gpus", text);
+        }
+    }
+}
+
 static void print_job(const struct cli *c, const struct jv *job)
 {
     char text[256], took[TEXT_SHORT];
@@ -220,6 +235,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     snprintf(text, sizeof text, "%lld, %lld attempts", (long long)jv_int(job, "epoch", 0),
              (long long)jv_int(job, "attempts", 0));
     line("epoch", text);
+    print_gpus(jv_get(job, "nodes"));
     if (jv_int(job, "steps", 0)) {
         snprintf(text, sizeof text, "%lld of %lld, checkpoint at %lld",
                  (long long)jv_int(job, "step", 0), (long long)jv_int(job, "steps", 0),

@@ -139,7 +139,7 @@ struct attn_delta_args {
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
  * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to what
- * is there (in bf16 dq's chain may go on from what is there). p and ds may be rounded to bf16 for
+ * is there (in bf16 a chain may go on from what is there). p and ds may be rounded to bf16 for
  * the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
@@ -574,6 +574,7 @@ struct be {
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
     const char *isa;
     const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
     int n_threads;
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;
@@ -591,8 +592,9 @@ struct be_options {
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
     bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
-    /* gemm may add in any order that is the same from run to run: its bits may then depend on other
-     * rows, and so on the number of ranks. For a library that is faster so; false: ours. */
+    /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then depend
+     * on other rows, and so on the number of ranks. For what is faster so: a library's products, few
+     * queries of many keys. */
     bool any_order;
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
 #   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e kill disk nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
+#   SKIP="e2e gpus kill disk nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -34,6 +34,7 @@ make -s -j"$jobs" all tests || { echo "FAIL build"; echo "0 passed, 1 failed"; e
 note "structure"
 one check-layers make -s check-layers
 one check-headers make -s check-headers
+one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 note "unit tests"
 count tests/run.sh release
@@ -70,6 +71,7 @@ if ! skip mutants; then
     JOBS=$jobs count tests/mutants.sh
 fi
 if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
+if ! skip gpus; then note "jobs on GPUs, without a GPU"; count tests/gpus.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
 if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
 if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi

@@ -27,6 +27,7 @@ export SEQD_NVML=none
 seqd_start || { lib_end; exit 1; }
 refuse "no GPU: refused when it is submitted" 1 'resources\.device "cuda": no node has a GPU \(1 known: local\)' on cuda
 says "but planned, with what the host holds beside" 'and of the host' plan_on cuda
+says "the example can be planned" "memory per rank" seqctl plan client/examples/train-gpu.json
 says "and planned for machines that are not here" 'memory per rank' plan_on cuda --set 'hardware={"devices":2,"memory_gib":80}'
 refuse "the device of tests is not offered" 1 'no node takes it' on emulated
 refuse "no such device" 1 '"cpu", "cuda"' on tpu
@@ -47,6 +48,7 @@ says "a job waits for the other" '1/2 GPUs free .* 1 is used by others' seqctl e
 machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576'
 wait_event "$id" assign 2
 same "it is given both" "$(field "$id" nodes.0.gpus.0)$(field "$id" nodes.0.gpus.1)" "GPU-aaGPU-bb"
+says "and show says so" 'gpus +rank 0: GPU-aa on local' seqctl show "$id"
 refuse "the rank says what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout 60
 machine 'gpu GPU-aa H100 81559 ecc=2' 'gpu GPU-bb A30 24576' 'xid 1 GPU-bb 79'
 check "what is wrong with a GPU" until_ok 100 node_says 'GPU-aa .* ecc .* 2 uncorrectable'
@@ -55,8 +57,17 @@ id=$(on cuda -o name -q)
 says "GPUs that may heal are waited for" 'needs 1 GPU, the largest node up has 0 .*; of 2 GPUs 2 are unfit' until_ok 50 explains "$id" unfit
 
 # ---- a job on CUDA's kernels --------------------------------------------------------------------
-check "a job of the device emulated" on emulated --wait -q --timeout 300
-check "the same on two ranks" on emulated --wait -q --timeout 300 --set resources.ranks=2
+id=$(on emulated -o name -q)
+check "a job of the device emulated" seqctl watch "$id" -q --timeout 300
+same "device memory == plan" "$(field "$id" last_metrics.memory.high)" "$(field "$id" plan.memory.total_bytes)"
+two=$(on emulated -o name -q --set resources.ranks=2)
+check "the same on two ranks" seqctl watch "$two" -q --timeout 300
+same "bytes == formula" "$(field "$two" last_metrics.ledger_ok)" true
+cpu=$(on cpu -o name -q)
+seqctl watch "$cpu" -q --timeout 60 >/dev/null 2>&1
+close() { awk -v a="$(field "$1" last_metrics.loss)" -v b="$(field "$2" last_metrics.loss)" 'BEGIN { d = a - b; exit !(b > 0 && d * d <= b * b * 1e-10) }'; }
+check "the loss is that of the CPU to 1e-5" close "$id" "$cpu"
+check "on two ranks too" close "$two" "$cpu"
 check "seqd stops" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
 lib_end

@@ -253,4 +253,42 @@ static void check_attn(void)
     }
 }
 
+/* Few queries of many keys, on a device that may cut the keys into pieces: the same bounds, and the
+ * same bits each time. */
+static void check_attn_any_order(void)
+{
+    static const struct attn_shape shapes[] = {
+        {1, 1300, 2, 1, 64, FULL, 1, 1},   {3, 2200, 1, 1, 128, CAUSAL, 2, 1},
+        {5, 1200, 1, 1, 24, WINDOW, 1, 1}, {7, 1100, 2, 1, 66, RAGGED, 1, 1},
+        {2, 1030, 1, 1, 16, NOBODY, 1, 1}, {40, 1600, 1, 1, 32, DOCS, 1, 1},
+    };
+    enum { N = sizeof shapes / sizeof shapes[0] };
+    struct err e;
+    if (!be->own_memory) return; /* the CPU's bits are the same in any case */
+    struct be *b[2];
+    for (int i = 0; i < 2; i++) {
+        b[i] = be_open(&(struct be_options){.device = be->ops->name,
+                                            .isa = be->isa,
+                                            .n_threads = 1,
+                                            .scratch_later = true,
+                                            .any_order = true},
+                       &e);
+        CHECK_MSG(b[i], "%s", e.text);
+        if (!b[i]) return;
+        twin_give_scratch(b[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        struct attn_case c = {0};
+        attn_prepare(&c, &shapes[i]);
+        struct attn_out x = attn_run(b[0], &c, 0, c.Tq), y = attn_run(b[1], &c, 0, c.Tq);
+        (act == DT_BF16 ? check_attn_bf16 : check_attn_fp32)(&c, &x);
+        CHECK(lse_close(x.m, c.lse, c.deviation * c.deviation));
+        CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.l));
+        CHECK(box_same_bits(y.out, x.out, 0) && box_same_bits(y.o, x.o, 0));
+        if (test_failures_now) printf("  ^ shape %d\n", i);
+        attn_out_free(&x), attn_out_free(&y);
+    }
+    for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
+}
+
 #endif

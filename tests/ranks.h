@@ -22,6 +22,9 @@
 #include "tests/test.h"
 #include "worker/comm/comm.h"
 
+/* What a test's ranks use where they do not say. */
+static enum transport_id ranks_transport = TRANSPORT_AUTO;
+
 struct ranks {
     int P, n_local; /* ranks per node; the last node may have fewer */
     int64_t map_size;
@@ -117,6 +120,7 @@ static inline struct comm_options ranks_options(const struct ranks *g, int rank,
     o.map = g->heads[node];
     o.segment_size = segment_size;
     if (!o.hop_timeout_ms) o.hop_timeout_ms = 60000;
+    if (o.transport == TRANSPORT_AUTO) o.transport = ranks_transport;
     return o;
 }
 

@@ -281,17 +281,23 @@ static void test_ranks(void)
     train(&half, sha, NULL);
 }
 
-/* Under determinism "ranks" stages of ZeRO differ in no bit, there as well. */
+/* Under determinism "ranks" stages of ZeRO differ in no bit, there as well; the first one is held
+ * against the CPU's. */
 static void test_zero(void)
 {
-    char sha[4][80] = {""};
-    for (int zero = 0; zero < 4; zero++) {
+    char first[80] = "", sha[80];
+    const struct way whole = {.name = "zero0", .shape = &llama, .sp = 1, .dp = 2, .bits = true};
+    train(&whole, first, NULL);
+    for (int zero = 1; zero < 4; zero++) {
         char name[8];
+        struct way w = whole;
         snprintf(name, sizeof name, "zero%d", zero);
-        const struct way w = {
-            .name = name, .shape = &llama, .sp = 1, .dp = 2, .zero = zero, .bits = true};
-        train(&w, sha[zero], NULL);
-        CHECK_STR(sha[zero], sha[0]);
+        w.name = name;
+        w.zero = zero;
+        struct order *o = way_order(&w, device);
+        if (runs(o, name, device))
+            CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), first);
+        free(o);
     }
 }
 

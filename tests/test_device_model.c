@@ -22,9 +22,38 @@ static void test_families(void)
     for (size_t i = 0; i < LM_NAMES; i++) ring_of(lm_names[i], 1, STRATEGY_AUTO);
 }
 
+/* A ring of softmax attention and one of states, and heads that change places under a window, which
+ * the host must know of all ranks' rows. */
+static void test_rings(void)
+{
+    ring_of("bert", 2, STRATEGY_RSA);
+    ring_of("tnl", 2, STRATEGY_LASP);
+    ring_of("mistral", 2, STRATEGY_ULYSSES);
+}
+
+static void decoded(const char *name, int P)
+{
+    struct lm_golden g;
+    lm_open(&g, name);
+    lm_decode_go(&g, P);
+    lm_close(&g);
+}
+
+/* Keys and values, under a window; states; both, and experts; states of two ranks, which the last one
+ * hands round. */
+static void test_decode(void)
+{
+    decoded("mistral", 1);
+    decoded("linear", 1);
+    decoded("minimax", 1);
+    decoded("tnl", 2);
+}
+
 int main(void)
 {
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
     RUN(test_families);
+    RUN(test_rings);
+    RUN(test_decode);
     return test_done("device_model");
 }

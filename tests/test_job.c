@@ -171,6 +171,7 @@ static void break_one(struct job_spec *s, int i)
         s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
         break;
     case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
+    case 27: put(s, &s->resources.device, "cuda"), s->parallel.tls = 1; break;
     }
 }
 
@@ -204,6 +205,7 @@ static void test_rules(void)
         "model.config.vocab_size",
         "model.config.head_dim",
         "train.global_batch",
+        "parallel.tls",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {

@@ -85,35 +85,82 @@ static void test_params_odd(void)
 
 /* ---- buffers ----------------------------------------------------------------------------------- */
 
+/* What an item takes of the arena, the segment and the host's part: of two of them where it is
+ * mirrored. Returns how many. */
+struct stretch {
+    const char *name;
+    int part; /* 0, 1, 2 */
+    int64_t begin, end;
+};
+
+static int stretches(const struct plan_item *it, struct stretch out[2])
+{
+    int n = 0;
+    if (!it->name || it->shared) return 0;
+    const int part = it->in_segment ? 1 : it->in_host ? 2 : 0;
+    out[n++] = (struct stretch){it->name, part, it->offset, it->offset + it->size};
+    if (it->mirrored) out[n++] = (struct stretch){it->name, 2, it->mirror, it->mirror + it->size};
+    return n;
+}
+
+static void check_apart(const struct plan *p)
+{
+    static struct stretch all[2 * PLAN_ID_N];
+    const int64_t room[] = {p->arena_size - p->reference_size, p->segment_size,
+                            p->reference_size ? p->reference_host_offset : p->host_size};
+    int n = 0;
+    for (int i = 0; i < PLAN_ID_N; i++) n += stretches(&p->item[i], all + n);
+    for (int i = 0; i < n; i++) {
+        const struct stretch *a = &all[i];
+        CHECK_MSG(a->begin >= 0 && a->begin % 64 == 0 && a->end > a->begin, "%s", a->name);
+        CHECK_MSG(a->end <= room[a->part], "%s", a->name);
+        for (int j = 0; j < i; j++)
+            CHECK_MSG(a->part != all[j].part || a->begin >= all[j].end || all[j].begin >= a->end,
+                      "%s overlaps %s", a->name, all[j].name);
+    }
+}
+
 /* Buffers lie inside and apart; classes and rounding add up to the total. */
 static void check_layout(const struct plan *p)
 {
     int64_t sum = p->rounding, by_class[PLAN_CLASS_N] = {0};
+    check_apart(p);
     for (int i = 0; i < PLAN_ID_N; i++) {
-        const struct plan_item *a = &p->item[i];
-        const int64_t room = a->in_segment ? p->segment_size : p->arena_size - p->reference_size;
+        const struct plan_item *a = &p->item[i], *w = &p->item[PLAN_WORK];
         if (!a->name) continue;
-        CHECK_MSG(a->offset >= 0 && a->offset % 64 == 0 && a->size > 0, "%s", a->name);
-        CHECK_MSG(a->offset + a->size <= room, "%s", a->name);
-        if (a->shared) {
-            const struct plan_item *w = &p->item[PLAN_WORK];
+        if (a->shared)
             CHECK_MSG(a->offset >= w->offset && a->offset + a->size <= w->offset + w->size, "%s",
                       a->name);
-            continue;
-        }
-        by_class[a->cls] += a->size;
-        for (int j = 0; j < i; j++) {
-            const struct plan_item *b = &p->item[j];
-            if (!b->name || b->shared || b->in_segment != a->in_segment) continue;
-            CHECK_MSG(a->offset >= b->offset + b->size || b->offset >= a->offset + a->size,
-                      "%s overlaps %s", a->name, b->name);
-        }
+        else if (!a->in_host)
+            by_class[a->cls] += a->size;
     }
     for (int c = 0; c < PLAN_CLASS_N; c++) {
         sum += p->class_size[c];
         if (!p->reference_size) CHECK(by_class[c] == p->class_size[c]);
     }
     CHECK(sum == p->arena_size + p->segment_size && p->rounding >= 0);
+}
+
+/* A device with memory of its own: what the host fills or reads has a place with it, and what no
+ * operation sees has none on the device. The CPU's plan knows no such part. */
+static void test_own_memory(void)
+{
+    static const enum plan_id both[] = {PLAN_IDS, PLAN_LO, PLAN_NLL, PLAN_SUMSQ, PLAN_INV_FREQ},
+                              host[] = {PLAN_ANSWER_LOGITS, PLAN_SAMPLER, PLAN_SCORE_ROWS};
+    for (int own = 0; own < 2; own++)
+        for (int kind = 0; kind < JOB_KIND_N; kind++)
+            for (int P = 1; P <= 2; P++) {
+                small_spec(kind, P);
+                spec.model.shape.vocab = 260;
+                if (own && spec_intern(&spec, "cuda", 4, &spec.resources.device)) abort();
+                const struct plan p = make(0);
+                CHECK(p.own_memory == own && (p.host_size > 0) == own);
+                check_layout(&p);
+                for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+                    CHECK(!p.item[both[i]].name || p.item[both[i]].mirrored == own);
+                for (size_t i = 0; i < sizeof host / sizeof *host; i++)
+                    CHECK(!p.item[host[i]].name || p.item[host[i]].in_host == own);
+            }
 }
 
 static void test_layout(void)
@@ -522,6 +569,7 @@ int main(void)
     RUN(test_params);
     RUN(test_params_odd);
     RUN(test_layout);
+    RUN(test_own_memory);
     RUN(test_sizes);
     RUN(test_recompute);
     RUN(test_workspace);

@@ -412,6 +412,12 @@ static int check_parallel(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "parallel.tls",
                          "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
                          "\"auto\", or leave parallel.tls out");
+    const char *device = spec_text(s, s->resources.device);
+    if (s->parallel.tls && device_find(device)->is_gpu && s->parallel.transport != TRANSPORT_TCP)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
+                         "parallel.tls encrypts TCP, and ranks on \"%s\" send each other by NCCL, "
+                         "which does not: make parallel.transport \"tcp\", or leave parallel.tls out",
+                         device);
     return 0;
 }
 

@@ -43,7 +43,7 @@ static const char *const optim_words[] = {"adamw", NULL};
 static const char *const schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
 static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
-static const char *const transport_words[] = {"auto", "shm", "tcp", NULL};
+static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
 /* clang-format off */
@@ -158,7 +158,7 @@ const struct field spec_fields[] = {
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: by the plan, else resources.ranks."),
     INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
     INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO over all ranks: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
-    ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between; shm; tcp."),
+    ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
     BOOL("parallel.tls", parallel.tls, 0, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt."),
     ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is no number: rollback, skip or fail."),
     INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails."),

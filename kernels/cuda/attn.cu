@@ -12,7 +12,11 @@
  *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
  *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
  *           32 / D as long as all products
- *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit */
+ *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
+ *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit. The
+ *           few blocks there are would walk all keys one after the other: where the order of sums is
+ *           free (be->any_order), keys are cut into pieces, each for a block of its own, whose
+ *           states a second kernel adds in the order of pieces */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
@@ -27,11 +31,27 @@ template <int DP> struct fwd_shape {
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * (int)sizeof(bf16);
 };
 
+/* piece: keys of each; then o, m and l are those of piece 0, the next ones o_step and ml_step on,
+ * and nothing is carried into any. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
     bool aligned;
+    int piece;
+    int64_t o_step, ml_step;
 };
+
+/* A block's part of both: the call of its piece alone. */
+static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
+{
+    const int z = (int)blockIdx.z, from = z * st->piece;
+    c->kv.data = (char *)c->kv.data + from * c->kv.ld * (c->kv.is_bf16 ? 2 : 4);
+    c->kv_pos += from;
+    c->Tk = c->Tk - from < st->piece ? c->Tk - from : st->piece;
+    st->o += z * st->o_step;
+    st->m += z * st->ml_step;
+    st->l += z * st->ml_step;
+}
 
 /* s[f] = q[16 f ..] k' */
 template <int DP, int FRAGS>
@@ -110,17 +130,17 @@ static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int h
     return alpha;
 }
 
-/* A lane's carried rows: l is on the first lane of four. */
+/* A lane's carried rows, of the first n_rows: l is on the first lane of four. */
 template <int FRAGS>
-static __device__ __forceinline__ void fwd_begin(const fwd_state &st, const attn_call &c, int row,
+static __device__ __forceinline__ void fwd_begin(const fwd_state &st, int n_rows, int row,
                                                  int64_t head, float (&m)[FRAGS][2],
                                                  float (&l)[FRAGS][2])
 {
     UNROLL
     for (int i = 0; i < 2 * FRAGS; i++) {
         const int at = row + 8 * i + threadIdx.x % WARP / 4;
-        m[i / 2][i % 2] = at < c.Tq ? st.m[head * st.ml_ld + at] : -INFINITY;
-        l[i / 2][i % 2] = at < c.Tq && threadIdx.x % 4 == 0 ? st.l[head * st.ml_ld + at] : 0;
+        m[i / 2][i % 2] = at < n_rows ? st.m[head * st.ml_ld + at] : -INFINITY;
+        l[i / 2][i % 2] = at < n_rows && threadIdx.x % 4 == 0 ? st.l[head * st.ml_ld + at] : 0;
     }
 }
 template <int FRAGS>
@@ -142,10 +162,11 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
 
 /* Values of a tile come while its scores are made, the next keys while its values are added: one
  * buffer of each. A warp whose rows see nobody of a tile does nothing in it. */
-template <int DP>
+template <int DP, bool PIECES>
 static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 2)
     attn_fwd_bf16(attn_call c, fwd_state st)
 {
+    if (PIECES) fwd_piece(&c, &st);
     typedef fwd_shape<DP> sh;
     const int FRAGS = sh::frags;
     DYNAMIC_SHARED(shared);
@@ -165,10 +186,11 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
     copies_commit();
     float o[FRAGS][DP / 8][4], m[FRAGS][2], l[FRAGS][2];
     const attn_bounds bounds = attn_bounds_of(c, row, 16 * FRAGS);
-    fwd_begin<FRAGS>(st, c, row, head, m, l);
+    const int carried = PIECES ? 0 : c.Tq;
+    fwd_begin<FRAGS>(st, carried, row, head, m, l);
     UNROLL
     for (int f = 0; f < FRAGS; f++)
-        attn_get<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, c.Tq, 0, c.D);
+        attn_get<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, carried, 0, c.D);
     for (; k0 < hull.hi; k0 += ATTN_T) {
         float alpha[FRAGS][2];
         uint32_t p[FRAGS][ATTN_T / 16][4];
@@ -257,10 +279,11 @@ static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const a
     }
 }
 
-template <int DP>
+template <int DP, bool PIECES>
 static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     attn_fwd_f32(attn_call c, fwd_state st)
 {
+    if (PIECES) fwd_piece(&c, &st);
     DYNAMIC_SHARED(shared);
     fwd_room *const room = (fwd_room *)shared;
     const int64_t head = blockIdx.y, q_col = head * c.D, k_col = head / c.group * c.D,
@@ -272,13 +295,14 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     attn_span rows[F32_EACH];
     float m[F32_EACH], l[F32_EACH], alpha[F32_EACH];
     f32_acc<DP> o;
-    f32_get(o, st.o + q_col, st.o_ld, i0, c.Tq, c.D);
+    const int carried = PIECES ? 0 : c.Tq;
+    f32_get(o, st.o + q_col, st.o_ld, i0, carried, c.D);
     UNROLL
     for (int i = 0; i < F32_EACH; i++) {
         const int r = i0 + (int)threadIdx.x / 16 + 16 * i;
         rows[i] = attn_row(c, r);
-        m[i] = r < c.Tq ? st.m[head * st.ml_ld + r] : -INFINITY;
-        l[i] = r < c.Tq ? st.l[head * st.ml_ld + r] : 0;
+        m[i] = r < carried ? st.m[head * st.ml_ld + r] : -INFINITY;
+        l[i] = r < carried ? st.l[head * st.ml_ld + r] : 0;
     }
     for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
         if (!attn_anybody(warp_rows, k0)) continue;
@@ -316,31 +340,106 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     }
 }
 
+/* ---- pieces of keys -------------------------------------------------------------------------- */
+
+#define MERGE_THREADS 128
+#define PIECE_LEAST   512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
+
+/* A block has one head of one row: what is carried, then the pieces that the row sees some of. */
+static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
+{
+    const int row = (int)blockIdx.x;
+    const int64_t head = blockIdx.y, at = head * st.ml_ld + row, part_at = head * part.ml_ld + row;
+    const attn_span s = attn_row(c, row);
+    if (!s.hi) return;
+    const int first = s.lo / part.piece, last = (s.hi - 1) / part.piece;
+    const float carried = st.m[at];
+    float m = carried;
+    for (int z = first; z <= last; z++) m = fmaxf(m, part.m[z * part.ml_step + part_at]);
+    const float base = m == -INFINITY ? 0 : m, old = exp2f(carried - base);
+    float *const o = st.o + row * st.o_ld + head * c.D;
+    for (int d = threadIdx.x; d < c.D; d += MERGE_THREADS) {
+        float sum = old * o[d];
+        for (int z = first; z <= last; z++)
+            sum = fmaf(exp2f(part.m[z * part.ml_step + part_at] - base),
+                       part.o[z * part.o_step + row * part.o_ld + head * c.D + d], sum);
+        o[d] = sum;
+    }
+    __syncthreads(); /* all have read what was carried */
+    if (threadIdx.x) return;
+    float sum = old * st.l[at];
+    for (int z = first; z <= last; z++)
+        sum = fmaf(exp2f(part.m[z * part.ml_step + part_at] - base),
+                   part.l[z * part.ml_step + part_at], sum);
+    st.m[at] = m;
+    st.l[at] = sum;
+}
+
+/* Where the states of pieces lie, in the scratch; piece 0: the call is not cut. n_blocks: of a call
+ * that is not. Two to four blocks for each multiprocessor are enough. */
+static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
+                            int64_t n_blocks)
+{
+    fwd_state part = {};
+    const int64_t state = n_heads * call.Tq * (call.D + 2) * (int64_t)sizeof(float);
+    const int64_t most = c->be.scratch_size / state;
+    if (!c->be.any_order || n_blocks >= c->n_sm || call.Tk < 2 * PIECE_LEAST || most < 2)
+        return part;
+    int64_t n = div_up(4 * c->n_sm, n_blocks);
+    if (n > most) n = most;
+    const int64_t piece = div_up(div_up(call.Tk, n), ATTN_T) * ATTN_T;
+    part.piece = (int)(piece > PIECE_LEAST ? piece : PIECE_LEAST);
+    n = div_up(call.Tk, part.piece);
+    part.o_ld = n_heads * call.D;
+    part.ml_ld = call.Tq;
+    part.o_step = call.Tq * part.o_ld;
+    part.ml_step = n_heads * call.Tq;
+    part.o = (float *)c->be.scratch;
+    part.m = part.o + n * part.o_step;
+    part.l = part.m + n * part.ml_step;
+    return part;
+}
+
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-template <int DP>
-static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, int64_t n_heads)
+template <int DP, bool PIECES>
+static void launch_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, dim3 grid)
 {
     const bool mma = attn_uses_mma(call);
-    const int rows = mma ? fwd_shape<DP>::rows : ATTN_T;
     const int threads = mma ? fwd_shape<DP>::threads : F32_THREADS;
     const int smem = mma ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
-    const dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)n_heads);
-    auto attn_fwd = mma ? attn_fwd_bf16<DP> : attn_fwd_f32<DP>;
+    auto attn_fwd = mma ? attn_fwd_bf16<DP, PIECES> : attn_fwd_f32<DP, PIECES>;
     (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
+}
+
+template <int DP>
+static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, fwd_state part,
+                    const struct attn_fwd_args *a)
+{
+    const int rows = attn_uses_mma(call) ? fwd_shape<DP>::rows : ATTN_T;
+    dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)a->n_heads);
+    if (!part.piece) {
+        launch_fwd<DP, false>(c, call, st, grid);
+        return;
+    }
+    grid.z = (unsigned)div_up(call.Tk, part.piece);
+    launch_fwd<DP, true>(c, call, part, grid);
+    LAUNCH(c, attn_merge, dim3((unsigned)call.Tq, grid.y), dim3(MERGE_THREADS), 0, call, st, part);
 }
 
 void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 {
     shape_attn_fwd(a);
-    if (hopper_attn_fwd(cuda_of(be), a)) return;
+    if (a->q.rows < 1 || a->kv.rows < 1) return;
+    struct cuda *c = cuda_of(be);
     const attn_call call = attn_call_of(a);
-    const bool aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
-    const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, aligned};
-    if (call.Tq < 1 || call.Tk < 1) return;
+    fwd_state part = fwd_pieces(c, call, a->n_heads, div_up(call.Tq, 2 * ATTN_T) * a->n_heads);
+    if (!part.piece && hopper_attn_fwd(c, a)) return;
+    part.aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
+    const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, part.aligned};
     attn_sized(a->head_dim, [&](auto size) {
-        run_fwd<decltype(size)::value>(cuda_of(be), call, st, a->n_heads);
+        run_fwd<decltype(size)::value>(c, call, st, part, a);
     });
 }
 

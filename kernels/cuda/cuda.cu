@@ -81,9 +81,10 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
     cudaDeviceProp p;
     const cudaError_t rc = cudaGetDeviceProperties(&p, 0);
     if (rc != cudaSuccess)
-        return err_set(e, ERR_IO, "device \"cuda\": %s", cudaGetErrorString(rc));
+        return err_set(e, ERR_DEVICE, "device \"cuda\": %s", cudaGetErrorString(rc));
     snprintf(c->name, sizeof c->name, "%s", p.name);
     c->uuid = p.uuid;
+    memcpy(c->be.id, &p.uuid, sizeof c->be.id);
     c->n_sm = p.multiProcessorCount;
     c->smem_most = (int)p.sharedMemPerBlockOptin;
     if (p.major < 8)
@@ -105,7 +106,7 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
     cudaError_t rc = stream_open(c);
     if (rc == cudaSuccess) rc = memory_open(c);
     if (rc != cudaSuccess)
-        return err_set(e, ERR_IO, "device \"cuda\": opening %s: %s", c->name,
+        return err_set(e, ERR_DEVICE, "device \"cuda\": opening %s: %s", c->name,
                        cudaGetErrorString(rc));
     c->be.any_order = o->any_order;
     if (o->any_order) c->blas = blas_open();

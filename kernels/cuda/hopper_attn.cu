@@ -6,8 +6,10 @@
  *
  * What comes in and goes out is attn.cu's: the carried o, m and l, scores in powers of two. A row's
  * bits are of its own keys alone: tiles of HOP_T keys counted from key row 0 of the call, o's chain
- * going on from what is there: o = alpha o, then o += p v, 16 keys at a time. A tile that a row does not
- * see multiplies by 1 and adds zeros. Which of the two forwards a call takes depends on its dtype, head
+ * going on from what is there: o = alpha o, then o += p v, 16 keys at a time. A tile that a row does
+ * not see multiplies by 1 and adds zeros. Tensor cores may cut off what a sum has no bits for where
+ * others round: of n additions at most n 2^-23 of the chain's largest, and n is a sixteenth of the
+ * keys; 8.0's way adds tiles' parts instead. Which of the two a call takes depends on its dtype, head
  * size, dropout and alignment, not on how many rows it has.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:

@@ -5,7 +5,7 @@
  *
  * A row's chain goes on from what is there: 16 rows of the other side at a time, ascending, tiles of
  * ATTN_T rows from row 0 of the call. ds has the scale before it is rounded. A tile that a row has
- * no part in adds zeros.
+ * no part in adds zeros. What tensor cores cut off of a sum, hopper_attn.cu says.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10
@@ -239,6 +239,17 @@ static __device__ __forceinline__ void hob_bring_keys(hob_room<DP> *room, const 
     }
 }
 
+/* A thread's rows are two queries, the columns keys from k0. */
+static __device__ __forceinline__ void hob_mask_keys(float (&s)[ATTN_N][4],
+                                                     const attn_span (&sees)[2], int k0)
+{
+    const int at = k0 + (int)threadIdx.x % 4 * 2;
+    UNROLL
+    for (int n = 0; n < ATTN_N; n++) UNROLL
+    for (int e = 0; e < 4; e++)
+        if (!attn_in(sees[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
+}
+
 template <int DP>
 static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call &b, int head,
                                               int i0, int first, int n, int group)
@@ -272,13 +283,13 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         products_commit();
         products_wait<1>();
         registers_pin(s);
+        if (view == SEES_SOME) hob_mask_keys(s, sees, k0);
         UNROLL
         for (int j = 0; j < ATTN_N; j++) UNROLL
-        for (int e = 0; e < 4; e++) {
-            const int key = k0 + 8 * j + (int)threadIdx.x % 4 * 2 + e % 2;
-            if (view == SEES_SOME && !attn_in(sees[e / 2], key)) s[j][e] = -INFINITY;
+        for (int e = 0; e < 4; e++)
             s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
-        }
+        registers_pin(s);
+        if (i + 1 < n) ring_wait(&room->tiles, i + 1); /* a loop in the compiler's way, as forward */
         products_wait<0>();
         registers_pin(dp);
         UNROLL

@@ -23,7 +23,7 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     if (rc == cudaSuccess) rc = cudaMemsetAsync(p, 0, whole, c->compute);
     if (rc == cudaSuccess) return p;
     (void)cudaGetLastError();
-    err_set(e, ERR_IO, "%lld bytes of device memory of %s: %s", (long long)size, c->name,
+    err_set(e, ERR_DEVICE, "%lld bytes of device memory of %s: %s", (long long)size, c->name,
             cudaGetErrorString(rc));
     return NULL;
 }

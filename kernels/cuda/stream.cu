@@ -12,7 +12,7 @@ bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess) return true;
     if (c->failed.code == ERR_NONE)
-        err_set(&c->failed, ERR_INTERNAL,
+        err_set(&c->failed, ERR_DEVICE,
                 "device \"%s\" (%s): %s: %s; the last kernel launched was %s: "
                 "CUDA_LAUNCH_BLOCKING=1 in the environment shows which one fails",
                 c->be.ops->name, c->name, what, cudaGetErrorString(rc),
@@ -25,7 +25,7 @@ void cuda_launched(struct cuda *c, const char *kernel)
     const cudaError_t rc = cudaGetLastError();
     c->launched = kernel;
     if (rc != cudaSuccess && c->failed.code == ERR_NONE)
-        err_set(&c->failed, ERR_INTERNAL, "device \"%s\" (%s): launching %s: %s", c->be.ops->name,
+        err_set(&c->failed, ERR_DEVICE, "device \"%s\" (%s): launching %s: %s", c->be.ops->name,
                 c->name, kernel, cudaGetErrorString(rc));
 }
 

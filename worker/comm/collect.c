@@ -62,6 +62,7 @@ static int round_pair(struct round *g, int to, struct part send, int from, struc
         .recv_size = from < 0 ? 0 : recv.size,
     };
     if (to < 0 && from < 0) return 0;
+    if (!g->n && comm_batch_begin(g->c, e)) return -1;
     return comm_sendrecv(g->c, &x, &g->ticket[g->n++], e);
 }
 
@@ -73,6 +74,7 @@ static int round_post(struct round *g, int to, const void *send, int from, void 
 
 static int round_wait(struct round *g, struct err *e)
 {
+    if (g->n && comm_batch_end(g->c, e)) return -1;
     for (int i = 0; i < g->n; i++)
         if (comm_wait(g->c, &g->ticket[i], e)) return -1;
     g->n = 0;

@@ -18,217 +18,20 @@
 #include "worker/comm/endpoint.h"
 
 enum { SPINS = 200, YIELDS = 20 };
-#define BLOB_MAGIC "seqd-comm-2"
 
-static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
-
-/* ---- the table of transports ----------------------------------------------------------------- */
-
-static const struct comm_ops *const transports[] = {&comm_shm, &comm_tcp};
-enum { N_TRANSPORTS = sizeof transports / sizeof transports[0] };
-
-bool comm_is_local(const struct comm *c, int rank)
-{
-    return rank >= c->first_local && rank < c->first_local + c->n_local;
-}
-
-/* Shared memory for those who have it, TCP for the others, unless one is asked for by name. */
-static int choose_host(struct comm *c, int p, enum transport_id id, struct err *e)
-{
-    if (id == TRANSPORT_AUTO) id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
-    if (id == TRANSPORT_SHM && !comm_is_local(c, p))
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "no transport connects ranks %d and %d: \"shm\" needs both on one "
-                         "host (use \"auto\")",
-                         c->rank, p);
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (transports[i]->id == id) c->via[MEMORY_HOST][p] = transports[i];
-    if (!c->via[MEMORY_HOST][p])
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "this build has shared memory and TCP only");
-    return 0;
-}
-
-/* Who carries the host's messages carries the others, too, but sockets do not reach a device. */
-static int choose_tensors(struct comm *c, int p, struct err *e)
-{
-    c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
-    if (c->be && c->via[MEMORY_HOST][p] != &comm_shm)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "ranks %d and %d compute in memory of their devices, which TCP does not "
-                         "reach: put them on one node, with \"auto\" or \"shm\"",
-                         c->rank, p);
-    return 0;
-}
-
-static int choose(struct comm *c, enum transport_id asked, struct err *e)
-{
-    for (int p = 0; p < c->n_ranks; p++)
-        if (p != c->rank && (choose_host(c, p, asked, e) || choose_tensors(c, p, e))) return -1;
-    return 0;
-}
-
-/* The page and the segment are shared memory's, whoever else is used. */
-static bool wanted(const struct comm *c, const struct comm_ops *t)
-{
-    if (t == &comm_shm) return true;
-    for (int p = 0; p < c->n_ranks; p++)
-        if (c->via[MEMORY_HOST][p] == t || c->via[MEMORY_TENSORS][p] == t) return true;
-    return false;
-}
+/* ---- an endpoint ----------------------------------------------------------------------------- */
 
 static const struct comm_ops *via(const struct comm *c, const struct comm_op *op, int peer)
 {
     return c->via[comm_on_device(c, op) ? MEMORY_TENSORS : MEMORY_HOST][peer];
 }
 
-/* ---- open and close -------------------------------------------------------------------------- */
-
-static int read_boot_id(char *out, size_t size, struct err *e)
+/* Who moves it in the device's own stream; NULL: nobody does. */
+static const struct comm_ops *stream_of(const struct comm *c, const struct comm_op *op)
 {
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!f) return err_errno(e, "open /proc/sys/kernel/random/boot_id");
-    bool ok = fgets(out, (int)size, f) != NULL;
-    fclose(f);
-    if (!ok) return err_set(e, ERR_IO, "/proc/sys/kernel/random/boot_id is empty");
-    out[strcspn(out, "\n")] = 0;
-    return 0;
-}
-
-static void blob_fill(struct comm *c, const struct comm_options *o)
-{
-    struct comm_blob *b = &c->blob;
-    memcpy(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC);
-    b->segment_size = c->segment_size;
-    b->rank = c->rank;
-    b->n_ranks = c->n_ranks;
-    b->first_local = c->first_local;
-    b->n_local = c->n_local;
-    b->transport = o->transport;
-    b->tls = o->tls;
-}
-
-static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
-{
-    if (choose(c, o->transport, e) || read_boot_id(c->blob.boot_id, sizeof c->blob.boot_id, e))
-        return -1;
-    blob_fill(c, o);
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (wanted(c, transports[i]) && transports[i]->open(c, o, e)) return -1;
-    return 0;
-}
-
-struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
-                         struct err *e)
-{
-    assert(o->n_ranks >= 1 && o->n_ranks <= JOB_MAX_RANKS && o->rank >= 0 && o->rank < o->n_ranks);
-    int first = o->n_local ? o->first_local : 0, n = o->n_local ? o->n_local : o->n_ranks;
-    assert(first >= 0 && first <= o->rank && o->rank < first + n && first + n <= o->n_ranks);
-    struct comm *c = calloc(1, sizeof *c);
-    if (!c) {
-        err_set(e, ERR_IO, "no memory for the endpoint of rank %d", o->rank);
-        return NULL;
-    }
-    c->rank = o->rank;
-    c->n_ranks = o->n_ranks;
-    c->first_local = first;
-    c->n_local = n;
-    c->segment_size = c->host_size = o->segment_size;
-    if (o->be && o->be->own_memory) {
-        c->be = o->be;
-        c->segment = o->segment;
-        c->host_size = comm_bounce_size(o->n_ranks);
-    }
-    c->where = (struct comm_where){.layer = -1, .hop = -1};
-    c->hop_timeout_ms = o->hop_timeout_ms;
-    c->delay_seed = o->delay_seed;
-    c->delay_max_us = o->delay_max_us;
-    c->latency_us = o->latency_us;
-    c->bytes_per_ms = o->bytes_per_ms;
-    if (open_all(c, o, e)) {
-        comm_close(c);
-        return NULL;
-    }
-    memcpy(blob, &c->blob, sizeof c->blob);
-    *blob_size = (int)sizeof c->blob;
-    return c;
-}
-
-/* Is b what rank p of this attempt would publish? */
-static int blob_check(const struct comm *c, const struct comm_blob *b, int p, struct err *e)
-{
-    const struct comm_blob *own = &c->blob;
-    int first = b->first_local, n = b->n_local;
-    if (b->rank != p || b->n_ranks != c->n_ranks || b->segment_size != own->segment_size ||
-        b->transport != own->transport || b->tls != own->tls)
-        return err_set(e, ERR_PEER,
-                       "rank %d of %d with a segment of %lld bytes, transport %d, tls %d; rank %d "
-                       "says rank %d of %d with %lld, %d, %d: their plans differ",
-                       c->rank, c->n_ranks, (long long)own->segment_size, own->transport, own->tls,
-                       p, b->rank, b->n_ranks, (long long)b->segment_size, b->transport, b->tls);
-    bool same = first == c->first_local && n == c->n_local;
-    bool apart = n > 0 && n <= c->n_ranks && first >= 0 && first <= p && p < first + (int64_t)n &&
-                 (first >= c->first_local + c->n_local || first + (int64_t)n <= c->first_local);
-    if (comm_is_local(c, p) ? !same : !apart)
-        return err_set(e, ERR_PEER,
-                       "rank %d shares its node with %d ranks from %d on, rank %d with %d from %d "
-                       "on: that cannot be",
-                       c->rank, c->n_local, c->first_local, p, n, first);
-    return 0;
-}
-
-static int read_blobs(struct comm *c, const struct rank_blob *blobs, struct comm_blob *all,
-                      struct err *e)
-{
-    for (int p = 0; p < c->n_ranks; p++) {
-        struct comm_blob *b = &all[p];
-        if (blobs[p].rank != p || blobs[p].size != (int)sizeof *b)
-            return err_set(e, ERR_PEER, "blob %d: rank %d with %d bytes, want rank %d with %d", p,
-                           blobs[p].rank, blobs[p].size, p, (int)sizeof *b);
-        memcpy(b, blobs[p].data, sizeof *b);
-        b->boot_id[sizeof b->boot_id - 1] = b->address[sizeof b->address - 1] = 0;
-        if (memcmp(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC))
-            return err_set(e, ERR_PEER, "rank %d speaks another protocol: install one version", p);
-        if (blob_check(c, b, p, e)) return -1;
-    }
-    return 0;
-}
-
-int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e)
-{
-    int rc = -1;
-    if (n != c->n_ranks)
-        return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
-    struct comm_blob *all = calloc((size_t)n, sizeof *all);
-    if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
-    if (read_blobs(c, blobs, all, e)) goto out;
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (wanted(c, transports[i]) && transports[i]->connect(c, all, e)) goto out;
-    rc = 0;
-out:
-    free(all);
-    return rc;
-}
-
-/* A rank that goes with tickets outstanding has failed somewhere else: no leave is taken. */
-static void halt_all(struct comm *c)
-{
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (transports[i]->halt) transports[i]->halt(c);
-}
-
-void comm_close(struct comm *c)
-{
-    if (!c) return;
-    assert(!c->base); /* a view dies with its endpoint */
-    while (c->views) {
-        struct comm *v = c->views;
-        c->views = v->views;
-        free(v);
-    }
-    if (c->n_ops) halt_all(c);
-    for (int i = N_TRANSPORTS; i-- > 0;) transports[i]->close(c);
-    free(c);
+    const int peer = op->x.send_to >= 0 ? op->x.send_to : op->x.recv_from;
+    const struct comm_ops *t = peer < 0 ? NULL : via(c, op, peer);
+    return t && t->post ? t : NULL;
 }
 
 struct comm *comm_base(const struct comm *c)
@@ -269,7 +72,9 @@ bool comm_hides(const struct comm *c)
     const struct comm *b = c->base ? c->base : c;
     if (b->latency_us || b->bytes_per_ms) return true;
     for (int p = 0; p < c->n_ranks; p++)
-        if (b->via[MEMORY_TENSORS][c->first + p] == &comm_tcp) return true;
+        if (b->via[MEMORY_TENSORS][c->first + p] &&
+            b->via[MEMORY_TENSORS][c->first + p] != &comm_shm)
+            return true;
     return false;
 }
 
@@ -394,7 +199,7 @@ static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
 {
     for (int i = 0; i < c->n_ops; i++) {
         struct comm_op *op = &c->op[i];
-        if (!op->live) continue;
+        if (!op->live || stream_of(c, op)) continue;
         if (!op->send_done) send_try(c, op);
         if (!op->recv_done && recv_try(c, op, wake_ns, e)) return -1;
     }
@@ -408,7 +213,7 @@ static int fail(struct comm *c, struct err *e)
         c->failed = *e;
     else
         err_set(&c->failed, ERR_PEER, "rank %d: a transfer failed before", c->rank);
-    halt_all(c);
+    comm_halt(c);
     return -1;
 }
 
@@ -420,10 +225,22 @@ static int failed_before(const struct comm *c, struct err *e)
 }
 
 /* What a device was asked for may write what is sent: it is done before a peer can read it. */
-static int settle(struct comm *c, const struct comm_xfer *x, struct err *e)
+static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
-    if (!c->be || x->channel == CHANNEL_HOST || x->send_to < 0) return 0;
+    if (!comm_on_device(c, op) || op->send_done) return 0;
     return c->be->ops->sync(c->be, e);
+}
+
+static int op_start(struct comm *c, struct comm_op *op, struct err *e)
+{
+    const struct comm_ops *stream = stream_of(c, op);
+    lastop_write(c, op);
+    if (stream) return stream->post(c, op, e);
+    if (settle(c, op, e)) return -1;
+    const struct comm_ops *from = op->recv_done ? NULL : via(c, op, op->x.recv_from);
+    if (from && from->recv_post) from->recv_post(c, op);
+    if (!op->send_done) send_try(c, op);
+    return 0;
 }
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e)
@@ -439,7 +256,6 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     }
     t->slot = -1;
     if (failed_before(c, e)) return -1;
-    if (settle(c, x, e)) return fail(c, e);
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
     assert(i < COMM_N_OPS); /* a caller that never waits */
@@ -452,16 +268,32 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     if (!op->send_done) op->visible_ns = visible_ns(c, op);
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
-    lastop_write(c, op);
-    const struct comm_ops *from = op->recv_done ? NULL : via(c, op, x->recv_from);
-    if (from && from->recv_post) from->recv_post(c, op);
-    if (!op->send_done) send_try(c, op);
+    return op_start(c, op, e) ? fail(c, e) : 0;
+}
+
+static int batch(struct comm *c, bool on, struct err *e)
+{
+    if (failed_before(c, e)) return -1;
+    for (int p = 0; p < c->n_ranks; p++) {
+        const struct comm_ops *t = c->via[MEMORY_TENSORS][p];
+        if (t && t->batch) return t->batch(c, on, e) ? fail(c, e) : 0;
+    }
     return 0;
+}
+
+int comm_batch_begin(struct comm *c, struct err *e)
+{
+    return batch(comm_base(c), true, e);
+}
+
+int comm_batch_end(struct comm *c, struct err *e)
+{
+    return batch(comm_base(c), false, e);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int aborted(struct comm *c, const struct comm_op *op, struct err *e)
+int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e)
 {
     char at[128];
     int32_t by = __atomic_load_n(&c->head->abort_rank, __ATOMIC_RELAXED);
@@ -473,7 +305,7 @@ static int aborted(struct comm *c, const struct comm_op *op, struct err *e)
 }
 
 /* Where the peer was seen last: its record lies in the page only when it lives on this node. */
-static void there_print(struct comm *c, int peer, char *out, size_t size)
+static void there_print(const struct comm *c, int peer, char *out, size_t size)
 {
     const struct rank_lastop *l = &c->head->lastop[peer];
     struct comm_where w = {__atomic_load_n(&l->step, __ATOMIC_RELAXED),
@@ -488,7 +320,7 @@ static void there_print(struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-static int timed_out(struct comm *c, const struct comm_op *op, struct err *e)
+int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e)
 {
     char at[128], there[160];
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
@@ -502,9 +334,9 @@ static int timed_out(struct comm *c, const struct comm_op *op, struct err *e)
 /* The abort flag goes before a lost peer: those who were told to stop close their connections. */
 static int check(struct comm *c, struct comm_op *op, struct err *e)
 {
-    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return aborted(c, op, e);
+    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
     for (int i = 0; i < N_TRANSPORTS; i++)
-        if (transports[i]->check && transports[i]->check(c, op, e)) return -1;
+        if (comm_transports[i]->check && comm_transports[i]->check(c, op, e)) return -1;
     return 0;
 }
 
@@ -525,10 +357,36 @@ static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct 
             sched_yield();
         } else {
             int64_t now = comm_now_ns();
-            if (now >= deadline_ns) return timed_out(c, op, e);
+            if (now >= deadline_ns) return comm_timed_out(c, op, e);
             shm_door_sleep(c, door, wake_ns - now);
         }
     }
+}
+
+int comm_watch(void *comm, struct err *e)
+{
+    struct comm *c = comm_base(comm);
+    const struct comm_op here = {.x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = -1},
+                                 .where = c->where};
+    struct err why = {0};
+    int rc = 0;
+    if (failed_before(c, e)) return -1;
+    for (int i = 0; !rc && i < N_TRANSPORTS; i++)
+        if (comm_transports[i]->watch) rc = comm_transports[i]->watch(c, &why);
+    if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) rc = comm_aborted(c, &here, &why);
+    if (!rc) return 0;
+    *e = why;
+    return fail(c, e);
+}
+
+/* Whether it has moved shows in the device's stream, which the host does not wait for. */
+static int await(struct comm *c, struct comm_op *op, struct err *e)
+{
+    if (comm_watch(c, e)) return -1;
+    stream_of(c, op)->await(c, op);
+    if (!op->send_done) ledger_sent(&c->ledger, op->x.purpose, op->x.send_size);
+    if (!op->recv_done) ledger_received(&c->ledger, op->x.purpose, op->x.recv_size);
+    return 0;
 }
 
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
@@ -539,7 +397,7 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
     struct comm_op *op = &c->op[t->slot];
     assert(op->live);
     int64_t start_ns = comm_now_ns();
-    int rc = wait_op(c, op, start_ns, e);
+    int rc = stream_of(c, op) ? await(c, op, e) : wait_op(c, op, start_ns, e);
     c->ledger.wait_us += (comm_now_ns() - start_ns) / 1000;
     if (rc) return fail(c, e);
     lastop_write(c, op);

@@ -42,7 +42,8 @@ struct comm; /* one rank's endpoint */
 struct comm_options {
     int rank, n_ranks;
     int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
-    /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all. */
+    /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all. NCCL, and AUTO where every
+     * rank has a GPU of its own and NCCL is to be had: that for tensors, and AUTO for the rest. */
     enum transport_id transport;
     const char *address;      /* tcp: numeric, to listen on and publish; NULL, "": 127.0.0.1 */
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
@@ -103,6 +104,15 @@ struct comm_where *comm_where(struct comm *c); /* borrows: write the current pla
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
+/* Tickets posted between the two are one exchange, whose messages may pass each other; all are posted
+ * before one is waited for. Where sends and receives of an exchange are tickets of their own, they
+ * must be a batch (nccl.c says why). */
+int comm_batch_begin(struct comm *c, struct err *e);
+int comm_batch_end(struct comm *c, struct err *e);
+/* Has what is under way failed? For be->watch, while the host waits for the device: the abort flag, a
+ * peer that is lost, or a transfer of tensors that is on for hop_timeout_ms. arg: a struct comm. -1: it
+ * has, for good. */
+int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
 /* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank

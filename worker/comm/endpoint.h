@@ -10,6 +10,7 @@
 #include "worker/comm/comm.h"
 #include "worker/comm/ledger.h"
 
+#define NCCL_ID_SIZE 128
 enum { COMM_N_OPS = 2 * JOB_MAX_RANKS }; /* a collective's P-1 and the ring's two, with room */
 
 struct comm_op { /* one ticket */
@@ -17,6 +18,7 @@ struct comm_op { /* one ticket */
     struct comm_xfer x;
     struct comm_where where;
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
+    int64_t group;                     /* nccl: which it went with */
     int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
                                         * set out (tcp); 0: at once */
 };
@@ -31,14 +33,19 @@ struct comm_blob {
     uint64_t memfd_dev, memfd_ino;
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
-    int32_t transport, tls;  /* enum transport_id, as asked for */
-    struct be_handle handle; /* of the segment in a device's memory */
-    int32_t port;            /* of the listening socket; 0: no TCP */
+    int32_t transport, tls; /* enum transport_id, as asked for */
+    bool shared;            /* handle: of the segment in a device's memory */
+    struct be_handle handle;
+    unsigned char gpu[16];               /* be->id: which; zeros: none */
+    int32_t nccl_version;                /* 0: not to be had, or not asked for */
+    unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
+    int32_t port;                        /* of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
 
 struct shm;
 struct tcp;
+struct nccl;
 
 struct comm {
     int rank, n_ranks, first_local, n_local;
@@ -57,7 +64,9 @@ struct comm {
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;
-    struct tcp *tcp; /* NULL: nobody is reached by TCP */
+    struct tcp *tcp;    /* NULL: nobody is reached by TCP */
+    struct nccl *nccl;  /* NULL: not asked for */
+    struct err why_not; /* what keeps tensors from shared memory or NCCL: not needed so far */
     struct comm_blob blob;
 
     int64_t hop_timeout_ms, delay_max_us, latency_us, bytes_per_ms;
@@ -69,7 +78,7 @@ struct comm {
     struct comm_op op[COMM_N_OPS];
 };
 
-/* A transport is a row of this table (comm.c holds the array). NULL: nothing to do. */
+/* A transport is a row of this table (connect.c). NULL: nothing to do. */
 struct comm_ops {
     const char *name;
     enum transport_id id;
@@ -86,20 +95,35 @@ struct comm_ops {
                     struct err *e);
     /* Is op, which is not done, still possible? fails: ERR_PEER, ERR_CORRUPT naming the peer. */
     int (*check)(struct comm *c, struct comm_op *op, struct err *e);
+    /* A row that moves tensors in the device's own stream has these in place of the three above: both
+     * sides at once, and operations to come wait for them; messages between batch(true) and
+     * batch(false) are one. */
+    int (*post)(struct comm *c, struct comm_op *op, struct err *e);
+    void (*await)(struct comm *c, const struct comm_op *op);
+    int (*batch)(struct comm *c, bool on, struct err *e);
+    /* Whatever is under way: has it failed, or been so for too long? */
+    int (*watch)(struct comm *c, struct err *e);
     /* After a failure: touches no buffer of the caller's any more. */
     void (*halt)(struct comm *c);
     void (*close)(struct comm *c);
 };
 
-extern const struct comm_ops comm_shm; /* shm.c; always open: the page and the segment are its */
-extern const struct comm_ops comm_tcp; /* tcp.c */
+extern const struct comm_ops comm_shm;  /* shm.c; always open: the page and the segment are its */
+extern const struct comm_ops comm_tcp;  /* tcp.c */
+extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 
+enum { N_TRANSPORTS = 3 };
+extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
+void comm_halt(struct comm *c);               /* all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint behind a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
 /* "step 12, layer 3, hop 1: rank 2" */
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
+/* What a wait for op ends with. */
+int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e);
+int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e);
 /* "step 12, layer 3, hop 1: rank 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss",
  * if that is so; purpose as it came. */
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,

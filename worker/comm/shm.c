@@ -113,7 +113,8 @@ static int segment_open(struct comm *c, const struct comm_options *o, struct err
     c->head = s->map;
     c->host = s->segments + (c->rank - c->first_local) * s->segment_stride;
     if (!c->be) c->segment = c->host;
-    if (c->be && c->segment) return c->be->ops->share(c->be, c->segment, &c->blob.handle, e);
+    if (!c->be || !c->segment || o->transport == TRANSPORT_NCCL) return 0;
+    c->blob.shared = !c->be->ops->share(c->be, c->segment, &c->blob.handle, &c->why_not);
     return 0;
 }
 
@@ -143,7 +144,11 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
                 e, ERR_UNSUPPORTED,
                 "no transport connects ranks %d and %d: they hold different shared segments",
                 c->rank, p);
-        if (!c->be || !c->segment) continue;
+        if (!c->be || !c->segment || c->via[MEMORY_TENSORS][p] != &comm_shm) continue;
+        if (!own->shared || !b->shared)
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "ranks %d and %d have no GPU each, and cannot share memory: %s",
+                             c->rank, p, own->shared ? "the other one says why" : c->why_not.text);
         c->shm->device[p] = c->be->ops->attach(c->be, &b->handle, e);
         if (!c->shm->device[p]) return -1;
     }

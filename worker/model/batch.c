@@ -1,12 +1,11 @@
 /* batch.c: a batch on its way to where operations read it. */
-#include <assert.h>
 #include "worker/model/model.h"
 
-/* NULL stays NULL: what a batch does not have, operations do not see. */
+/* NULL stays NULL: what a batch does not have, operations do not see; nor what no program reads, for
+ * which the plan has no room. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
-    if (!from) return NULL;
-    assert(room);
+    if (!from || !room) return NULL;
     if (size > 0) m->be->ops->upload(m->be, room, from, size);
     return room;
 }

@@ -164,6 +164,8 @@ static int open_comm(struct run *r, struct err *e)
     if (n > 1) {
         if (comm_connect(r->comm, blobs, n, e)) goto out;
         r->segment = comm_segment(r->comm);
+        r->be->watch = comm_watch; /* what a device waits for may never come */
+        r->be->watch_arg = r->comm;
     }
     rc = 0;
 out:
@@ -197,6 +199,7 @@ static void close_memory(struct run *r)
 static void run_close(struct run *r)
 {
     if (r->head) munmap(r->head, sizeof *r->head);
+    if (r->be) r->be->watch = NULL;
     comm_close(r->comm);
     close_memory(r);
     data_close(r->data);

@@ -113,6 +113,7 @@ static int post(struct change *c, int to, const void *send, int64_t send_size, i
                                 .send_size = send_size,
                                 .recv_size = recv_size};
     if (!send_size && !recv_size) return 0;
+    if (!c->n_tickets && comm_batch_begin(c->d->comm, e)) return -1;
     return comm_sendrecv(c->d->comm, &x, &c->ticket[c->n_tickets++], e);
 }
 
@@ -149,6 +150,7 @@ static int exchange(struct change *c, const char *src, char *dst, struct err *e)
                  in[from + 1] - in[from], e))
             return -1;
     }
+    if (c->n_tickets && comm_batch_end(d->comm, e)) return -1;
     const struct block own = block_between(c, r, r);
     unpack(c, dst, src + r * c->share[1] * c->row_size, own, d->n[c->to] * c->row_size,
            gathered_at(c, r, own.n));
@@ -210,5 +212,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
         const int64_t n = count(d, dim, from) * other;
         if (post(&c, w, d->send, own * s, from, to + from * share * s, n * s, e)) return -1;
     }
+    if (c.n_tickets && comm_batch_end(d->comm, e)) return -1;
     return wait_all(&c, e);
 }

@@ -12,8 +12,8 @@
  *               made apart, it is under way while the chunks' outputs are computed; under "ranks" one summary per logical chunk, since a merged one rounds differently
  *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
  *               next one is folded (2507.01004)
- * All give the same bits under "ranks". The receive is posted before the chunks are computed, and
- * only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
+ * All give the same bits under "ranks". A ring's receive is posted before the chunks are computed,
+ * and only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
  *
  * Kept for the backward: the state that enters each chunk, so that neither backward nor a
  * recomputed forward needs a second exchange: state [n_chunks, H, Dk, Dv] of the layer (the model
@@ -62,7 +62,6 @@ struct sp_linear {
     int mutant;
     struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
     int turn;
-    int64_t sent_size; /* private: all_gather: bytes of a state of the last sends */
 };
 
 struct linear_fwd {

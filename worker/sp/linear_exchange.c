@@ -137,18 +137,18 @@ static bool edge_apart(const struct linear_pass *p)
     return p->edges && edge_rank(p) != p->sp->shard.P - 1;
 }
 
-/* Not in the summaries' channel: backward it sets out before them and is received behind them. */
 static int edge_send(struct linear_pass *p, int to, struct err *e)
 {
     return linear_send(p, &p->sp->sent[0], to, chain_channel(p), p->sp->buf.send[0], p->size, e);
 }
 
-static int edge_post(struct linear_pass *p, struct err *e)
+/* Backward: before the summaries, one of which it becomes part of. */
+static int gather_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
     const int r = sp->shard.r, last = sp->shard.P - 1, w = edge_rank(p);
-    if (!p->back)
-        return r == last ? linear_receive(p, w, chain_channel(p), p->edge_out, p->size, e) : 0;
+    comm_where(sp->comm)->hop = 1;
+    if (!p->back || !edge_apart(p)) return 0;
     if (r == w) return linear_receive(p, last, chain_channel(p), p->entry[0], p->size, e);
     if (r != last) return 0;
     if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
@@ -156,21 +156,13 @@ static int edge_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-static int gather_post(struct linear_pass *p, struct err *e)
+/* Forward: behind the fold that makes it. */
+static int edge_pass(struct linear_pass *p, struct err *e)
 {
-    struct sp_linear *sp = p->sp;
-    const int P = sp->shard.P, r = sp->shard.r;
-    /* Where the last layer's states had another size, what arrives from now on may lie where a peer
-     * still reads that layer's own summary. */
-    if (sp->sent_size != p->size && linear_sends_wait(sp, &sp->sent[0], e)) return -1;
-    comm_where(sp->comm)->hop = 1;
-    for (int d = 1; d < P; d++)
-        for (int k = 0; k < p->n; k++) {
-            const int w = (r + P - d) % P;
-            if (linear_receive(p, w, CHANNEL_COLL, gathered(p, w * p->n + k), p->size, e))
-                return -1;
-        }
-    return edge_apart(p) ? edge_post(p, e) : 0;
+    const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
+    if (p->back || !edge_apart(p)) return 0;
+    if (r == w) return edge_send(p, last, e);
+    return r == last ? linear_receive(p, w, chain_channel(p), p->edge_out, p->size, e) : 0;
 }
 
 /* A state of this rank's own making or keeping enters step 0. */
@@ -215,16 +207,17 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
-static int gather_send(struct linear_pass *p, struct err *e)
+/* Everybody's summaries, of the rank before first, of the one behind first: one exchange. */
+static int trade_summaries(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
-    const int P = sp->shard.P, r = sp->shard.r, others = (P - 1) * p->n;
-    /* backward, the edge that goes into the own summary */
-    if (p->n_arrivals > others && p->back && linear_await(p, others, e)) return -1;
-    if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
-    sp->sent_size = p->size;
-    gather_own(p);
-    if (p->back) linear_zero(sp, sp->buf.send[0], p->size);
+    const int P = sp->shard.P, r = sp->shard.r;
+    for (int d = 1; d < P; d++)
+        for (int k = 0; k < p->n; k++) {
+            const int w = (r + P - d) % P;
+            if (linear_receive(p, w, CHANNEL_COLL, gathered(p, w * p->n + k), p->size, e))
+                return -1;
+        }
     for (int d = 1; d < P; d++)
         for (int k = 0; k < p->n; k++) {
             const int w = (r + d) % P;
@@ -233,6 +226,18 @@ static int gather_send(struct linear_pass *p, struct err *e)
             if (linear_send(p, &sp->sent[0], w, CHANNEL_COLL, data, p->size, e)) return -1;
         }
     return 0;
+}
+
+static int gather_send(struct linear_pass *p, struct err *e)
+{
+    struct sp_linear *sp = p->sp;
+    p->n_edges = p->n_arrivals;
+    if (p->n_edges && linear_await(p, 0, e)) return -1; /* it goes into the own summary */
+    if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
+    gather_own(p);
+    if (p->back) linear_zero(sp, sp->buf.send[0], p->size);
+    if (comm_batch_begin(sp->comm, e) || trade_summaries(p, e)) return -1;
+    return comm_batch_end(sp->comm, e);
 }
 
 /* Others' summaries [from, to) in the order of the fold become the state that enters step 0. */
@@ -279,16 +284,14 @@ static int gather_fold(struct linear_pass *p, struct err *e)
 {
     const int others = (p->sp->shard.P - 1) * p->n;
     for (int i = 0; i < others; i++)
-        if (linear_await(p, i, e)) return -1;
+        if (linear_await(p, p->n_edges + i, e)) return -1;
     gather_entry(p);
     for (int i = 0; i < p->n; i++) {
         struct linear_chunk c = linear_chunk_of(p, i);
         void *out = i + 1 < p->n ? p->entry[i + 1] : gather_out(p);
         if (out) fold_whole(p, &c, p->entry[i], linear_summary(p, i), out);
     }
-    if (!p->back && edge_apart(p) && p->sp->shard.r == edge_rank(p))
-        return edge_send(p, p->sp->shard.P - 1, e);
-    return 0;
+    return edge_pass(p, e);
 }
 
 const struct linear_exchange linear_gather = {gather_post, gather_send, gather_fold};

@@ -35,6 +35,7 @@ struct linear_pass {
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;
+    int n_edges; /* gather: of them, those before the summaries */
 };
 
 /* The row of a strategy's table. */

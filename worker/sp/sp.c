@@ -113,6 +113,7 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     const int P = sp->shard.P, r = sp->shard.r;
     const int64_t size = m->all.cols * 4;
     struct comm_ticket t[JOB_MAX_RANKS];
+    if (comm_batch_begin(sp->comm, e)) return -1;
     for (int k = 1; k < P; k++) {
         const int to = (r + k) % P, from = (r - k + P) % P;
         struct comm_xfer x = {.purpose = PURPOSE_DECODE,
@@ -125,6 +126,7 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
                               .recv_size = size};
         if (comm_sendrecv(sp->comm, &x, &t[k], e)) return -1;
     }
+    if (comm_batch_end(sp->comm, e)) return -1;
     for (int k = 1; k < P; k++)
         if (comm_wait(sp->comm, &t[k], e)) return -1;
     return 0;

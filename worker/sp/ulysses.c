@@ -71,11 +71,13 @@ static int post(struct heads *h, int to, struct tensor send, int from, struct te
                                 .recv_size = recv.rows * recv.cols * dtype_size(recv.dtype)};
     assert(send.ld == send.cols && recv.ld == recv.cols);
     if (!send.cols && !recv.cols) return 0;
+    if (!h->n && comm_batch_begin(h->sp->comm, e)) return -1;
     return comm_sendrecv(h->sp->comm, &x, &h->ticket[h->n++], e);
 }
 
 static int wait_all(struct heads *h, struct err *e)
 {
+    if (h->n && comm_batch_end(h->sp->comm, e)) return -1;
     for (int i = 0; i < h->n; i++)
         if (comm_wait(h->sp->comm, &h->ticket[i], e)) return -1;
     h->n = 0;

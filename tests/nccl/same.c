@@ -1,0 +1,28 @@
+/* Compiled, never run, where NCCL's header is: what worker/comm/nccl_api.h says is what it says. */
+#include <nccl.h>
+#include <stdalign.h>
+#include "worker/comm/nccl_api.h"
+
+_Static_assert(NCCL_OK == (int)ncclSuccess && NCCL_IN_PROGRESS == (int)ncclInProgress, "results");
+_Static_assert(NCCL_BYTES == (int)ncclChar && NCCL_UNSET == NCCL_CONFIG_UNDEF_INT, "constants");
+_Static_assert(sizeof(ncclUniqueId) == 128 && NCCL_VERSION_CODE >= NCCL_LEAST, "a header too old");
+
+#define SAME(ours, theirs)                                                                         \
+    _Static_assert(offsetof(struct nccl_config, ours) == offsetof(ncclConfig_t, theirs) &&         \
+                       sizeof(((struct nccl_config *)0)->ours) ==                                  \
+                           sizeof(((ncclConfig_t *)0)->theirs),                                    \
+                   #theirs)
+SAME(size, size);
+SAME(magic, magic);
+SAME(version, version);
+SAME(blocking, blocking);
+SAME(cga_size, cgaClusterSize);
+SAME(min_ctas, minCTAs);
+SAME(max_ctas, maxCTAs);
+SAME(net_name, netName);
+SAME(split_share, splitShare);
+SAME(traffic_class, trafficClass);
+
+/* A prototype that differs does not initialise its slot (-Werror=incompatible-pointer-types). */
+#define FILL(result, name, args) .name = name,
+const struct nccl_api nccl_same = {NCCL_CALLS(FILL)};

@@ -1,0 +1,30 @@
+/* test_device_dit.c: diffusion transformers on a device with memory of its own, against the goldens that
+ * the CPU is held to (tests/dit_golden.h): "emulated", where the host cannot reach that memory, unless
+ * SEQD_TEST_DEVICE names another. */
+#include "tests/dit_golden.h"
+
+static void planned(const char *name, int P, enum recompute_id recompute)
+{
+    struct dit_golden g;
+    dit_open(&g, name);
+    dit_check_planned(&g, P, recompute);
+    dit_close(&g);
+}
+
+static void test_families(void)
+{
+    for (int i = 0; i < DIT_NAMES; i++) planned(dit_names[i], 1, RECOMPUTE_SELECTIVE);
+}
+
+static void test_switches(void)
+{
+    planned("stdit3", 2, RECOMPUTE_NONE);
+}
+
+int main(void)
+{
+    setenv("SEQD_TEST_DEVICE", "emulated", 0);
+    RUN(test_families);
+    RUN(test_switches);
+    return test_done("device_dit");
+}

@@ -1,0 +1,334 @@
+/* NCCL's transport on a library of its name (tests/nccl/fake.c), in which an order that would stand
+ * still in a stream stands still: every strategy, every way out of a wait, and what is said where NCCL
+ * is not to be had. */
+#include <dlfcn.h>
+#include "tests/device_ranks.h"
+
+static struct fake {
+    void (**copy)(void *, const void *, size_t);
+    int *version, *failing, *live;
+} fake;
+
+/* ---- without the library --------------------------------------------------------------------- */
+
+/* An endpoint of rank 0 of two; NULL, and what it says. */
+static struct comm *listen_one(struct ranks *g, struct be *be, void *segment, struct err *e)
+{
+    char blob[BLOB_SIZE];
+    int size;
+    ranks_segment(g, 2, 4096);
+    struct comm_options o = ranks_options(g, 0, 4096, NULL);
+    o.transport = TRANSPORT_NCCL;
+    o.be = be;
+    o.segment = segment;
+    return comm_listen(&o, blob, &size, e);
+}
+
+static void refuses(const char *why)
+{
+    struct ranks g;
+    struct err e = {0};
+    struct be *be = device(0, 1);
+    void *segment = mirror_alloc(be, 4096);
+    struct comm *c = listen_one(&g, be, segment, &e);
+    CHECK(!c && e.code == ERR_UNSUPPORTED && !strcmp(e.field, "parallel.transport"));
+    CHECK_MSG(strstr(e.text, why), "%s", e.text);
+    comm_close(c);
+    be->ops->free(be, segment, 4096);
+    g.P = 0;
+    ranks_close(&g);
+}
+
+static void test_without_the_library(void)
+{
+    void *there = dlopen("libnccl.so.2", RTLD_NOW); /* this machine's */
+    if (!there) refuses("install NCCL, or use \"shm\"");
+    if (there) dlclose(there);
+}
+
+static void test_an_old_version(void)
+{
+    const int was = *fake.version;
+    *fake.version = 21701;
+    refuses("libnccl.so.2 is NCCL 2.17: install 2.18 or later");
+    *fake.version = was;
+}
+
+static void test_the_host_has_no_nccl(void)
+{
+    struct ranks g;
+    struct err e = {0};
+    CHECK(!listen_one(&g, NULL, NULL, &e) && e.code == ERR_UNSUPPORTED);
+    CHECK_MSG(strstr(e.text, "is for GPUs"), "%s", e.text);
+    g.P = 0;
+    ranks_close(&g);
+}
+
+static void open_fake(void)
+{
+    void *library = dlopen("libnccl_fake.so", RTLD_NOW); /* later: "libnccl.so.2", its soname */
+    CHECK_MSG(library, "%s", dlerror());
+    if (!library) abort();
+    fake.copy = dlsym(library, "fake_nccl_copy");
+    fake.version = dlsym(library, "fake_nccl_version");
+    fake.failing = dlsym(library, "fake_nccl_failing");
+    fake.live = dlsym(library, "fake_nccl_live");
+}
+
+static void device_copy(void *to, const void *from, size_t n)
+{
+    struct be *be = device(0, 1);
+    be->ops->copy(be, to, from, (int64_t)n);
+}
+
+/* ---- two ranks that do what a test says ------------------------------------------------------ */
+
+enum { SIZE = 4096 };
+
+struct pair {
+    struct ranks g;
+    struct ranks_device on[2];
+    struct be_ops ops;
+    void *in[2];
+    struct err said[2];
+};
+
+static void pair_open(struct pair *p, int64_t hop_timeout_ms)
+{
+    *p = (struct pair){.ops = *device(0, 1)->ops};
+    for (int r = 0; r < 2; r++) {
+        p->on[r] = (struct ranks_device){device(r, 1), mirror_alloc(device(r, 1), SIZE)};
+        p->in[r] = mirror_alloc(device(r, 1), SIZE);
+    }
+    ranks_open_on(
+        &p->g, 2, SIZE,
+        &(struct comm_options){.transport = TRANSPORT_NCCL, .hop_timeout_ms = hop_timeout_ms},
+        p->on);
+}
+
+static void pair_close(struct pair *p)
+{
+    ranks_close(&p->g);
+    CHECK(*fake.live == 0);
+    for (int r = 0; r < 2; r++) {
+        device(r, 1)->ops->free(device(r, 1), p->on[r].segment, SIZE);
+        device(r, 1)->ops->free(device(r, 1), p->in[r], SIZE);
+    }
+}
+
+static struct comm_xfer hop(const struct pair *p, int rank, bool sends, bool receives)
+{
+    return (struct comm_xfer){.purpose = PURPOSE_RING_KV,
+                              .channel = CHANNEL_KV,
+                              .send_to = sends ? !rank : -1,
+                              .recv_from = receives ? !rank : -1,
+                              .send = p->on[rank].segment,
+                              .recv = p->in[rank],
+                              .send_size = sends ? SIZE : 0,
+                              .recv_size = receives ? SIZE : 0};
+}
+
+static void place(struct comm *c)
+{
+    *comm_where(c) = (struct comm_where){.step = 12, .layer = 3, .hop = 1};
+}
+
+/* Both send before they receive, as tickets of their own: no stream gets over that. */
+static void crossed_body(struct ranks *g, int rank, void *arg)
+{
+    struct pair *p = arg;
+    struct comm_ticket t[2];
+    const struct comm_xfer out = hop(p, rank, true, false), in = hop(p, rank, false, true);
+    place(g->comm[rank]);
+    if (comm_sendrecv(g->comm[rank], &out, &t[0], &p->said[rank])) return;
+    if (comm_sendrecv(g->comm[rank], &in, &t[1], &p->said[rank])) return;
+    if (!comm_wait(g->comm[rank], &t[0], &p->said[rank]))
+        comm_wait(g->comm[rank], &t[1], &p->said[rank]);
+}
+
+static void test_an_order_that_stands_still_is_found(void)
+{
+    struct pair p;
+    pair_open(&p, 50);
+    ranks_run(&p.g, crossed_body, &p);
+    int n_late = 0;
+    for (int r = 0; r < 2; r++)
+        n_late += p.said[r].code == ERR_TIMEOUT &&
+                  strstr(p.said[r].text, "waited 50 ms for rank ") &&
+                  strstr(p.said[r].text, "step 12, layer 3, hop 1: rank ");
+    CHECK_MSG(n_late >= 1 && p.said[0].code && p.said[1].code, "%s; %s", p.said[0].text,
+              p.said[1].text);
+    pair_close(&p);
+}
+
+static void batch_body(struct ranks *g, int rank, void *arg)
+{
+    struct pair *p = arg;
+    struct comm_ticket t[2];
+    struct comm *c = g->comm[rank];
+    struct err *e = &p->said[rank];
+    const struct comm_xfer out = hop(p, rank, true, false), in = hop(p, rank, false, true);
+    if (comm_batch_begin(c, e) || comm_sendrecv(c, &out, &t[0], e) ||
+        comm_sendrecv(c, &in, &t[1], e) || comm_batch_end(c, e) || comm_wait(c, &t[1], e) ||
+        comm_wait(c, &t[0], e))
+        ranks_fail(g, rank, e);
+}
+
+static void test_a_batch_is_one_exchange(void)
+{
+    struct pair p;
+    pair_open(&p, 60000);
+    ranks_run(&p.g, batch_body, &p);
+    ranks_check(&p.g);
+    pair_close(&p);
+}
+
+/* Rank 0 never posts; whoever raises the flag ends rank 1's wait. */
+static void abort_body(struct ranks *g, int rank, void *arg)
+{
+    struct pair *p = arg;
+    struct comm_ticket t;
+    const struct comm_xfer x = hop(p, rank, true, true);
+    if (rank == 0) {
+        while (!__atomic_load_n(&g->head->lastop[1].n_ops, __ATOMIC_ACQUIRE)) sched_yield();
+        ranks_abort(g, 0);
+        return;
+    }
+    place(g->comm[1]);
+    if (!comm_sendrecv(g->comm[1], &x, &t, &p->said[1])) comm_wait(g->comm[1], &t, &p->said[1]);
+}
+
+static void test_abort(void)
+{
+    struct pair p;
+    pair_open(&p, 60000);
+    ranks_run(&p.g, abort_body, &p);
+    CHECK(p.said[1].code == ERR_ABORTED);
+    CHECK_STR(p.said[1].text, "step 12, layer 3, hop 1: rank 1 stopped in ring_kv: rank 0 is gone");
+    pair_close(&p);
+}
+
+/* ---- transfers that the device has been given, and does not end ------------------------------- */
+
+static bool begun_alone(struct be *be, int mark)
+{
+    return mark % 2 == 0;
+}
+
+static void ring_body(struct ranks *g, int rank, void *arg)
+{
+    struct pair *p = arg;
+    struct comm_ticket t;
+    const struct comm_xfer x = hop(p, rank, true, true);
+    place(g->comm[rank]);
+    if (comm_sendrecv(g->comm[rank], &x, &t, &p->said[rank]) ||
+        comm_wait(g->comm[rank], &t, &p->said[rank]))
+        ranks_fail(g, rank, &p->said[rank]);
+}
+
+static void test_a_transfer_that_does_not_end(void)
+{
+    struct pair p;
+    struct err e = {0};
+    pair_open(&p, 1000);
+    const struct be_ops *was = device(1, 1)->ops;
+    p.ops.transfer_passed = begun_alone;
+    device(1, 1)->ops = &p.ops;
+    ranks_run(&p.g, ring_body, &p); /* the host goes on */
+    ranks_check(&p.g);
+    CHECK(!comm_watch(p.g.comm[0], &e));
+    while (!comm_watch(p.g.comm[1], &e)) sched_yield();
+    CHECK(e.code == ERR_TIMEOUT);
+    CHECK_MSG(strstr(e.text, "step 12, layer 3, hop 1: rank 1 waited 1000 ms for rank 0 to send "
+                             "ring_kv (last seen at step 12"),
+              "%s", e.text);
+    device(1, 1)->ops = was;
+    pair_close(&p);
+}
+
+static void test_an_asynchronous_error(void)
+{
+    struct pair p;
+    struct err e = {0};
+    pair_open(&p, 60000);
+    ranks_run(&p.g, ring_body, &p);
+    *fake.failing = 1;
+    CHECK(comm_watch(p.g.comm[1], &e) && e.code == ERR_PEER);
+    CHECK_MSG(strstr(e.text, "rank 1 stopped in ring_kv: NCCL: remote process exited"), "%s",
+              e.text);
+    *fake.failing = -1;
+    struct comm_ticket t = {0};
+    struct err again = {0}; /* the first failure is the last */
+    const struct comm_xfer x = hop(&p, 1, true, true);
+    CHECK(comm_sendrecv(p.g.comm[1], &x, &t, &again) && !strcmp(e.text, again.text));
+    pair_close(&p);
+}
+
+/* ---- which transport ------------------------------------------------------------------------- */
+
+/* Blobs of two ranks on GPUs `a` and `b`, connected; rank 0's error. */
+static struct err meet(enum transport_id asked, int a, int b, bool *by_nccl)
+{
+    struct ranks g;
+    struct ranks_device on[2];
+    static struct rank_blob blobs[2];
+    struct err e = {0};
+    const int live = *fake.live;
+    ranks_segment(&g, 2, 1 << 20);
+    for (int r = 0; r < 2; r++) {
+        on[r] = (struct ranks_device){device(r, 1), mirror_alloc(device(r, 1), SIZE)};
+        on[r].be->id[0] = (unsigned char)(r ? b : a);
+        struct comm_options o = ranks_options(&g, r, SIZE, NULL);
+        o.transport = asked;
+        o.be = on[r].be;
+        o.segment = on[r].segment;
+        blobs[r].rank = r;
+        g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
+    }
+    ranks_connect(&g, blobs);
+    e = g.err[0];
+    *by_nccl = *fake.live > live;
+    for (int r = 0; r < 2; r++) {
+        comm_close(g.comm[r]);
+        g.comm[r] = NULL;
+        on[r].be->id[0] = 0;
+        on[r].be->ops->free(on[r].be, on[r].segment, SIZE);
+    }
+    g.P = 0;
+    ranks_close(&g);
+    return e;
+}
+
+static void test_a_gpu_each(void)
+{
+    bool nccl;
+    CHECK(!meet(TRANSPORT_AUTO, 1, 2, &nccl).code && nccl);
+    CHECK(!meet(TRANSPORT_AUTO, 1, 1, &nccl).code && !nccl);
+    CHECK(!meet(TRANSPORT_SHM, 1, 2, &nccl).code && !nccl);
+    CHECK(!meet(TRANSPORT_NCCL, 1, 2, &nccl).code && nccl);
+    const struct err e = meet(TRANSPORT_NCCL, 1, 1, &nccl);
+    CHECK(e.code == ERR_UNSUPPORTED && !nccl);
+    CHECK_STR(e.text, "ranks 0 and 1 are on one GPU, which NCCL refuses: use \"shm\", or as many "
+                      "GPUs as ranks");
+}
+
+int main(void)
+{
+    device_name = lin_device_name = "emulated";
+    ranks_transport = TRANSPORT_NCCL;
+    RUN(test_without_the_library);
+    open_fake();
+    *fake.copy = device_copy;
+    (void)device(0, 1);
+    RUN(test_an_old_version);
+    RUN(test_the_host_has_no_nccl);
+    RUN(test_an_order_that_stands_still_is_found);
+    RUN(test_a_batch_is_one_exchange);
+    RUN(test_abort);
+    RUN(test_a_transfer_that_does_not_end);
+    RUN(test_an_asynchronous_error);
+    RUN(test_a_gpu_each);
+    device_ranks();
+    CHECK(*fake.live == 0);
+    return device_ranks_done("device_nccl");
+}

@@ -1,0 +1,278 @@
+/* connect.c: the rendezvous: which transport carries what to whom, blobs out and in, opening and
+ * closing. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker/comm/endpoint.h"
+
+#define BLOB_MAGIC "seqd-comm-2"
+
+static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
+
+/* ---- the table of transports ----------------------------------------------------------------- */
+
+const struct comm_ops *const comm_transports[N_TRANSPORTS] = {&comm_shm, &comm_tcp, &comm_nccl};
+
+bool comm_is_local(const struct comm *c, int rank)
+{
+    return rank >= c->first_local && rank < c->first_local + c->n_local;
+}
+
+/* The host's messages: shared memory for those who have it, TCP for the others, unless one is asked
+ * for by name. */
+static int choose_host(struct comm *c, int p, enum transport_id asked, struct err *e)
+{
+    enum transport_id id = asked;
+    if (id == TRANSPORT_AUTO || id == TRANSPORT_NCCL)
+        id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
+    if (id == TRANSPORT_SHM && !comm_is_local(c, p))
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "no transport connects ranks %d and %d: \"shm\" needs both on one "
+                         "host (use \"auto\")",
+                         c->rank, p);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (comm_transports[i]->id == id) c->via[MEMORY_HOST][p] = comm_transports[i];
+    if (!c->via[MEMORY_HOST][p])
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "this build has shared memory, TCP and NCCL only");
+    return 0;
+}
+
+static int choose(struct comm *c, enum transport_id asked, struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (p == c->rank) continue;
+        if (choose_host(c, p, asked, e)) return -1;
+        c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
+    }
+    if (c->be && asked == TRANSPORT_TCP && c->n_ranks > 1)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "\"tcp\" does not reach the memory of this job's devices: use \"auto\"");
+    if (!c->be && asked == TRANSPORT_NCCL)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "\"nccl\" is for GPUs: use \"auto\" on resources.device \"cpu\"");
+    return 0;
+}
+
+static bool on_gpu(const struct comm_blob *b)
+{
+    static const unsigned char none[sizeof b->gpu];
+    return memcmp(b->gpu, none, sizeof none) != 0;
+}
+
+/* May the ranks' tensors travel by NCCL? If not, e says why. */
+static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (all[p].nccl_version != c->blob.nccl_version || !c->blob.nccl_version)
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "\"nccl\": rank %d has NCCL %d, rank %d has %d (0: none): install one "
+                             "version of libnccl.so.2 on every node",
+                             c->rank, c->blob.nccl_version, p, all[p].nccl_version);
+        for (int q = 0; on_gpu(&all[p]) && q < p; q++)
+            if (!memcmp(all[p].gpu, all[q].gpu, sizeof all[p].gpu))
+                return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                                 "ranks %d and %d are on one GPU, which NCCL refuses: use \"shm\", "
+                                 "or as many GPUs as ranks",
+                                 q, p);
+    }
+    return 0;
+}
+
+/* Tensors in devices' memory go by NCCL where every rank has a GPU of its own; else by shared memory
+ * on one host, which also serves ranks that share a GPU. */
+static int choose_tensors(struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    const enum transport_id asked = (enum transport_id)c->blob.transport;
+    struct err why = {0};
+    if (!c->be || c->n_ranks == 1 || asked == TRANSPORT_SHM) return 0;
+    const bool nccl = c->nccl && !nccl_usable(c, all, &why);
+    if (!nccl && asked == TRANSPORT_NCCL) {
+        *e = why;
+        return -1;
+    }
+    for (int p = 0; p < c->n_ranks; p++) {
+        if (p == c->rank) continue;
+        if (nccl) c->via[MEMORY_TENSORS][p] = &comm_nccl;
+        if (c->via[MEMORY_TENSORS][p] == &comm_tcp)
+            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                             "ranks %d and %d are on two nodes, and their devices' memory needs "
+                             "NCCL: %s",
+                             c->rank, p,
+                             c->why_not.code ? c->why_not.text
+                             : why.code      ? why.text
+                                             : "these devices have none");
+    }
+    return 0;
+}
+
+/* The page is shared memory's, whoever else is used. */
+static bool wanted(const struct comm *c, const struct comm_ops *t)
+{
+    if (t == &comm_shm) return true;
+    for (int p = 0; p < c->n_ranks; p++)
+        if (c->via[MEMORY_HOST][p] == t || c->via[MEMORY_TENSORS][p] == t) return true;
+    return false;
+}
+
+/* Opened before it is known whether all have it; "auto" does without. */
+static int open_nccl(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    const bool asked = o->transport == TRANSPORT_NCCL;
+    if (!c->be || c->n_ranks == 1 ||
+        (!asked && (o->transport != TRANSPORT_AUTO || !on_gpu(&c->blob))))
+        return 0;
+    if (!comm_nccl.open(c, o, asked ? e : &c->why_not)) return 0;
+    return asked ? -1 : 0;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int read_boot_id(char *out, size_t size, struct err *e)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f) return err_errno(e, "open /proc/sys/kernel/random/boot_id");
+    bool ok = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (!ok) return err_set(e, ERR_IO, "/proc/sys/kernel/random/boot_id is empty");
+    out[strcspn(out, "\n")] = 0;
+    return 0;
+}
+
+static void blob_fill(struct comm *c, const struct comm_options *o)
+{
+    struct comm_blob *b = &c->blob;
+    memcpy(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC);
+    b->segment_size = c->segment_size;
+    b->rank = c->rank;
+    b->n_ranks = c->n_ranks;
+    b->first_local = c->first_local;
+    b->n_local = c->n_local;
+    b->transport = o->transport;
+    b->tls = o->tls;
+    if (c->be) memcpy(b->gpu, c->be->id, sizeof b->gpu);
+}
+
+static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    if (choose(c, o->transport, e) || read_boot_id(c->blob.boot_id, sizeof c->blob.boot_id, e))
+        return -1;
+    blob_fill(c, o);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (wanted(c, comm_transports[i]) && comm_transports[i]->open(c, o, e)) return -1;
+    return open_nccl(c, o, e);
+}
+
+struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
+                         struct err *e)
+{
+    assert(o->n_ranks >= 1 && o->n_ranks <= JOB_MAX_RANKS && o->rank >= 0 && o->rank < o->n_ranks);
+    int first = o->n_local ? o->first_local : 0, n = o->n_local ? o->n_local : o->n_ranks;
+    assert(first >= 0 && first <= o->rank && o->rank < first + n && first + n <= o->n_ranks);
+    struct comm *c = calloc(1, sizeof *c);
+    if (!c) {
+        err_set(e, ERR_IO, "no memory for the endpoint of rank %d", o->rank);
+        return NULL;
+    }
+    c->rank = o->rank;
+    c->n_ranks = o->n_ranks;
+    c->first_local = first;
+    c->n_local = n;
+    c->segment_size = c->host_size = o->segment_size;
+    if (o->be && o->be->own_memory) {
+        c->be = o->be;
+        c->segment = o->segment;
+        c->host_size = comm_bounce_size(o->n_ranks);
+    }
+    c->where = (struct comm_where){.layer = -1, .hop = -1};
+    c->hop_timeout_ms = o->hop_timeout_ms;
+    c->delay_seed = o->delay_seed;
+    c->delay_max_us = o->delay_max_us;
+    c->latency_us = o->latency_us;
+    c->bytes_per_ms = o->bytes_per_ms;
+    if (open_all(c, o, e)) {
+        comm_close(c);
+        return NULL;
+    }
+    memcpy(blob, &c->blob, sizeof c->blob);
+    *blob_size = (int)sizeof c->blob;
+    return c;
+}
+
+/* Is b what rank p of this attempt would publish? */
+static int blob_check(const struct comm *c, const struct comm_blob *b, int p, struct err *e)
+{
+    const struct comm_blob *own = &c->blob;
+    int first = b->first_local, n = b->n_local;
+    if (b->rank != p || b->n_ranks != c->n_ranks || b->segment_size != own->segment_size ||
+        b->transport != own->transport || b->tls != own->tls)
+        return err_set(e, ERR_PEER,
+                       "rank %d of %d with a segment of %lld bytes, transport %d, tls %d; rank %d "
+                       "says rank %d of %d with %lld, %d, %d: their plans differ",
+                       c->rank, c->n_ranks, (long long)own->segment_size, own->transport, own->tls,
+                       p, b->rank, b->n_ranks, (long long)b->segment_size, b->transport, b->tls);
+    bool same = first == c->first_local && n == c->n_local;
+    bool apart = n > 0 && n <= c->n_ranks && first >= 0 && first <= p && p < first + (int64_t)n &&
+                 (first >= c->first_local + c->n_local || first + (int64_t)n <= c->first_local);
+    if (comm_is_local(c, p) ? !same : !apart)
+        return err_set(e, ERR_PEER,
+                       "rank %d shares its node with %d ranks from %d on, rank %d with %d from %d "
+                       "on: that cannot be",
+                       c->rank, c->n_local, c->first_local, p, n, first);
+    return 0;
+}
+
+static int read_blobs(struct comm *c, const struct rank_blob *blobs, struct comm_blob *all,
+                      struct err *e)
+{
+    for (int p = 0; p < c->n_ranks; p++) {
+        struct comm_blob *b = &all[p];
+        if (blobs[p].rank != p || blobs[p].size != (int)sizeof *b)
+            return err_set(e, ERR_PEER, "blob %d: rank %d with %d bytes, want rank %d with %d", p,
+                           blobs[p].rank, blobs[p].size, p, (int)sizeof *b);
+        memcpy(b, blobs[p].data, sizeof *b);
+        b->boot_id[sizeof b->boot_id - 1] = b->address[sizeof b->address - 1] = 0;
+        if (memcmp(b->magic, BLOB_MAGIC, sizeof BLOB_MAGIC))
+            return err_set(e, ERR_PEER, "rank %d speaks another protocol: install one version", p);
+        if (blob_check(c, b, p, e)) return -1;
+    }
+    return 0;
+}
+
+int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e)
+{
+    int rc = -1;
+    if (n != c->n_ranks)
+        return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
+    struct comm_blob *all = calloc((size_t)n, sizeof *all);
+    if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
+    if (read_blobs(c, blobs, all, e) || choose_tensors(c, all, e)) goto out;
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (wanted(c, comm_transports[i]) && comm_transports[i]->connect(c, all, e)) goto out;
+    rc = 0;
+out:
+    free(all);
+    return rc;
+}
+
+/* A rank that goes with tickets outstanding has failed somewhere else: no leave is taken. */
+void comm_halt(struct comm *c)
+{
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (comm_transports[i]->halt) comm_transports[i]->halt(c);
+}
+
+void comm_close(struct comm *c)
+{
+    if (!c) return;
+    assert(!c->base); /* a view dies with its endpoint */
+    while (c->views) {
+        struct comm *v = c->views;
+        c->views = v->views;
+        free(v);
+    }
+    if (c->n_ops) comm_halt(c);
+    for (int i = N_TRANSPORTS; i-- > 0;) comm_transports[i]->close(c);
+    free(c);
+}

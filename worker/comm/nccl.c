@@ -1,0 +1,296 @@
+/* nccl.c: NCCL, for messages of tensors between GPUs.
+ *
+ * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it waits
+ * for the operations so far (transfer_begin), and comm_wait makes operations to come wait for it
+ * (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all tickets
+ * are one group. Each group has two marks in the stream, before and behind it: those say to whoever
+ * waits for the device (comm_watch) which transfer is on and since when.
+ *
+ * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a group
+ * begins when the one before it has ended on this rank. So nobody may post tickets in an order of his
+ * own. All strategies and collectives keep to this: the tickets of a call are numbered events, the
+ * same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from r - k; a
+ * switch); every rank posts its part of the events in their order, and what two ranks exchange in an
+ * event both post in that event. Then the lowest event that is not over has, on each of its ranks,
+ * nothing before it, and ends. What a rank does not send or receive in an event it leaves out. Where
+ * sends and receives of an exchange are tickets of their own, they are one batch, one event:
+ *   ring          KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
+ *   all_gather    rows of round i; their gradients home, round by round
+ *   LASP's ring, scan    what comes from the rank before, then what goes to the next: pieces of a scan
+ *                 are so many events of each of the two, which overlap no more than a ring's
+ *   LASP's all_gather    all summaries in one batch; the state at the sequence's edge before or behind
+ *   DSP, Ulysses, sums, decoding    the rounds of one exchange
+ * A message of another size than its receiver expects is a fault that NCCL does not see; the
+ * transports of the host do, and run the same strategies in all tests.
+ *
+ * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
+ * that is on for hop_timeout_ms; each ends the wait, with the place of that transfer in the sentence,
+ * and ncclCommAbort frees the stream. */
+#include <assert.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "worker/comm/endpoint.h"
+#include "worker/comm/nccl_api.h"
+
+enum { GROUPS = BE_MARKS / 2, POLL_NS = 20000 };
+
+static_assert(sizeof(ncclUniqueId) == NCCL_ID_SIZE, "a blob has room for it");
+
+struct nccl {
+    struct nccl_api api;
+    ncclComm_t comm; /* NULL: not connected, or aborted */
+    bool open, batch;
+    int64_t next, oldest; /* number of the group that is, or comes next; of the first under way */
+    int64_t begun_ns;     /* when the oldest was seen to be on; 0: not yet */
+    struct comm_op first[GROUPS]; /* of the group's tickets, for its place */
+};
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+static int load(struct nccl *n, struct err *e)
+{
+    void *library = dlopen("libnccl.so.2",
+                           RTLD_NOW | RTLD_LOCAL); /* stays: its threads are in it */
+    if (!library)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "\"nccl\": %s: install NCCL, or use \"shm\" on one host", dlerror());
+#define LOAD(result, name, args)                                                                   \
+    *(void **)&n->api.name = dlsym(library, #name);                                                \
+    if (!n->api.name)                                                                              \
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",                                 \
+                         "\"nccl\": libnccl.so.2 has no " #name ": install NCCL 2.18 or later");
+    NCCL_CALLS(LOAD)
+#undef LOAD
+    return 0;
+}
+
+static int check_version(struct comm *c, struct err *e)
+{
+    int v = 0;
+    c->nccl->api.ncclGetVersion(&v);
+    c->blob.nccl_version = v;
+    if (v >= NCCL_LEAST) return 0;
+    c->blob.nccl_version = 0;
+    return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                     "\"nccl\": libnccl.so.2 is NCCL %d.%d: install 2.18 or later", v / 10000,
+                     v / 100 % 100);
+}
+
+static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    ncclUniqueId id;
+    c->nccl = calloc(1, sizeof *c->nccl);
+    if (!c->nccl) return err_set(e, ERR_IO, "no memory for NCCL's groups");
+    if (load(c->nccl, e) || check_version(c, e)) return -1;
+    if (c->rank) return 0;
+    const ncclResult_t rc = c->nccl->api.ncclGetUniqueId(&id);
+    memcpy(c->blob.nccl_id, &id, sizeof id);
+    if (rc == NCCL_OK) return 0;
+    c->blob.nccl_version = 0;
+    return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                     "\"nccl\": it has no address to meet at: %s (NCCL_SOCKET_IFNAME names the "
+                     "network)",
+                     c->nccl->api.ncclGetErrorString(rc));
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, struct err *e)
+{
+    const struct nccl *n = c->nccl;
+    char at[128];
+    comm_where_print(at, sizeof at, &op->where, c->rank);
+    return err_set(e, ERR_PEER, "%s stopped in %s: NCCL: %s: %s", at, purpose_name(op->x.purpose),
+                   n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
+}
+
+/* Until the communicator has done what was asked of it last; op: for whom. */
+static int settle(struct comm *c, const struct comm_op *op, struct err *e)
+{
+    const struct timespec pause = {0, POLL_NS};
+    const int64_t deadline_ns = comm_now_ns() + c->hop_timeout_ms * 1000000;
+    for (;;) {
+        ncclResult_t state = NCCL_IN_PROGRESS;
+        const ncclResult_t rc = c->nccl->api.ncclCommGetAsyncError(c->nccl->comm, &state);
+        if (rc != NCCL_OK) return failed(c, op, rc, e);
+        if (state == NCCL_OK) return 0;
+        if (state != NCCL_IN_PROGRESS) return failed(c, op, state, e);
+        if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
+        if (comm_now_ns() >= deadline_ns) return comm_timed_out(c, op, e);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void nccl_halt(struct comm *c)
+{
+    struct nccl *n = c->nccl;
+    if (!n || !n->comm) return;
+    n->api.ncclCommAbort(n->comm);
+    n->comm = NULL;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    struct nccl_config config = {.size = sizeof config,
+                                 .magic = NCCL_MAGIC,
+                                 .version = NCCL_LEAST,
+                                 .blocking = 0,
+                                 .cga_size = NCCL_UNSET,
+                                 .min_ctas = NCCL_UNSET,
+                                 .max_ctas = NCCL_UNSET,
+                                 .split_share = NCCL_UNSET,
+                                 .traffic_class = NCCL_UNSET};
+    const int peer = c->rank ? 0 : c->n_ranks - 1;
+    const struct comm_op meeting = {
+        .x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = peer}, .where = c->where};
+    ncclUniqueId id;
+    memcpy(&id, all[0].nccl_id, sizeof id);
+    const ncclResult_t rc = n->api.ncclCommInitRankConfig(&n->comm, c->n_ranks, id, c->rank,
+                                                          &config);
+    if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, &meeting, rc, e);
+    if (!settle(c, &meeting, e)) return 0;
+    nccl_halt(c);
+    return -1;
+}
+
+/* Who leaves with nothing under way lets the others finish. */
+static void nccl_close(struct comm *c)
+{
+    struct nccl *n = c->nccl;
+    struct err why;
+    const struct comm_op leave = {.x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = 0},
+                                  .where = c->where};
+    if (!n) return;
+    if (n->comm && !c->failed.code && !__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) {
+        const ncclResult_t rc = n->api.ncclCommFinalize(n->comm);
+        if ((rc == NCCL_OK || rc == NCCL_IN_PROGRESS) && !settle(c, &leave, &why)) {
+            n->api.ncclCommDestroy(n->comm);
+            n->comm = NULL;
+        }
+    }
+    nccl_halt(c);
+    free(n);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static int mark_of(int64_t group, bool end)
+{
+    return (int)(group % GROUPS) * 2 + end;
+}
+
+/* Goes over the groups that have ended. fails: the oldest one has been on for too long. */
+static int advance(struct comm *c, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    const struct be_ops *ops = c->be->ops;
+    while (n->oldest < n->next && ops->transfer_passed(c->be, mark_of(n->oldest, true))) {
+        n->oldest++;
+        n->begun_ns = 0;
+    }
+    if (n->oldest == n->next) return 0;
+    if (!n->begun_ns && ops->transfer_passed(c->be, mark_of(n->oldest, false)))
+        n->begun_ns = comm_now_ns();
+    if (!n->begun_ns || comm_now_ns() - n->begun_ns < c->hop_timeout_ms * 1000000) return 0;
+    return comm_timed_out(c, &n->first[n->oldest % GROUPS], e);
+}
+
+static int nccl_watch(struct comm *c, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    ncclResult_t state = NCCL_OK;
+    if (!n || !n->comm) return 0;
+    const struct comm_op *op = &n->first[(n->oldest < n->next ? n->oldest : n->next) % GROUPS];
+    const ncclResult_t rc = n->api.ncclCommGetAsyncError(n->comm, &state);
+    if (rc != NCCL_OK) return failed(c, op, rc, e);
+    if (state != NCCL_OK && state != NCCL_IN_PROGRESS) return failed(c, op, state, e);
+    return advance(c, e);
+}
+
+/* Marks are used in turns: one that is still ahead is waited for. */
+static int room(struct comm *c, struct err *e)
+{
+    const struct timespec pause = {0, POLL_NS};
+    while (c->nccl->next - c->nccl->oldest >= GROUPS - 1) {
+        if (comm_watch(c, e)) return -1;
+        nanosleep(&pause, NULL);
+    }
+    return advance(c, e);
+}
+
+static int group_open(struct comm *c, const struct comm_op *op, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    if (n->open) return 0;
+    if (room(c, e)) return -1;
+    n->first[n->next % GROUPS] = *op;
+    const ncclResult_t rc = n->api.ncclGroupStart();
+    if (rc != NCCL_OK) return failed(c, op, rc, e);
+    n->open = true;
+    return 0;
+}
+
+static int group_close(struct comm *c, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    const struct comm_op *op = &n->first[n->next % GROUPS];
+    if (!n->open) return 0;
+    n->open = false;
+    c->be->ops->transfer_begin(c->be);
+    c->be->ops->transfer_end(c->be, mark_of(n->next, false));
+    const ncclResult_t rc = n->api.ncclGroupEnd();
+    if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, op, rc, e);
+    if (settle(c, op, e)) return -1; /* only now is all of it in the stream */
+    c->be->ops->transfer_end(c->be, mark_of(n->next, true));
+    n->next++;
+    return 0;
+}
+
+static int nccl_post(struct comm *c, struct comm_op *op, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    const struct comm_xfer *x = &op->x;
+    cudaStream_t stream = c->be->ops->transfer_stream(c->be);
+    ncclResult_t rc = NCCL_OK;
+    if (group_open(c, op, e)) return -1;
+    op->group = n->next;
+    if (x->send_to >= 0 && x->send_size)
+        rc = n->api.ncclSend(x->send, (size_t)x->send_size, NCCL_BYTES, x->send_to, n->comm,
+                             stream);
+    if (rc == NCCL_OK && x->recv_from >= 0 && x->recv_size)
+        rc = n->api.ncclRecv(x->recv, (size_t)x->recv_size, NCCL_BYTES, x->recv_from, n->comm,
+                             stream);
+    if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, op, rc, e);
+    return n->batch ? 0 : group_close(c, e);
+}
+
+static int nccl_batch(struct comm *c, bool on, struct err *e)
+{
+    c->nccl->batch = on;
+    return on ? 0 : group_close(c, e);
+}
+
+static void nccl_await(struct comm *c, const struct comm_op *op)
+{
+    const struct nccl *n = c->nccl;
+    assert(op->group < n->next); /* not within its own batch */
+    if (op->group >= n->oldest) c->be->ops->transfer_await(c->be, mark_of(op->group, true));
+}
+
+const struct comm_ops comm_nccl = {
+    .name = "nccl",
+    .id = TRANSPORT_NCCL,
+    .open = nccl_open,
+    .connect = nccl_connect,
+    .post = nccl_post,
+    .await = nccl_await,
+    .batch = nccl_batch,
+    .watch = nccl_watch,
+    .halt = nccl_halt,
+    .close = nccl_close,
+};

@@ -1,0 +1,63 @@
+/* nccl_api.h: what nccl.c needs of NCCL's interface, declared here, so that it is built without NCCL's
+ * header and started without its library. tests/nccl/same.c holds these against the real header.
+ * NCCL's own names. */
+#ifndef SEQD_COMM_NCCL_API_H
+#define SEQD_COMM_NCCL_API_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#ifndef NCCL_H_
+typedef int ncclResult_t;
+typedef int ncclDataType_t;
+typedef struct ncclComm *ncclComm_t;
+typedef struct CUstream_st *cudaStream_t;
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+typedef struct nccl_config ncclConfig_t;
+#endif
+
+enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 0 /* ncclChar */ };
+
+/* The config as of 2.18; a newer library takes the rest for unset. */
+#define NCCL_LEAST 21800
+#define NCCL_UNSET INT_MIN
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+    int cga_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
+    int traffic_class; /* of later versions: in 2.18 nothing lies here */
+};
+#define NCCL_MAGIC 0xcafebeefu
+
+/* X(result, name, arguments) */
+#define NCCL_CALLS(X)                                                                              \
+    X(ncclResult_t, ncclGetVersion, (int *version))                                                \
+    X(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))                                          \
+    X(ncclResult_t, ncclCommInitRankConfig,                                                        \
+      (ncclComm_t * comm, int n_ranks, ncclUniqueId id, int rank, ncclConfig_t *config))           \
+    X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * state))                \
+    X(ncclResult_t, ncclCommFinalize, (ncclComm_t comm))                                           \
+    X(ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                            \
+    X(ncclResult_t, ncclCommAbort, (ncclComm_t comm))                                              \
+    X(ncclResult_t, ncclGroupStart, (void))                                                        \
+    X(ncclResult_t, ncclGroupEnd, (void))                                                          \
+    X(ncclResult_t, ncclSend,                                                                      \
+      (const void *from, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,                 \
+       cudaStream_t stream))                                                                       \
+    X(ncclResult_t, ncclRecv,                                                                      \
+      (void *to, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream))   \
+    X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
+    X(const char *, ncclGetLastError, (ncclComm_t comm))
+
+struct nccl_api {
+#define NCCL_SLOT(result, name, args) result(*name) args;
+    NCCL_CALLS(NCCL_SLOT)
+#undef NCCL_SLOT
+};
+
+#endif
