@@ -115,7 +115,7 @@ static inline void figure_print(const struct figure *f, const char *more)
 
 static inline void figure_not_run(const struct figure *f, const char *why)
 {
-    char plain[256];
+    char plain[512];
     snprintf(plain, sizeof plain, "%s", why);
     for (char *c = plain; *c; c++)
         if (*c == '"' || *c == '\\') *c = '\''; /* JSON */
