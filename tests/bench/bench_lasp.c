@@ -126,9 +126,25 @@ static void place(struct rank_state *x, const struct layers *a)
     for (int64_t i = 0; i < T; i++) x->hi[i] = shard_pos(&x->sp.shard, i) + 1; /* one document */
     for (int64_t h = 0; h < a->H; h++) x->slope[h] = 1e-5 * (double)(h + 1);
     struct sp_linear_shape shape = {a->H, a->D, a->D, 1, x->slope};
-    x->fwd = (struct linear_fwd){shape, q, k, v, o, x->states, x->lo, x->hi, NULL, NULL};
-    x->bwd = (struct linear_bwd){shape, q,         k,     v,     d_o,  dq,  dk,
-                                 dv,    x->states, x->lo, x->hi, NULL, NULL};
+    x->fwd = (struct linear_fwd){.shape = shape,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .o = o,
+                                 .state = x->states,
+                                 .lo = x->lo,
+                                 .hi = x->hi};
+    x->bwd = (struct linear_bwd){.shape = shape,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .d_o = d_o,
+                                 .dq = dq,
+                                 .dk = dk,
+                                 .dv = dv,
+                                 .state = x->states,
+                                 .lo = x->lo,
+                                 .hi = x->hi};
 }
 
 /* One pass over all layers, and the time until the last rank is done. */
