@@ -309,7 +309,8 @@ bench: deps
 bench-build: $(BENCHES)
 
 # Programs that run on the device that SEQD_TEST_DEVICE names.
-GPU_TESTS := check_kernels $(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c))
+# test_device_nccl has a library of NCCL's name and the emulated device; NCCL itself: test_device_jobs.
+GPU_TESTS := check_kernels $(filter-out test_device_nccl,$(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c)))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.

@@ -114,6 +114,9 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
     if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
 }
 
+static void (*gang_env)(
+    int rank); /* sets what a rank's process has in its environment; NULL: nothing */
+
 static inline void spawn(struct gang *g, int r, int pair[2])
 {
     pid_t pid = fork();
@@ -124,6 +127,7 @@ static inline void spawn(struct gang *g, int r, int pair[2])
     /* The pair's ends may be 3 or 4 themselves: lift both out of the way first. */
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 10), mem = fcntl(g->memfd, F_DUPFD_CLOEXEC, 10);
     if (dup2(sock, RANK_SOCKET_FD) < 0 || dup2(mem, RANK_MEMFD) < 0) _exit(127);
+    if (gang_env) gang_env(r);
     execl(program, "seqrank", (char *)NULL);
     _exit(127);
 }

@@ -2,8 +2,10 @@
  * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights, scores,
  * texts and samples are those of the CPU to rounding; what is planned of the device and of the host is
  * what is placed there; a killed training ends with the bits of an undisturbed one. */
+#include <dlfcn.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/core/file.h"
 #include "tests/gang.h"
@@ -209,7 +211,7 @@ struct way {
     const char *name;
     const struct model_shape *shape;
     int sp, dp, zero, bf16;
-    bool fused, ema, first_step, bits;
+    bool fused, ema, first_step, bits, nccl;
 };
 
 static struct order *way_order(const struct way *w, const char *where)
@@ -221,6 +223,7 @@ static struct order *way_order(const struct way *w, const char *where)
     s->precision.params = w->bf16 ? PRECISION_BF16 : PRECISION_FP32;
     s->verify.first_step = w->first_step;
     s->determinism = w->bits ? DET_RANKS : DET_RUN;
+    if (w->nccl && where == device) s->parallel.transport = TRANSPORT_NCCL;
     if (w->ema) s->ema.decay = 0.5;
     if (w->fused) s->optim.max_grad_norm = 0, s->train.global_batch = s->parallel.dp;
     return o;
@@ -279,6 +282,40 @@ static void test_ranks(void)
     train(&rsa, sha, NULL);
     train(&lasp, sha, NULL);
     train(&half, sha, NULL);
+}
+
+/* As many GPUs as ranks, or one that NCCL takes for those of different hosts: over sockets then. */
+static void nccl_env(int rank)
+{
+    char number[16], host[32];
+    snprintf(number, sizeof number, "%d", rank);
+    snprintf(host, sizeof host, "rank-%d", rank);
+    if (access("/dev/nvidia1", F_OK) == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", number, 1);
+        return;
+    }
+    setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_MAX_CTAS", "1", 1);
+}
+
+/* NCCL itself, where it and a GPU are. */
+static void test_nccl(void)
+{
+    char sha[80];
+    const struct way rsa = {.name = "rsa-nccl", .shape = &llama, .sp = 2, .zero = 1, .nccl = true};
+    const struct way lasp = {.name = "lasp-nccl", .shape = &linear, .sp = 2, .nccl = true};
+    void *library = strcmp(device, "cuda") ? NULL : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("  not run: there is no %s\n", strcmp(device, "cuda") ? "GPU" : "libnccl.so.2");
+        return;
+    }
+    dlclose(library);
+    gang_env = nccl_env;
+    train(&rsa, sha, NULL);
+    train(&lasp, sha, NULL);
+    gang_env = NULL;
 }
 
 /* Under determinism "ranks" stages of ZeRO differ in no bit, there as well; the first one is held
@@ -524,6 +561,7 @@ int main(int argc, char **argv)
     RUN(test_flow_sample);
     RUN(test_ranks);
     RUN(test_zero);
+    RUN(test_nccl);
     RUN(test_verify_refuses);
     struct err e = {0};
     if (getenv("KEEP"))

@@ -70,7 +70,8 @@ static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct
                              "\"nccl\": rank %d has NCCL %d, rank %d has %d (0: none): install one "
                              "version of libnccl.so.2 on every node",
                              c->rank, c->blob.nccl_version, p, all[p].nccl_version);
-        for (int q = 0; on_gpu(&all[p]) && q < p; q++)
+        /* NCCL takes ranks of different NCCL_HOSTID for those of different hosts, on one GPU too. */
+        for (int q = 0; on_gpu(&all[p]) && q < p && !getenv("NCCL_HOSTID"); q++)
             if (!memcmp(all[p].gpu, all[q].gpu, sizeof all[p].gpu))
                 return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
                                  "ranks %d and %d are on one GPU, which NCCL refuses: use \"shm\", "
