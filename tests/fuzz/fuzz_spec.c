@@ -1,4 +1,4 @@
-/* sources: daemon/json.c api/core/spec.c api/core/job.c api/core/job_train.c api/core/job_infer.c api/core/err.c api/core/jwrite.c -ljansson api/core/job_model.c worker/plan/hardware.c
+/* sources: daemon/json.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_infer.c api/core/err.c api/core/jwrite.c -ljansson api/core/job_model.c worker/plan/hardware.c
  * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>
