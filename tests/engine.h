@@ -315,10 +315,7 @@ out:
 static inline void engine_on_device(struct job_spec *s)
 {
     const char *name = engine_device();
-    s->resources.device = (spec_ref)s->text_used;
-    s->text_used += (int32_t)snprintf(s->text + s->text_used, SPEC_TEXT_SIZE - (size_t)s->text_used,
-                                      "%s", name) +
-                    1;
+    CHECK(!spec_intern(s, name, strlen(name), &s->resources.device));
 }
 
 /* The spec's ranks are set here, so that one spec serves every P: pass a copy. */
