@@ -581,7 +581,8 @@ struct be {
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* of be_options */
     /* Asked about every millisecond while sync, download or upload wait, NULL: nobody; -1 ends this
-     * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be waited for without end. */
+     * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be
+     * waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
 };

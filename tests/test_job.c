@@ -289,7 +289,7 @@ static void test_tls_needs_tcp(void)
 {
     struct job_spec s;
     struct err e = {0};
-    for (int t = 0; t < TRANSPORT_N; t++) {
+    for (int t = 0; t < TRANSPORT_NCCL; t++) {
         good(&s, JOB_TRAIN);
         s.parallel.transport = t;
         CHECK(job_check(&s, &e) == 0);
@@ -297,6 +297,27 @@ static void test_tls_needs_tcp(void)
         CHECK((job_check(&s, &e) == 0) == (t != TRANSPORT_SHM));
     }
     CHECK_STR(e.field, "parallel.tls");
+}
+
+/* NCCL is for GPUs, and sockets are not for what lies on them; nothing there is encrypted. */
+static void test_transports_of_gpus(void)
+{
+    struct job_spec s;
+    for (int gpu = 0; gpu < 2; gpu++)
+        for (int t = 0; t < TRANSPORT_N; t++) {
+            struct err e = {0};
+            good(&s, JOB_TRAIN);
+            if (gpu) put(&s, &s.resources.device, "cuda");
+            s.resources.ranks = s.parallel.sp = 2;
+            s.parallel.transport = t;
+            const bool right = t != (gpu ? TRANSPORT_TCP : TRANSPORT_NCCL);
+            CHECK((job_check(&s, &e) == 0) == right);
+            if (!right) CHECK_STR(e.field, "parallel.transport");
+            s.parallel.tls = 1;
+            if (!gpu || !right) continue;
+            CHECK(job_check(&s, &e) == -1);
+            CHECK_STR(e.field, "parallel.tls");
+        }
 }
 
 static void test_ranges(void)
@@ -549,6 +570,7 @@ int main(void)
     RUN(test_infer_rules);
     RUN(test_data_rules);
     RUN(test_tls_needs_tcp);
+    RUN(test_transports_of_gpus);
     RUN(test_ranges);
     RUN(test_stages);
     RUN(test_training_rules);

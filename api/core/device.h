@@ -14,9 +14,8 @@
 
 struct device_kind {
     const char *name;
-    bool
-        own_memory; /* what computes is not in the host's memory: a plan has a host's part beside */
-    bool is_gpu;    /* a rank takes one of the node's GPUs; else cores */
+    bool own_memory; /* tensors are not in the host's memory: a plan has a host's part beside */
+    bool is_gpu;     /* a rank takes one of the node's GPUs; else cores */
 };
 
 /* NULL: there is none of that name; "" is "cpu". */

@@ -354,6 +354,31 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* Tensors that lie on devices do not go over sockets, and NCCL reaches nothing else. */
+static int check_transport(const struct job_spec *s, struct err *e)
+{
+    const char *device = spec_text(s, s->resources.device);
+    const bool own = device_find(device)->own_memory, tls = s->parallel.tls != 0;
+    if (!own && s->parallel.transport == TRANSPORT_NCCL)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "parallel.transport \"nccl\" is for GPUs: use \"auto\" on \"cpu\"");
+    if (own && s->resources.ranks > 1 && s->parallel.transport == TRANSPORT_TCP)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "parallel.transport \"tcp\" does not reach the memory of \"%s\": use "
+                         "\"auto\"",
+                         device);
+    if (own && tls)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
+                         "parallel.tls encrypts TCP, and ranks on \"%s\" send each other by ways "
+                         "that do not encrypt: leave it out, on a network that you trust",
+                         device);
+    if (tls && s->parallel.transport == TRANSPORT_SHM)
+        return err_field(e, ERR_INVALID, "parallel.tls",
+                         "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
+                         "\"auto\", or leave parallel.tls out");
+    return 0;
+}
+
 static int check_ranks(struct job_spec *s, struct err *e)
 {
     if (!device_find(spec_text(s, s->resources.device)))
@@ -408,17 +433,7 @@ static int check_parallel(struct job_spec *s, struct err *e)
     if (bits && sp != 1 && sp != 2 && sp != 4 && sp != 8)
         return err_field(e, ERR_INVALID, "parallel.sp",
                          "parallel.sp %d cannot give determinism \"ranks\": use 1, 2, 4 or 8", sp);
-    if (s->parallel.tls && s->parallel.transport == TRANSPORT_SHM)
-        return err_field(e, ERR_INVALID, "parallel.tls",
-                         "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
-                         "\"auto\", or leave parallel.tls out");
-    const char *device = spec_text(s, s->resources.device);
-    if (s->parallel.tls && device_find(device)->is_gpu && s->parallel.transport != TRANSPORT_TCP)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
-                         "parallel.tls encrypts TCP, and ranks on \"%s\" send each other by NCCL, "
-                         "which does not: make parallel.transport \"tcp\", or leave parallel.tls out",
-                         device);
-    return 0;
+    return check_transport(s, e);
 }
 
 int job_check(struct job_spec *s, struct err *e)

@@ -54,8 +54,8 @@ struct hf_flat {
     const char *prefix;
     const void *data;
     enum dtype dtype;
-    /* Where data is NULL (it is on a device): elements [offset, offset + n) of the flat layout in fp32, n at most
-     * ST_CHUNK, all of one tensor. */
+    /* Where data is NULL (it is on a device): elements [offset, offset + n) of the flat layout in
+     * fp32, n at most ST_CHUNK, all of one tensor. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
 };

@@ -28,8 +28,10 @@ struct task {
 };
 
 static const struct task tasks[] = {
-    {JOB_TRAIN, true, task_train},        {JOB_SCORE, true, task_score},
-    {JOB_GENERATE, false, task_generate}, {JOB_VERIFY, true, task_verify},
+    {JOB_TRAIN, true, task_train},
+    {JOB_SCORE, true, task_score},
+    {JOB_GENERATE, false, task_generate},
+    {JOB_VERIFY, true, task_verify},
     {JOB_EMBED, true, task_embed},
 };
 _Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
