@@ -6,16 +6,17 @@
  * waits and reports. Shapes are asserted by every device with the lines of shapes.h.
  *
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
- * All tensors are row-major 2-D views, fp32 or bf16.
+ * All tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
  * A device may have memory of its own (be->own_memory): then whatever an operation reads or writes,
  * tensors and arrays (pos, lo, ids, slope, nll ...), lies in what its alloc gave, and the host reaches
  * it by upload and download alone. What is pointed to by an args struct and is no array (struct
  * attn_drop) is the host's, and read before the call returns.
  *
- * bf16 is storage and input of products; every sum is fp32. "act" below is a tensor of the model's
- * precision: all act tensors of one call have the same dtype. What is written to bf16 is rounded
- * once, to nearest even, from its fp32 value; a sum over keys, rows or hops is never kept in bf16.
+ * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of the
+ * model's precision: all act tensors of one call have the same dtype. What is written in 16 bits is
+ * rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum over keys,
+ * rows or hops is never kept in 16 bits. What is said of bf16 below holds for fp16 too.
  * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention,
  * weight gradients, rstd, logits, master weights and Adam's moments.
  *
@@ -33,7 +34,7 @@
 #include "api/core/job.h"
 
 /* DT_F64: the tests' reference device alone. */
-enum dtype { DT_F32, DT_BF16, DT_F64 };
+enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16 };
 
 struct tensor { /* a view; owns nothing */
     void *data;
@@ -44,7 +45,7 @@ struct tensor { /* a view; owns nothing */
 
 static inline int64_t dtype_size(enum dtype t)
 {
-    return t == DT_BF16 ? 2 : t == DT_F64 ? 8 : 4;
+    return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
 }
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
