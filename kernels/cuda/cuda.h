@@ -5,7 +5,7 @@
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   attn*.cu     softmax attention                  cond.cu      bias, modulation, gates
  *   linear*.cu   linear attention                   position.cu  RoPE, LRPE
- *   loss.cu      embedding, losses, routing         hopper*.cu   attention for 9.0
+ *   loss.cu      embedding, losses, routing         hopper*.cu   both attentions for 9.0
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H

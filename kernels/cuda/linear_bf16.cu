@@ -96,23 +96,6 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s
     b[1][1] = x[3];
 }
 
-static __device__ __forceinline__ float low(uint32_t pair)
-{
-    return __uint_as_float(pair << 16);
-}
-static __device__ __forceinline__ float high(uint32_t pair)
-{
-    return __uint_as_float(pair & 0xffff0000u);
-}
-/* The nearest bf16s of x and y; they become what is left of them. */
-static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
-{
-    const uint32_t hi = pack_bf16(*x, *y);
-    *x -= low(hi);
-    *y -= high(hi);
-    return hi;
-}
-
 /* x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
 template <int DK, int TV>
 static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const bf16 *x, int m0,

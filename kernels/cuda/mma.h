@@ -25,6 +25,23 @@ static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
 #endif
 }
 
+static __device__ __forceinline__ float low(uint32_t pair)
+{
+    return __uint_as_float(pair << 16);
+}
+static __device__ __forceinline__ float high(uint32_t pair)
+{
+    return __uint_as_float(pair & 0xffff0000u);
+}
+/* The nearest bf16s of x and y; they become what is left of them. */
+static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
+{
+    const uint32_t hi = pack_bf16(*x, *y);
+    *x -= low(hi);
+    *y -= high(hi);
+    return hi;
+}
+
 /* d += a b */
 static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
                                                 const uint32_t (&b)[2])
