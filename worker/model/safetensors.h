@@ -68,8 +68,10 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 /* Elements [at, at + n) of the same. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
-/* The same as bfloat16: BF16 is copied bit by bit, F32 and F16 are rounded to nearest even. */
-int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e);
+/* The same as `type`, ST_BF16 or ST_F16: what is stored so is copied bit by bit, the rest is rounded
+ * to nearest even. */
+int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
+                 uint16_t *out, struct err *e);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
