@@ -54,8 +54,8 @@ static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
 }
 
 /* The bf16 or fp16 nearest to x, ties to even: x over the spacing of its binade is rounded to a
- * whole number in double, where nothing is lost. Beyond the largest: infinite. A NaN becomes a quiet
- * one. */
+ * whole number in double, where nothing is lost. Beyond the largest: infinite. A NaN becomes a
+ * quiet one. */
 static inline uint16_t box_half(enum dtype type, double x)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;

@@ -1,12 +1,13 @@
 /* check_kernels: every slot of struct be_ops, on every instruction set of this machine, with 1 and
  * 2 threads, with tensors of fp32, bf16 and fp16, against tests/ref.h. Outputs lie between
- * sentinels, scratch is NaN before every call, and bits must not depend on threads or on which other rows are
- * in the call.
+ * sentinels, scratch is NaN before every call, and bits must not depend on threads or on which
+ * other rows are in the call.
  *
  * Tolerances: products and attention as said at their checks; operations on rows are chains of a
  * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With 16
  * bits the reference takes the same inputs, and the same bounds hold for the fp32 value that such
- * an output was rounded from: one rounding is taken off each element before the error is measured. */
+ * an output was rounded from: one rounding is taken off each element before the error is
+ * measured. */
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
 #include "tests/kern_cond.h"
@@ -380,7 +381,8 @@ static void check_xent_far(void)
     }
 }
 
-/* A logit that is no number must show in the loss, wherever it stands: training on would hide it. */
+/* A logit that is no number must show in the loss, wherever it stands: training on would hide
+ * it. */
 static void check_xent_nan(void)
 {
     enum { V = 37 };

@@ -65,9 +65,9 @@ static void attn_mask(struct attn_case *c)
 }
 
 /* What 16 bits may cost: probabilities and ds are rounded to them before the products they feed, by
- * at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal in fp16. Sums are fp32: a score is
- * one of D products, of D^0.5 (2 deviation)^2 in size where all are large, and its error goes through exp as it is; then a chain over the keys, in
- * tiles. */
+ * at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal in fp16. Sums are fp32:
+ * a score is one of D products, of D^0.5 (2 deviation)^2 in size where all are large, and its error
+ * goes through exp as it is; then a chain over the keys, in tiles. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
