@@ -36,7 +36,7 @@ CFLAGS_kernels := $(if $(filter asan tsan,$(MODE)),-O1,-O3) -fno-math-errno -fno
 UNAME_M := $(shell uname -m)
 COMMA := ,
 ifeq ($(UNAME_M),x86_64)
-ISA_avx2   := -mavx2 -mfma
+ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 # Older compilers do not know these two.
 assembles = $(shell echo '__asm__("$(2)");' | $(CC) $(1) -c -x c -o /dev/null - 2>/dev/null && echo '$(1)')

@@ -69,7 +69,7 @@ struct be; /* an opened device: thread pool or streams, and its scratch */
 /* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is [K, N], c is [M, N].
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
- * dtypes: a and b both fp32 or both bf16; c fp32 or bf16. With bf16 inputs K may be taken in
+ * dtypes: a and b alike; c any. With bf16 inputs K may be taken in
  * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the
  * whole sum, old c included, is formed in fp32 and rounded once. A bias is added as bias_fwd adds it to
  * the c without; where the order of sums is free (be->any_order) it may be in the sum that is rounded
@@ -236,7 +236,8 @@ struct add_args {
  * p -= lr * (mh / (sqrt(vh) + eps) + wd p), bias-corrected with step t (1-based). */
 struct adamw_args {
     float *p, *m, *v; /* p: master weights */
-    uint16_t *p_bf16; /* out: the new weights in bf16; NULL: p is what the model reads */
+    uint16_t *p_half; /* out: the new weights in 16 bits; NULL: p is what the model reads */
+    enum dtype half;  /* which: DT_BF16 or DT_F16 */
     const float *g;
     int64_t n;
     double lr, beta1, beta2, eps, weight_decay, clip;
@@ -251,8 +252,8 @@ struct sumsq_args {
     double *out;
 };
 
-/* dst = src, converted: fp32 to bf16 rounds to nearest even (NaN stays NaN), bf16 to fp32 is exact.
- * Same rows and cols, either dtype on either side. */
+/* dst = src, converted: to 16 bits rounds to nearest even (NaN stays NaN), to fp32 is exact.
+ * Same rows and cols, any dtype on either side. */
 struct cast_args {
     struct tensor dst, src;
 };

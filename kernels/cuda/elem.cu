@@ -329,7 +329,7 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     const adamw_of f = {a->p,
                         a->m,
                         a->v,
-                        (bf16 *)a->p_bf16,
+                        (bf16 *)a->p_half,
                         a->g,
                         (float)a->clip,
                         (float)a->beta1,
@@ -343,7 +343,7 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     const struct tensor all[] = {tensor_f32(a->p, 1, a->n, a->n), tensor_f32(a->m, 1, a->n, a->n),
                                  tensor_f32(a->v, 1, a->n, a->n),
                                  tensor_f32((float *)a->g, 1, a->n, a->n),
-                                 tensor_of(DT_BF16, a->p_bf16, 1, a->n, a->n)};
+                                 tensor_of(DT_BF16, a->p_half, 1, a->n, a->n)};
     each(cuda_of(be), f, all, 1, a->n);
 }
 
