@@ -12,6 +12,7 @@ static_assert(sizeof(struct blas_choice) == sizeof(cublasLtMatmulHeuristicResult
 SAME(BLAS_OP_N, CUBLAS_OP_N);
 SAME(BLAS_OP_T, CUBLAS_OP_T);
 SAME(BLAS_R_32F, CUDA_R_32F);
+SAME(BLAS_R_16F, CUDA_R_16F);
 SAME(BLAS_R_16BF, CUDA_R_16BF);
 SAME(BLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F);
 SAME(BLAS_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA);
@@ -205,6 +206,11 @@ static int32_t align_of(const void *p)
 
 /* ---- the product ------------------------------------------------------------------------------ */
 
+static int blas_type(enum dtype t)
+{
+    return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
+}
+
 /* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': what is stored by rows and not turned
  * is, by columns, turned already. */
 static struct key key_of(const struct gemm_args *g)
@@ -219,8 +225,8 @@ static struct key key_of(const struct gemm_args *g)
     k.ldd = g->c.ld;
     k.trans_a = g->trans_b;
     k.trans_b = g->trans_a;
-    k.in = g->a.dtype == DT_BF16 ? BLAS_R_16BF : BLAS_R_32F;
-    k.out = g->c.dtype == DT_BF16 ? BLAS_R_16BF : BLAS_R_32F;
+    k.in = blas_type(g->a.dtype);
+    k.out = blas_type(g->c.dtype);
     k.add = g->accumulate;
     k.bias = g->bias.data != NULL;
     k.align[0] = align_of(g->b.data);

@@ -25,6 +25,7 @@ enum {
     BLAS_OP_N = 0,
     BLAS_OP_T = 1,
     BLAS_R_32F = 0,
+    BLAS_R_16F = 2,
     BLAS_R_16BF = 14,
     BLAS_COMPUTE_32F = 68,
     BLAS_DESC_TRANSA = 3,

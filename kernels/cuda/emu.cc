@@ -1,4 +1,5 @@
 #include "kernels/cuda/emu.h"
+#include "kernels/half.h"
 
 #include <atomic>
 #include <fcntl.h>
@@ -184,24 +185,22 @@ static struct warp_product {
     float d[32][4];
 } products[MOST / 32];
 
-static float half(const uint32_t *words, int at, int high)
+static float half(const uint32_t *words, int at, int high, bool f16)
 {
-    const uint32_t bits = high ? words[at] >> 16 << 16 : words[at] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    const uint16_t bits = (uint16_t)(high ? words[at] >> 16 : words[at]);
+    return half_value(f16 ? DT_F16 : DT_BF16, bits);
 }
 
 /* Sums over k ascending, in fp32. Whoever comes first after the exchange makes all lanes' parts. */
-static void multiply(struct warp_product *p)
+static void multiply(struct warp_product *p, bool f16)
 {
     float a[16][16], b[16][8];
     for (int t = 0; t < 32; t++) {
         const uint32_t *w = (const uint32_t *)emu_of_lane(t);
         const int g = t / 4, r = t % 4;
         for (int i = 0; i < 8; i++)
-            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2);
-        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2);
+            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2, f16);
+        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2, f16);
     }
     for (int row = 0; row < 16; row++) {
         float sum[8] = {0};
@@ -212,11 +211,11 @@ static void multiply(struct warp_product *p)
     }
 }
 
-const float *emu_mma(const uint32_t mine[6])
+const float *emu_mma(const uint32_t mine[6], bool f16)
 {
     struct warp_product *p = &products[emu.now / 32];
     emu_exchange(mine, 6 * sizeof *mine);
-    if (p->turn != self()->turn) multiply(p);
+    if (p->turn != self()->turn) multiply(p, f16);
     p->turn = self()->turn;
     return p->d[emu_lane()];
 }

@@ -68,8 +68,9 @@ void emu_fail(const char *why) __attribute__((noreturn));
 void emu_async_begin(void);
 bool emu_async_step(void);
 void emu_async_end(void);
-/* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1]. */
-const float *emu_mma(const uint32_t mine[6]);
+/* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1], of bf16
+ * or of fp16. */
+const float *emu_mma(const uint32_t mine[6], bool f16);
 
 static inline void __syncthreads(void)
 {

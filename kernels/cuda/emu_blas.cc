@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
+#include "kernels/half.h"
 
 #define WORKSPACE ((size_t)1 << 20) /* that it says it needs, and spoils */
 
@@ -87,7 +88,8 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* bf16 goes in pairs: a column that begins between two has no way. data: what was promised. */
+/* 16 bits go in pairs: a column that begins between two has no way; nor have bf16 and fp16 together.
+ * data: what was promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {
@@ -96,7 +98,9 @@ static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void
     assert(most == 1 && p->reduction == BLAS_REDUCTION_IN_F32 && p->room >= WORKSPACE);
     *n = 0;
     for (int i = 0; i < 3; i++)
-        if (all[i]->type == BLAS_R_16BF && (all[i]->ld % 2 || p->align[i] < 4)) return 15;
+        if (all[i]->type != BLAS_R_32F && (all[i]->ld % 2 || p->align[i] < 4)) return 15;
+    if (all[0]->type != all[1]->type) return 15;
+    if (all[2]->type != BLAS_R_32F && all[2]->type != all[0]->type) return 15;
     *n = 1;
     memset(choice, 0, sizeof *choice);
     choice->workspace_size = WORKSPACE;
@@ -104,23 +108,26 @@ static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void
     return 0;
 }
 
+static enum dtype dtype_of(const struct layout *l)
+{
+    return l->type == BLAS_R_16F ? DT_F16 : DT_BF16;
+}
+
 static float at(const void *p, const struct layout *l, int64_t row, int64_t col)
 {
     assert(row < l->rows && col < l->cols);
     const int64_t i = col * l->ld + row;
     if (l->type == BLAS_R_32F) return ((const float *)p)[i];
-    return __uint_as_float((unsigned)((const uint16_t *)p)[i] << 16);
+    return half_value(dtype_of(l), ((const uint16_t *)p)[i]);
 }
 
 static void set(void *p, const struct layout *l, int64_t row, int64_t col, float x)
 {
     const int64_t i = col * l->ld + row;
-    const unsigned u = __float_as_uint(x);
     if (l->type == BLAS_R_32F)
         ((float *)p)[i] = x;
     else
-        ((uint16_t *)p)[i] = (uint16_t)(x != x ? u >> 16 | 0x40
-                                               : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+        ((uint16_t *)p)[i] = half_round(dtype_of(l), x);
 }
 
 static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_layout,
