@@ -292,10 +292,11 @@ static void test_collectives_of_its_own(void)
 {
     for (int P = 2; P <= 4; P++) {
         own_of(P, true, P,
-               (int[]){[ALL_REDUCES] = 1, [REDUCE_SCATTERS] = 1, [ALL_GATHERS] = 1, 1, 0});
-        own_of(P, false, P, (int[]){[ALL_REDUCES] = 1, [REDUCES] = P, [BROADCASTS] = P + 1, 0});
-        own_of(P, true, P - 1, (int[]){[ALL_GATHERS] = 1, 1, 0});
-        own_of(P, false, 0, (int[]){[BROADCASTS] = P + 1, 0});
+               (int[]){[ALL_REDUCES] = 1, [REDUCE_SCATTERS] = 1, [ALL_GATHERS] = 2, 1, 0});
+        own_of(P, false, P,
+               (int[]){[ALL_REDUCES] = 1, [REDUCES] = P, [BROADCASTS] = 2 * P + 1, 0});
+        own_of(P, true, P - 1, (int[]){[ALL_GATHERS] = 2, 1, 0});
+        own_of(P, false, 0, (int[]){[BROADCASTS] = 2 * P + 1, 0});
     }
     setenv("SEQD_COLLECTIVES", "messages", 1);
     own_of(3, true, 3, (int[ALL_TO_ALLS + 1]){0});
