@@ -30,6 +30,9 @@ enum {
     BLAS_COMPUTE_32F = 68,
     BLAS_DESC_TRANSA = 3,
     BLAS_DESC_TRANSB = 4,
+    BLAS_DESC_EPILOGUE = 7,
+    BLAS_DESC_BIAS = 8, /* a pointer: [m] of d's type */
+    BLAS_EPILOGUE_BIAS = 4,
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
     BLAS_PREF_ALIGN_A = 5, /* then B, C, D */

@@ -9,6 +9,8 @@
 
 struct desc {
     int32_t trans[2];
+    const void *bias; /* of an epilogue with one */
+    bool has_bias;
 };
 struct layout {
     int type;
@@ -42,8 +44,16 @@ static int any_destroy(void *p)
 }
 static int MatmulDescSetAttribute(void *d, int which, const void *value, size_t size)
 {
-    assert(size == 4 && (which == BLAS_DESC_TRANSA || which == BLAS_DESC_TRANSB));
-    memcpy(&((struct desc *)d)->trans[which == BLAS_DESC_TRANSB], value, 4);
+    struct desc *to = (struct desc *)d;
+    assert(size == (which == BLAS_DESC_BIAS ? sizeof(void *) : 4));
+    if (which == BLAS_DESC_TRANSA || which == BLAS_DESC_TRANSB)
+        memcpy(&to->trans[which == BLAS_DESC_TRANSB], value, 4);
+    else if (which == BLAS_DESC_EPILOGUE)
+        to->has_bias = *(const uint32_t *)value == BLAS_EPILOGUE_BIAS;
+    else if (which == BLAS_DESC_BIAS)
+        memcpy(&to->bias, value, sizeof to->bias);
+    else
+        return 7; /* invalid */
     return 0;
 }
 static int MatrixLayoutCreate(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld)
@@ -134,6 +144,7 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
     for (int i = 0; i < 4; i++) assert((uintptr_t)all[i] % algo->data[i] == 0);
     assert(size == WORKSPACE && (uintptr_t)workspace % 256 == 0);
     const int64_t K = op->trans[0] ? la->rows : la->cols;
+    const struct layout one = {ld->type, ld->rows, 1, ld->rows};
     assert(K == (op->trans[1] ? lb->cols : lb->rows));
     emu_run(dim3(1), dim3(1), 0, [&]() {
         memset(workspace, 0xff, size);
@@ -143,7 +154,8 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                 for (int64_t k = 0; k < K; k++)
                     sum += (op->trans[0] ? at(a, la, k, i) : at(a, la, i, k)) *
                            (op->trans[1] ? at(b, lb, j, k) : at(b, lb, k, j));
-                set(d, ld, i, j, to * sum + (old != 0 ? old * at(c, ld, i, j) : 0));
+                sum = to * sum + (old != 0 ? old * at(c, ld, i, j) : 0);
+                set(d, ld, i, j, op->has_bias ? sum + at(op->bias, &one, i, 0) : sum);
             }
     });
     return 0;

@@ -372,4 +372,6 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
         a->trans_b ? run<true, true>(c, p, a) : run<true, false>(c, p, a);
     else
         a->trans_b ? run<false, true>(c, p, a) : run<false, false>(c, p, a);
+    const struct bias_fwd_args bias = {a->c, a->bias};
+    if (a->bias.data) cuda_bias_fwd(be, &bias);
 }
