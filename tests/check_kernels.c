@@ -645,6 +645,7 @@ static const struct {
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"attn beside a plain computation", check_naive, 0, true},
+    {"attn far below a maximum", check_attn_far, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},
     {"rope", check_rope, 1, true},
