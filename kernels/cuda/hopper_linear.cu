@@ -217,8 +217,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         for (int i = 0; i < 4; i++) {
             const int row = 16 * k + t.lane % 4 * 2 + i / 2 * 8;
             const uint32_t kept = v[k][i] & pair_within(row, s.add0, s.add1);
-            float x = low(kept) * f[16 * k + i / 2 * 8];
-            float y = high(kept) * f[16 * k + i / 2 * 8 + 1];
+            float x = low<bf16>(kept) * f[16 * k + i / 2 * 8];
+            float y = high<bf16>(kept) * f[16 * k + i / 2 * 8 + 1];
             UNROLL
             for (int l = 0; l < LEVELS; l++) to[l][k][i] = take_bf16(&x, &y);
         }
@@ -361,7 +361,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         const int64_t r0 = first_row(i);
         const int64_t c0 = (p.head + blockIdx.y) * p.value_dim + t.group * HOPPER_STRIP +
                            16 * t.warp;
-        if (p.out.is_bf16) {
+        if (p.out.dtype == DT_BF16) {
             bf16 *to = (bf16 *)p.out.data + (r0 + t.lane / 4) * p.out.ld + c0 + t.lane % 4 * 2;
             UNROLL
             for (int n = 0; n < LINEAR_T / 8; n++, to += 8 * p.out.ld) UNROLL
@@ -506,8 +506,9 @@ template <bool ROWS> static bool choose(struct cuda *c, const linear_part &p)
 {
     const int64_t K = p.key_dim, V = p.value_dim;
     if (!c->hopper || (K != 64 && K != 128) || (V != 64 && V != 128)) return false;
-    if (!p.k.is_bf16 || !p.v.is_bf16 || !p.wide_k || !p.wide_v || p.n > INT32_MAX) return false;
-    if (ROWS && (!p.q.is_bf16 || !p.wide_q || (p.out.is_bf16 && !p.pairs))) return false;
+    if (p.k.dtype != DT_BF16 || p.v.dtype != DT_BF16 || !p.wide_k || !p.wide_v) return false;
+    if (ROWS && (p.q.dtype != DT_BF16 || !p.wide_q)) return false;
+    if ((ROWS && p.out.dtype == DT_BF16 && !p.pairs) || p.n > INT32_MAX) return false;
     if (K == 64)
         (V == 64 ? run<64, 1, ROWS> : run<64, 2, ROWS>)(c, p);
     else

@@ -58,10 +58,11 @@ static inline void bench_init(int argc, char **argv)
     }
 }
 
-static inline void bench_open(void)
+static inline void bench_open(const char *isa)
 {
     struct err e;
-    bench.be = be_open(&(struct be_options){.device = bench.device, .n_threads = 1}, &e);
+    bench.be = be_open(
+        &(struct be_options){.device = bench.device, .isa = isa, .n_threads = 1}, &e);
     if (bench.be) return;
     fprintf(stderr, "%s\n", e.text);
     exit(1);
@@ -202,10 +203,10 @@ static inline struct tensor lump_random(struct lumps *l, enum dtype type, int64_
     char *p = lump_new(l, size);
     for (int64_t i = 0; i < N; i++) {
         const float x = box_normal(&seed, deviation);
-        if (type == DT_BF16)
-            ((uint16_t *)block)[i] = box_bf16(x);
-        else
+        if (type == DT_F32)
             ((float *)block)[i] = x;
+        else
+            ((uint16_t *)block)[i] = box_half(type, x);
     }
     for (int64_t at = 0; p && at < size; at += whole)
         bench.be->ops->upload(bench.be, p + at, block, size - at < whole ? size - at : whole);
