@@ -36,7 +36,7 @@ CFLAGS_kernels := $(if $(filter asan tsan,$(MODE)),-O1,-O3) -fno-math-errno -fno
 UNAME_M := $(shell uname -m)
 COMMA := ,
 ifeq ($(UNAME_M),x86_64)
-ISA_avx2   := -mavx2 -mfma
+ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 # Older compilers do not know these two.
 assembles = $(shell echo '__asm__("$(2)");' | $(CC) $(1) -c -x c -o /dev/null - 2>/dev/null && echo '$(1)')
@@ -153,11 +153,14 @@ $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
 
-# No fault is injected into the CPU's kernels, which take longest to compile: the release's serve.
+# Where no fault is injected, the release's objects serve.
 ifeq ($(MODE),mutants)
-$(B)/obj/kernels/cpu/%.o: kernels/cpu/%.c FORCE
-	$(Q)$(MAKE) -s MODE=release CC='$(CC)' build/release/obj/kernels/cpu/$*.o
-	@mkdir -p $(@D); cmp -s build/release/obj/kernels/cpu/$*.o $@ || cp build/release/obj/kernels/cpu/$*.o $@
+PRODUCT_SRC := $(CORE_SRC) $(API_SRC) $(PLAN_SRC) $(ENGINE_SRC) $(RANK_SRC) $(GANG_SRC) $(AGENT_SRC) $(DAEMON_SRC) $(CLIENT_SRC)
+SOUND_OBJ := $(call obj,$(filter-out $(shell grep -lis mutant $(PRODUCT_SRC)),$(PRODUCT_SRC)))
+$(SOUND_OBJ): $(B)/obj/%.o: FORCE | release-objects
+	@mkdir -p $(@D); cmp -s build/release/obj/$*.o $@ || cp build/release/obj/$*.o $@
+release-objects:
+	$(Q)$(MAKE) -s MODE=release CC='$(CC)' all
 endif
 
 # cluster.proto -> C, outside the tree.
@@ -359,7 +362,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all print-nvcc gpu-build print-gpu-tests gpu-check check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all release-objects print-nvcc gpu-build print-gpu-tests gpu-check check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include "kernels/backend.h"
 
-/* A view that every device can address, of either dtype. */
+/* A view that every device can address, of any dtype. */
 static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
@@ -19,7 +19,8 @@ static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 /* Of the model's precision: that of the call's other tensors of this kind. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
-    return (act == DT_F32 || act == DT_BF16) && t.dtype == act && shape_fits(t, rows, cols);
+    return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&
+           shape_fits(t, rows, cols);
 }
 
 static inline void shape_gemm(const struct gemm_args *a)
@@ -29,6 +30,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(shape_act(a->c, M, N, a->c.dtype));
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
     assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
+    assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
 /* NULL, or a rate that keeps something. */
@@ -117,7 +119,8 @@ static inline void shape_embed_bwd(const struct embed_bwd_args *a)
     assert(shape_act(a->dx, a->dx.rows, a->dtable.cols, a->dx.dtype));
 }
 
-/* A bf16 gradient in the logits' memory keeps to its own row. dlogits is looked at when backward. */
+/* A gradient of 16 bits in the logits' memory keeps to its own row. dlogits is looked at when
+ * backward. */
 static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
@@ -125,6 +128,11 @@ static inline void shape_xent(const struct xent_args *a)
     if (!a->backward) return;
     assert(shape_act(d, x.rows, x.cols, d.dtype));
     assert(d.data != x.data || x.rows <= 1 || d.ld * dtype_size(d.dtype) == x.ld * 4);
+}
+
+static inline void shape_adamw(const struct adamw_args *a)
+{
+    assert(!a->p_half || a->half == DT_BF16 || a->half == DT_F16);
 }
 
 static inline void shape_cast(const struct cast_args *a)

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "tests/philox.h"
 
 enum docs { DOCS_ONE, DOCS_FIVE, DOCS_EACH, DOCS_N };

@@ -13,7 +13,7 @@
 
 #define BOX_GUARD         40          /* elements before and after */
 #define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
-#define BOX_SENTINEL_BF16 0x7fa5u
+#define BOX_SENTINEL_HALF 0x7fa5u /* one in bf16 and in fp16 */
 
 struct box {
     struct tensor t; /* the window */
@@ -28,10 +28,10 @@ static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols,
     assert(b.n > 0 && b.n < (int64_t)1 << 40);
     b.mem = twin_new(b.n * dtype_size(type));
     for (int64_t i = 0; i < b.n; i++)
-        if (type == DT_BF16)
-            ((uint16_t *)b.mem)[i] = BOX_SENTINEL_BF16;
-        else
+        if (type == DT_F32)
             ((uint32_t *)b.mem)[i] = BOX_SENTINEL;
+        else
+            ((uint16_t *)b.mem)[i] = BOX_SENTINEL_HALF;
     char *window = (char *)b.mem + BOX_GUARD * dtype_size(type);
     b.t = tensor_of(type, window, rows, cols, cols + gap);
     return b;
@@ -53,34 +53,28 @@ static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
     return box_ptr(b, i, j);
 }
 
-/* The bf16 nearest to x, ties to even: x over the spacing of its binade is rounded to a whole
- * number in double, where nothing is lost. A NaN becomes a quiet one. */
-static inline uint16_t box_bf16(double x)
+/* The bf16 or fp16 nearest to x, ties to even: x over the spacing of its binade is rounded to a
+ * whole number in double, where nothing is lost. Beyond the largest: infinite. A NaN becomes a
+ * quiet one. */
+static inline uint16_t box_half(enum dtype type, double x)
 {
-    uint32_t bits;
+    const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0, infinite = (uint16_t)((2 * bias + 1) << n);
     int e = 0;
-    float y = (float)x;
-    if (isfinite(x) && x != 0) {
-        (void)frexp(x, &e);
-        const double spacing = ldexp(1, (e < -125 ? -125 : e) - 8);
-        y = (float)(nearbyint(x / spacing) * spacing); /* beyond the largest: inf */
-    }
-    memcpy(&bits, &y, sizeof bits);
-    return (uint16_t)(bits >> 16 | (isnan(x) ? 0x40 : 0));
-}
-static inline float box_float(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
+    if (isnan(x)) return sign | infinite | (uint16_t)(1 << (n - 1));
+    if (isinf(x) || x == 0) return sign | (x == 0 ? 0 : infinite);
+    (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
+    if (e < 2 - bias) e = 2 - bias;
+    const int64_t whole = (int64_t)nearbyint(ldexp(fabs(x), n + 1 - e));
+    const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole; /* its highest bit counts one e */
+    return (uint16_t)(sign | (bits > infinite ? infinite : bits));
 }
 static inline void box_set(struct box b, int64_t i, int64_t j, float value)
 {
-    if (b.t.dtype == DT_BF16)
-        *(uint16_t *)box_ptr(b, i, j) = box_bf16(value);
-    else
+    if (b.t.dtype == DT_F32)
         *box_at(b, i, j) = value;
+    else
+        *(uint16_t *)box_ptr(b, i, j) = box_half(b.t.dtype, value);
 }
 
 static inline bool box_intact(struct box b)
@@ -88,8 +82,8 @@ static inline bool box_intact(struct box b)
     for (int64_t k = 0; k < b.n; k++) {
         int64_t at = k - BOX_GUARD, row = at / b.t.ld, col = at % b.t.ld;
         bool inside = at >= 0 && row < b.t.rows && col < b.t.cols;
-        bool same = b.t.dtype == DT_BF16 ? ((uint16_t *)b.mem)[k] == BOX_SENTINEL_BF16
-                                         : ((uint32_t *)b.mem)[k] == BOX_SENTINEL;
+        bool same = b.t.dtype == DT_F32 ? ((uint32_t *)b.mem)[k] == BOX_SENTINEL
+                                        : ((uint16_t *)b.mem)[k] == BOX_SENTINEL_HALF;
         if (!inside && !same) return false;
     }
     return true;

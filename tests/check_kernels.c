@@ -1,12 +1,13 @@
 /* check_kernels: every slot of struct be_ops, on every instruction set of this machine, with 1 and
- * 2 threads, with fp32 and with bf16 tensors, against tests/ref.h. Outputs lie between sentinels,
- * scratch is NaN before every call, and bits must not depend on threads or on which other rows are
- * in the call.
+ * 2 threads, with tensors of fp32, bf16 and fp16, against tests/ref.h. Outputs lie between
+ * sentinels, scratch is NaN before every call, and bits must not depend on threads or on which
+ * other rows are in the call.
  *
  * Tolerances: products and attention as said at their checks; operations on rows are chains of a
- * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With bf16
- * the reference takes the same bf16 inputs, and the same bounds hold for the fp32 value that a bf16
- * output was rounded from: one rounding is taken off each element before the error is measured. */
+ * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With 16
+ * bits the reference takes the same inputs, and the same bounds hold for the fp32 value that such
+ * an output was rounded from: one rounding is taken off each element before the error is
+ * measured. */
 #include "tests/kern.h"
 #include "tests/kern_attn.h"
 #include "tests/kern_cond.h"
@@ -46,6 +47,7 @@ struct gemm_case {
     bool ta, tb, acc;
     enum dtype in, out;
     bool wide; /* rows begin where 16 bytes do */
+    bool bias; /* in any order */
 };
 
 /* The same product by other threads, and some of its rows alone: the same bits. */
@@ -106,6 +108,7 @@ static void check_gemm_all(void)
                                         {5, 520, 401}, {9, 40, 1603},  {136, 264, 40}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 8; f++) {
+            if (act == DT_F16 && (s + (size_t)f) % 3) continue;
             if (quick && shapes[s][0] * shapes[s][1] * shapes[s][2] > 200000) continue;
             struct gemm_case p = {shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
                                   f & 2,        f & 4,        act,          act};
@@ -114,8 +117,30 @@ static void check_gemm_all(void)
             if (act == DT_F32) continue;
             p.out = DT_F32; /* a weight gradient, logits */
             if ((s + (size_t)f) % 2) check_gemm(&p);
-            p.in = DT_F32, p.out = DT_BF16;
+            p.in = DT_F32, p.out = act;
             if (s % 4 == 1) check_gemm(&p);
+        }
+}
+
+/* A bias is added as bias_fwd does it. */
+static void check_gemm_bias(void)
+{
+    static const int64_t shapes[][3] = {{1, 7, 30}, {29, 65, 100}, {9, 40, 1603}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (int f = 0; f < 4; f++) {
+            const int64_t M = shapes[s][0], N = shapes[s][1], K = shapes[s][2];
+            const enum dtype out = f & 2 ? DT_F32 : act;
+            struct box a = box_act(M, K, 1), b = box_act(N, K, 0), bias = box_new_as(out, 1, N, 0);
+            struct box c = box_new_as(out, M, N, 2), apart;
+            box_random(a, 1, 1), box_random(b, 2, 1), box_random(bias, 3, 1), box_random(c, 4, 1);
+            apart = box_copy(c, 2);
+            struct gemm_args args = {a.t, b.t, c.t, false, true, f & 1, bias.t};
+            CALL(be, gemm, &args);
+            args.c = apart.t, args.bias = (struct tensor){0};
+            CALL(be, gemm, &args);
+            CALL(be, bias_fwd, &(struct bias_fwd_args){apart.t, bias.t});
+            CHECK(box_intact(c) && box_same_bits(c, apart, 0));
+            box_free(&a), box_free(&b), box_free(&bias), box_free(&c), box_free(&apart);
         }
 }
 
@@ -135,8 +160,8 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
     const int64_t third = 1 << 20;
     struct box a = box_new_as(p->in, p->ta ? p->K : p->M, p->ta ? p->M : p->K, 4);
     struct box x = box_new_as(p->in, p->tb ? p->N : p->K, p->tb ? p->K : p->N, 8);
-    struct box c = box_new_as(p->out, p->M, p->N, 3), again;
-    box_random(a, 4, 1), box_random(x, 5, 1), box_random(c, 6, 1);
+    struct box c = box_new_as(p->out, p->M, p->N, 3), bias = box_new_as(p->out, 1, p->N, 0), again;
+    box_random(a, 4, 1), box_random(x, 5, 1), box_random(c, 6, 1), box_random(bias, 7, 1);
     const int64_t size = c.n * dtype_size(p->out);
     CHECK(size <= third && a.n * dtype_size(p->in) <= third && x.n * dtype_size(p->in) <= third);
     struct mat ma = mat_of(a.t), mx = mat_of(x.t), mc = mat_of(c.t), want = mat_of(c.t);
@@ -145,6 +170,12 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
     again = box_copy(c, 3);
     struct gemm_args args = {
         box_upload(b, a, room), box_upload(b, x, room + third), {0}, p->ta, p->tb, p->acc};
+    if (p->bias) {
+        struct mat mb = mat_of(bias.t);
+        args.bias = box_upload(b, bias, room + 3 * third);
+        for (int64_t i = 0; i < p->M * p->N; i++) want.p[i] += mb.p[i % p->N];
+        mat_free(&mb);
+    }
     struct box *const runs[2] = {&c, &again};
     for (int i = 0; i < 2; i++) {
         args.c = box_upload(b, *runs[i], room + 2 * third);
@@ -152,11 +183,14 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
         b->ops->download(b, runs[i]->mem, room + 2 * third, size);
     }
     const double err = ref_rel_l2(c.t, want);
-    CHECK_MSG(err <= 2 * naive + ULP, "%g, naive %g: %lld x %lld x %lld", err, naive,
+    /* where there is no way to add the bias before the sum is rounded, it is rounded twice */
+    const double once = p->out == DT_BF16 ? 0x1p-9 : p->out == DT_F16 ? 0x1p-12 : 0;
+    const double twice = p->bias ? once : 0;
+    CHECK_MSG(err <= 2 * naive + ULP + twice, "%g, naive %g: %lld x %lld x %lld", err, naive,
               (long long)p->M, (long long)p->N, (long long)p->K);
     CHECK(box_intact(c) && box_intact(again) && box_same_bits(again, c, 0));
     mat_free(&ma), mat_free(&mx), mat_free(&mc), mat_free(&want);
-    box_free(&a), box_free(&x), box_free(&c), box_free(&again);
+    box_free(&a), box_free(&x), box_free(&c), box_free(&bias), box_free(&again);
 }
 
 static void check_gemm_any_order(void)
@@ -169,17 +203,18 @@ static void check_gemm_any_order(void)
     struct be *b = be_open(&o, &e);
     CHECK_MSG(b, "%s", e.text);
     if (!b) return;
-    char *room = b->ops->alloc(b, 3 << 20, &e);
+    char *room = b->ops->alloc(b, 4 << 20, &e);
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 16; f++) {
-            const struct gemm_case p = {
+            struct gemm_case p = {
                 shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
                 f & 2,        f & 4,        act,          f & 8 ? DT_F32 : act};
+            p.bias = (s + (size_t)f) % 3 == 0;
             if (act == DT_F32 && f & 8) continue;
             check_gemm_in_any_order(b, room, &p);
         }
     CHECK(b->ops->sync(b, &e) == 0);
-    b->ops->free(b, room, 3 << 20);
+    b->ops->free(b, room, 4 << 20);
     be_close(b);
 }
 
@@ -255,8 +290,8 @@ static void check_rope(void)
         a.inverse = true;
         CALL(be_other, rope, &a);
         CHECK(ref_rel_l2(x.t, want) <= 3 * ULP);
-        /* there and back: in bf16 the way there was rounded too */
-        CHECK(act == DT_BF16 || ref_rel_l2(x.t, first) <= 6 * ULP);
+        /* there and back: in 16 bits the way there was rounded too */
+        CHECK(act != DT_F32 || ref_rel_l2(x.t, first) <= 6 * ULP);
         mat_free(&want), mat_free(&first), box_free(&x);
     }
 }
@@ -312,11 +347,11 @@ static void check_embed(void)
     }
 }
 
-/* The gradient in the logits' own memory: a bf16 row at the start of its fp32 row. */
+/* The gradient in the logits' own memory: a row of 16 bits at the start of its fp32 row. */
 static struct tensor in_place(struct box logits)
 {
     struct tensor d = logits.t;
-    if (act == DT_BF16) d = tensor_of(act, d.data, d.rows, d.cols, 2 * d.ld);
+    if (act != DT_F32) d = tensor_of(act, d.data, d.rows, d.cols, 2 * d.ld);
     return d;
 }
 
@@ -379,7 +414,8 @@ static void check_xent_far(void)
     }
 }
 
-/* A logit that is no number must show in the loss, wherever it stands: training on would hide it. */
+/* A logit that is no number must show in the loss, wherever it stands: training on would hide
+ * it. */
 static void check_xent_nan(void)
 {
     enum { V = 37 };
@@ -430,7 +466,8 @@ static void check_adamw(void)
     {
         int64_t n = flat_sizes[s];
         struct box p = box_new(1, n, 0), m = box_new(1, n, 0), v = box_new(1, n, 0);
-        struct box g = box_new(1, n, 0), half = box_new_as(DT_BF16, 1, n, 0);
+        struct box g = box_new(1, n, 0), half;
+        half = box_new_as(act == DT_F32 ? DT_BF16 : act, 1, n, 0);
         box_random(p, 61, 1), box_fill(m, 0), box_fill(v, 0);
         struct mat mp = mat_of(p.t), mm = mat_of(m.t), mv = mat_of(v.t);
         for (int64_t t = 1; t <= 3; t++) {
@@ -439,8 +476,8 @@ static void check_adamw(void)
             ref_adamw(mp.p, mm.p, mv.p, mg.p, n, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, t);
             CALL(be, adamw,
                  &(struct adamw_args){p.t.data, m.t.data, v.t.data,
-                                      act == DT_BF16 ? half.t.data : NULL, g.t.data, n, 1e-2, 0.9,
-                                      0.95, 1e-8, 0.1, 0.5, t});
+                                      act == DT_F32 ? NULL : half.t.data, half.t.dtype, g.t.data, n,
+                                      1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, t});
             mat_free(&mg);
         }
         /* three steps of under four roundings each, on top of rounded coefficients */
@@ -450,7 +487,7 @@ static void check_adamw(void)
         CHECK(box_intact(p) && box_intact(m) && box_intact(v) && box_intact(half));
         int64_t n_bad = 0;
         for (int64_t i = 0; i < n; i++) {
-            uint16_t want = act == DT_BF16 ? box_bf16(*box_at(p, 0, i)) : BOX_SENTINEL_BF16;
+            uint16_t want = act == DT_F32 ? BOX_SENTINEL_HALF : box_half(act, *box_at(p, 0, i));
             n_bad += *(uint16_t *)box_ptr(half, 0, i) != want;
         }
         CHECK(n_bad == 0);
@@ -495,50 +532,58 @@ static void check_sumsq(void)
 
 /* ---- conversion ---------------------------------------------------------------------------- */
 
-/* All of bf16 to fp32 exactly and back; a NaN comes back as a NaN. */
-static void check_cast_all(void)
+/* All of 16 bits to fp32 exactly and back, subnormals too; a NaN comes back as a NaN. And to the
+ * other type of 16 bits. */
+static void check_cast_all(enum dtype type, enum dtype to)
 {
-    struct box h = box_new_as(DT_BF16, 256, 256, 3), f = box_new(256, 256, 1);
-    struct box back = box_new_as(DT_BF16, 256, 256, 0);
+    struct box h = box_new_as(type, 256, 256, 3), f = box_new(256, 256, 1);
+    struct box back = box_new_as(type, 256, 256, 0), other = box_new_as(to, 256, 256, 2);
     int64_t n_bad = 0;
     for (int64_t i = 0; i < 1 << 16; i++) *(uint16_t *)box_ptr(h, i / 256, i % 256) = (uint16_t)i;
     CALL(be, cast, &(struct cast_args){.dst = f.t, .src = h.t});
     CALL(be_other, cast, &(struct cast_args){.dst = back.t, .src = f.t});
+    CALL(be, cast, &(struct cast_args){.dst = other.t, .src = h.t});
     for (int64_t i = 0; i < 1 << 16; i++) {
-        uint32_t bits;
-        uint16_t there = *(uint16_t *)box_ptr(back, i / 256, i % 256);
-        memcpy(&bits, box_at(f, i / 256, i % 256), sizeof bits);
-        bool nan = isnan(box_float((uint16_t)i));
-        n_bad += nan ? !isnan(box_float(there)) : there != i;
-        n_bad += nan ? !isnan(*box_at(f, i / 256, i % 256)) : bits != (uint32_t)i << 16;
+        const uint16_t there = *(uint16_t *)box_ptr(back, i / 256, i % 256);
+        const uint16_t over = *(uint16_t *)box_ptr(other, i / 256, i % 256);
+        const double x = ref_half(type, (uint16_t)i);
+        const float y = *box_at(f, i / 256, i % 256), want = (float)x;
+        n_bad += isnan(x) ? !isnan(ref_half(type, there)) : there != i;
+        n_bad += isnan(x) ? !isnan(y) : memcmp(&y, &want, sizeof y) != 0;
+        n_bad += isnan(x) ? !isnan(ref_half(to, over)) : over != box_half(to, x);
     }
-    CHECK(n_bad == 0 && box_intact(f) && box_intact(back));
-    box_free(&h), box_free(&f), box_free(&back);
+    CHECK(n_bad == 0 && box_intact(f) && box_intact(back) && box_intact(other));
+    box_free(&h), box_free(&f), box_free(&back), box_free(&other);
 }
 
-/* fp32 to bf16: any bits, and those around ties, the ends of the range and NaNs whose low bits
- * alone say so. */
-static void check_cast_rounding(void)
+/* fp32 to 16 bits: any bits, and those around ties, the ends of the range and NaNs whose low bits
+ * alone say so; then as many that lie in fp16's range or just outside. */
+static void check_cast_rounding(enum dtype type)
 {
-    static const uint32_t special[] = {0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00008001,
-                                       0x00018000, 0x007fffff, 0x3f808000, 0x3f808001, 0x3f807fff,
-                                       0x3f818000, 0xbf818000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff,
-                                       0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000,
-                                       0x7fffffff, 0xffffffff, 0x7f80ffff};
+    static const uint32_t special[] = {
+        0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00008001, 0x00018000, 0x007fffff,
+        0x3f808000, 0x3f808001, 0x3f807fff, 0x3f818000, 0xbf818000, 0x7f7f7fff, 0x7f7f8000,
+        0x7f7fffff, 0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0x7fffffff,
+        0xffffffff, 0x7f80ffff,
+        /* fp16: 65504 to 65536, ties, 2^-14, 2^-24 and 2^-25 */
+        0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x47800000, 0xc77ff000, 0x3f801000,
+        0x3f803000, 0x3f801001, 0x38800000, 0x387fffff, 0x387fe000, 0x387fdfff, 0x33800000,
+        0x33000000, 0x33000001, 0xb3c00000, 0x34200000, 0x33ffffff};
     enum { N = 5000, N_SPECIAL = sizeof special / sizeof special[0] };
-    struct box f = box_new(3, N, 1), h = box_new_as(DT_BF16, 3, N, 5), same = box_new(3, N, 0);
+    struct box f = box_new(3, N, 1), h = box_new_as(type, 3, N, 5), same = box_new(3, N, 0);
     uint64_t seed = 91;
     int64_t n_bad = 0;
     for (int64_t i = 0; i < 3 * N; i++) {
         uint32_t bits = i < N_SPECIAL ? special[i] : (uint32_t)box_rand(&seed);
+        if (i > N) bits = (bits & 0x807fffff) | (uint32_t)(127 - 27 + i % 45) << 23;
         memcpy(box_at(f, i / N, i % N), &bits, sizeof bits);
     }
     CALL(be, cast, &(struct cast_args){.dst = h.t, .src = f.t});
     for (int64_t i = 0; i < 3 * N; i++) {
         float x = *box_at(f, i / N, i % N);
         uint16_t got = *(uint16_t *)box_ptr(h, i / N, i % N);
-        bool bad = isnan(x) ? !isnan(box_float(got)) : got != box_bf16(x);
-        if (bad && !n_bad++) printf("  %a became %a\n", (double)x, (double)box_float(got));
+        bool bad = isnan(x) ? !isnan(ref_half(type, got)) : got != box_half(type, x);
+        if (bad && !n_bad++) printf("  %a became %a\n", (double)x, ref_half(type, got));
     }
     CHECK(n_bad == 0 && box_intact(h));
     CALL(be, cast, &(struct cast_args){.dst = same.t, .src = f.t});
@@ -548,8 +593,8 @@ static void check_cast_rounding(void)
 
 static void check_cast(void)
 {
-    check_cast_all();
-    check_cast_rounding();
+    check_cast_all(DT_BF16, DT_F16), check_cast_rounding(DT_BF16);
+    check_cast_all(DT_F16, DT_BF16), check_cast_rounding(DT_F16);
 }
 
 /* Reads the device's memory as the host does. */
@@ -593,12 +638,14 @@ static const struct {
     const char *name;
     void (*check)(void);
     int n_slots;  /* slots of struct be_ops that it calls */
-    bool has_act; /* some of their tensors may be bf16 */
+    bool has_act; /* some of their tensors may have 16 bits */
 } checks[] = {
     {"gemm", check_gemm_all, 1, true},
+    {"gemm with a bias", check_gemm_bias, 0, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"attn beside a plain computation", check_naive, 0, true},
+    {"attn far below a maximum", check_attn_far, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},
     {"rope", check_rope, 1, true},
@@ -628,7 +675,7 @@ static const struct {
     {"share to transfer_passed", check_transfers, 8, false},
 };
 
-static const char *only; /* SEQD_TEST_ONLY: of the checks those whose name contains it */
+static const char *only; /* SEQD_TEST_ONLY: of the checks those whose whole name contains it */
 
 /* A slot that nobody checks shows as a wrong count. */
 static void test_every_slot(void)
@@ -689,21 +736,26 @@ static bool runs(const char *isa)
 /* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. */
 static void check_device(const char *isa, int n_threads)
 {
+    static const struct {
+        enum dtype type;
+        const char *name;
+    } types[] = {{DT_F32, "fp32"}, {DT_BF16, "bf16"}, {DT_F16, "fp16"}};
     if (!strcmp(isa, OTHER_WAY) && !runs(isa)) return;
     be = open_device(isa, n_threads);
     be_other = open_device(isa, 3);
     CHECK(strcmp(isa, OTHER_WAY) || !strcmp(be->isa, isa));
     twin_open(be);
     twin_give_scratch(be), twin_give_scratch(be_other);
-    for (act = DT_F32; act <= DT_BF16; act++)
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
         for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
             char name[128];
-            if (act == DT_BF16 && (!checks[i].has_act || n_threads == 1)) continue;
-            if (only && !strstr(checks[i].name, only)) continue;
+            act = types[k].type;
+            if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
             if (!strcmp(isa, OTHER_WAY) && (act != DT_BF16 || strncmp(checks[i].name, "attn", 4)))
                 continue;
-            snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name,
-                     act == DT_BF16 ? "bf16" : "fp32", isa, n_threads);
+            snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name, types[k].name,
+                     isa, n_threads);
+            if (only && !strstr(name, only)) continue;
             check_now = checks[i].check;
             test_run(name, run_check);
         }

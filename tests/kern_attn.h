@@ -20,9 +20,9 @@ struct attn_case {
     double deviation;
     /* filled on first use */
     struct box q, kv, d_o;
-    struct box o_act; /* bf16: the true o, rounded, of which delta is made */
+    struct box o_act; /* 16 bits: the true o, rounded, of which delta is made */
     struct mat o, lse, dq, dkv;
-    struct mat bound_o, bound_dq, bound_dkv; /* bf16: of the error, element by element */
+    struct mat bound_o, bound_dq, bound_dkv; /* 16 bits: of the error, element by element */
     int64_t *lo, *hi;
 };
 
@@ -64,10 +64,10 @@ static void attn_mask(struct attn_case *c)
     }
 }
 
-/* What bf16 may cost: probabilities and ds are rounded to it before the products they feed, by at
- * most 2^-8 of themselves. Sums are fp32: a score is one of D products, of D^0.5 (2 deviation)^2 in
- * size where all are large, and its error goes through exp as it is; then a chain over the keys, in
- * tiles. */
+/* What 16 bits may cost: probabilities and ds are rounded to them before the products they feed, by
+ * at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal in fp16. Sums are fp32:
+ * a score is one of D products, of D^0.5 (2 deviation)^2 in size where all are large, and its error
+ * goes through exp as it is; then a chain over the keys, in tiles. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
@@ -76,8 +76,9 @@ static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct m
     c->bound_o = mat_new(c->Tq, c->H * c->D);
     c->bound_dq = mat_new(c->Tq, c->H * c->D);
     c->bound_dkv = mat_new(c->Tk, 2 * c->Hk * c->D);
-    ref_attn_bounds(ra, ldexp(1, -8), eps, q, kv, o, c->lse, d_o, c->bound_o, c->bound_dq,
-                    c->bound_dkv);
+    const bool fp16 = act == DT_F16;
+    ref_attn_bounds(ra, ldexp(1, fp16 ? -11 : -8), fp16 ? ldexp(1, -25) : 0, eps, q, kv, o, c->lse,
+                    d_o, c->bound_o, c->bound_dq, c->bound_dkv);
 }
 
 static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
@@ -112,9 +113,9 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
     ref_attn_fwd(&ra, q, kv, c->o, c->lse);
     for (int64_t i = 0; i < c->Tq; i++)
         for (int64_t j = 0; j < c->H * c->D; j++) box_set(c->o_act, i, j, (float)MAT(c->o, i, j));
-    o = act == DT_BF16 ? mat_of(c->o_act.t) : c->o;
+    o = act != DT_F32 ? mat_of(c->o_act.t) : c->o;
     ref_attn_bwd(&ra, q, kv, o, c->lse, d_o, c->dq, c->dkv);
-    if (act == DT_BF16) {
+    if (act != DT_F32) {
         attn_bounds(c, &ra, q, kv, o, d_o);
         mat_free(&o);
     }
@@ -125,7 +126,7 @@ static void attn_case_free(struct attn_case *c)
 {
     box_free(&c->q), box_free(&c->kv), box_free(&c->d_o), box_free(&c->o_act);
     mat_free(&c->o), mat_free(&c->lse), mat_free(&c->dq), mat_free(&c->dkv);
-    if (act == DT_BF16) mat_free(&c->bound_o), mat_free(&c->bound_dq), mat_free(&c->bound_dkv);
+    if (act != DT_F32) mat_free(&c->bound_o), mat_free(&c->bound_dq), mat_free(&c->bound_dkv);
     twin_free(c->lo), twin_free(c->hi);
 }
 
@@ -150,14 +151,14 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
                          box_new(c->H, n, 3),
                          box_new(n, c->H * c->D, 4 + odd),
                          box_new(c->Tk, 2 * c->Hk * c->D, 2 + odd),
-                         box_new_as(DT_BF16, n, c->H * c->D, 1)};
+                         box_new_as(act == DT_F32 ? DT_BF16 : act, n, c->H * c->D, 1)};
     box_fill(x.o, 0), box_fill(x.m, -INFINITY), box_fill(x.l, 0);
     box_fill(x.dq, 0), box_fill(x.dkv, 0);
     struct tensor q = tensor_sub(c->q.t, r0, n, 0, c->H * c->D);
     struct tensor d_o = tensor_sub(c->d_o.t, r0, n, 0, c->H * c->D);
     float scale = (float)(1 / sqrt((double)c->D));
     int64_t w = 2 * c->Hk * c->D;
-    const bool half = act == DT_BF16;
+    const bool half = act != DT_F32;
     for (int k = 0; k < c->n_calls; k++) {
         int64_t t0 = attn_cut(c, k), t1 = attn_cut(c, k + 1);
         CALL(b, attn_fwd,
@@ -213,7 +214,7 @@ static void check_attn_fp32(const struct attn_case *c, const struct attn_out *x)
     CHECK_MSG(ekv <= 5e-6 * size, "dkv %g", ekv);
 }
 
-static void check_attn_bf16(const struct attn_case *c, const struct attn_out *x)
+static void check_attn_half(const struct attn_case *c, const struct attn_out *x)
 {
     CHECK_MSG(ref_within(x->out.t, c->o, c->bound_o), "o %g", ref_rel_l2(x->out.t, c->o));
     CHECK_MSG(ref_within(x->dq.t, c->dq, c->bound_dq), "dq %g", ref_rel_l2(x->dq.t, c->dq));
@@ -223,7 +224,7 @@ static void check_attn_bf16(const struct attn_case *c, const struct attn_out *x)
 static void check_attn_case(struct attn_case *c)
 {
     struct attn_out x = attn_run(be, c, 0, c->Tq), y = attn_run(be_other, c, 0, c->Tq);
-    (act == DT_BF16 ? check_attn_bf16 : check_attn_fp32)(c, &x);
+    (act == DT_F32 ? check_attn_fp32 : check_attn_half)(c, &x);
     CHECK(lse_close(x.m, c->lse, c->deviation * c->deviation));
     CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.l) && box_intact(x.delta));
     CHECK(box_intact(x.dq) && box_intact(x.dkv) && box_intact(x.out));
@@ -244,9 +245,10 @@ static void check_attn_case(struct attn_case *c)
 static void check_attn(void)
 {
     enum { N = sizeof attn_shapes / sizeof attn_shapes[0] };
-    static struct attn_case with[2][N]; /* fp32, bf16: what they compare with is worked out once */
+    static struct attn_case with[DT_F16 + 1][N]; /* what they compare with is worked out once */
     for (int i = 0; i < N; i++) {
-        if (act == DT_BF16 && attn_shapes[i].Tq > 1000) continue; /* adds nothing but time */
+        if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue; /* adds nothing but time */
+        if (act == DT_F16 && i % 3 == 1) continue;
         if (quick && attn_shapes[i].Tq > 200) continue;
         attn_prepare(&with[act][i], &attn_shapes[i]);
         check_attn_case(&with[act][i]);
@@ -281,7 +283,7 @@ static void check_attn_any_order(void)
         struct attn_case c = {0};
         attn_prepare(&c, &shapes[i]);
         struct attn_out x = attn_run(b[0], &c, 0, c.Tq), y = attn_run(b[1], &c, 0, c.Tq);
-        (act == DT_BF16 ? check_attn_bf16 : check_attn_fp32)(&c, &x);
+        (act == DT_F32 ? check_attn_fp32 : check_attn_half)(&c, &x);
         CHECK(lse_close(x.m, c.lse, c.deviation * c.deviation));
         CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.l));
         CHECK(box_same_bits(y.out, x.out, 0) && box_same_bits(y.o, x.o, 0));
@@ -289,6 +291,42 @@ static void check_attn_any_order(void)
         attn_out_free(&x), attn_out_free(&y);
     }
     for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
+}
+
+/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together they
+ * are what is asked for, and each alone is less than fp16 has between 0 and 1. */
+static void check_attn_far(void)
+{
+    enum { Tk = 1024, D = 16 };
+    const double u = act == DT_F32 ? ldexp(1, -16) : ldexp(1, act == DT_F16 ? -11 : -8);
+    const double p = ldexp(1, -26), most = 18, scale = 26 * log(2) / (most * most);
+    struct box q = box_act(1, D, 8), kv = box_act(Tk, 2 * D, 8), d_o = box_act(1, D, 8);
+    struct box o = box_new(1, D, 0), out = box_act(1, D, 0), dq = box_new(1, D, 0);
+    struct box dkv = box_new(Tk, 2 * D, 0);
+    float *m = ARRAY(float, 1), *l = ARRAY(float, 1), *delta = ARRAY(float, 1);
+    int64_t *lo = ARRAY(int64_t, 1), *hi = ARRAY(int64_t, 1);
+    lo[0] = 0, hi[0] = Tk, m[0] = -INFINITY, l[0] = 0, delta[0] = 0;
+    box_fill(q, 0), box_fill(kv, 0), box_fill(d_o, 1), box_fill(o, 0), box_fill(dq, 0);
+    box_fill(dkv, 0);
+    box_set(q, 0, 0, most), box_set(kv, 500, 0, most);
+    for (int64_t t = 0; t < Tk; t++)
+        for (int64_t d = 0; d < D; d++) box_set(kv, t, D + d, t == 500 ? 0 : 64);
+    CALL(be, attn_fwd,
+         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL});
+    CALL(be, attn_finish,
+         &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m, l, 1, 1, D});
+    CALL(be, attn_bwd,
+         &(struct attn_bwd_args){q.t, kv.t, d_o.t, dq.t, dkv.t, m, delta, 1, lo, hi, 0, 1, 1, D,
+                                 (float)scale, NULL});
+    const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
+    const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
+    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p, and o */
+    int64_t n_bad = 0;
+    for (int64_t t = 0; t < Tk; t++)
+        n_bad += !(fabs(*box_at(dkv, t, D) / (t == 500 ? 1 : p) - 1) <= u + 1024 * p);
+    CHECK_MSG(n_bad == 0, "dv of %lld rows: %g, not %g", (long long)n_bad, *box_at(dkv, 0, D), p);
+    box_free(&q), box_free(&kv), box_free(&d_o), box_free(&o), box_free(&out), box_free(&dq);
+    box_free(&dkv);
 }
 
 #endif

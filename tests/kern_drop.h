@@ -187,7 +187,7 @@ static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t
                                      s->D, scale, &drop});
     }
     CALL(b, attn_finish,
-         &(struct attn_finish_args){x.o.t, act == DT_BF16 ? x.out.t : x.o.t, x.m.t.data, x.l.t.data,
+         &(struct attn_finish_args){x.o.t, act == DT_F32 ? x.o.t : x.out.t, x.m.t.data, x.l.t.data,
                                     x.m.t.ld, s->H, s->D});
     for (int64_t h = 0; h < s->H; h++)
         for (int64_t i = 0; i < n; i++) *box_at(delta, h, i) = (float)MAT(c->delta, h, r0 + i);
@@ -214,8 +214,8 @@ static void check_attn_drop_case(const struct drop_shape *s)
 {
     struct drop_case c = drop_new(s);
     struct drop_out x = drop_run(be, &c, 0, s->Tq), y = drop_run(be_other, &c, 0, s->Tq);
-    const struct box out = act == DT_BF16 ? x.out : x.o;
-    /* the bars of attention; under bf16 too, since masked probabilities stay fp32 */
+    const struct box out = act == DT_F32 ? x.o : x.out;
+    /* the bars of attention; in 16 bits too, since masked probabilities stay fp32 */
     const double eo = ref_rel_l2(out.t, c.o), el = ref_rel_l2(x.m.t, c.lse);
     const double eq = ref_rel_l2(x.dq.t, c.dq), ekv = ref_rel_l2(x.dkv.t, c.dkv);
     CHECK_MSG(eo <= 2e-6 && el <= 2e-6 && eq <= 5e-6 && ekv <= 5e-6,

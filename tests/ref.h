@@ -28,13 +28,22 @@ static inline void mat_free(struct mat *m)
     free(m->p);
     m->p = NULL;
 }
+/* The number that 16 bits stand for, bf16 or fp16: a sign, an exponent, the rest. */
+static inline double ref_half(enum dtype type, uint16_t bits)
+{
+    const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
+    const int e = (bits & 0x7fff) >> n, rest = bits & ((1 << n) - 1);
+    double x = ldexp(rest, 1 - bias - n);
+    if (e == 2 * bias + 1)
+        x = rest ? NAN : INFINITY;
+    else if (e)
+        x = ldexp(rest + (1 << n), e - bias - n);
+    return bits & 0x8000 ? -x : x;
+}
 static inline double ref_at(struct tensor t, int64_t i, int64_t j)
 {
     if (t.dtype == DT_F32) return ((const float *)t.data)[i * t.ld + j];
-    const uint32_t bits = (uint32_t)((const uint16_t *)t.data)[i * t.ld + j] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return ref_half(t.dtype, ((const uint16_t *)t.data)[i * t.ld + j]);
 }
 static inline struct mat mat_of(struct tensor t)
 {
@@ -45,20 +54,22 @@ static inline struct mat mat_of(struct tensor t)
 }
 
 /* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32,
- * whose rounding the bounds of the operations count, and half a spacing of bf16: 2^-8 of the power
- * of two at or below the value. y is what came of it: the value may lie in the higher binade of the
+ * whose rounding the bounds of the operations count, and half a spacing of 16 bits: 2^-8 of the
+ * power of two at or below the value in bf16, 2^-11 in fp16, and no less than for the smallest
+ * power that is not subnormal. y is what came of it: the value may lie in the higher binade of the
  * two. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
     if (type == DT_F32) return 0;
     (void)frexp(fmax(fabs(x), fabs(y)), &e);
-    return ldexp(1, (e < -125 ? -125 : e) - 9);
+    const int least = type == DT_F16 ? -13 : -125;
+    return ldexp(1, (e < least ? least : e) - (type == DT_F16 ? 12 : 9));
 }
 
 /* |got - want| / |want| over all elements, and the plain norm of the difference where want is zero.
- * Where got is bf16, the rounding of its elements is taken off first: what is left is bounded by
- * the error of the fp32 value that was rounded, if it was rounded once. */
+ * Where got has 16 bits, the rounding of its elements is taken off first: what is left is bounded
+ * by the error of the fp32 value that was rounded, if it was rounded once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -165,11 +176,11 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
 }
 
 /* By how much o, dq and dkv may be off, element by element, where every probability and every ds is
- * off by u of itself (their rounding to bf16, before the products they feed) and every sum in fp32
- * by eps of the sum of its addends' sizes. Adds to the three. */
-static inline void ref_attn_bounds(const struct ref_attn *a, double u, double eps, struct mat q,
-                                   struct mat kv, struct mat o, struct mat lse, struct mat d_o,
-                                   struct mat bo, struct mat bdq, struct mat bdkv)
+ * off by u of itself and by `least` (their rounding to 16 bits, before the products they feed) and
+ * every sum in fp32 by eps of the sum of its addends' sizes. Adds to the three. */
+static inline void ref_attn_bounds(const struct ref_attn *a, double u, double least, double eps,
+                                   struct mat q, struct mat kv, struct mat o, struct mat lse,
+                                   struct mat d_o, struct mat bo, struct mat bdq, struct mat bdkv)
 {
     int64_t D = a->head_dim, Hk = a->n_kv_heads;
     for (int64_t h = 0; h < a->n_heads; h++)
@@ -188,17 +199,19 @@ static inline void ref_attn_bounds(const struct ref_attn *a, double u, double ep
                     size += fabs(MAT(d_o, i, h * D + d) * MAT(kv, t, (Hk + g) * D + d));
                 }
                 double ds = a->scale * p * (u * fabs(dp - delta) + eps * (size + delta_size));
+                ds += least;
+                const double off = (u + eps) * p + least;
                 for (int64_t d = 0; d < D; d++) {
-                    MAT(bo, i, h * D + d) += (u + eps) * p * fabs(MAT(kv, t, (Hk + g) * D + d));
+                    MAT(bo, i, h * D + d) += off * fabs(MAT(kv, t, (Hk + g) * D + d));
                     MAT(bdq, i, h * D + d) += ds * fabs(MAT(kv, t, g * D + d));
                     MAT(bdkv, t, g * D + d) += ds * fabs(MAT(q, i, h * D + d));
-                    MAT(bdkv, t, (Hk + g) * D + d) += (u + eps) * p * fabs(MAT(d_o, i, h * D + d));
+                    MAT(bdkv, t, (Hk + g) * D + d) += off * fabs(MAT(d_o, i, h * D + d));
                 }
             }
         }
 }
 
-/* Every element of got within its bound, and one rounding where it is bf16. */
+/* Every element of got within its bound, and one rounding where it has 16 bits. */
 static inline bool ref_within(struct tensor got, struct mat want, struct mat bound)
 {
     for (int64_t i = 0; i < want.rows; i++)

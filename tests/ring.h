@@ -11,7 +11,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "kernels/backend.h"
 #include "tests/attend.h"
 #include "tests/ranks.h"

@@ -6,7 +6,7 @@
  * the same. */
 #include <unistd.h>
 #include "api/core/file.h"
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "tests/engine.h"
 #include "tests/param.h"
 #include "worker/model/hf.h"

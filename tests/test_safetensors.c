@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
@@ -313,29 +313,33 @@ static void test_halves(void)
 }
 
 /* To bf16 by the definition: a multiple of the last of 8 bits, halves to even; beyond the largest:
- * inf. */
-static double nearest_bf16(double x)
+ * inf. And to half floats, of 11. */
+static double nearest(enum st_dtype type, double x)
 {
+    const bool half = type == ST_F16;
+    const int least = half ? -14 : -126;
     if (x == 0 || !isfinite(x)) return x;
-    const int exponent = ilogb(x), last = (exponent < -126 ? -126 : exponent) - 7;
+    const int exponent = ilogb(x), last = (exponent < least ? least : exponent) - (half ? 10 : 7);
     const double y = ldexp(nearbyint(ldexp(x, -last)), last);
-    return fabs(y) >= 0x1p128 ? copysign(INFINITY, y) : y;
+    return fabs(y) >= (half ? 0x1p16 : 0x1p128) ? copysign(INFINITY, y) : y;
 }
 
-static int not_nearest(const uint16_t *got, const float *want, int n)
+static int not_nearest(enum st_dtype type, const uint16_t *got, const float *want, int n)
 {
     int bad = 0;
     for (int i = 0; i < n; i++) {
-        const double y = bf16_value(got[i]), x = nearest_bf16(want[i]);
+        const double y = type == ST_F16 ? f16_value(got[i]) : bf16_value(got[i]);
+        const double x = nearest(type, want[i]);
         bad += isnan(x) ? !isnan(y) : y != x || !signbit(y) != !signbit(x);
     }
     return bad;
 }
 
-/* Every exponent and sign, with mantissas on both sides of a half; all halves; bf16 bit by bit. */
-static void test_read_bf16(void)
+/* Every exponent and sign, with mantissas on both sides of a half; all halves; what is stored so
+ * bit by bit. */
+static void test_read_as(enum st_dtype type, const uint32_t *low)
 {
-    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x18001};
+    const bool half = type == ST_F16;
     enum { N = 65536 };
     float *x = malloc(N * sizeof *x), *wide = malloc(N * sizeof *wide);
     uint16_t *h = malloc(N * 2), *got = malloc(N * 2);
@@ -350,13 +354,24 @@ static void test_read_bf16(void)
                                    {"i16", ST_I16, 1, {N}, h}};
     CHECK(st_write(in_dir("to.safetensors"), items, 4, &e) == 0);
     struct st_file *f = st_open(in_dir("to.safetensors"), &e);
-    CHECK(f && st_read_bf16(f, st_find(f, "f32"), got, &e) == 0 && not_nearest(got, x, N) == 0);
-    CHECK(f && st_read_f32(f, st_find(f, "f16"), wide, &e) == 0);
-    CHECK(f && st_read_bf16(f, st_find(f, "f16"), got, &e) == 0 && not_nearest(got, wide, N) == 0);
-    CHECK(f && st_read_bf16(f, st_find(f, "bf16"), got, &e) == 0 && !memcmp(got, h, N * 2));
-    CHECK(f && st_read_bf16(f, st_find(f, "i16"), got, &e) == -1 && e.code == ERR_UNSUPPORTED);
+    CHECK(f && st_read_half(f, st_find(f, "f32"), type, got, &e) == 0);
+    CHECK(not_nearest(type, got, x, N) == 0);
+    CHECK(f && st_read_f32(f, st_find(f, half ? "bf16" : "f16"), wide, &e) == 0);
+    CHECK(f && st_read_half(f, st_find(f, half ? "bf16" : "f16"), type, got, &e) == 0);
+    CHECK(not_nearest(type, got, wide, N) == 0);
+    CHECK(f && st_read_half(f, st_find(f, half ? "f16" : "bf16"), type, got, &e) == 0);
+    CHECK(!memcmp(got, h, N * 2));
+    CHECK(f && st_read_half(f, st_find(f, "i16"), type, got, &e) == -1);
+    CHECK(e.code == ERR_UNSUPPORTED);
     st_close(f);
     free(x), free(wide), free(h), free(got);
+}
+
+static void test_read_half(void)
+{
+    static const uint32_t bf16[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x18001};
+    static const uint32_t f16[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001};
+    test_read_as(ST_BF16, bf16), test_read_as(ST_F16, f16);
 }
 
 /* ---- config.json ---------------------------------------------------------------------------- */
@@ -721,7 +736,7 @@ int main(void)
     RUN(test_write);
     RUN(test_write_errors);
     RUN(test_halves);
-    RUN(test_read_bf16);
+    RUN(test_read_half);
     RUN(test_config_good);
     RUN(test_config_bad);
     RUN(test_model_round_trip);

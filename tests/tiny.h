@@ -3,7 +3,7 @@
 #define SEQD_TESTS_TINY_H
 
 #include <stdlib.h>
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "tests/pages.h"
 #include "tests/ranks.h"
 #include "tests/small.h"

@@ -77,6 +77,28 @@ static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
+/* fp16: F16C's conversions keep subnormals whatever the modes are. */
+static inline vf v_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+static inline vf v_load_f16_n(const uint16_t *p, int64_t n)
+{
+    uint16_t x[VL] = {0};
+    memcpy(x, p, (size_t)n * sizeof *p);
+    return v_load_f16(x);
+}
+static inline void v_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
+{
+    uint16_t y[VL];
+    v_store_f16(y, x);
+    memcpy(p, y, (size_t)n * sizeof *p);
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -80,6 +80,24 @@ static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, v_first(n), v_narrow(x));
 }
 
+/* fp16: the conversions keep subnormals whatever the modes are. */
+static inline vf v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline vf v_load_f16_n(const uint16_t *p, int64_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_first(n), p));
+}
+static inline void v_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);

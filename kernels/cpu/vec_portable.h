@@ -74,6 +74,38 @@ static inline void v_store_bf16(uint16_t *p, vf x)
     v_store_bf16_n(p, x, VL);
 }
 
+/* fp16: as f16_value and f16_round of kernels/half.h. */
+static inline vf v_load_f16_n(const uint16_t *p, int64_t n)
+{
+    vh x = {0};
+    memcpy(&x, p, (size_t)n * sizeof *p);
+    const vu h = __builtin_convertvector(x, vu), sign = (h & 0x8000) << 16, u = (h & 0x7fff) << 13;
+    const vu special = (vu)(u >= 0x0f800000);
+    const vu y = (vu)((vf)(sign | u) * v_set1(0x1p112f));
+    return (vf)((special & (sign | u | 0x7f800000)) | (~special & y));
+}
+static inline vf v_load_f16(const uint16_t *p)
+{
+    return v_load_f16_n(p, VL);
+}
+static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
+{
+    const vu sign = (vu)x >> 16 & 0x8000, u = (vu)x & 0x7fffffff;
+    const vu nan = (vu)(u > 0x7f800000), large = (vu)(u >= 0x477ff000),
+             small = (vu)(u < 0x38800000);
+    const vu near = (vu)((vf)u + v_set1(0.5f)) - (vu)v_set1(0.5f);
+    vu y = (u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13;
+    y = (small & near) | (~small & y);
+    y = (large & 0x7c00) | (~large & y);
+    y = (nan & ((u >> 13 & 0x3ff) | 0x7e00)) | (~nan & y);
+    const vh out = __builtin_convertvector(sign | y, vh);
+    memcpy(p, &out, (size_t)n * sizeof *p);
+}
+static inline void v_store_f16(uint16_t *p, vf x)
+{
+    v_store_f16_n(p, x, VL);
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return a * b + c;

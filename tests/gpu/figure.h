@@ -202,10 +202,10 @@ static inline struct tensor lump_random(struct lumps *l, enum dtype type, int64_
     char *p = lump_new(l, size);
     for (int64_t i = 0; i < N; i++) {
         const float x = box_normal(&seed, deviation);
-        if (type == DT_BF16)
-            ((uint16_t *)block)[i] = box_bf16(x);
-        else
+        if (type == DT_F32)
             ((float *)block)[i] = x;
+        else
+            ((uint16_t *)block)[i] = box_half(type, x);
     }
     for (int64_t at = 0; p && at < size; at += whole)
         bench.be->ops->upload(bench.be, p + at, block, size - at < whole ? size - at : whole);

@@ -145,7 +145,8 @@ static int compare(const struct hf_weights *w, const char *dir, const struct mod
 static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtype dtype, void *out,
                    struct err *e)
 {
-    return dtype == DT_BF16 ? st_read_bf16(f, t, out, e) : st_read_f32(f, t, out, e);
+    if (dtype == DT_F32) return st_read_f32(f, t, out, e);
+    return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
 /* Into our order of rows. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/sha256.h"
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
 

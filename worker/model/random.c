@@ -3,7 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "kernels/philox.h"
 
 /* (0, 1): never 0, so that its logarithm is finite. */
@@ -67,7 +67,7 @@ static void store(struct be *be, struct tensor to, const float *line)
         be->ops->upload(be, to.data, line, to.cols * 4);
         return;
     }
-    for (int64_t j = 0; j < to.cols; j++) half[j] = bf16_round(line[j]);
+    for (int64_t j = 0; j < to.cols; j++) half[j] = half_round(to.dtype, line[j]);
     be->ops->upload(be, to.data, half, to.cols * 2);
 }
 

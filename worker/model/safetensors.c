@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/jread.h"
-#include "kernels/bf16.h"
 #include "api/core/mem.h"
+#include "kernels/half.h"
 
 static const struct {
     const char *name;
@@ -342,23 +342,6 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
 
 /* ---- reading numbers ------------------------------------------------------------------------ */
 
-static float bits_float(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-/* Exact: every half is a float. Subnormal halves are counted in units of 2^-24. */
-static float half_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
-    if (exponent == 31) return bits_float(sign | 0x7f800000 | mantissa << 13);
-    if (exponent) return bits_float(sign | (exponent + 112) << 23 | mantissa << 13);
-    float x = (float)mantissa * 0x1p-24f;
-    return sign ? -x : x;
-}
-
 enum { CHUNK = 4096 };
 
 /* Elements [at, at + n), n at most CHUNK. */
@@ -369,7 +352,7 @@ static int read_chunk(const struct st_file *f, const struct st_tensor *t, int64_
     if (t->dtype == ST_F32) return read_at(f, out, 4 * n, t->offset + 4 * at, e);
     if (read_at(f, half, 2 * n, t->offset + 2 * at, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++)
-        out[i] = t->dtype == ST_F16 ? half_float(half[i]) : bf16_value(half[i]);
+        out[i] = t->dtype == ST_F16 ? f16_value(half[i]) : bf16_value(half[i]);
     return 0;
 }
 
@@ -402,15 +385,17 @@ int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at,
     return 0;
 }
 
-int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e)
+int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
+                 uint16_t *out, struct err *e)
 {
     float line[CHUNK];
     if (check_dtype(f, t, e) < 0) return -1;
-    if (t->dtype == ST_BF16) return read_at(f, out, t->size, t->offset, e);
+    if (t->dtype == type) return read_at(f, out, t->size, t->offset, e);
     for (int64_t at = 0; at < t->count; at += CHUNK) {
         const int64_t n = t->count - at < CHUNK ? t->count - at : CHUNK;
         if (read_chunk(f, t, at, n, line, e) < 0) return -1;
-        for (int64_t i = 0; i < n; i++) out[at + i] = bf16_round(line[i]);
+        for (int64_t i = 0; i < n; i++)
+            out[at + i] = type == ST_F16 ? f16_round(line[i]) : bf16_round(line[i]);
     }
     return 0;
 }

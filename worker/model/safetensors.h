@@ -1,12 +1,12 @@
 /* safetensors.h: the file format of weights, read and written.
  *
- * A file is: u64 little-endian N; N bytes of JSON, padded with spaces; the tensors' bytes.
- * The reader maps the file and checks all of it before it returns: header sizes, every shape and
+ * A file is: u64 little-endian N; N bytes of JSON, padded with spaces; the tensors' bytes. The
+ * reader maps the file and checks all of it before it returns: header sizes, every shape and
  * product, no overlap, no hole, no duplicate name, the last byte exactly at the end of the file.
  * Memory taken is bounded by the header's size and ST_TENSORS, never by a number written in it.
  *
- * tested: tests/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
- * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
+ * tested: tests/test_safetensors.c, tests/fuzz/fuzz_safetensors.c from:
+ * github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
 #ifndef SEQD_MODEL_SAFETENSORS_H
 #define SEQD_MODEL_SAFETENSORS_H
 
@@ -51,7 +51,8 @@ struct st_tensor {
 struct st_file; /* a mapped, checked file */
 
 /* fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor, ERR_UNSUPPORTED for an
- * element type of the format that we do not read (F8, F4, C64, ...), ERR_TOO_LARGE over our limits. */
+ * element type of the format that we do not read (F8, F4, C64, ...), ERR_TOO_LARGE over our
+ * limits. */
 struct st_file *st_open(const char *path, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
@@ -68,8 +69,10 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 /* Elements [at, at + n) of the same. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
-/* The same as bfloat16: BF16 is copied bit by bit, F32 and F16 are rounded to nearest even. */
-int st_read_bf16(const struct st_file *f, const struct st_tensor *t, uint16_t *out, struct err *e);
+/* The same as `type`, ST_BF16 or ST_F16: what is stored so is copied bit by bit, the rest is
+ * rounded to nearest even. */
+int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
+                 uint16_t *out, struct err *e);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 #include "worker/train/piece.h"
 
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 
 #define ROUNDED 8192 /* elements that are rounded at a time */
 
@@ -13,7 +13,7 @@ void piece_put(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
     }
     for (int64_t at = 0; at < n; at += ROUNDED) {
         const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
-        for (int64_t i = 0; i < k; i++) half[i] = bf16_round(x[at + i]);
+        for (int64_t i = 0; i < k; i++) half[i] = half_round(t, x[at + i]);
         be->ops->upload(be, (uint16_t *)to + at, half, k * 2);
     }
 }
@@ -29,7 +29,7 @@ void piece_get(struct be *be, enum dtype t, const void *from, float *out, int64_
     for (int64_t i = 0; i < n; i++) { /* never beyond what is still to be read */
         uint16_t half;
         memcpy(&half, behind + i * 2, sizeof half);
-        out[i] = bf16_value(half);
+        out[i] = half_value(t, half);
     }
 }
 

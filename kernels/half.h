@@ -1,0 +1,61 @@
+/* half.h: the host's conversions between fp32 and the two formats of 16 bits, bfloat16 and IEEE
+ * 754's binary16: what every device's cast must agree with. To nearest, ties to even; what is too
+ * large becomes infinite, subnormals stay, a NaN stays one (made quiet). */
+#ifndef SEQD_KERNELS_HALF_H
+#define SEQD_KERNELS_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+#include "kernels/backend.h"
+
+static inline float half_of_bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+static inline uint32_t half_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline float bf16_value(uint16_t b)
+{
+    return half_of_bits((uint32_t)b << 16);
+}
+static inline uint16_t bf16_round(float x)
+{
+    const uint32_t u = half_bits(x);
+    if (x != x) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static inline float f16_value(uint16_t b)
+{
+    const uint32_t sign = (uint32_t)(b & 0x8000) << 16, u = (uint32_t)(b & 0x7fff) << 13;
+    if (u >= 0x0f800000) return half_of_bits(sign | u | 0x7f800000); /* infinite, NaN */
+    return half_of_bits(sign | u) * 0x1p112f; /* the exponents' zeros lie 112 apart */
+}
+static inline uint16_t f16_round(float x)
+{
+    const uint32_t sign = half_bits(x) >> 16 & 0x8000, u = half_bits(x) & 0x7fffffff;
+    if (x != x) return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
+    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 */
+    if (u < 0x38800000) /* below 2^-14 a last place is 2^-24, as it is from 0.5 to 1 */
+        return (uint16_t)(sign | (half_bits(half_of_bits(u) + 0.5f) - half_bits(0.5f)));
+    return (uint16_t)(sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13));
+}
+
+/* By dtype, DT_BF16 or DT_F16. */
+static inline float half_value(enum dtype t, uint16_t b)
+{
+    return t == DT_F16 ? f16_value(b) : bf16_value(b);
+}
+static inline uint16_t half_round(enum dtype t, float x)
+{
+    return t == DT_F16 ? f16_round(x) : bf16_round(x);
+}
+
+#endif
