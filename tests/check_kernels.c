@@ -716,8 +716,14 @@ static void run_check(void)
     twin_forget();
 }
 
-/* Attention of kernels/cuda in bf16 has a second way where the device is of 9.0 (hopper.h). */
+/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of 9.0
+ * (hopper.h). */
 #define OTHER_WAY "sm90"
+
+static bool has_other_way(const char *check)
+{
+    return !strncmp(check, "attn", 4) || !strncmp(check, "linear", 6);
+}
 
 static bool runs(const char *isa)
 {
@@ -751,7 +757,7 @@ static void check_device(const char *isa, int n_threads)
             char name[128];
             act = types[k].type;
             if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
-            if (!strcmp(isa, OTHER_WAY) && (act != DT_BF16 || strncmp(checks[i].name, "attn", 4)))
+            if (!strcmp(isa, OTHER_WAY) && (act != DT_BF16 || !has_other_way(checks[i].name)))
                 continue;
             snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name, types[k].name,
                      isa, n_threads);

@@ -74,11 +74,12 @@ static int find(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
 }
 
-/* isa: "sm80", "sm90", or NULL: what the device can do. */
+/* isa: "sm80", "sm90", or NULL: what SEQD_CUDA_ISA says, or what the device can do. */
 static int examine(struct cuda *c, const char *isa, struct err *e)
 {
     cudaDeviceProp p;
     const cudaError_t rc = cudaGetDeviceProperties(&p, 0);
+    if (!isa) isa = getenv("SEQD_CUDA_ISA");
     if (rc != cudaSuccess)
         return err_set(e, ERR_DEVICE, "device \"cuda\": %s", cudaGetErrorString(rc));
     snprintf(c->name, sizeof c->name, "%s", p.name);

@@ -5,7 +5,7 @@
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   graph.cu     operations that come again         cond.cu      bias, modulation, gates
  *   attn*.cu     softmax attention                  position.cu  RoPE, LRPE
- *   linear*.cu   linear attention                   hopper*.cu   attention for 9.0
+ *   linear*.cu   linear attention                   hopper*.cu   both attentions for 9.0
  *   loss.cu      embedding, losses, routing
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */

@@ -99,25 +99,6 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-template <class T> static __device__ __forceinline__ float low(uint32_t pair)
-{
-    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)pair});
-    return __uint_as_float(pair << 16);
-}
-template <class T> static __device__ __forceinline__ float high(uint32_t pair)
-{
-    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
-    return __uint_as_float(pair & 0xffff0000u);
-}
-/* The nearest bf16s of x and y; they become what is left of them. */
-static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
-{
-    const uint32_t hi = pack_bf16(*x, *y);
-    *x -= low<bf16>(hi);
-    *y -= high<bf16>(hi);
-    return hi;
-}
-
 /* Pairs of elements as sums of bf16s, the largest first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
