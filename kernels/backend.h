@@ -70,16 +70,19 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
 
 struct be; /* an opened device: thread pool or streams, and its scratch */
 
-/* c = op(a) op(b) (+ c when accumulate). op(a) is [M, K], op(b) is [K, N], c is [M, N].
+/* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is [K, N], c is [M, N].
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
  * dtypes: a and b alike; c any. With bf16 inputs K may be taken in
  * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the
- * whole sum, old c included, is formed in fp32 and rounded once. */
+ * whole sum, old c included, is formed in fp32 and rounded once. A bias is added as bias_fwd adds it to
+ * the c without; where the order of sums is free (be->any_order) it may be in the sum that is rounded
+ * once. */
 struct gemm_args {
     struct tensor a, b, c;
     bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
     bool accumulate;
+    struct tensor bias; /* [1, N], of c's dtype; data NULL: none */
 };
 
 /* Softmax attention of one block of queries against one block of keys and values, with carried
@@ -493,6 +496,13 @@ struct linear_fold_args {
     enum dtype dtype; /* of the states */
 };
 
+/* How a device that has CUDA's graphs used them so far. */
+struct be_graphs {
+    int64_t n_ops, n_by_graph; /* operations asked for; of these, launched by a graph */
+    int64_t n_made, n_graphs;  /* graphs made; of these, still there */
+    char why_off[640];         /* what went wrong: none is made or launched any more; "": nothing */
+};
+
 #define BE_MARKS 256
 struct be_handle {
     unsigned char bytes[128];
@@ -591,6 +601,7 @@ struct be {
      * waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
+    const struct be_graphs *graphs; /* NULL: it has none, or is not to use them */
 };
 
 struct be_options {
@@ -603,6 +614,10 @@ struct be_options {
      * on other rows, and so on the number of ranks. For what is faster so: a library's products, few
      * queries of many keys. */
     bool any_order;
+    /* Each operation is launched when it is asked for. Otherwise a device may launch several at once,
+     * those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the environment
+     * says so too. */
+    bool no_graphs;
 };
 
 /* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */

@@ -30,6 +30,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(shape_act(a->c, M, N, a->c.dtype));
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
     assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
+    assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
 /* NULL, or a rate that keeps something. */

@@ -293,4 +293,40 @@ static void check_attn_any_order(void)
     for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
 }
 
+/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together they
+ * are what is asked for, and each alone is less than fp16 has between 0 and 1. */
+static void check_attn_far(void)
+{
+    enum { Tk = 1024, D = 16 };
+    const double u = act == DT_F32 ? ldexp(1, -16) : ldexp(1, act == DT_F16 ? -11 : -8);
+    const double p = ldexp(1, -26), most = 18, scale = 26 * log(2) / (most * most);
+    struct box q = box_act(1, D, 8), kv = box_act(Tk, 2 * D, 8), d_o = box_act(1, D, 8);
+    struct box o = box_new(1, D, 0), out = box_act(1, D, 0), dq = box_new(1, D, 0);
+    struct box dkv = box_new(Tk, 2 * D, 0);
+    float *m = ARRAY(float, 1), *l = ARRAY(float, 1), *delta = ARRAY(float, 1);
+    int64_t *lo = ARRAY(int64_t, 1), *hi = ARRAY(int64_t, 1);
+    lo[0] = 0, hi[0] = Tk, m[0] = -INFINITY, l[0] = 0, delta[0] = 0;
+    box_fill(q, 0), box_fill(kv, 0), box_fill(d_o, 1), box_fill(o, 0), box_fill(dq, 0);
+    box_fill(dkv, 0);
+    box_set(q, 0, 0, most), box_set(kv, 500, 0, most);
+    for (int64_t t = 0; t < Tk; t++)
+        for (int64_t d = 0; d < D; d++) box_set(kv, t, D + d, t == 500 ? 0 : 64);
+    CALL(be, attn_fwd,
+         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL});
+    CALL(be, attn_finish,
+         &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m, l, 1, 1, D});
+    CALL(be, attn_bwd,
+         &(struct attn_bwd_args){q.t, kv.t, d_o.t, dq.t, dkv.t, m, delta, 1, lo, hi, 0, 1, 1, D,
+                                 (float)scale, NULL});
+    const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
+    const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
+    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p, and o */
+    int64_t n_bad = 0;
+    for (int64_t t = 0; t < Tk; t++)
+        n_bad += !(fabs(*box_at(dkv, t, D) / (t == 500 ? 1 : p) - 1) <= u + 1024 * p);
+    CHECK_MSG(n_bad == 0, "dv of %lld rows: %g, not %g", (long long)n_bad, *box_at(dkv, 0, D), p);
+    box_free(&q), box_free(&kv), box_free(&d_o), box_free(&o), box_free(&out), box_free(&dq);
+    box_free(&dkv);
+}
+
 #endif

@@ -311,6 +311,7 @@ enum { LM_PROMPT = 21 };
 struct lm_decode {
     struct lm_run r;
     int64_t sample;
+    struct be_graphs graphs; /* out: of rank 0's device */
 };
 
 /* Prefill of the first LM_PROMPT tokens, then the others one by one: every rank has every row's
@@ -341,11 +342,12 @@ static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
     }
     CHECK_MSG(!bad, "%s on %d: %s", x->name, s->plan.n_ranks, e.text);
     if (bad && g) ranks_fail(g, rank, &e);
+    if (rank == 0 && s->be->graphs) d->graphs = *s->be->graphs;
     free(row);
     free(s);
 }
 
-static inline void lm_decode_go(const struct lm_golden *g, int P)
+static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
 {
     static struct plan p;
     struct lm_decode d = {.r = {.g = g}, .sample = g->n - 1}; /* one document */
@@ -364,6 +366,7 @@ static inline void lm_decode_go(const struct lm_golden *g, int P)
     if (made)
         engine_ranks(s, &p, NULL, &(struct comm_options){.delay_max_us = 50}, d.r.mem,
                      lm_decode_body, &d);
+    return d.graphs;
 }
 
 #endif

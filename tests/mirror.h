@@ -18,7 +18,7 @@
 
 /* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of tests
  * do with. What an emulated device has it guards at every launch. */
-enum { MIRRORS = 96, MIRROR_POOL = 2 << 20, MIRROR_SCRATCH = 2 << 20 };
+enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {
     struct be *be;

@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 #include "tests/device_ranks.h"
 
+enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS, ALL_TO_ALLS };
 static struct fake {
     void (**copy)(void *, const void *, size_t);
-    int *version, *failing, *live;
+    void (**add)(float *, const float *, size_t);
+    int *version, *failing, *live, *done; /* done: of each kind, by every rank */
 } fake;
 
 /* ---- without the library --------------------------------------------------------------------- */
@@ -70,6 +72,8 @@ static void open_fake(void)
     CHECK_MSG(library, "%s", dlerror());
     if (!library) abort();
     fake.copy = dlsym(library, "fake_nccl_copy");
+    fake.add = dlsym(library, "fake_nccl_add");
+    fake.done = dlsym(library, "fake_nccl_done");
     fake.version = dlsym(library, "fake_nccl_version");
     fake.failing = dlsym(library, "fake_nccl_failing");
     fake.live = dlsym(library, "fake_nccl_live");
@@ -79,6 +83,12 @@ static void device_copy(void *to, const void *from, size_t n)
 {
     struct be *be = device(0, 1);
     be->ops->copy(be, to, from, (int64_t)n);
+}
+
+static void device_add(float *y, const float *x, size_t n)
+{
+    struct be *be = device(0, 1);
+    be->ops->add(be, &(struct add_args){.y = y, .x = x, .n = (int64_t)n});
 }
 
 /* ---- two ranks that do what a test says ------------------------------------------------------ */
@@ -264,6 +274,138 @@ static void test_an_asynchronous_error(void)
     pair_close(&p);
 }
 
+/* ---- collectives of NCCL's own ---------------------------------------------------------------- */
+
+/* The ranks' collectives, and how many of each kind NCCL was asked for, by every one of them. */
+static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1])
+{
+    memset(fake.done, 0, (ALL_TO_ALLS + 1) * sizeof *fake.done);
+    sums_of(P, N_SUM, even, n_free);
+    for (int k = ALL_REDUCES; k <= ALL_TO_ALLS; k++)
+        CHECK_MSG(fake.done[k] == P * want[k], "P %d, kind %d: %d by all, want %d by each", P, k,
+                  fake.done[k], want[k]);
+}
+
+/* Parts of one size are one collective, others one for each rank that has some. Sums are NCCL's where
+ * the order is free on all ranks. */
+static void test_collectives_of_its_own(void)
+{
+    for (int P = 2; P <= 4; P++) {
+        own_of(P, true, P,
+               (int[]){[ALL_REDUCES] = 1, [REDUCE_SCATTERS] = 1, [ALL_GATHERS] = 2, 1, 0});
+        own_of(P, false, P,
+               (int[]){[ALL_REDUCES] = 1, [REDUCES] = P, [BROADCASTS] = 2 * P + 1, 0});
+        own_of(P, true, P - 1, (int[]){[ALL_GATHERS] = 2, 1, 0});
+        own_of(P, false, 0, (int[]){[BROADCASTS] = 2 * P + 1, 0});
+    }
+    setenv("SEQD_COLLECTIVES", "messages", 1);
+    own_of(3, true, 3, (int[ALL_TO_ALLS + 1]){0});
+    unsetenv("SEQD_COLLECTIVES");
+}
+
+/* Two views of two ranks, their collectives beside those of all and a ring of all. */
+struct views {
+    int64_t bounce;
+    struct ranks_device on[4];
+    float *x[4], *in[4];
+};
+
+enum { N_VIEW = 4 * 16 };
+
+static int view_round(struct views *w, struct comm *all, struct comm *v, int rank, struct err *e)
+{
+    const int64_t half = N_VIEW / 2, cut[] = {0, half, N_VIEW};
+    void *bounce = w->on[rank].segment;
+    float *x = w->x[rank];
+    struct comm_ticket t;
+    const struct comm_xfer ring = {.purpose = PURPOSE_RING_KV,
+                                   .channel = CHANNEL_KV,
+                                   .send_to = (rank + 1) % 4,
+                                   .recv_from = (rank + 3) % 4,
+                                   .send = (char *)bounce + w->bounce,
+                                   .recv = w->in[rank],
+                                   .send_size = 64,
+                                   .recv_size = 64};
+    return comm_sum_f32(v, PURPOSE_GRAD, x, N_VIEW, bounce, e) ||
+           comm_sendrecv(all, &ring, &t, e) ||
+           comm_reduce_scatter(v, PURPOSE_GRAD, x, cut, bounce, e) ||
+           comm_all_gather(v, PURPOSE_PARAM, x + cut[rank % 2], x, cut, 4, bounce, e) ||
+           comm_sum_f32(all, PURPOSE_GRAD, x, N_VIEW, bounce, e) || comm_wait(all, &t, e);
+}
+
+static void views_body(struct ranks *g, int rank, void *arg)
+{
+    struct views *w = arg;
+    struct comm *all = g->comm[rank], *v = comm_group(all, rank / 2 * 2, 2);
+    struct be *be = device(rank, 1);
+    struct err e = {0};
+    float x[N_VIEW], in[16];
+    for (int i = 0; i < N_VIEW; i++) x[i] = (float)(i + (1 << 2 * rank));
+    be->ops->upload(be, w->x[rank], x, sizeof x);
+    be->ops->upload(be, (char *)w->on[rank].segment + w->bounce, x, 64);
+    if (view_round(w, all, v, rank, &e)) {
+        ranks_fail(g, rank, &e);
+        return;
+    }
+    be->ops->download(be, x, w->x[rank], sizeof x);
+    be->ops->download(be, in, w->in[rank], 64);
+    for (int i = 0; i < N_VIEW; i++) /* of a view's two: summed twice; then of four */
+        CHECK_MSG(x[i] == (float)(2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g", rank,
+                  i, x[i]);
+    CHECK(in[0] == (float)(1 << 2 * ((rank + 3) % 4)));
+}
+
+static void test_views(void)
+{
+    struct ranks g;
+    struct views w = {.bounce = comm_bounce_size(4)};
+    const int64_t size = w.bounce + 64;
+    memset(fake.done, 0, (ALL_TO_ALLS + 1) * sizeof *fake.done);
+    for (int r = 0; r < 4; r++) {
+        struct be *be = device(r, 1);
+        be->any_order = true;
+        w.on[r] = (struct ranks_device){be, mirror_alloc(be, size)};
+        w.x[r] = mirror_alloc(be, N_VIEW * 4);
+        w.in[r] = mirror_alloc(be, 64);
+    }
+    ranks_open_on(&g, 4, size, &(struct comm_options){.view_size = 2}, w.on);
+    CHECK(*fake.live == 8);
+    ranks_run(&g, views_body, &w);
+    ranks_check(&g);
+    CHECK(fake.done[ALL_REDUCES] == 8 && fake.done[REDUCE_SCATTERS] == 4 &&
+          fake.done[ALL_GATHERS] == 4 && fake.done[SENDS] == 4);
+    ranks_close(&g);
+    CHECK(*fake.live == 0);
+    for (int r = 0; r < 4; r++) {
+        struct be *be = device(r, 1);
+        be->any_order = false;
+        be->ops->free(be, w.on[r].segment, size);
+        be->ops->free(be, w.x[r], N_VIEW * 4);
+        be->ops->free(be, w.in[r], 64);
+    }
+}
+
+/* Rank 0 does not come to it. */
+static void alone_body(struct ranks *g, int rank, void *arg)
+{
+    struct pair *p = arg;
+    place(g->comm[rank]);
+    if (rank == 1)
+        comm_broadcast_tensor(g->comm[1], PURPOSE_STATE, 0, p->in[1], SIZE, NULL, &p->said[1]);
+}
+
+static void test_a_collective_that_somebody_misses(void)
+{
+    struct pair p;
+    pair_open(&p, 50);
+    ranks_run(&p.g, alone_body, &p);
+    CHECK(p.said[1].code == ERR_TIMEOUT);
+    CHECK_STR(p.said[1].text,
+              "step 12, layer 3, hop 1: rank 1 waited 50 ms for ranks 0 to 1 to end "
+              "state (rank 0 never seen: step 0, layer 0, hop 0: rank 0)");
+    pair_close(&p);
+}
+
 /* ---- which transport ------------------------------------------------------------------------- */
 
 /* Blobs of two ranks on GPUs `a` and `b`, connected; rank 0's error. */
@@ -319,6 +461,7 @@ int main(void)
     RUN(test_without_the_library);
     open_fake();
     *fake.copy = device_copy;
+    *fake.add = device_add;
     (void)device(0, 1);
     RUN(test_an_old_version);
     RUN(test_the_host_has_no_nccl);
@@ -327,8 +470,12 @@ int main(void)
     RUN(test_abort);
     RUN(test_a_transfer_that_does_not_end);
     RUN(test_an_asynchronous_error);
+    RUN(test_a_collective_that_somebody_misses);
+    RUN(test_collectives_of_its_own);
+    RUN(test_views);
     RUN(test_a_gpu_each);
     device_ranks();
+    CHECK(fake.done[ALL_TO_ALLS] > 0);
     CHECK(*fake.live == 0);
     return device_ranks_done("device_nccl");
 }

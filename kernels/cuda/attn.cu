@@ -5,9 +5,9 @@
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   4 D
- *   bytes   per query 2 D of q (bf16), 8 D of o, in and out; K and V, 4 D a key, once for 128
+ *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
  *           queries: 128 flops for a byte that L2 gives
- *   bf16    a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256; up
+ *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256; up
  *           to 255 registers, so two blocks of 4 warps to a multiprocessor, at 256 one of 8. Tensor
  *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
  *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
@@ -21,14 +21,14 @@
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
 
-/* ---- bf16: tensor cores ---------------------------------------------------------------------- */
+/* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
  * shared memory serves both); heads of 256 have room for one: 8 warps. */
 template <int DP> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
-    static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * (int)sizeof(bf16);
+    static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
 
 /* piece: keys of each; then o, m and l are those of piece 0, the next ones o_step and ml_step on,
@@ -45,7 +45,7 @@ struct fwd_state {
 static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
 {
     const int z = (int)blockIdx.z, from = z * st->piece;
-    c->kv.data = (char *)c->kv.data + from * c->kv.ld * (c->kv.is_bf16 ? 2 : 4);
+    c->kv.data = (char *)c->kv.data + from * c->kv.ld * (c->kv.dtype == DT_F32 ? 4 : 2);
     c->kv_pos += from;
     c->Tk = c->Tk - from < st->piece ? c->Tk - from : st->piece;
     st->o += z * st->o_step;
@@ -54,9 +54,9 @@ static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
 }
 
 /* s[f] = q[16 f ..] k' */
-template <int DP, int FRAGS>
-static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], const bf16 *q,
-                                                  const bf16 *k)
+template <int DP, int FRAGS, class T>
+static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], const T *q,
+                                                  const T *k)
 {
     UNROLL
     for (int f = 0; f < FRAGS; f++) UNROLL
@@ -73,18 +73,18 @@ static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], 
             attn_b<DP, true>(b, k, n, kk);
             UNROLL
             for (int f = 0; f < FRAGS; f++) {
-                mma_bf16(s[f][n / 8], a[f], b[0]);
-                mma_bf16(s[f][n / 8 + 1], a[f], b[1]);
+                mma<T>(s[f][n / 8], a[f], b[0]);
+                mma<T>(s[f][n / 8 + 1], a[f], b[1]);
             }
         }
     }
 }
 
 /* o = alpha o + p v: the tile's part is summed alone, in the order of keys. */
-template <int DP, int FRAGS>
+template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void
 fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
-           const uint32_t (&p)[FRAGS][ATTN_T / 16][4], const bf16 *v)
+           const uint32_t (&p)[FRAGS][ATTN_T / 16][4], const T *v)
 {
     UNROLL
     for (int n = 0; n < DP; n += 16) {
@@ -95,8 +95,8 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
             attn_b<DP, false>(b, v, n, kk);
             UNROLL
             for (int f = 0; f < FRAGS; f++) {
-                mma_bf16(part[f][0], p[f][kk / 16], b[0]);
-                mma_bf16(part[f][1], p[f][kk / 16], b[1]);
+                mma<T>(part[f][0], p[f][kk / 16], b[0]);
+                mma<T>(part[f][1], p[f][kk / 16], b[1]);
             }
         }
         UNROLL
@@ -107,8 +107,10 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
     }
 }
 
-/* Scores of one row become probabilities, with its new maximum. A row that has seen nobody yet:
- * -inf - 0 is an exponent, -inf - -inf is not. l: this lane's part of the sum. */
+/* Scores of one row become probabilities, with its new maximum, less RAISED; o and l are as much
+ * larger. A row that has seen nobody yet: -inf - 0 is an exponent, -inf - -inf is not. l: this lane's
+ * part of the sum. */
+template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
                                                     float *m, float *l)
 {
@@ -117,7 +119,7 @@ static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int h
     for (int n = 0; n < ATTN_N; n++) max = fmaxf(max, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
     max = fmaxf(max, __shfl_xor_sync(FULL, max, 1));
     max = fmaxf(max, __shfl_xor_sync(FULL, max, 2));
-    const float now = fmaxf(*m, max * scale2), base = now == -INFINITY ? 0 : now;
+    const float now = fmaxf(*m, fmaf(max, scale2, -RAISED)), base = now == -INFINITY ? 0 : now;
     const float alpha = attn_exp2(*m - base);
     UNROLL
     for (int n = 0; n < ATTN_N; n++) UNROLL
@@ -162,19 +164,19 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
 
 /* Values of a tile come while its scores are made, the next keys while its values are added: one
  * buffer of each. A warp whose rows see nobody of a tile does nothing in it. */
-template <int DP, bool PIECES>
+template <class T, int DP, bool PIECES>
 static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 2)
-    attn_fwd_bf16(attn_call c, fwd_state st)
+    attn_fwd_half(attn_call c, fwd_state st)
 {
     if (PIECES) fwd_piece(&c, &st);
     typedef fwd_shape<DP> sh;
     const int FRAGS = sh::frags;
     DYNAMIC_SHARED(shared);
-    bf16 *const qs = (bf16 *)shared, *const ks = qs + sh::rows * sh::ld,
+    T *const qs = (T *)shared, *const ks = qs + sh::rows * sh::ld,
                 *const vs = ks + ATTN_T * sh::ld;
     const int64_t head = blockIdx.y, g = head / c.group;
-    const bf16 *q = (const bf16 *)c.q.data + head * c.D;
-    const bf16 *k = (const bf16 *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
+    const T *q = (const T *)c.q.data + head * c.D;
+    const T *k = (const T *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
     /* the last rows first: under a causal mask they are the longest */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
@@ -207,8 +209,8 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
                 if (view == SEES_SOME) attn_mask(s[f], c, row + 16 * f, k0);
                 UNROLL
                 for (int h = 0; h < 2; h++)
-                    alpha[f][h] = fwd_softmax(s[f], h, c.scale2, &m[f][h], &l[f][h]);
-                attn_round(p[f], s[f]);
+                    alpha[f][h] = fwd_softmax<attn_raised<T>>(s[f], h, c.scale2, &m[f][h], &l[f][h]);
+                attn_round<T>(p[f], s[f]);
             }
         }
         copies_wait<0>();
@@ -224,7 +226,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 
     fwd_end<FRAGS>(st, c, row, head, m, l);
 }
 
-/* ---- fp32, and bf16 under dropout ------------------------------------------------------------ */
+/* ---- fp32, and 16 bits under dropout --------------------------------------------------------- */
 
 struct fwd_room {
     f32_slice a, b;
@@ -402,29 +404,30 @@ static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_hea
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-template <int DP, bool PIECES>
+template <class T, int DP, bool PIECES>
 static void launch_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, dim3 grid)
 {
-    const bool mma = attn_uses_mma(call);
-    const int threads = mma ? fwd_shape<DP>::threads : F32_THREADS;
-    const int smem = mma ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
-    auto attn_fwd = mma ? attn_fwd_bf16<DP, PIECES> : attn_fwd_f32<DP, PIECES>;
+    const bool half = sizeof(T) == 2;
+    const int threads = half ? fwd_shape<DP>::threads : F32_THREADS;
+    const int smem = half ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
+    auto attn_fwd = attn_fwd_f32<DP, PIECES>;
+    if constexpr (half) attn_fwd = attn_fwd_half<T, DP, PIECES>;
     (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
 }
 
-template <int DP>
+template <class T, int DP>
 static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, fwd_state part,
-                    const struct attn_fwd_args *a)
+                    int64_t n_heads)
 {
-    const int rows = attn_uses_mma(call) ? fwd_shape<DP>::rows : ATTN_T;
-    dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)a->n_heads);
+    const int rows = sizeof(T) == 2 ? fwd_shape<DP>::rows : ATTN_T;
+    dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)n_heads);
     if (!part.piece) {
-        launch_fwd<DP, false>(c, call, st, grid);
+        launch_fwd<T, DP, false>(c, call, st, grid);
         return;
     }
     grid.z = (unsigned)div_up(call.Tk, part.piece);
-    launch_fwd<DP, true>(c, call, part, grid);
+    launch_fwd<T, DP, true>(c, call, part, grid);
     LAUNCH(c, attn_merge, dim3((unsigned)call.Tq, grid.y), dim3(MERGE_THREADS), 0, call, st, part);
 }
 
@@ -438,8 +441,10 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
     if (!part.piece && hopper_attn_fwd(c, a)) return;
     part.aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
     const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, part.aligned};
-    attn_sized(a->head_dim, [&](auto size) {
-        run_fwd<decltype(size)::value>(c, call, st, part, a);
+    attn_typed(call, [&](auto type) {
+        attn_sized(a->head_dim, [&](auto size) {
+            run_fwd<decltype(type), decltype(size)::value>(c, call, st, part, a->n_heads);
+        });
     });
 }
 

@@ -1,6 +1,6 @@
 /* attn.h: what attention's two directions share: who sees whom, dropout's masks, tiles and their
- * products on tensor cores (bf16) and without them (fp32; and bf16 under dropout, where masked
- * probabilities stay fp32: kernels/backend.h).
+ * products on tensor cores (bf16, fp16) and without them (fp32; and the others under dropout, where
+ * masked probabilities stay fp32: kernels/backend.h).
  *
  * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Whatever is
  * summed over a tile is a chain of its own that starts from 0 and is added to what is there. Rows
@@ -74,10 +74,13 @@ template <class A> static inline attn_call attn_call_of(const A *a)
     return c;
 }
 
-/* Tensor cores' products or plain ones? */
-static inline bool attn_uses_mma(const attn_call &c)
+/* f with what products take: on tensor cores an element of 16 bits, else a float. */
+template <class F> static inline void attn_typed(const attn_call &c, F f)
 {
-    return c.q.is_bf16 && !c.drop.on;
+    if (c.q.dtype == DT_F32 || c.drop.on)
+        f(float());
+    else
+        half_typed(c.q.dtype, f);
 }
 
 template <int N> struct attn_size {
@@ -172,7 +175,12 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
     return keep[query][at / 4] >> at % 4 & 1 ? d.kept : 0;
 }
 
-/* ---- tiles of bf16 --------------------------------------------------------------------------- */
+/* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
+
+/* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: of a sum over a
+ * million keys beside a larger one, what lies below would be lost; 2^15 is the largest that it has
+ * room for, p being 1 at most. bf16 ends where fp32 does. */
+template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
 /* Elements from a row to the next in shared memory: 16 bytes of eight rows lie in different
  * banks. */
@@ -182,9 +190,9 @@ template <int DP> struct attn_ld {
 
 /* N rows from r0 of a head's columns, x's first being its; 0 where there are none. aligned: rows
  * begin at 16 bytes and D is whole packs. */
-template <int DP, int N, int THREADS>
-static __device__ __forceinline__ void attn_fetch(bf16 *to, const bf16 *x, int64_t ld, int r0,
-                                                  int n_rows, int D, bool aligned)
+template <int DP, int N, int THREADS, class T>
+static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
+                                                  int D, bool aligned)
 {
     const int LD = attn_ld<DP>::value;
     if (aligned) {
@@ -198,20 +206,20 @@ static __device__ __forceinline__ void attn_fetch(bf16 *to, const bf16 *x, int64
     }
     for (int i = threadIdx.x; i < N * DP; i += THREADS) {
         const int r = i / DP, c = i % DP;
-        to[r * LD + c] = r0 + r < n_rows && c < D ? x[(r0 + r) * ld + c] : bf16{0};
+        to[r * LD + c] = r0 + r < n_rows && c < D ? x[(r0 + r) * ld + c] : T{0};
     }
 }
 
 /* A's fragment: rows [0, 16) of s, K [k, k + 16). */
-template <int DP>
-static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const bf16 *s, int k)
+template <int DP, class T>
+static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const T *s, int k)
 {
     const int lane = threadIdx.x % WARP;
     ldmatrix4<false>(a, s + lane % 16 * attn_ld<DP>::value + lane / 16 * 8, k);
 }
 /* B's of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise s[k][n]. */
-template <int DP, bool TURNED>
-static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+template <int DP, bool TURNED, class T>
+static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
     const int lane = threadIdx.x % WARP, LD = attn_ld<DP>::value;
     uint32_t x[4];
@@ -271,14 +279,15 @@ static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const at
         if (!attn_in(rows[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Rounded to bf16, as A of the next product. */
+/* Rounded, as A of the next product. */
+template <class T>
 static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
                                                   const float (&x)[ATTN_N][4])
 {
     UNROLL
     for (int k = 0; k < ATTN_T / 16; k++) UNROLL
     for (int i = 0; i < 4; i++)
-        a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+        a[k][i] = pack_pair<T>(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* A warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products; what
@@ -308,7 +317,7 @@ static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], f
     }
 }
 
-/* exp2 to 2^-22, 0 below the smallest normal number: what is rounded to bf16 needs no more. */
+/* exp2 to 2^-22, 0 below the smallest normal number: what is rounded to 16 bits needs no more. */
 static __device__ __forceinline__ float attn_exp2(float x)
 {
 #ifdef SEQD_EMU

@@ -11,8 +11,8 @@
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10; half as much again of s and dP
  *           for heads of 256, where two warps make the same
- *   bytes   dkv: 4 D of q and dO (bf16) a query for 128 keys: 256 flops for a byte of L2; dq: 192
- *   bf16    8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
+ *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2; dq: 192
+ *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
  *           what keeps a second one out), 138 at 128, 133 at 256; up to 255 registers. Shared
  *           memory is the limit: it is read in 40 cycles for 32 of tensor cores in s and dP, and
  *           as long as they take in what follows
@@ -27,7 +27,7 @@ static __global__ void attn_spans(bwd_call b)
     if (threadIdx.x == 0) b.spans[blockIdx.x] = s;
 }
 
-/* ---- bf16: tensor cores ---------------------------------------------------------------------- */
+/* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
  * warps then have the same rows, and half of the columns of what is made. */
@@ -35,27 +35,28 @@ template <int DP> struct bwd_shape {
     static const int halves = DP > 128 ? 2 : 1, stages = DP > 128 ? 1 : 2;
     static const int threads = 256, rows = threads / WARP / halves * 16, cols = DP / halves;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
-    static const int queries = 2 * (own + stages * tile) * (int)sizeof(bf16); /* where they begin */
+    static const int queries = 2 * (own + stages * tile) * 2; /* where they begin */
     static const int smem = queries + stages * (int)sizeof(bwd_queries);
 };
 
 /* Shared memory of both kernels. */
-template <int DP> struct bwd_room {
-    bf16 *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
+template <class T, int DP> struct bwd_room {
+    T *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
     bwd_queries *queries;
 };
-template <int DP> static __device__ __forceinline__ bwd_room<DP> bwd_room_of(char *shared)
+template <class T, int DP>
+static __device__ __forceinline__ bwd_room<T, DP> bwd_room_of(char *shared)
 {
     typedef bwd_shape<DP> sh;
-    bf16 *const own = (bf16 *)shared, *const tile = own + 2 * sh::own;
+    T *const own = (T *)shared, *const tile = own + 2 * sh::own;
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
 /* s and dP of a warp's rows, that own[] begins with, and a walked tile. */
-template <int DP>
+template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
-                                                    const bf16 *own0, const bf16 *own1,
-                                                    const bf16 *tile0, const bf16 *tile1)
+                                                    const T *own0, const T *own1, const T *tile0,
+                                                    const T *tile1)
 {
     UNROLL
     for (int n = 0; n < ATTN_N; n++) UNROLL
@@ -72,18 +73,18 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
             attn_b<DP, true>(b1, tile1, n, k);
             UNROLL
             for (int j = 0; j < 2; j++) {
-                mma_bf16(s[n / 8 + j], a0, b0[j]);
-                mma_bf16(dp[n / 8 + j], a1, b1[j]);
+                mma<T>(s[n / 8 + j], a0, b0[j]);
+                mma<T>(dp[n / 8 + j], a1, b1[j]);
             }
         }
     }
 }
 
 /* acc += k (w tile): the tile's part is summed alone. tile: from the warp's first column. */
-template <int DP>
+template <int DP, class T>
 static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols / 8][4],
-                                               const uint32_t (&w)[ATTN_T / 16][4],
-                                               const bf16 *tile, float k)
+                                               const uint32_t (&w)[ATTN_T / 16][4], const T *tile,
+                                               float k)
 {
     UNROLL
     for (int n = 0; n < bwd_shape<DP>::cols; n += 16) {
@@ -92,8 +93,8 @@ static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols 
         for (int kk = 0; kk < ATTN_T; kk += 16) {
             uint32_t b[2][2];
             attn_b<DP, false>(b, tile, n, kk);
-            mma_bf16(part[0], w[kk / 16], b[0]);
-            mma_bf16(part[1], w[kk / 16], b[1]);
+            mma<T>(part[0], w[kk / 16], b[0]);
+            mma<T>(part[1], w[kk / 16], b[1]);
         }
         UNROLL
         for (int j = 0; j < 2; j++) UNROLL
@@ -114,8 +115,8 @@ template <int DP> static __device__ __forceinline__ int bwd_warp_col(void)
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
 /* The walked tile's q and dO on their way. */
-template <int DP>
-static __device__ __forceinline__ void dkv_fetch(const bwd_room<DP> &room, const bwd_call &b,
+template <class T, int DP>
+static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP> &room, const bwd_call &b,
                                                  const bwd_walk &w, int stage)
 {
     typedef bwd_shape<DP> sh;
@@ -123,7 +124,7 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<DP> &room, const
     UNROLL
     for (int i = 0; i < 2; i++)
         attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
-                                            (const bf16 *)from[i].data + (int64_t)w.head * b.c.D,
+                                            (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
 /* And of its rows, by a thread each, the rest: brought early, put down when the place is free. */
@@ -131,11 +132,12 @@ struct bwd_brought {
     bwd_stat stat;
     attn_span sees;
 };
+template <int RAISED>
 static __device__ __forceinline__ bwd_brought dkv_bring(const bwd_call &b, const bwd_walk &w)
 {
     const int row = w.tile * ATTN_T + (int)threadIdx.x;
     if (threadIdx.x >= ATTN_T || w.head >= w.last) return {};
-    return {bwd_stat_of(b, w.head, row), attn_row(b.c, row)};
+    return {bwd_stat_of<RAISED>(b, w.head, row), attn_row(b.c, row)};
 }
 static __device__ __forceinline__ void dkv_put_down(bwd_queries *to, const bwd_brought &x)
 {
@@ -169,21 +171,22 @@ static __device__ __forceinline__ void dkv_mask(float (&s)[ATTN_N][4], const bwd
         if (!attn_in(sees, key + e / 2 * 8)) s[n][e] = -INFINITY;
     }
 }
+template <int RAISED>
 static __device__ __forceinline__ void dkv_softmax(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
                                                    const bwd_queries *q, float scale2)
 {
     UNROLL
     for (int n = 0; n < ATTN_N; n++) UNROLL
     for (int e = 0; e < 4; e++)
-        bwd_one(&s[n][e], &dp[n][e], scale2, q->stat[8 * n + threadIdx.x % 4 * 2 + e % 2]);
+        bwd_one<RAISED>(&s[n][e], &dp[n][e], scale2, q->stat[8 * n + threadIdx.x % 4 * 2 + e % 2]);
 }
 
-template <int DP>
-static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf16(bwd_call b)
+template <class T, int DP>
+static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_half(bwd_call b)
 {
     typedef bwd_shape<DP> sh;
     DYNAMIC_SHARED(shared);
-    const bwd_room<DP> room = bwd_room_of<DP>(shared);
+    const bwd_room<T, DP> room = bwd_room_of<T, DP>(shared);
     const attn_call &c = b.c;
     const int g = (int)blockIdx.y, k0 = (int)blockIdx.x * sh::rows;
     const int own = bwd_warp_row<DP>(), col = bwd_warp_col<DP>();
@@ -191,20 +194,20 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
     bwd_seek(&w, b);
     if (w.head == w.last) return; /* all of the block */
     const int64_t k_col = (int64_t)g * c.D, v_col = k_col + (int64_t)c.Hk * c.D;
-    const bf16 *kv = (const bf16 *)c.kv.data;
+    const T *kv = (const T *)c.kv.data;
     attn_fetch<DP, sh::rows, sh::threads>(room.own[0], kv + k_col, c.kv.ld, k0, c.Tk, c.D,
                                           b.aligned);
     attn_fetch<DP, sh::rows, sh::threads>(room.own[1], kv + v_col, c.kv.ld, k0, c.Tk, c.D,
                                           b.aligned);
     dkv_fetch(room, b, w, 0);
     copies_commit();
-    dkv_put_down(room.queries, dkv_bring(b, w));
+    dkv_put_down(room.queries, dkv_bring<attn_raised<T>>(b, w));
     float dk[sh::cols / 8][4], dv[sh::cols / 8][4];
     attn_get<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
     attn_get<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
     for (int stage = 0; w.head < w.last; stage = sh::stages - 1 - stage) {
         const int other = sh::stages - 1 - stage;
-        const bf16 *q = room.tile[0] + stage * 2 * sh::tile,
+        const T *q = room.tile[0] + stage * 2 * sh::tile,
                    *d_o = room.tile[1] + stage * 2 * sh::tile;
         const bwd_queries *queries = room.queries + stage;
         copies_wait<0>();
@@ -213,17 +216,17 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
         bwd_seek(&w, b);
         if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
         copies_commit();
-        const bwd_brought next = dkv_bring(b, w);
+        const bwd_brought next = dkv_bring<attn_raised<T>>(b, w);
         const attn_view view = dkv_view(queries, k0 + own);
         if (view != SEES_NONE) {
             float s[ATTN_N][4], dp[ATTN_N][4];
             uint32_t a[ATTN_T / 16][4];
             bwd_products<DP>(s, dp, room.own[0] + own * sh::ld, room.own[1] + own * sh::ld, q, d_o);
             if (view == SEES_SOME) dkv_mask(s, queries, k0 + own);
-            dkv_softmax(s, dp, queries, c.scale2);
-            attn_round(a, s);
-            bwd_add<DP>(dv, a, d_o + col, 1);
-            attn_round(a, dp);
+            dkv_softmax<attn_raised<T>>(s, dp, queries, c.scale2);
+            attn_round<T>(a, s);
+            bwd_add<DP>(dv, a, d_o + col, bwd_lowered<attn_raised<T>>);
+            attn_round<T>(a, dp);
             bwd_add<DP>(dk, a, q + col, c.scale);
         }
         if (sh::stages == 1) __syncthreads(); /* the tile is read */
@@ -237,25 +240,25 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_bf1
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-template <int DP>
-static __device__ __forceinline__ void dq_fetch(const bwd_room<DP> &room, const bwd_call &b,
+template <class T, int DP>
+static __device__ __forceinline__ void dq_fetch(const bwd_room<T, DP> &room, const bwd_call &b,
                                                 int64_t g, int k0, int stage)
 {
     typedef bwd_shape<DP> sh;
     UNROLL
     for (int i = 0; i < 2; i++)
         attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
-                                            (const bf16 *)b.c.kv.data +
+                                            (const T *)b.c.kv.data +
                                                 (i * (int64_t)b.c.Hk + g) * b.c.D,
                                             b.c.kv.ld, k0, b.c.Tk, b.c.D, b.aligned);
 }
 
-template <int DP>
-static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16(bwd_call b)
+template <class T, int DP>
+static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_half(bwd_call b)
 {
     typedef bwd_shape<DP> sh;
     DYNAMIC_SHARED(shared);
-    const bwd_room<DP> room = bwd_room_of<DP>(shared);
+    const bwd_room<T, DP> room = bwd_room_of<T, DP>(shared);
     const attn_call &c = b.c;
     const int64_t head = blockIdx.y, g = head / c.group;
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
@@ -263,20 +266,20 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16
     const attn_span hull = attn_hull(c, i0, sh::rows);
     if (!hull.hi) return; /* all of the block */
     int k0 = hull.lo / ATTN_T * ATTN_T;
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const bf16 *)c.q.data + head * c.D, c.q.ld,
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const T *)c.q.data + head * c.D, c.q.ld,
                                           i0, c.Tq, c.D, b.aligned);
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], (const bf16 *)b.d_o.data + head * c.D,
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], (const T *)b.d_o.data + head * c.D,
                                           b.d_o.ld, i0, c.Tq, c.D, b.aligned);
     dq_fetch(room, b, g, k0, 0);
     copies_commit();
     const int row = i0 + own + (int)threadIdx.x % WARP / 4;
-    const bwd_stat stat[2] = {bwd_stat_of(b, head, row), bwd_stat_of(b, head, row + 8)};
+    const bwd_stat stat[2] = {bwd_stat_of<attn_raised<T>>(b, head, row), bwd_stat_of<attn_raised<T>>(b, head, row + 8)};
     const attn_bounds bounds = attn_bounds_of(c, i0 + own, 16);
     float dq[sh::cols / 8][4];
     attn_get<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
     for (int stage = 0; k0 < hull.hi; k0 += ATTN_T, stage = sh::stages - 1 - stage) {
         const int other = sh::stages - 1 - stage;
-        const bf16 *k = room.tile[0] + stage * 2 * sh::tile,
+        const T *k = room.tile[0] + stage * 2 * sh::tile,
                    *v = room.tile[1] + stage * 2 * sh::tile;
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
@@ -290,8 +293,8 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16
             if (view == SEES_SOME) attn_mask(s, c, i0 + own, k0);
             UNROLL
             for (int n = 0; n < ATTN_N; n++) UNROLL
-            for (int e = 0; e < 4; e++) bwd_one(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
-            attn_round(a, dp);
+            for (int e = 0; e < 4; e++) bwd_one<attn_raised<T>>(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
+            attn_round<T>(a, dp);
             bwd_add<DP>(dq, a, k + col, c.scale);
         }
         if (sh::stages == 1) __syncthreads(); /* the tile is read */
@@ -301,7 +304,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_bf16
     attn_put<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
 }
 
-/* ---- fp32, and bf16 under dropout ------------------------------------------------------------ */
+/* ---- fp32, and 16 bits under dropout --------------------------------------------------------- */
 
 struct bwd_f32_room {
     f32_slice own[2], tile[2];
@@ -398,7 +401,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2) attn_dkv_
         UNROLL
         for (int j = 0; j < F32_EACH; j++) {
             const int t = tx + 16 * j;
-            const bwd_stat q = bwd_stat_of(b, w.head, i0 + t);
+            const bwd_stat q = bwd_stat_of<0>(b, w.head, i0 + t);
             const attn_span sees = attn_row(c, i0 + t);
             UNROLL
             for (int i = 0; i < F32_EACH; i++) {
@@ -441,7 +444,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
         UNROLL
         for (int i = 0; i < F32_EACH; i++) {
             const int r = ty + 16 * i;
-            const bwd_stat q = bwd_stat_of(b, head, i0 + r);
+            const bwd_stat q = bwd_stat_of<0>(b, head, i0 + r);
             const attn_span sees = attn_row(c, i0 + r);
             UNROLL
             for (int j = 0; j < F32_EACH; j++) {
@@ -458,14 +461,15 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-template <int DP> static void run_bwd(struct cuda *c, const bwd_call &b, int64_t n_heads)
+template <class T, int DP>
+static void run_bwd(struct cuda *c, const bwd_call &b, int64_t n_heads)
 {
-    const bool mma = attn_uses_mma(b.c);
-    const int rows = mma ? bwd_shape<DP>::rows : ATTN_T;
-    const int smem = mma ? bwd_shape<DP>::smem : (int)sizeof(bwd_f32_room);
-    const dim3 threads(mma ? bwd_shape<DP>::threads : F32_THREADS);
-    auto attn_dkv = mma ? attn_dkv_bf16<DP> : attn_dkv_f32<DP>;
-    auto attn_dq = mma ? attn_dq_bf16<DP> : attn_dq_f32<DP>;
+    const bool half = sizeof(T) == 2;
+    const int rows = half ? bwd_shape<DP>::rows : ATTN_T;
+    const int smem = half ? bwd_shape<DP>::smem : (int)sizeof(bwd_f32_room);
+    const dim3 threads(half ? bwd_shape<DP>::threads : F32_THREADS);
+    auto attn_dkv = attn_dkv_f32<DP>, attn_dq = attn_dq_f32<DP>;
+    if constexpr (half) attn_dkv = attn_dkv_half<T, DP>, attn_dq = attn_dq_half<T, DP>;
     (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
     LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads,
@@ -495,5 +499,9 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     assert(b.n_tiles * (int64_t)sizeof *b.spans <= c->be.scratch_size);
     LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
     if (hopper_attn_bwd(c, a, b)) return;
-    attn_sized(a->head_dim, [&](auto size) { run_bwd<decltype(size)::value>(c, b, a->n_heads); });
+    attn_typed(b.c, [&](auto type) {
+        attn_sized(a->head_dim, [&](auto size) {
+            run_bwd<decltype(type), decltype(size)::value>(c, b, a->n_heads);
+        });
+    });
 }

@@ -19,19 +19,23 @@ struct bwd_call {
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf,
- * so that its probabilities are 0. */
+ * so that its probabilities are 0. Probabilities become 2^RAISED times as large (attn.h); delta is as
+ * much smaller. */
 struct alignas(8) bwd_stat {
     float lse, delta;
 };
 
+template <int RAISED> static constexpr float bwd_lowered = 1.0f / (1 << RAISED);
+
+template <int RAISED>
 static __device__ __forceinline__ bwd_stat bwd_stat_of(const bwd_call &b, int64_t head, int row)
 {
     bwd_stat q = {INFINITY, 0};
     if (row >= b.c.Tq) return q;
     const float lse = b.lse[head * b.ml_ld + row];
     if (lse == -INFINITY) return q;
-    q.lse = (float)((double)lse * LOG2_E);
-    q.delta = b.delta[head * b.ml_ld + row];
+    q.lse = (float)((double)lse * LOG2_E - RAISED);
+    q.delta = b.delta[head * b.ml_ld + row] * bwd_lowered<RAISED>;
     return q;
 }
 
@@ -60,11 +64,12 @@ struct alignas(16) bwd_queries {
     attn_span sees[ATTN_T];
 };
 
-/* One probability and its ds, in place of score and dP. */
+/* One probability, raised, and its ds, that is not, in place of score and dP. */
+template <int RAISED>
 static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {
     *s = attn_exp2(fmaf(*s, scale2, -q.lse));
-    *dp = *s * (*dp - q.delta);
+    *dp = *s * fmaf(*dp, bwd_lowered<RAISED>, -q.delta);
 }
 
 #endif

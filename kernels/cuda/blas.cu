@@ -12,10 +12,14 @@ static_assert(sizeof(struct blas_choice) == sizeof(cublasLtMatmulHeuristicResult
 SAME(BLAS_OP_N, CUBLAS_OP_N);
 SAME(BLAS_OP_T, CUBLAS_OP_T);
 SAME(BLAS_R_32F, CUDA_R_32F);
+SAME(BLAS_R_16F, CUDA_R_16F);
 SAME(BLAS_R_16BF, CUDA_R_16BF);
 SAME(BLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F);
 SAME(BLAS_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA);
 SAME(BLAS_DESC_TRANSB, CUBLASLT_MATMUL_DESC_TRANSB);
+SAME(BLAS_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE);
+SAME(BLAS_DESC_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+SAME(BLAS_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS);
 SAME(BLAS_PREF_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
 SAME(BLAS_PREF_REDUCTION, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
 SAME(BLAS_PREF_ALIGN_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
@@ -29,10 +33,11 @@ SAME(BLAS_REDUCTION_IN_F32, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 #define PROBES 8
 #define ALIGNS 256 /* what a way may ask for at most */
 
-/* What a way is chosen for: column-major, d [m, n] = op(a) [m, k] op(b) [k, n]. */
+/* What a way is chosen for: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and bias [m] to each
+ * column. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
-    int32_t trans_a, trans_b, in, out, add;
+    int32_t trans_a, trans_b, in, out, add, bias;
     int32_t align[3]; /* of a, b, d, in bytes */
 };
 
@@ -151,12 +156,23 @@ static bool way_describe(struct blas *b, struct way *w)
     if (bad) return false;
     bad |= b->MatmulDescSetAttribute(w->desc, BLAS_DESC_TRANSA, &op_a, sizeof op_a);
     bad |= b->MatmulDescSetAttribute(w->desc, BLAS_DESC_TRANSB, &op_b, sizeof op_b);
+    if (k->bias) {
+        const uint32_t epilogue = BLAS_EPILOGUE_BIAS;
+        bad |= b->MatmulDescSetAttribute(w->desc, BLAS_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    }
     bad |= b->MatrixLayoutCreate(&w->a, k->in, (uint64_t)(k->trans_a ? k->k : k->m),
                                  (uint64_t)(k->trans_a ? k->m : k->k), k->lda);
     bad |= b->MatrixLayoutCreate(&w->b, k->in, (uint64_t)(k->trans_b ? k->n : k->k),
                                  (uint64_t)(k->trans_b ? k->k : k->n), k->ldb);
     bad |= b->MatrixLayoutCreate(&w->d, k->out, (uint64_t)k->m, (uint64_t)k->n, k->ldd);
     return !bad;
+}
+
+/* Where this call's bias is. */
+static bool way_point(struct blas *b, const struct way *w, const struct gemm_args *g)
+{
+    return !g->bias.data || !b->MatmulDescSetAttribute(w->desc, BLAS_DESC_BIAS, &g->bias.data,
+                                                       sizeof g->bias.data);
 }
 
 static bool way_choose(struct blas *b, struct way *w, uint64_t room)
@@ -190,6 +206,11 @@ static int32_t align_of(const void *p)
 
 /* ---- the product ------------------------------------------------------------------------------ */
 
+static int blas_type(enum dtype t)
+{
+    return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
+}
+
 /* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': what is stored by rows and not turned
  * is, by columns, turned already. */
 static struct key key_of(const struct gemm_args *g)
@@ -204,9 +225,10 @@ static struct key key_of(const struct gemm_args *g)
     k.ldd = g->c.ld;
     k.trans_a = g->trans_b;
     k.trans_b = g->trans_a;
-    k.in = g->a.dtype == DT_BF16 ? BLAS_R_16BF : BLAS_R_32F;
-    k.out = g->c.dtype == DT_BF16 ? BLAS_R_16BF : BLAS_R_32F;
+    k.in = blas_type(g->a.dtype);
+    k.out = blas_type(g->c.dtype);
     k.add = g->accumulate;
+    k.bias = g->bias.data != NULL;
     k.align[0] = align_of(g->b.data);
     k.align[1] = align_of(g->a.data);
     k.align[2] = align_of(g->c.data);
@@ -224,9 +246,9 @@ bool blas_gemm(struct cuda *c, const struct gemm_args *g)
     if (!w->taken) {
         w->taken = true;
         w->key = k;
-        w->ours = !way_describe(b, w) || !way_choose(b, w, room_size);
+        w->ours = !way_describe(b, w) || !way_point(b, w, g) || !way_choose(b, w, room_size);
     }
-    if (w->ours) return false;
+    if (w->ours || !way_point(b, w, g)) return false;
     const float alpha = 1, beta = k.add ? 1 : 0;
     const int rc = b->Matmul(b->handle, w->desc, &alpha, g->b.data, w->a, g->a.data,
                                         w->b, &beta, g->c.data, w->d, g->c.data, w->d, &w->algo,

@@ -25,10 +25,14 @@ enum {
     BLAS_OP_N = 0,
     BLAS_OP_T = 1,
     BLAS_R_32F = 0,
+    BLAS_R_16F = 2,
     BLAS_R_16BF = 14,
     BLAS_COMPUTE_32F = 68,
     BLAS_DESC_TRANSA = 3,
     BLAS_DESC_TRANSB = 4,
+    BLAS_DESC_EPILOGUE = 7,
+    BLAS_DESC_BIAS = 8, /* a pointer: [m] of d's type */
+    BLAS_EPILOGUE_BIAS = 4,
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
     BLAS_PREF_ALIGN_A = 5, /* then B, C, D */

@@ -1,4 +1,4 @@
-/* device.h: what all kernels share: the runtime or its emulation, elements of either dtype, sums
+/* device.h: what all kernels share: the runtime or its emulation, elements of every dtype, sums
  * over a warp and a block, launches.
  *
  * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of columns
@@ -14,8 +14,10 @@
 
 #ifdef SEQD_EMU
 #include "kernels/cuda/emu.h"
+#include "kernels/half.h"
 #define LAUNCH(c, kernel, grid, block, smem, ...)                                                  \
-    (emu_run(grid, block, smem, [&]() { kernel(__VA_ARGS__); }), cuda_launched(c, #kernel))
+    (emu_launch(grid, block, smem, [=](const auto &...x) { kernel(x...); }, __VA_ARGS__),          \
+     cuda_launched(c, #kernel))
 #define DYNAMIC_SHARED(name) char *const name = emu_smem
 #define UNROLL
 #else
@@ -39,6 +41,12 @@ static inline int64_t div_up(int64_t a, int64_t b)
 struct bf16 {
     uint16_t bits;
 };
+struct f16 { /* subnormal numbers too */
+    uint16_t bits;
+};
+
+template <class T> static constexpr bool is_f16 = false;
+template <> constexpr bool is_f16<f16> = true;
 
 static __device__ __forceinline__ float to_float(float x)
 {
@@ -47,6 +55,16 @@ static __device__ __forceinline__ float to_float(float x)
 static __device__ __forceinline__ float to_float(bf16 x)
 {
     return __uint_as_float((unsigned)x.bits << 16);
+}
+static __device__ __forceinline__ float to_float(f16 x)
+{
+#ifdef SEQD_EMU
+    return f16_value(x.bits);
+#else
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+#endif
 }
 /* To nearest, ties to even; NaN stays NaN. */
 static __device__ __forceinline__ void put(float *to, float x)
@@ -59,7 +77,25 @@ static __device__ __forceinline__ void put(bf16 *to, float x)
     to->bits = (uint16_t)(x != x ? u >> 16 | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* VEC neighbours: one 16-byte access where VEC says so (8 of bf16, 4 of float). */
+static __device__ __forceinline__ void put(f16 *to, float x)
+{
+#ifdef SEQD_EMU
+    to->bits = f16_round(x);
+#else
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(x));
+#endif
+}
+/* f with an element of t, that is one of 16 bits. */
+template <class F> static inline void half_typed(enum dtype t, F f)
+{
+    assert(t == DT_BF16 || t == DT_F16);
+    if (t == DT_F16)
+        f(f16());
+    else
+        f(bf16());
+}
+
+/* VEC neighbours: one 16-byte access where VEC says so (8 of 16 bits, 4 of float). */
 template <class T, int VEC> struct alignas(sizeof(T) * VEC < 16 ? sizeof(T) * VEC : 16) pack {
     T e[VEC];
 };
@@ -78,33 +114,39 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
     *(pack<T, VEC> *)p = v;
 }
 
-/* A tensor as a kernel has it, of either dtype: where a kernel waits for memory anyway, to ask which
+/* A tensor as a kernel has it, of any dtype: where a kernel waits for memory anyway, to ask which
  * costs nothing. */
 struct mat {
     void *data; /* NULL: not there */
     int64_t ld;
-    bool is_bf16;
+    enum dtype dtype;
 };
 static inline struct mat mat_of(struct tensor t)
 {
-    return {t.data, t.ld, t.dtype == DT_BF16};
+    return {t.data, t.ld, t.dtype};
 }
 template <int VEC>
 static __device__ __forceinline__ void load(const mat &t, int64_t row, int64_t col, float (&x)[VEC])
 {
-    if (t.is_bf16)
-        load((const bf16 *)t.data + row * t.ld + col, x);
+    const int64_t at = row * t.ld + col;
+    if (t.dtype == DT_F32)
+        load((const float *)t.data + at, x);
+    else if (t.dtype == DT_BF16)
+        load((const bf16 *)t.data + at, x);
     else
-        load((const float *)t.data + row * t.ld + col, x);
+        load((const f16 *)t.data + at, x);
 }
 template <int VEC>
 static __device__ __forceinline__ void store(const mat &t, int64_t row, int64_t col,
                                              const float (&x)[VEC])
 {
-    if (t.is_bf16)
-        store((bf16 *)t.data + row * t.ld + col, x);
+    const int64_t at = row * t.ld + col;
+    if (t.dtype == DT_F32)
+        store((float *)t.data + at, x);
+    else if (t.dtype == DT_BF16)
+        store((bf16 *)t.data + at, x);
     else
-        store((float *)t.data + row * t.ld + col, x);
+        store((f16 *)t.data + at, x);
 }
 static __device__ __forceinline__ float get(const mat &t, int64_t row, int64_t col)
 {

@@ -299,7 +299,7 @@ void cuda_dropout(struct be *be, const struct dropout_args *a)
 /* What the step has in common is formed once, in double. */
 struct adamw_of {
     float *p, *m, *v;
-    bf16 *p_bf16;
+    mat p_half; /* data NULL: not wanted */
     const float *g;
     float clip, b1, c1, b2, c2, decay, step, root, eps;
     template <int VEC> __device__ void at(int64_t, int64_t col) const
@@ -319,17 +319,18 @@ struct adamw_of {
         store(m + col, mi);
         store(v + col, vi);
         store(p + col, pi);
-        if (p_bf16) store(p_bf16 + col, pi);
+        if (p_half.data) store(p_half, 0, col, pi);
     }
 };
 
 void cuda_adamw(struct be *be, const struct adamw_args *a)
 {
     const double bias1 = 1 - pow(a->beta1, (double)a->t), bias2 = 1 - pow(a->beta2, (double)a->t);
+    const struct tensor half = tensor_of(a->half, a->p_half, 1, a->n, a->n);
     const adamw_of f = {a->p,
                         a->m,
                         a->v,
-                        (bf16 *)a->p_half,
+                        mat_of(half),
                         a->g,
                         (float)a->clip,
                         (float)a->beta1,
@@ -342,8 +343,7 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
                         (float)a->eps};
     const struct tensor all[] = {tensor_f32(a->p, 1, a->n, a->n), tensor_f32(a->m, 1, a->n, a->n),
                                  tensor_f32(a->v, 1, a->n, a->n),
-                                 tensor_f32((float *)a->g, 1, a->n, a->n),
-                                 tensor_of(DT_BF16, a->p_half, 1, a->n, a->n)};
+                                 tensor_f32((float *)a->g, 1, a->n, a->n), half};
     each(cuda_of(be), f, all, 1, a->n);
 }
 

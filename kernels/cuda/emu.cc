@@ -1,4 +1,5 @@
 #include "kernels/cuda/emu.h"
+#include "kernels/half.h"
 
 #include <atomic>
 #include <fcntl.h>
@@ -184,24 +185,22 @@ static struct warp_product {
     float d[32][4];
 } products[MOST / 32];
 
-static float half(const uint32_t *words, int at, int high)
+static float half(const uint32_t *words, int at, int high, bool f16)
 {
-    const uint32_t bits = high ? words[at] >> 16 << 16 : words[at] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    const uint16_t bits = (uint16_t)(high ? words[at] >> 16 : words[at]);
+    return half_value(f16 ? DT_F16 : DT_BF16, bits);
 }
 
 /* Sums over k ascending, in fp32. Whoever comes first after the exchange makes all lanes' parts. */
-static void multiply(struct warp_product *p)
+static void multiply(struct warp_product *p, bool f16)
 {
     float a[16][16], b[16][8];
     for (int t = 0; t < 32; t++) {
         const uint32_t *w = (const uint32_t *)emu_of_lane(t);
         const int g = t / 4, r = t % 4;
         for (int i = 0; i < 8; i++)
-            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2);
-        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2);
+            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2, f16);
+        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2, f16);
     }
     for (int row = 0; row < 16; row++) {
         float sum[8] = {0};
@@ -212,11 +211,11 @@ static void multiply(struct warp_product *p)
     }
 }
 
-const float *emu_mma(const uint32_t mine[6])
+const float *emu_mma(const uint32_t mine[6], bool f16)
 {
     struct warp_product *p = &products[emu.now / 32];
     emu_exchange(mine, 6 * sizeof *mine);
-    if (p->turn != self()->turn) multiply(p);
+    if (p->turn != self()->turn) multiply(p, f16);
     p->turn = self()->turn;
     return p->d[emu_lane()];
 }
@@ -336,9 +335,10 @@ cudaError_t cudaGetLastError(void)
     return e;
 }
 
+static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
+
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
-    const struct turn turn;
     const unsigned n = block.x * block.y * block.z;
     if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z ||
         grid.z > 65535 || n < 1 || n > MOST || block.z > 64) {
@@ -349,11 +349,17 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
         launch_error = cudaErrorInvalidValue;
         return;
     }
+    emu_work([=]() { launch(grid, block, smem, thread); });
+}
+
+static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
+{
+    const struct turn turn;
     if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
     blockDim = block;
     gridDim = grid;
     emu.thread = &thread;
-    emu.n = (int)n;
+    emu.n = (int)(block.x * block.y * block.z);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -391,6 +397,7 @@ static struct region *find_region(const void *p)
 
 static cudaError_t unmap_region(void *p)
 {
+    emu_outside("memory given back");
     std::lock_guard<std::mutex> lock(emu.one);
     struct region *r = find_region(p);
     if (!r) return p ? cudaErrorInvalidValue : cudaSuccess;
@@ -403,6 +410,7 @@ static cudaError_t unmap_region(void *p)
 /* NaN. */
 cudaError_t cudaMalloc(void **p, size_t size)
 {
+    emu_outside("memory taken");
     std::lock_guard<std::mutex> lock(emu.one);
     const size_t used = (size + PAGE - 1) / PAGE * PAGE;
     char *at = map_region(used, -1);
@@ -431,15 +439,19 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t)
 {
-    const struct turn turn;
-    memcpy(dst, src, size);
+    if (kind != cudaMemcpyDefault) emu_outside("a copy from or to the host");
+    emu_work([=]() {
+        const struct turn turn;
+        memcpy(dst, src, size);
+    });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
 {
+    emu_outside("memory set");
     const struct turn turn;
     memset(p, value, size);
     return cudaSuccess;
@@ -520,7 +532,20 @@ extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 
 cudaError_t cudaEventQuery(cudaEvent_t)
 {
+    emu_outside("a question for an event");
     return stalled ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    emu_outside("an event");
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    emu_outside("a wait for an event");
+    return cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t e)
@@ -530,6 +555,7 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorStreamCaptureUnsupported: return "operation not supported in a capture";
     case cudaErrorMapBufferObjectFailed: return "mapping of buffer object failed";
     default: return "unknown error";
     }

@@ -3,11 +3,14 @@
 #include <assert.h>
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
+#include "kernels/half.h"
 
 #define WORKSPACE ((size_t)1 << 20) /* that it says it needs, and spoils */
 
 struct desc {
     int32_t trans[2];
+    const void *bias; /* of an epilogue with one */
+    bool has_bias;
 };
 struct layout {
     int type;
@@ -41,8 +44,16 @@ static int any_destroy(void *p)
 }
 static int MatmulDescSetAttribute(void *d, int which, const void *value, size_t size)
 {
-    assert(size == 4 && (which == BLAS_DESC_TRANSA || which == BLAS_DESC_TRANSB));
-    memcpy(&((struct desc *)d)->trans[which == BLAS_DESC_TRANSB], value, 4);
+    struct desc *to = (struct desc *)d;
+    assert(size == (which == BLAS_DESC_BIAS ? sizeof(void *) : 4));
+    if (which == BLAS_DESC_TRANSA || which == BLAS_DESC_TRANSB)
+        memcpy(&to->trans[which == BLAS_DESC_TRANSB], value, 4);
+    else if (which == BLAS_DESC_EPILOGUE)
+        to->has_bias = *(const uint32_t *)value == BLAS_EPILOGUE_BIAS;
+    else if (which == BLAS_DESC_BIAS)
+        memcpy(&to->bias, value, sizeof to->bias);
+    else
+        return 7; /* invalid */
     return 0;
 }
 static int MatrixLayoutCreate(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld)
@@ -77,7 +88,8 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* bf16 goes in pairs: a column that begins between two has no way. data: what was promised. */
+/* 16 bits go in pairs: a column that begins between two has no way; nor have bf16 and fp16 together.
+ * data: what was promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {
@@ -86,7 +98,9 @@ static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void
     assert(most == 1 && p->reduction == BLAS_REDUCTION_IN_F32 && p->room >= WORKSPACE);
     *n = 0;
     for (int i = 0; i < 3; i++)
-        if (all[i]->type == BLAS_R_16BF && (all[i]->ld % 2 || p->align[i] < 4)) return 15;
+        if (all[i]->type != BLAS_R_32F && (all[i]->ld % 2 || p->align[i] < 4)) return 15;
+    if (all[0]->type != all[1]->type) return 15;
+    if (all[2]->type != BLAS_R_32F && all[2]->type != all[0]->type) return 15;
     *n = 1;
     memset(choice, 0, sizeof *choice);
     choice->workspace_size = WORKSPACE;
@@ -94,23 +108,26 @@ static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void
     return 0;
 }
 
+static enum dtype dtype_of(const struct layout *l)
+{
+    return l->type == BLAS_R_16F ? DT_F16 : DT_BF16;
+}
+
 static float at(const void *p, const struct layout *l, int64_t row, int64_t col)
 {
     assert(row < l->rows && col < l->cols);
     const int64_t i = col * l->ld + row;
     if (l->type == BLAS_R_32F) return ((const float *)p)[i];
-    return __uint_as_float((unsigned)((const uint16_t *)p)[i] << 16);
+    return half_value(dtype_of(l), ((const uint16_t *)p)[i]);
 }
 
 static void set(void *p, const struct layout *l, int64_t row, int64_t col, float x)
 {
     const int64_t i = col * l->ld + row;
-    const unsigned u = __float_as_uint(x);
     if (l->type == BLAS_R_32F)
         ((float *)p)[i] = x;
     else
-        ((uint16_t *)p)[i] = (uint16_t)(x != x ? u >> 16 | 0x40
-                                               : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+        ((uint16_t *)p)[i] = half_round(dtype_of(l), x);
 }
 
 static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_layout,
@@ -118,25 +135,27 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                   void *d, void *d_layout, const struct blas_algo *algo, void *workspace,
                   size_t size, cudaStream_t)
 {
-    const struct desc *op = (const struct desc *)desc;
-    const struct layout *la = (const struct layout *)a_layout;
-    const struct layout *lb = (const struct layout *)b_layout;
-    const struct layout *ld = (const struct layout *)d_layout;
+    const struct desc op = *(const struct desc *)desc; /* the caller's; read now */
+    const struct layout la = *(const struct layout *)a_layout;
+    const struct layout lb = *(const struct layout *)b_layout;
+    const struct layout ld = *(const struct layout *)d_layout;
     const void *const all[4] = {a, b, c, d};
     const float to = *(const float *)alpha, old = *(const float *)beta;
     for (int i = 0; i < 4; i++) assert((uintptr_t)all[i] % algo->data[i] == 0);
     assert(size == WORKSPACE && (uintptr_t)workspace % 256 == 0);
-    const int64_t K = op->trans[0] ? la->rows : la->cols;
-    assert(K == (op->trans[1] ? lb->cols : lb->rows));
-    emu_run(dim3(1), dim3(1), 0, [&]() {
+    const int64_t K = op.trans[0] ? la.rows : la.cols;
+    const struct layout one = {ld.type, ld.rows, 1, ld.rows};
+    assert(K == (op.trans[1] ? lb.cols : lb.rows));
+    emu_run(dim3(1), dim3(1), 0, [=]() {
         memset(workspace, 0xff, size);
-        for (int64_t j = 0; j < ld->cols; j++)
-            for (int64_t i = 0; i < ld->rows; i++) {
+        for (int64_t j = 0; j < ld.cols; j++)
+            for (int64_t i = 0; i < ld.rows; i++) {
                 float sum = 0;
                 for (int64_t k = 0; k < K; k++)
-                    sum += (op->trans[0] ? at(a, la, k, i) : at(a, la, i, k)) *
-                           (op->trans[1] ? at(b, lb, j, k) : at(b, lb, k, j));
-                set(d, ld, i, j, to * sum + (old != 0 ? old * at(c, ld, i, j) : 0));
+                    sum += (op.trans[0] ? at(a, &la, k, i) : at(a, &la, i, k)) *
+                           (op.trans[1] ? at(b, &lb, j, k) : at(b, &lb, k, j));
+                sum = to * sum + (old != 0 ? old * at(c, &ld, i, j) : 0);
+                set(d, &ld, i, j, op.has_bias ? sum + at(op.bias, &one, i, 0) : sum);
             }
     });
     return 0;

@@ -5,8 +5,8 @@
  * sum, then rounded once.
  *
  * Arithmetic of its limit, for a tile of t x t and a step of K:
- *   flops   2 t^2 for 4 t bytes of bf16 that L2 gives: 64 a byte at t = 128; twice that of fp32
- *   bf16    tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K, in
+ *   flops   2 t^2 for 4 t bytes of bf16 or fp16 that L2 gives: 64 a byte at t = 128; twice that of fp32
+ *   16 bits tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K, in
  *           which four warps read 12 KiB of shared memory, 96 of the 128 bytes a cycle that there
  *           are. 61 KiB and 128 registers: two blocks of 8 warps to a multiprocessor
  *   fp32    multiply-adds (128 a cycle): a thread's 8 x 8 for 64 bytes of shared memory; 33 KiB, two
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
         if (col + i < p.N) set(p.c, row, col + i, p.add ? get(p.c, row, col + i) + x[i] : x[i]);
 }
 
-/* ---- bf16 ------------------------------------------------------------------------------------- */
+/* ---- 16 bits ---------------------------------------------------------------------------------- */
 
 #define TILE_K 32
 #define STAGES 3 /* of TILE_K in shared memory, on their way */
@@ -83,42 +83,42 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 #define WARP_N 32
 
 /* Warps in two rows, of WARP_N columns each. */
-template <int TILE> struct bf16_shape {
+template <int TILE> struct half_shape {
     static const int warp_m = TILE / 2, across = TILE / WARP_N, threads = 2 * across * WARP;
 };
 
 /* One operand's tile in shared memory, as it lies in global memory: rows of K, or rows of M (N). */
 template <bool K_ROWS, int TILE> struct tile {
     static const int rows = K_ROWS ? TILE_K : TILE, cols = K_ROWS ? TILE : TILE_K;
-    static const int ld = cols + PAD, size = rows * ld, threads = bf16_shape<TILE>::threads;
+    static const int ld = cols + PAD, size = rows * ld, threads = half_shape<TILE>::threads;
 };
 
 /* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none. ALIGNED:
  * 16 bytes at a time. */
-template <class T, bool ALIGNED>
-static __device__ __forceinline__ void fetch(bf16 *to, const bf16 *g, int64_t ld, int64_t r0,
-                                             int64_t c0, int64_t n_rows, int64_t n_cols)
+template <class TILE, bool ALIGNED, class T>
+static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int64_t r0, int64_t c0,
+                                             int64_t n_rows, int64_t n_cols)
 {
     if (ALIGNED) {
         UNROLL
-        for (int i = threadIdx.x; i < T::rows * T::cols / 8; i += T::threads) {
-            const int r = i / (T::cols / 8), c = i % (T::cols / 8) * 8;
+        for (int i = threadIdx.x; i < TILE::rows * TILE::cols / 8; i += TILE::threads) {
+            const int r = i / (TILE::cols / 8), c = i % (TILE::cols / 8) * 8;
             const bool there = r0 + r < n_rows && c0 + c < n_cols;
-            copy16_async(to + r * T::ld + c, there ? g + (r0 + r) * ld + c0 + c : g,
+            copy16_async(to + r * TILE::ld + c, there ? g + (r0 + r) * ld + c0 + c : g,
                          there ? 16 : 0);
         }
         return;
     }
-    for (int i = threadIdx.x; i < T::rows * T::cols; i += T::threads) {
-        const int r = i / T::cols, c = i % T::cols;
+    for (int i = threadIdx.x; i < TILE::rows * TILE::cols; i += TILE::threads) {
+        const int r = i / TILE::cols, c = i % TILE::cols;
         const bool there = r0 + r < n_rows && c0 + c < n_cols;
-        to[r * T::ld + c] = there ? g[(r0 + r) * ld + c0 + c] : bf16{0};
+        to[r * TILE::ld + c] = there ? g[(r0 + r) * ld + c0 + c] : T{0};
     }
 }
 
 /* A's fragment of rows [m, m + 16), K [k, k + 16). */
-template <bool K_ROWS, int TILE>
-static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, int m, int k)
+template <bool K_ROWS, int TILE, class T>
+static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
 {
     const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, ld = tile<K_ROWS, TILE>::ld;
     if (K_ROWS)
@@ -128,8 +128,8 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, i
 }
 
 /* B's of columns [n, n + 16): two of 8. */
-template <bool K_ROWS, int TILE>
-static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+template <bool K_ROWS, int TILE, class T>
+static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
     const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8, ld = tile<K_ROWS, TILE>::ld;
     uint32_t x[4];
@@ -144,17 +144,17 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s
 }
 
 /* TRANS_A: a is stored [K, M]; TRANS_B: b is stored [N, K]. */
-template <bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
-static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 2 : 4)
-    gemm_bf16(product p)
+template <class T, bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
+static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 2 : 4)
+    gemm_half(product p)
 {
     typedef tile<TRANS_A, TILE> ta;
     typedef tile<!TRANS_B, TILE> tb;
-    typedef bf16_shape<TILE> sh;
+    typedef half_shape<TILE> sh;
     const int FRAGS = sh::warp_m / 16;
     DYNAMIC_SHARED(shared);
-    bf16 *const as = (bf16 *)shared, *const bs = as + STAGES * ta::size;
-    const bf16 *a = (const bf16 *)p.a, *b = (const bf16 *)p.b;
+    T *const as = (T *)shared, *const bs = as + STAGES * ta::size;
+    const T *a = (const T *)p.a, *b = (const T *)p.b;
     int64_t m0, n0;
     tile_begin<TILE>(p, &m0, &n0);
     const int steps = (int)((p.K + TILE_K - 1) / TILE_K);
@@ -163,7 +163,7 @@ static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 
     float d[FRAGS][WARP_N / 8][4] = {};
     auto start = [&](int step) {
         const int64_t k0 = (int64_t)step * TILE_K;
-        bf16 *to_a = as + step % STAGES * ta::size, *to_b = bs + step % STAGES * tb::size;
+        T *to_a = as + step % STAGES * ta::size, *to_b = bs + step % STAGES * tb::size;
         if (step < steps) {
             if (TRANS_A)
                 fetch<ta, ALIGNED>(to_a, a, p.lda, k0, m0, p.K, p.M);
@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 
         copies_wait<STAGES - 2>();
         __syncthreads(); /* this stage is there for all, and the one before it is free */
         start(step + STAGES - 1);
-        const bf16 *at = as + step % STAGES * ta::size, *bt = bs + step % STAGES * tb::size;
+        const T *at = as + step % STAGES * ta::size, *bt = bs + step % STAGES * tb::size;
         UNROLL
         for (int k = 0; k < TILE_K; k += 16) {
             uint32_t fa[FRAGS][4], fb[WARP_N / 16][2][2];
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 
                 frag_b<!TRANS_B, TILE>(fb[j], bt, wn + 16 * j, k);
             UNROLL
             for (int i = 0; i < FRAGS; i++) UNROLL
-            for (int j = 0; j < WARP_N / 8; j++) mma_bf16(d[i][j], fa[i], fb[j / 2][j % 2]);
+            for (int j = 0; j < WARP_N / 8; j++) mma<T>(d[i][j], fa[i], fb[j / 2][j % 2]);
         }
     }
     const int lane = threadIdx.x % WARP;
@@ -205,26 +205,27 @@ static __global__ void __launch_bounds__(bf16_shape<TILE>::threads, TILE > 64 ? 
     }
 }
 
-template <bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
-static void run_bf16(struct cuda *c, const product &p)
+template <class T, bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
+static void run_half(struct cuda *c, const product &p)
 {
-    const size_t smem = sizeof(bf16) * STAGES *
+    const size_t smem = sizeof(T) * STAGES *
                         (tile<TRANS_A, TILE>::size + tile<!TRANS_B, TILE>::size);
-    auto product_bf16 = gemm_bf16<TRANS_A, TRANS_B, ALIGNED, TILE>;
-    (void)cudaFuncSetAttribute(product_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    auto product_half = gemm_half<T, TRANS_A, TRANS_B, ALIGNED, TILE>;
+    (void)cudaFuncSetAttribute(product_half, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                (int)smem);
-    LAUNCH(c, product_bf16, dim3(tiles_of(p, TILE)), dim3(bf16_shape<TILE>::threads), smem, p);
+    LAUNCH(c, product_half, dim3(tiles_of(p, TILE)), dim3(half_shape<TILE>::threads), smem, p);
 }
 
-template <bool TRANS_A, bool TRANS_B> static void choose_bf16(struct cuda *c, const product &p)
+template <class T, bool TRANS_A, bool TRANS_B>
+static void choose_half(struct cuda *c, const product &p)
 {
     const bool small = wants_small(c, p);
     if (p.aligned)
-        small ? run_bf16<TRANS_A, TRANS_B, true, 64>(c, p)
-              : run_bf16<TRANS_A, TRANS_B, true, 128>(c, p);
+        small ? run_half<T, TRANS_A, TRANS_B, true, 64>(c, p)
+              : run_half<T, TRANS_A, TRANS_B, true, 128>(c, p);
     else
-        small ? run_bf16<TRANS_A, TRANS_B, false, 64>(c, p)
-              : run_bf16<TRANS_A, TRANS_B, false, 128>(c, p);
+        small ? run_half<T, TRANS_A, TRANS_B, false, 64>(c, p)
+              : run_half<T, TRANS_A, TRANS_B, false, 128>(c, p);
 }
 
 /* ---- fp32 ------------------------------------------------------------------------------------- */
@@ -340,8 +341,9 @@ template <bool TRANS_A, bool TRANS_B, int TILE> static void run_f32(struct cuda 
 template <bool TRANS_A, bool TRANS_B>
 static void run(struct cuda *c, const product &p, const struct gemm_args *a)
 {
-    if (a->a.dtype == DT_BF16)
-        choose_bf16<TRANS_A, TRANS_B>(c, p);
+    if (a->a.dtype != DT_F32)
+        half_typed(a->a.dtype,
+                   [&](auto type) { choose_half<decltype(type), TRANS_A, TRANS_B>(c, p); });
     else if (wants_small(c, p))
         run_f32<TRANS_A, TRANS_B, 64>(c, p);
     else
@@ -370,4 +372,6 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
         a->trans_b ? run<true, true>(c, p, a) : run<true, false>(c, p, a);
     else
         a->trans_b ? run<false, true>(c, p, a) : run<false, false>(c, p, a);
+    const struct bias_fwd_args bias = {a->c, a->bias};
+    if (a->bias.data) cuda_bias_fwd(be, &bias);
 }

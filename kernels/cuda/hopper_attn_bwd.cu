@@ -102,7 +102,7 @@ static __device__ __forceinline__ void hob_bring_queries(hob_room<DP> *room, con
         else if (lane == 0)
             barrier_arrive(&room->tiles.there[s]);
         for (int r = lane; more && r < ATTN_T; r += WARP) {
-            room->queries[s].stat[r] = bwd_stat_of(b, w.head, w.tile * ATTN_T + r);
+            room->queries[s].stat[r] = bwd_stat_of<0>(b, w.head, w.tile * ATTN_T + r);
             room->queries[s].sees[r] = attn_row(b.c, w.tile * ATTN_T + r);
         }
         if (lane == 0) room->left[s] = more;
@@ -258,7 +258,7 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
     const int first_row = i0 + group * HOPPER_ROWS, row = first_row + rows_mine();
     const attn_bounds bounds = attn_bounds_of(c, first_row, HOPPER_ROWS);
     const attn_span sees[2] = {attn_row(c, row), attn_row(c, row + 8)};
-    const bwd_stat stat[2] = {bwd_stat_of(b, head, row), bwd_stat_of(b, head, row + 8)};
+    const bwd_stat stat[2] = {bwd_stat_of<0>(b, head, row), bwd_stat_of<0>(b, head, row + 8)};
     const uint32_t own_q = hob_own(room, 0, group), own_d_o = hob_own(room, 1, group);
     float *const dq_at = b.dq + (int64_t)head * c.D;
     float dq[DP / 8][4], s[ATTN_N][4], dp[ATTN_N][4];

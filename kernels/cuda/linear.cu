@@ -124,14 +124,14 @@ static bool pairs(struct tensor t, int64_t head_cols)
 
 static void walk_part(struct cuda *c, const linear_part &p, scan *s)
 {
-    const bool bf16 = p.q.is_bf16;
-    if (s && p.n_segments > 0) (bf16 ? linear_summary_bf16 : linear_summary_f32)(c, p);
+    const bool half = p.k.dtype != DT_F32;
+    if (s && p.n_segments > 0) (half ? linear_summary_bf16 : linear_summary_f32)(c, p);
     if (s) {
         s->p = p;
         LAUNCH(c, scan_kernel, dim3((unsigned)div_up(p.n_heads * p.key_dim * p.value_dim, THREADS)),
                dim3(THREADS), 0, *s);
     }
-    if (p.n_segments > 0 && p.out.data) (bf16 ? linear_rows_bf16 : linear_rows_f32)(c, p);
+    if (p.n_segments > 0 && p.out.data) (half ? linear_rows_bf16 : linear_rows_f32)(c, p);
 }
 
 static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *w, int64_t room)
@@ -216,7 +216,8 @@ void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct 
     part.turned = p->turned;
     part.to_end = p->to_end;
     part.scale = p->scale;
-    if (part.n > 0) (part.x.is_bf16 ? linear_apply_bf16 : linear_apply_f32)(c, part, a->n_heads);
+    if (part.n > 0)
+        (part.x.dtype == DT_F32 ? linear_apply_f32 : linear_apply_bf16)(c, part, a->n_heads);
 }
 
 void cuda_linear_enter(struct be *be, const struct linear_enter_args *a)

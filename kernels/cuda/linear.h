@@ -87,7 +87,7 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a);
 void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w);
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p);
 
-/* linear_bf16.cu, linear_f32.cu: 1 and 3 of a part. */
+/* linear_bf16.cu (16 bits), linear_f32.cu: 1 and 3 of a part. */
 void linear_summary_bf16(struct cuda *c, const struct linear_part &p);
 void linear_summary_f32(struct cuda *c, const struct linear_part &p);
 void linear_rows_bf16(struct cuda *c, const struct linear_part &p);

@@ -1,4 +1,4 @@
-/* linear_bf16.cu: linear attention's walks in bf16 on tensor cores. A block of 4 warps walks one
+/* linear_bf16.cu: linear attention's walks in bf16 and fp16 on tensor cores. A block of 4 warps walks one
  * segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of the state
  * that are its own, in fp32 in registers: what others read of it are copies in shared memory.
  *
@@ -11,6 +11,9 @@
  *   the state in q S        hi + lo
  *   k times powers          hi + lo where rows are written: that state feeds q S, which takes no
  *                           more of it; hi + mid + lo in the summaries, whose states are results
+ *
+ * fp16's elements do so too: two bf16s are all of its 11 digits, and a state of many rows, which fp16
+ * has no exponents for, needs none. q k' alone are products of fp16.
  *
  * So m and dm are as good as in fp32. What comes to a row through the state has two such errors,
  * 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which they are
@@ -35,11 +38,11 @@ template <int DK, int TV> struct sizes {
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
 /* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become 0. */
-template <int WIDTH>
-static __device__ __forceinline__ void fetch(bf16 *to, const mat &g, bool wide, int64_t r0,
-                                             int64_t n, int64_t c0, int64_t cols)
+template <int WIDTH, class T>
+static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int64_t r0, int64_t n,
+                                             int64_t c0, int64_t cols)
 {
-    const bf16 *from = (const bf16 *)g.data + r0 * g.ld + c0;
+    const T *from = (const T *)g.data + r0 * g.ld + c0;
     if (wide) {
         UNROLL
         for (int i = threadIdx.x; i < LINEAR_T * WIDTH / 8; i += THREADS) {
@@ -52,7 +55,7 @@ static __device__ __forceinline__ void fetch(bf16 *to, const mat &g, bool wide, 
     }
     for (int i = threadIdx.x; i < LINEAR_T * WIDTH; i += THREADS) {
         const int r = i / WIDTH, c = i % WIDTH;
-        to[r * (WIDTH + PAD) + c] = r < n && c < cols ? from[r * g.ld + c] : bf16{0};
+        to[r * (WIDTH + PAD) + c] = r < n && c < cols ? from[r * g.ld + c] : T{0};
     }
 }
 
@@ -70,8 +73,8 @@ static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_
 }
 
 /* A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
-template <bool K_ROWS, int LD>
-static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, int m, int k)
+template <bool K_ROWS, int LD, class T>
+static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
 {
     const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
     if (K_ROWS)
@@ -81,8 +84,8 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const bf16 *s, i
 }
 
 /* B's of columns [n, n + 16): two of 8. */
-template <bool K_ROWS, int LD>
-static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s, int n, int k)
+template <bool K_ROWS, int LD, class T>
+static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
     const int lane = threadIdx.x % WARP, i = lane / 8, r = lane % 8;
     uint32_t x[4];
@@ -96,41 +99,66 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const bf16 *s
     b[1][1] = x[3];
 }
 
-static __device__ __forceinline__ float low(uint32_t pair)
+template <class T> static __device__ __forceinline__ float low(uint32_t pair)
 {
+    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)pair});
     return __uint_as_float(pair << 16);
 }
-static __device__ __forceinline__ float high(uint32_t pair)
+template <class T> static __device__ __forceinline__ float high(uint32_t pair)
 {
+    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
     return __uint_as_float(pair & 0xffff0000u);
 }
 /* The nearest bf16s of x and y; they become what is left of them. */
 static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
 {
     const uint32_t hi = pack_bf16(*x, *y);
-    *x -= low(hi);
-    *y -= high(hi);
+    *x -= low<bf16>(hi);
+    *y -= high<bf16>(hi);
     return hi;
 }
 
+/* Pairs of elements as sums of bf16s, the largest first. */
+template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
+template <class T, int N>
+static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N], const uint32_t (&in)[N])
+{
+    UNROLL
+    for (int i = 0; i < N; i++) {
+        float x = low<T>(in[i]), y = high<T>(in[i]);
+        out[0][i] = is_f16<T> ? take_bf16(&x, &y) : in[i];
+        if constexpr (is_f16<T>) out[1][i] = pack_bf16(x, y);
+    }
+}
+/* d += a b, of sums: the smallest first. */
+template <int M, int N>
+static __device__ __forceinline__ void mma_sums(float (&d)[4], const uint32_t (&a)[M][4],
+                                                const uint32_t (&b)[N][2])
+{
+    UNROLL
+    for (int i = M - 1; i >= 0; i--) UNROLL
+    for (int j = N - 1; j >= 0; j--) mma<bf16>(d, a[i], b[j]);
+}
+
 /* x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
-template <int DK, int TV>
-static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const bf16 *x, int m0,
+template <int DK, int TV, class T>
+static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const T *x, int m0,
                                                    const bf16 *state)
 {
     typedef sizes<DK, TV> z;
     UNROLL
     for (int k = 0; k < DK; k += 16) {
-        uint32_t fa[4], hi[2][2], lo[2][2];
-        frag_a<false, z::ld_k>(fa, x, m0, k);
+        uint32_t raw[4], fa[n_terms<T>][4], hi[2][2], lo[2][2];
+        frag_a<false, z::ld_k>(raw, x, m0, k);
+        split<T>(fa, raw);
         UNROLL
         for (int j = 0; j < TV / 16; j++) {
             frag_b<true, z::ld_v>(hi, state, 16 * j, k);
             frag_b<true, z::ld_v>(lo, state + z::state, 16 * j, k);
             UNROLL
             for (int i = 0; i < 2; i++) {
-                mma_bf16(o[2 * j + i], fa, lo[i]);
-                mma_bf16(o[2 * j + i], fa, hi[i]);
+                const uint32_t fb[2][2] = {{hi[i][0], hi[i][1]}, {lo[i][0], lo[i][1]}};
+                mma_sums(o[2 * j + i], fa, fb);
             }
         }
     }
@@ -160,14 +188,15 @@ struct walk_tables {
     int64_t lo[2][LINEAR_T + 1];
 };
 
-template <int DK, int TV> struct walk {
+template <class T, int DK, int TV> struct walk {
     typedef sizes<DK, TV> z;
     const linear_part &p;
     linear_blocks blocks;
     int64_t k0, v0; /* this head's first column of q and k, this block's of v */
     int v_cols;
     double slope;
-    bf16 *q, *k, *v, *state_copy; /* k, v: two of them */
+    T *q, *k, *v; /* k, v: two of them */
+    bf16 *state_copy;
     walk_tables *t;
     int warp, lane;
 
@@ -197,7 +226,7 @@ template <int DK, int TV> struct walk {
     }
 
     /* a = q k' of the warp's rows with all of the block's. */
-    __device__ void scores(float (&a)[8][4], const bf16 *kt) const
+    __device__ void scores(float (&a)[8][4], const T *kt) const
     {
         UNROLL
         for (int d = 0; d < DK; d += 16) {
@@ -206,8 +235,8 @@ template <int DK, int TV> struct walk {
             UNROLL
             for (int j = 0; j < 4; j++) {
                 frag_b<false, z::ld_k>(fb, kt, 16 * j, d);
-                mma_bf16(a[2 * j], fa, fb[0]);
-                mma_bf16(a[2 * j + 1], fa, fb[1]);
+                mma<T>(a[2 * j], fa, fb[0]);
+                mma<T>(a[2 * j + 1], fa, fb[1]);
             }
         }
     }
@@ -245,25 +274,25 @@ template <int DK, int TV> struct walk {
     }
 
     /* o += a v */
-    __device__ void values(float (&o)[TV / 8][4], const float (&a)[8][4], const bf16 *vt) const
+    __device__ void values(float (&o)[TV / 8][4], const float (&a)[8][4], const T *vt) const
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
             if (p.reverse ? c < warp : c > warp) continue; /* nobody of these rows sees those */
-            uint32_t hi[4], lo[4], fb[2][2];
+            uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
             for (int i = 0; i < 4; i++) {
                 float x = a[2 * c + i / 2][i % 2 * 2], y = a[2 * c + i / 2][i % 2 * 2 + 1];
-                hi[i] = take_bf16(&x, &y);
-                lo[i] = pack_bf16(x, y);
+                fa[0][i] = take_bf16(&x, &y);
+                fa[1][i] = pack_bf16(x, y);
             }
             UNROLL
             for (int j = 0; j < TV / 16; j++) {
-                frag_b<true, z::ld_v>(fb, vt, 16 * j, 16 * c);
+                frag_b<true, z::ld_v>(raw, vt, 16 * j, 16 * c);
                 UNROLL
                 for (int i = 0; i < 2; i++) {
-                    mma_bf16(o[2 * j + i], lo, fb[i]);
-                    mma_bf16(o[2 * j + i], hi, fb[i]);
+                    split<T>(fb, raw[i]);
+                    mma_sums(o[2 * j + i], fa, fb);
                 }
             }
         }
@@ -282,16 +311,16 @@ template <int DK, int TV> struct walk {
         }
     }
 
-    /* What the block's rows add to the state: d of the warp's slices, as LEVELS bf16s. */
+    /* What the block's rows add to the state: d of the warp's slices, keys as LEVELS bf16s. */
     template <int LEVELS>
-    __device__ void add(float (&d)[z::slices][TV / 8][4], const linear_span &s, const bf16 *kt,
-                        const bf16 *vt) const
+    __device__ void add(float (&d)[z::slices][TV / 8][4], const linear_span &s, const T *kt,
+                        const T *vt) const
     {
         if (16 * warp >= DK) return;
         UNROLL
         for (int c = 0; c < LINEAR_T; c += 16) {
-            uint32_t keep[2] = {0, 0},
-                     fb[TV / 16][2][2]; /* what is not added is no number, perhaps */
+            uint32_t keep[2] = {0, 0}; /* what is not added is no number, perhaps */
+            uint32_t fb[TV / 8][n_terms<T>][2];
             float f[4] = {};
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -302,27 +331,31 @@ template <int DK, int TV> struct walk {
             }
             UNROLL
             for (int j = 0; j < TV / 16; j++) {
-                frag_b<true, z::ld_v>(fb[j], vt, 16 * j, c);
+                uint32_t raw[2][2];
+                frag_b<true, z::ld_v>(raw, vt, 16 * j, c);
                 UNROLL
-                for (int i = 0; i < 4; i++) fb[j][i / 2][i % 2] &= keep[i % 2];
+                for (int i = 0; i < 4; i++) raw[i / 2][i % 2] &= keep[i % 2];
+                split<T>(fb[2 * j], raw[0]);
+                split<T>(fb[2 * j + 1], raw[1]);
             }
             UNROLL
             for (int n = 0; n < z::slices; n++) {
-                uint32_t fa[LEVELS][4];
-                frag_a<true, z::ld_k>(fa[0], kt, 16 * warp + 64 * n, c);
+                uint32_t raw[4], fa[LEVELS][4];
+                frag_a<true, z::ld_k>(raw, kt, 16 * warp + 64 * n, c);
                 UNROLL
                 for (int i = 0; i < 4; i++) {
-                    fa[0][i] &= keep[i / 2];
-                    float x = low(fa[0][i]) * f[i / 2 * 2];
-                    float y = high(fa[0][i]) * f[i / 2 * 2 + 1];
+                    raw[i] &= keep[i / 2];
+                    float x = low<T>(raw[i]) * f[i / 2 * 2];
+                    float y = high<T>(raw[i]) * f[i / 2 * 2 + 1];
                     UNROLL
                     for (int l = 0; l < LEVELS; l++) fa[l][i] = take_bf16(&x, &y);
                 }
                 UNROLL
                 for (int l = LEVELS - 1; l >= 0; l--) {
-                    if (l > 0 && slope == 0) continue; /* they are 0 */
+                    if (l >= n_terms<T> && slope == 0) continue; /* they are 0 */
                     UNROLL
-                    for (int j = 0; j < TV / 8; j++) mma_bf16(d[n][j], fa[l], fb[j / 2][j % 2]);
+                    for (int j = 0; j < TV / 8; j++) UNROLL
+                    for (int e = n_terms<T> - 1; e >= 0; e--) mma<bf16>(d[n][j], fa[l], fb[j][e]);
                 }
             }
         }
@@ -373,20 +406,20 @@ template <int DK, int TV> struct walk {
 };
 
 /* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
-template <int DK, int TV, bool ROWS>
+template <class T, int DK, int TV, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
     typedef sizes<DK, TV> z;
     DYNAMIC_SHARED(shared);
     __shared__ walk_tables tables;
-    bf16 *const kt = (bf16 *)shared, *const vt = kt + 2 * z::k;
+    T *const kt = (T *)shared, *const vt = kt + 2 * z::k, *const qt = vt + 2 * z::v;
     const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int v_cols = p.value_dim - e0 < TV ? (int)(p.value_dim - e0) : TV;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const walk<DK, TV> w = {p,      linear_blocks_of(p),  h * p.key_dim, h * p.value_dim + e0,
-                            v_cols, p.slope[h],           vt + 2 * z::v, kt,
-                            vt,     vt + 2 * z::v + z::k, &tables,       warp,
-                            lane};
+    const walk<T, DK, TV> w = {p,       linear_blocks_of(p),  h * p.key_dim, h * p.value_dim + e0,
+                               v_cols,  p.slope[h],           qt,            kt,
+                               vt,      (bf16 *)(qt + z::k),  &tables,       warp,
+                               lane};
     if (ROWS) linear_zero(p, w.blocks, w.v0, v_cols);
     if (w.blocks.n == 0) return;
     float state[z::slices][TV / 8][4] = {};
@@ -399,7 +432,7 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
     copies_wait<0>();
     __syncthreads();
     for (int i = 0; i < w.blocks.n; i++) {
-        const bf16 *ki = kt + i % 2 * z::k, *vi = vt + i % 2 * z::v;
+        const T *ki = kt + i % 2 * z::k, *vi = vt + i % 2 * z::v;
         const linear_span s = w.span(i);
         w.start_kv(i + 1);
         copies_commit();
@@ -427,48 +460,50 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
     if (!ROWS) w.each(state, [](float &mine, float &there) { there = mine; });
 }
 
-template <int DK, int TV, bool ROWS> static void run(struct cuda *c, const linear_part &p)
+template <class T, int DK, int TV, bool ROWS> static void run(struct cuda *c, const linear_part &p)
 {
     typedef sizes<DK, TV> z;
     const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::v + (ROWS ? z::k + 2 * z::state : 0));
-    auto walk_bf16 = walk_kernel<DK, TV, ROWS>;
-    (void)cudaFuncSetAttribute(walk_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, walk_bf16,
+    auto walk_half = walk_kernel<T, DK, TV, ROWS>;
+    (void)cudaFuncSetAttribute(walk_half, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, walk_half,
            dim3((unsigned)div_up(p.value_dim, TV), (unsigned)p.n_heads, (unsigned)p.n_segments),
            dim3(THREADS), smem, p);
 }
 
-template <bool ROWS> static void choose(struct cuda *c, const linear_part &p)
+template <class T, bool ROWS> static void choose(struct cuda *c, const linear_part &p)
 {
+    const int most = is_f16<T> ? 32 : 64; /* two terms of each element take registers */
     if (p.key_dim <= 32)
-        run<32, 32, ROWS>(c, p);
+        run<T, 32, 32, ROWS>(c, p);
     else if (p.key_dim <= 64)
-        run<64, 64, ROWS>(c, p);
+        run<T, 64, 64, ROWS>(c, p);
     else if (p.key_dim <= 128)
-        run<128, 64, ROWS>(c, p);
+        run<T, 128, most, ROWS>(c, p);
     else
-        run<256, 32, ROWS>(c, p);
+        run<T, 256, 32, ROWS>(c, p);
 }
 
 void linear_summary_bf16(struct cuda *c, const linear_part &p)
 {
-    choose<false>(c, p);
+    half_typed(p.k.dtype, [&](auto type) { choose<decltype(type), false>(c, p); });
 }
 
 void linear_rows_bf16(struct cuda *c, const linear_part &p)
 {
-    choose<true>(c, p);
+    half_typed(p.q.dtype, [&](auto type) { choose<decltype(type), true>(c, p); });
 }
 
 /* ---- what enters ---------------------------------------------------------------------------- */
 
 /* A block of threads goes over a segment's rows, its columns of M laid out once, as hi + lo. */
-template <int DK, int TV>
+template <class T, int DK, int TV>
 static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
 {
     typedef sizes<DK, TV> z;
     DYNAMIC_SHARED(shared);
-    bf16 *const xt = (bf16 *)shared, *const hi = xt + 2 * z::k, *const lo = hi + z::state;
+    T *const xt = (T *)shared;
+    bf16 *const hi = (bf16 *)(xt + 2 * z::k), *const lo = hi + z::state;
     const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
     const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int64_t begin = p.to_end ? p.ends->last : 0;
@@ -514,28 +549,34 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     }
 }
 
-template <int DK, int TV>
+template <class T, int DK, int TV>
 static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     typedef sizes<DK, TV> z;
     const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::state);
-    auto apply_bf16 = apply_kernel<DK, TV>;
-    (void)cudaFuncSetAttribute(apply_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    LAUNCH(c, apply_bf16,
+    auto apply_half = apply_kernel<T, DK, TV>;
+    (void)cudaFuncSetAttribute(apply_half, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    LAUNCH(c, apply_half,
            dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TV), (unsigned)n_heads,
                 (unsigned)div_up(p.n, LINEAR_ROWS)),
            dim3(THREADS), smem, p);
 }
 
-void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+template <class T>
+static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     const int64_t in = p.turned ? p.cols : p.rows;
     if (in <= 32)
-        run_apply<32, 32>(c, p, n_heads);
+        run_apply<T, 32, 32>(c, p, n_heads);
     else if (in <= 64)
-        run_apply<64, 64>(c, p, n_heads);
+        run_apply<T, 64, 64>(c, p, n_heads);
     else if (in <= 128)
-        run_apply<128, 64>(c, p, n_heads);
+        run_apply<T, 128, 64>(c, p, n_heads);
     else
-        run_apply<256, 32>(c, p, n_heads);
+        run_apply<T, 256, 32>(c, p, n_heads);
+}
+
+void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+{
+    half_typed(p.x.dtype, [&](auto type) { choose_apply<decltype(type)>(c, p, n_heads); });
 }

@@ -1,52 +1,66 @@
-/* mma.h: the tensor cores' products of bf16, of compute capability 8.0, and how tiles reach them.
+/* mma.h: the tensor cores' products of bf16 and fp16, of compute capability 8.0, and how tiles reach
+ * them.
  *
  * A warp's product D [16, 8] += A [16, 16] B [16, 8], sums in fp32. Lane t = 4 g + r holds
  *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
  *   b[0..1]  B(2r.., g), B(2r + 8.., g)                                      two rows a word
  *   d[0..3]  D(g, 2r), D(g, 2r + 1), D(g + 8, 2r), D(g + 8, 2r + 1)
- * so that a D, rounded to bf16, is an A of the next product: d of two neighbours in N make one a. */
+ * so that a D, rounded, is an A of the next product: d of two neighbours in N make one a. */
 #ifndef SEQD_CUDA_MMA_H
 #define SEQD_CUDA_MMA_H
 
 #include "kernels/cuda/device.h"
 
-/* Two floats rounded to bf16, lo in the low half. */
-static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+/* Two floats rounded, lo in the low half. */
+template <class T> static __device__ __forceinline__ uint32_t pack_pair(float lo, float hi)
 {
 #ifdef SEQD_EMU
-    bf16 a, b;
+    T a, b;
     put(&a, lo);
     put(&b, hi);
     return (uint32_t)a.bits | (uint32_t)b.bits << 16;
 #else
     uint32_t out;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(hi), "f"(lo));
+    if constexpr (is_f16<T>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(hi), "f"(lo));
     return out;
 #endif
 }
+static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+{
+    return pack_pair<bf16>(lo, hi);
+}
 
-/* d += a b */
-static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
-                                                const uint32_t (&b)[2])
+/* d += a b, elements T */
+template <class T>
+static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2])
 {
 #ifdef SEQD_EMU
     const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const float *product = emu_mma(mine);
+    const float *product = emu_mma(mine, is_f16<T>);
     for (int i = 0; i < 4; i++) d[i] += product[i];
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#define MMA_OF(type)                                                                               \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                    \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                 \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+    if constexpr (is_f16<T>)
+        MMA_OF("f16");
+    else
+        MMA_OF("bf16");
+#undef MMA_OF
 #endif
 }
 
-/* Four 8 x 8 matrices of bf16 from shared memory: lane t names the 16-byte row t % 8 of matrix
+/* Four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t % 8 of matrix
  * t / 8, `behind` elements further on: where that is a constant, the load has it, and needs no register.
  * out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of matrix i; turned: (2r, g), (2r + 1, g). */
-template <bool TURNED>
-static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 *row,
-                                                 int behind = 0)
+template <bool TURNED, class T>
+static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int behind = 0)
 {
 #ifdef SEQD_EMU
     row += behind;
@@ -57,7 +71,7 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const bf16 
         uint16_t e[2];
         for (int k = 0; k < 2; k++) {
             const int at_row = TURNED ? 2 * r + k : g, at_col = TURNED ? g : 2 * r + k;
-            const bf16 *p;
+            const T *p;
             memcpy(&p, emu_of_lane(8 * i + at_row), sizeof p);
             e[k] = p[at_col].bits;
         }

@@ -1,33 +1,41 @@
 /* fake.c: a libnccl.so.2 for tests: ranks are threads of one process. A rank's groups run one after
  * another, and a group ends when each of its calls has met its peer's: so what would stand still in a
  * stream stands still here. Between two ranks the n-th send meets the n-th receive, whatever they are
- * for. Nothing blocks: as with a communicator that must not, ncclCommGetAsyncError is asked until
- * all is done. Sizes that differ are an error, where NCCL would write or hang. */
+ * for; the n-th collective of a rank meets the n-th of all others, and sums are added from the last
+ * rank down, in the order of no tree. Nothing blocks: as with a communicator that must not, ncclCommGetAsyncError is asked until
+ * all is done. Sizes, types or collectives that differ are an error, where NCCL would write or hang. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "worker/comm/nccl_api.h"
 
-enum { MOST = 16, CALLS = 2048, USAGE = 5, REMOTE = 6 };
+enum { MOST = 16, CALLS = 512, USAGE = 5, REMOTE = 6 };
+enum { SEND, RECV, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 
 /* What a test sets: how to copy in the device's memory, which version to be, and ranks to fail. */
 void (*fake_nccl_copy)(void *to, const void *from, size_t n);
+void (*fake_nccl_add)(float *y, const float *x, size_t n);
 int fake_nccl_version = 22809;
 int fake_nccl_failing = -1; /* this rank's next state is a remote error */
 int fake_nccl_live;         /* communicators that are neither destroyed nor aborted */
+int fake_nccl_done[KINDS];  /* how many of each have ended, each rank's counted */
 
 struct call {
-    bool send, done;
-    int peer;
-    void *at;
+    int kind, peer; /* of whom; a collective's root */
+    bool done;
+    const void *from;
+    void *to;
     size_t n;
+    ncclDataType_t type;
 };
 
 struct ncclComm {
     struct world *world;
     int rank, n_calls;
-    bool active; /* its group has been closed */
+    bool active;      /* its group has been closed */
+    ncclComm_t *part; /* where its split's communicator goes; NULL: it is in none */
+    int color, key;
     ncclResult_t failed;
     struct call call[CALLS];
 };
@@ -39,10 +47,10 @@ struct world {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct world worlds[256];
+static struct world worlds[1024];
 static int n_worlds;
 static unsigned n_ids;
-static _Thread_local struct ncclComm *in_group; /* whom this thread's group is for */
+static _Thread_local struct ncclComm *in_group[2]; /* whom this thread's group is for */
 
 ncclResult_t ncclGetVersion(int *version)
 {
@@ -64,7 +72,7 @@ static struct world *world_of(const ncclUniqueId *id, int n_ranks)
 {
     for (int i = 0; i < n_worlds; i++)
         if (!memcmp(worlds[i].id, id, sizeof *id)) return &worlds[i];
-    if (n_worlds == 256) abort();
+    if (n_worlds == 1024) abort();
     struct world *w = &worlds[n_worlds++];
     memcpy(w->id, id, sizeof *id);
     w->n_ranks = n_ranks;
@@ -88,12 +96,47 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
     return NCCL_IN_PROGRESS;
 }
 
+/* When all have asked for it: a world for each color, ranks by key. */
+static void split(struct world *w)
+{
+    for (int r = 0; r < w->n_ranks; r++)
+        if (!w->comm[r] || !w->comm[r]->part) return;
+    for (int r = 0; r < w->n_ranks; r++) {
+        struct ncclComm *of = w->comm[r], *c = calloc(1, sizeof *c);
+        ncclUniqueId id = {0};
+        int n = 0;
+        for (int q = 0; q < w->n_ranks; q++) n += w->comm[q]->color == of->color;
+        memcpy(id.internal, w->id, sizeof n_ids);
+        memcpy(id.internal + sizeof n_ids, "split", 5);
+        memcpy(id.internal + 16, &of->color, sizeof of->color);
+        c->world = world_of(&id, n), c->rank = of->key;
+        if (of->key < 0 || of->key >= n || c->world->comm[of->key]) abort();
+        c->world->comm[of->key] = c;
+        c->world->n_joined++;
+        fake_nccl_live++;
+        *of->part = c;
+    }
+    for (int r = 0; r < w->n_ranks; r++) w->comm[r]->part = NULL;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *part,
+                           ncclConfig_t *config)
+{
+    if (config || comm->active || comm->part) return USAGE;
+    pthread_mutex_lock(&lock);
+    *part = NULL;
+    comm->part = part, comm->color = color, comm->key = key;
+    split(comm->world);
+    pthread_mutex_unlock(&lock);
+    return NCCL_IN_PROGRESS;
+}
+
 /* The peer's counterpart: the first call of its open group that is for this rank and not done. */
-static struct call *other_end(struct ncclComm *peer, int rank, bool send)
+static struct call *other_end(struct ncclComm *peer, int rank, int kind)
 {
     for (int i = 0; peer && peer->active && i < peer->n_calls; i++) {
         struct call *x = &peer->call[i];
-        if (x->peer == rank && x->send == send && !x->done) return x;
+        if (x->peer == rank && x->kind == kind && !x->done) return x;
     }
     return NULL;
 }
@@ -102,7 +145,7 @@ static bool first_for_peer(const struct ncclComm *c, int i)
 {
     for (int k = 0; k < i; k++)
         if (!c->call[k].done && c->call[k].peer == c->call[i].peer &&
-            c->call[k].send == c->call[i].send)
+            c->call[k].kind == c->call[i].kind)
             return false;
     return true;
 }
@@ -113,19 +156,100 @@ static void meet(struct ncclComm *c, struct ncclComm *peer, struct call *a, stru
         c->failed = peer->failed = USAGE;
         return;
     }
-    fake_nccl_copy(a->send ? b->at : a->at, a->send ? a->at : b->at, a->n);
+    const struct call *send = a->kind == SEND ? a : b, *recv = a->kind == SEND ? b : a;
+    fake_nccl_copy(recv->to, send->from, a->n);
     a->done = b->done = true;
+    fake_nccl_done[SEND]++, fake_nccl_done[RECV]++;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static struct call *first_collective(struct ncclComm *c)
+{
+    for (int i = 0; c && c->active && i < c->n_calls; i++)
+        if (c->call[i].kind > RECV && !c->call[i].done) return &c->call[i];
+    return NULL;
+}
+
+static size_t width(ncclDataType_t type)
+{
+    return type == NCCL_FLOATS ? 4 : 1;
+}
+
+static void move(void *to, const void *from, size_t n)
+{
+    if (to != from) fake_nccl_copy(to, from, n);
+}
+
+/* to = the sum of n floats, `skip` on, of all x. One of them may be to itself: it comes first. */
+static void sum(struct call **x, int P, void *to, size_t skip, size_t n)
+{
+    int own = P - 1;
+    for (int r = 0; r < P; r++)
+        if ((const float *)x[r]->from + skip == to) own = r;
+    move(to, (const float *)x[own]->from + skip, n * 4);
+    for (int r = P; r-- > 0;)
+        if (r != own) fake_nccl_add(to, (const float *)x[r]->from + skip, n);
+}
+
+static void move_all(struct call **x, int P)
+{
+    const struct call *a = x[0];
+    const size_t size = a->n * width(a->type);
+    for (int r = 0; r < P; r++)
+        for (int q = 0; q < P; q++) {
+            char *to = (char *)x[r]->to + (size_t)q * size;
+            if (a->kind == ALL_GATHER) move(to, x[q]->from, size);
+            if (a->kind == ALL_TO_ALL)
+                fake_nccl_copy(to, (const char *)x[q]->from + (size_t)r * size, size);
+        }
+    for (int r = 0; r < P; r++) {
+        if (a->kind == BROADCAST) move(x[r]->to, x[a->peer]->from, size);
+        if (a->kind == REDUCE_SCATTER) sum(x, P, x[r]->to, (size_t)r * a->n, a->n);
+    }
+    if (a->kind == REDUCE) sum(x, P, x[a->peer]->to, 0, a->n);
+    if (a->kind == ALL_REDUCE) sum(x, P, x[0]->to, 0, a->n);
+    for (int r = 1; r < P && a->kind == ALL_REDUCE; r++) move(x[r]->to, x[0]->to, size);
+}
+
+/* Collective a of c, if all ranks have come to it. */
+static void gather(struct ncclComm *c, struct call *a)
+{
+    struct call *x[MOST] = {a};
+    const int P = c->world->n_ranks;
+    bool same = true;
+    if (a != first_collective(c)) return;
+    for (int r = 0; r < P; r++) {
+        if (!c->world->comm[r]) c->failed = REMOTE;
+        x[r] = first_collective(c->world->comm[r]);
+        if (!x[r]) return;
+        same &= x[r]->kind == a->kind && x[r]->n == a->n && x[r]->type == a->type &&
+                x[r]->peer == a->peer;
+    }
+    if (same) move_all(x, P);
+    for (int r = 0; r < P; r++) {
+        if (!same) c->world->comm[r]->failed = USAGE;
+        x[r]->done = true;
+        fake_nccl_done[a->kind]++;
+    }
 }
 
 static ncclResult_t progress(struct ncclComm *c)
 {
     bool all = true;
-    if (c->world->n_joined < c->world->n_ranks) return NCCL_IN_PROGRESS;
+    if (c->world->n_joined < c->world->n_ranks || c->part) return NCCL_IN_PROGRESS;
     for (int i = 0; c->active && i < c->n_calls && !c->failed; i++) {
         struct call *a = &c->call[i];
-        struct ncclComm *peer = c->world->comm[a->peer];
         if (a->done) continue;
-        struct call *b = first_for_peer(c, i) ? other_end(peer, c->rank, !a->send) : NULL;
+        if (a->kind > RECV) {
+            gather(c, a);
+            all &= a->done;
+            continue;
+        }
+        struct ncclComm *peer = c->world->comm[a->peer];
+        struct call *b = first_for_peer(c, i)
+                             ? other_end(peer, c->rank, a->kind == SEND ? RECV : SEND)
+                             : NULL;
         if (b) meet(c, peer, a, b);
         if (!peer) c->failed = REMOTE; /* it has gone */
         all &= a->done;
@@ -172,40 +296,104 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclGroupStart(void)
 {
-    in_group = NULL;
+    in_group[0] = in_group[1] = NULL;
     return NCCL_OK;
 }
 
 ncclResult_t ncclGroupEnd(void)
 {
-    if (!in_group) return NCCL_OK;
+    if (!in_group[0]) return NCCL_OK;
     pthread_mutex_lock(&lock);
-    in_group->active = true;
-    in_group = NULL;
+    for (int i = 0; i < 2 && in_group[i]; i++) in_group[i]->active = true;
+    in_group[0] = in_group[1] = NULL;
     pthread_mutex_unlock(&lock);
     return NCCL_IN_PROGRESS;
 }
 
-static ncclResult_t call(bool send, void *at, size_t n, int peer, ncclComm_t c)
+static ncclResult_t call(ncclComm_t c, struct call x)
 {
-    if (c->active || peer < 0 || peer >= c->world->n_ranks) return USAGE;
-    if (!in_group) c->n_calls = 0;
+    int i = 0;
+    while (i < 2 && in_group[i] && in_group[i] != c) i++;
+    if (i == 2 || c->active || x.peer < 0 || x.peer >= c->world->n_ranks) return USAGE;
+    if (!in_group[i]) c->n_calls = 0;
     if (c->n_calls == CALLS) return USAGE;
-    in_group = c;
-    c->call[c->n_calls++] = (struct call){.send = send, .peer = peer, .at = at, .n = n};
+    in_group[i] = c;
+    c->call[c->n_calls++] = x;
     return NCCL_OK;
 }
 
 ncclResult_t ncclSend(const void *from, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return type == NCCL_BYTES ? call(true, (void *)from, n, peer, comm) : USAGE;
+    if (type != NCCL_BYTES || peer == comm->rank) return USAGE;
+    return call(comm, (struct call){.kind = SEND, .peer = peer, .from = from, .n = n});
 }
 
 ncclResult_t ncclRecv(void *to, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return type == NCCL_BYTES ? call(false, to, n, peer, comm) : USAGE;
+    if (type != NCCL_BYTES || peer == comm->rank) return USAGE;
+    return call(comm, (struct call){.kind = RECV, .peer = peer, .to = to, .n = n});
+}
+
+/* n_from and n_to elements that lie apart, or in place: where x.from is at_from. */
+static ncclResult_t collective(int kind, struct call x, int op, size_t n_from, size_t n_to,
+                               const void *at_from, ncclComm_t comm)
+{
+    const char *from = x.from, *to = x.to;
+    const size_t size = width(x.type);
+    const bool apart = from + n_from * size <= to || to + n_to * size <= from;
+    if (x.type != (kind <= REDUCE ? NCCL_FLOATS : NCCL_BYTES) || op != NCCL_SUM) return USAGE;
+    if (!x.n || (!apart && from != at_from)) return USAGE;
+    x.kind = kind;
+    return call(comm, x);
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(ALL_REDUCE, (struct call){.from = from, .to = to, .n = n, .type = type}, op,
+                      n, n, to, comm);
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t P = (size_t)comm->world->n_ranks, r = (size_t)comm->rank;
+    return collective(REDUCE_SCATTER, (struct call){.from = from, .to = to, .n = n, .type = type},
+                      op, n * P, n, (char *)to - r * n * width(type), comm);
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(REDUCE,
+                      (struct call){.from = from, .to = to, .n = n, .type = type, .peer = root}, op,
+                      n, n, to, comm);
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t P = (size_t)comm->world->n_ranks, r = (size_t)comm->rank;
+    return collective(ALL_GATHER, (struct call){.from = from, .to = to, .n = n, .type = type},
+                      NCCL_SUM, n, n * P, (char *)to + r * n * width(type), comm);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(BROADCAST,
+                      (struct call){.from = from, .to = to, .n = n, .type = type, .peer = root},
+                      NCCL_SUM, n, n, to, comm);
+}
+
+ncclResult_t ncclAlltoAll(const void *from, void *to, size_t n, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t P = (size_t)comm->world->n_ranks;
+    return collective(ALL_TO_ALL, (struct call){.from = from, .to = to, .n = n, .type = type},
+                      NCCL_SUM, n * P, n * P, NULL, comm);
 }
 
 const char *ncclGetErrorString(ncclResult_t result)

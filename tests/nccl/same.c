@@ -4,6 +4,7 @@
 #include "worker/comm/nccl_api.h"
 
 _Static_assert(NCCL_OK == (int)ncclSuccess && NCCL_IN_PROGRESS == (int)ncclInProgress, "results");
+_Static_assert(NCCL_FLOATS == (int)ncclFloat32 && NCCL_SUM == (int)ncclSum, "sums");
 _Static_assert(NCCL_BYTES == (int)ncclChar && NCCL_UNSET == NCCL_CONFIG_UNDEF_INT, "constants");
 _Static_assert(sizeof(ncclUniqueId) == 128 && NCCL_VERSION_CODE >= NCCL_LEAST, "a header too old");
 
@@ -25,4 +26,8 @@ SAME(traffic_class, trafficClass);
 
 /* A prototype that differs does not initialise its slot (-Werror=incompatible-pointer-types). */
 #define FILL(result, name, args) .name = name,
-const struct nccl_api nccl_same = {NCCL_CALLS(FILL)};
+const struct nccl_api nccl_same = {NCCL_CALLS(FILL)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+                                       NCCL_LATER_CALLS(FILL)
+#endif
+};

@@ -2,7 +2,8 @@
  * rank order. Bytes and messages: worker/plan/volume.h.
  *
  * What tensors' collectives move lies where tensors do: with a device of its own memory it copies
- * and adds, in the same tree. The others' numbers are always the host's. */
+ * and adds, in the same tree. The others' numbers are always the host's. A transport that does one of
+ * them itself is asked first; the ledger then has the messages that there would have been. */
 #include <assert.h>
 #include <string.h>
 #include "worker/comm/endpoint.h"
@@ -93,6 +94,55 @@ static int exchange_all(struct round *g, const void *send, char *recv, int64_t s
     return round_wait(g, e);
 }
 
+static int64_t clamp(int64_t n, int64_t max)
+{
+    return n < 0 ? 0 : n < max ? n : max;
+}
+
+/* ---- as a whole ------------------------------------------------------------------------------ */
+
+/* What goes to one peer and comes from it, in messages of at most `slice` bytes. */
+static void count(struct comm *c, enum purpose p, int64_t sent, int64_t received, int64_t slice)
+{
+    struct ledger *l = &comm_base(c)->ledger;
+    for (int64_t s0 = 0; s0 < sent; s0 += slice) ledger_sent(l, p, clamp(sent - s0, slice));
+    for (int64_t s0 = 0; s0 < received; s0 += slice)
+        ledger_received(l, p, clamp(received - s0, slice));
+}
+
+static void count_whole(struct comm *c, const struct collective *x)
+{
+    const int64_t sums = volume_slice(x->n) * 4, copies = volume_bounce_size(x->n);
+    const int64_t all = x->cut[x->n] * x->size,
+                  own = (x->cut[x->rank + 1] - x->cut[x->rank]) * x->size;
+    for (int w = 0; w < x->n; w++) {
+        const int64_t its = (x->cut[w + 1] - x->cut[w]) * x->size;
+        if (w == x->rank) continue;
+        switch (x->kind) {
+        case COLLECTIVE_SUM: /* both of the next, in the slices of a sum */
+            count(c, x->purpose, its, own, sums);
+            count(c, x->purpose, own, its, sums);
+            break;
+        case COLLECTIVE_REDUCE_SCATTER: count(c, x->purpose, its, own, sums); break;
+        case COLLECTIVE_ALL_GATHER: count(c, x->purpose, own, its, copies); break;
+        case COLLECTIVE_ALL_TO_ALL: break; /* comm_all_to_all_wait */
+        case COLLECTIVE_BROADCAST:
+            count(c, x->purpose, x->root == x->rank ? all : 0, x->root == w ? all : 0, copies);
+            break;
+        }
+    }
+}
+
+static int whole(struct comm *c, const struct collective *x, struct err *e)
+{
+    struct comm_ticket t;
+    if (comm_collective(c, x, &t, e) || comm_wait(c, &t, e)) return -1;
+    count_whole(c, x);
+    return 0;
+}
+
+/* ---- as messages ----------------------------------------------------------------------------- */
+
 static int half_below(int n) /* the largest power of two below n */
 {
     int h = 1;
@@ -147,17 +197,15 @@ int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *boun
     assert(n % (16 * P) == 0);
     if (P == 1) return 0;
     struct round g = round_of(c, p, CHANNEL_COLL);
-    int64_t part = n / P, slice = volume_slice(P);
+    int64_t part = n / P, slice = volume_slice(P), cut[JOB_MAX_RANKS + 1];
+    for (int w = 0; w <= P; w++) cut[w] = w * part;
+    struct collective all = {COLLECTIVE_SUM, p, .x = x, .cut = cut, .size = 4};
+    if (comm_takes(c, &all)) return whole(c, &all, e);
     for (int64_t s0 = 0; s0 < part; s0 += slice) {
         int64_t len = part - s0 < slice ? part - s0 : slice;
         if (sum_slice(&g, x, part, s0, len, bounce, e)) return -1;
     }
     return 0;
-}
-
-static int64_t clamp(int64_t n, int64_t max)
-{
-    return n < 0 ? 0 : n < max ? n : max;
 }
 
 static int64_t largest_part(const int64_t *cut, int P)
@@ -196,7 +244,9 @@ int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t 
 {
     const int64_t most = largest_part(cut, c->n_ranks), slice = volume_slice(c->n_ranks);
     struct round g = round_of(c, p, CHANNEL_COLL);
+    struct collective all = {COLLECTIVE_REDUCE_SCATTER, p, .x = x, .cut = cut, .size = 4};
     if (c->n_ranks == 1) return 0;
+    if (comm_takes(c, &all)) return whole(c, &all, e);
     for (int64_t s0 = 0; s0 < most; s0 += slice)
         if (reduce_slice(&g, x, cut, s0, bounce, e)) return -1;
     return 0;
@@ -209,6 +259,9 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
     const int64_t slice = volume_bounce_size(P), most = largest_part(cut, P) * size;
     const int64_t mine = (cut[r + 1] - cut[r]) * size;
     struct round g = round_of(c, p, CHANNEL_COLL);
+    struct collective all = {COLLECTIVE_ALL_GATHER, p, .own = own, .x = x, .cut = cut,
+                             .size = size};
+    if (comm_takes(c, &all)) return whole(c, &all, e);
     if ((char *)x + cut[r] * size != own) move(&g, (char *)x + cut[r] * size, own, mine);
     for (int64_t s0 = 0; P > 1 && s0 < most; s0 += slice) {
         const int64_t n = clamp(mine - s0, slice);
@@ -302,7 +355,65 @@ int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int
                           void *bounce, struct err *e)
 {
     struct round g = round_of(c, p, CHANNEL_COLL);
+    int64_t cut[JOB_MAX_RANKS + 1];
+    for (int w = 0; w <= c->n_ranks; w++) cut[w] = w == c->n_ranks ? size : 0;
+    struct collective all = {COLLECTIVE_BROADCAST, p, .root = root, .x = x, .cut = cut, .size = 1};
+    if (comm_takes(c, &all)) return whole(c, &all, e);
     return broadcast(&g, root, x, size, bounce, e);
+}
+
+/* ---- all-to-all ------------------------------------------------------------------------------ */
+
+static int64_t block_size(struct comm_blocks b, int w)
+{
+    return b.at[w + 1] - b.at[w];
+}
+
+static bool one_size(struct comm_blocks b, int P, int64_t size)
+{
+    for (int w = 0; w < P; w++)
+        if (block_size(b, w) != size) return false;
+    return true;
+}
+
+int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
+                    struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e)
+{
+    const int P = c->n_ranks, r = c->rank;
+    const int64_t block = block_size(send, 0);
+    char *out = send.data, *in = recv.data;
+    const struct round g = round_of(c, p, CHANNEL_COLL);
+    struct collective all = {COLLECTIVE_ALL_TO_ALL, p,        .own = out, .x = in,
+                             .cut = send.at,        .size = 1};
+    *x = (struct comm_exchange){.purpose = p};
+    if (one_size(send, P, block) && one_size(recv, P, block) && comm_takes(c, &all)) {
+        x->block = block;
+        return comm_collective(c, &all, &x->ticket[x->n++], e);
+    }
+    if (own) move(&g, in + recv.at[r], out + send.at[r], block_size(send, r));
+    for (int k = 1; k < P; k++) {
+        const int to = (r + k) % P, from = (r - k + P) % P;
+        const int64_t sent = block_size(send, to), received = block_size(recv, from);
+        const struct comm_xfer m = {.purpose = p,
+                                    .channel = CHANNEL_COLL,
+                                    .send_to = sent ? to : -1,
+                                    .recv_from = received ? from : -1,
+                                    .send = out + send.at[to],
+                                    .recv = in + recv.at[from],
+                                    .send_size = sent,
+                                    .recv_size = received};
+        if ((sent || received) && comm_sendrecv(c, &m, &x->ticket[x->n++], e)) return -1;
+    }
+    return 0;
+}
+
+int comm_all_to_all_wait(struct comm *c, struct comm_exchange *x, struct err *e)
+{
+    for (int i = 0; i < x->n; i++)
+        if (comm_wait(c, &x->ticket[i], e)) return -1;
+    for (int w = 1; x->block && w < c->n_ranks; w++)
+        count(c, x->purpose, x->block, x->block, x->block);
+    return 0;
 }
 
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,

@@ -26,7 +26,6 @@ static const struct comm_ops *via(const struct comm *c, const struct comm_op *op
     return c->via[comm_on_device(c, op) ? MEMORY_TENSORS : MEMORY_HOST][peer];
 }
 
-/* Who moves it in the device's own stream; NULL: nobody does. */
 static const struct comm_ops *stream_of(const struct comm *c, const struct comm_op *op)
 {
     const int peer = op->x.send_to >= 0 ? op->x.send_to : op->x.recv_from;
@@ -199,7 +198,7 @@ static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
 {
     for (int i = 0; i < c->n_ops; i++) {
         struct comm_op *op = &c->op[i];
-        if (!op->live || stream_of(c, op)) continue;
+        if (!op->live || op->stream) continue;
         if (!op->send_done) send_try(c, op);
         if (!op->recv_done && recv_try(c, op, wake_ns, e)) return -1;
     }
@@ -233,14 +232,29 @@ static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 
 static int op_start(struct comm *c, struct comm_op *op, struct err *e)
 {
-    const struct comm_ops *stream = stream_of(c, op);
+    op->stream = stream_of(c, op);
     lastop_write(c, op);
-    if (stream) return stream->post(c, op, e);
+    if (op->stream) return op->stream->post(c, op, e);
     if (settle(c, op, e)) return -1;
     const struct comm_ops *from = op->recv_done ? NULL : via(c, op, op->x.recv_from);
     if (from && from->recv_post) from->recv_post(c, op);
     if (!op->send_done) send_try(c, op);
     return 0;
+}
+
+/* A live ticket of x; NULL: nothing goes any more. */
+static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t,
+                              struct err *e)
+{
+    t->slot = -1;
+    if (failed_before(c, e)) return NULL;
+    int i = 0;
+    while (i < COMM_N_OPS && c->op[i].live) i++;
+    assert(i < COMM_N_OPS); /* a caller that never waits */
+    c->op[i] = (struct comm_op){.live = true, .x = *x, .where = c->where};
+    if (c->n_ops <= i) c->n_ops = i + 1;
+    t->slot = i;
+    return &c->op[i];
 }
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e)
@@ -254,21 +268,47 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
         if (y.recv_from >= 0) y.recv_from += c->first;
         return comm_sendrecv(c->base, &y, t, e);
     }
-    t->slot = -1;
-    if (failed_before(c, e)) return -1;
-    int i = 0;
-    while (i < COMM_N_OPS && c->op[i].live) i++;
-    assert(i < COMM_N_OPS); /* a caller that never waits */
-    struct comm_op *op = &c->op[i];
-    *op = (struct comm_op){.live = true, .x = *x, .where = c->where};
+    struct comm_op *op = op_new(c, x, t, e);
+    if (!op) return -1;
     op->send_done = x->send_to < 0;
     op->recv_done = x->recv_from < 0;
     if (!op->send_done) op->send_number = ++c->n_sent[x->send_to][x->channel];
     if (!op->recv_done) op->recv_number = ++c->n_received[x->recv_from][x->channel];
     if (!op->send_done) op->visible_ns = visible_ns(c, op);
-    if (c->n_ops <= i) c->n_ops = i + 1;
-    t->slot = i;
     return op_start(c, op, e) ? fail(c, e) : 0;
+}
+
+/* All of a view's ranks are reached in the same way where a stream's row reaches one. */
+static const struct comm_ops *tensors_of(const struct comm *c)
+{
+    const struct comm *b = comm_base(c);
+    return b->via[MEMORY_TENSORS][c->first + (c->rank == 0)];
+}
+
+bool comm_takes(const struct comm *c, struct collective *x)
+{
+    const struct comm_ops *t = c->n_ranks > 1 ? tensors_of(c) : NULL;
+    x->first = c->first;
+    x->n = c->n_ranks;
+    x->rank = c->rank;
+    return t && t->takes && t->takes(comm_base(c), x);
+}
+
+int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
+                    struct err *e)
+{
+    const struct comm_xfer none = {
+        .purpose = x->purpose, .channel = CHANNEL_COLL, .send_to = -1, .recv_from = -1};
+    const struct comm_ops *stream = tensors_of(c);
+    c = comm_base(c);
+    struct comm_op *op = op_new(c, &none, t, e);
+    if (!op) return -1;
+    op->send_done = op->recv_done = true;
+    op->stream = stream;
+    op->first = x->first;
+    op->n = x->n;
+    lastop_write(c, op);
+    return stream->collective(c, op, x, e) ? fail(c, e) : 0;
 }
 
 static int batch(struct comm *c, bool on, struct err *e)
@@ -320,9 +360,32 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
+/* Of a collective's other ranks that live here, the one that has posted least; else the next one. */
+static int furthest_behind(const struct comm *c, const struct comm_op *op)
+{
+    int least = -1;
+    int64_t n = 0;
+    for (int p = op->first; p < op->first + op->n; p++) {
+        const int64_t n_ops = __atomic_load_n(&c->head->lastop[p].n_ops, __ATOMIC_ACQUIRE);
+        if (p == c->rank || !comm_is_local(c, p) || (least >= 0 && n_ops >= n)) continue;
+        least = p;
+        n = n_ops;
+    }
+    return least >= 0 ? least : op->first + (c->rank - op->first + 1) % op->n;
+}
+
 int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e)
 {
     char at[128], there[160];
+    if (op->n) {
+        const int peer = furthest_behind(c, op);
+        comm_where_print(at, sizeof at, &op->where, c->rank);
+        there_print(c, peer, there, sizeof there);
+        return err_set(e, ERR_TIMEOUT,
+                       "%s waited %lld ms for ranks %d to %d to end %s (rank %d %s)", at,
+                       (long long)c->hop_timeout_ms, op->first, op->first + op->n - 1,
+                       purpose_name(op->x.purpose), peer, there);
+    }
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
     comm_where_print(at, sizeof at, &op->where, c->rank);
     there_print(c, peer, there, sizeof there);
@@ -383,7 +446,7 @@ int comm_watch(void *comm, struct err *e)
 static int await(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (comm_watch(c, e)) return -1;
-    stream_of(c, op)->await(c, op);
+    op->stream->await(c, op);
     if (!op->send_done) ledger_sent(&c->ledger, op->x.purpose, op->x.send_size);
     if (!op->recv_done) ledger_received(&c->ledger, op->x.purpose, op->x.recv_size);
     return 0;
@@ -397,7 +460,7 @@ int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e)
     struct comm_op *op = &c->op[t->slot];
     assert(op->live);
     int64_t start_ns = comm_now_ns();
-    int rc = stream_of(c, op) ? await(c, op, e) : wait_op(c, op, start_ns, e);
+    int rc = op->stream ? await(c, op, e) : wait_op(c, op, start_ns, e);
     c->ledger.wait_us += (comm_now_ns() - start_ns) / 1000;
     if (rc) return fail(c, e);
     lastop_write(c, op);

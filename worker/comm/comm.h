@@ -16,7 +16,9 @@
  *     callers need no sync. What CHANNEL_HOST moves lies in the host's memory, sent from
  *     comm_bounce() and nowhere else.
  *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
- *     what the peer acknowledged, the receiver what it copied.
+ *     what the peer acknowledged, the receiver what it copied. A collective that the transport does
+ *     as a whole (NCCL's own) counts, when it has been waited for, what the messages in its place
+ *     would have: what the algorithm moves. What NCCL moves, by a ring or a tree, is for it to say.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
  *     step, layer, hop and peer (and seqrank names the job before that).
@@ -55,6 +57,8 @@ struct comm_options {
      * sees the protocol; NULL: mapped here. */
     void *map;
     int64_t segment_size;   /* this rank's share; equal on all ranks, from the plan */
+    int view_size; /* ranks of each view that comm_group will be asked for, from 0 on; 0: all. A
+                    * view of others has no collectives of its transport's own */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
     /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late);
      * 0: hop_timeout_ms. */
@@ -126,11 +130,12 @@ struct comm *comm_group(struct comm *c, int first, int n);
  * all others in the host's, and their bounce is not touched (comm_bounce).
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
- * ((r0+r1)+(r2+r3)): the same bits on every rank. Where P is no power of two, n ranks split into
+ * ((r0+r1)+(r2+r3)): the same bits on every rank; on devices of any_order also in an order of the
+ * transport's own, the same from run to run. Where P is no power of two, n ranks split into
  * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
  * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
  * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over
- * ranks, in that same tree, on rank w; the other parts are left as they are. Parts of any size,
+ * ranks, in that same order, on rank w; the other parts are left as they are. Parts of any size,
  * also none.
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
  * of x. own may lie in x, where it belongs.
@@ -151,6 +156,23 @@ int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t si
                    struct err *e);
 int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int64_t size,
                           void *bounce, struct err *e);
+/* All-to-all, in two halves, between which the caller computes; post it within a batch. Block w of
+ * send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, whose block for this rank comes to
+ * block w of recv. Blocks of nothing stay. own: the own block too is copied; else recv's own block is
+ * undefined. If one rank's blocks are all of one size, so must be all ranks'. */
+struct comm_blocks {
+    void *data;
+    const int64_t *at; /* [n_ranks + 1] */
+};
+struct comm_exchange {
+    int n;
+    struct comm_ticket ticket[JOB_MAX_RANKS];
+    enum purpose purpose;
+    int64_t block; /* of each, where all went as a whole; 0: as messages */
+};
+int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
+                    struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);
+int comm_all_to_all_wait(struct comm *c, struct comm_exchange *x, struct err *e);
 /* out: n_ranks * size bytes, rank order. */
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "worker/comm/endpoint.h"
 
-#define BLOB_MAGIC "seqd-comm-2"
+#define BLOB_MAGIC "seqd-comm-3"
 
 static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
 
@@ -180,6 +180,7 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     c->n_ranks = o->n_ranks;
     c->first_local = first;
     c->n_local = n;
+    c->view_size = o->view_size ? o->view_size : o->n_ranks;
     c->segment_size = c->host_size = o->segment_size;
     if (o->be && o->be->own_memory) {
         c->be = o->be;

@@ -17,10 +17,32 @@ struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
     struct comm_xfer x;
     struct comm_where where;
+    const struct comm_ops *stream; /* who moves it in the device's own stream; NULL: nobody does */
+    int first, n; /* a collective's ranks, [first, first + n), and no peers in x; n 0: a message */
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
     int64_t group;                     /* nccl: which it went with */
     int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
                                         * set out (tcp); 0: at once */
+};
+
+/* What a transport does as a whole, where it can, and messages do elsewhere (collect.c). Parts of x are
+ * [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
+enum collective_kind {
+    COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
+    COLLECTIVE_REDUCE_SCATTER, /* the own part of x in place */
+    COLLECTIVE_ALL_GATHER,     /* own, to all of x */
+    COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root */
+    COLLECTIVE_ALL_TO_ALL,     /* own and x: n blocks of cut[1] */
+};
+struct collective {
+    enum collective_kind kind;
+    enum purpose purpose;
+    int first, n, rank; /* ranks [first, first + n) of the endpoint; the caller among them */
+    int root;
+    const void *own;
+    void *x;
+    const int64_t *cut;
+    int64_t size;
 };
 
 /* Where a message lies. Without a device that has memory of its own it is all one. */
@@ -38,6 +60,7 @@ struct comm_blob {
     struct be_handle handle;
     unsigned char gpu[16];               /* be->id: which; zeros: none */
     int32_t nccl_version;                /* 0: not to be had, or not asked for */
+    uint32_t nccl_whole;                 /* bits of collective_kind: what it would do as a whole */
     unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
     int32_t port;                        /* of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
@@ -61,6 +84,7 @@ struct comm {
     struct comm
         *views; /* of an endpoint: made by comm_group, freed with it; a view: the next one */
     int first;  /* a view's rank 0 in base */
+    int view_size; /* ranks of the views that are to come; n_ranks: there are none */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;
@@ -101,6 +125,11 @@ struct comm_ops {
     int (*post)(struct comm *c, struct comm_op *op, struct err *e);
     void (*await)(struct comm *c, const struct comm_op *op);
     int (*batch)(struct comm *c, bool on, struct err *e);
+    /* Such a row may also have these two. Would it do x? The same answer on all of x's ranks. And: does
+     * it, as op; part of a batch if one is open. */
+    bool (*takes)(const struct comm *c, const struct collective *x);
+    int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
+                      struct err *e);
     /* Whatever is under way: has it failed, or been so for too long? */
     int (*watch)(struct comm *c, struct err *e);
     /* After a failure: touches no buffer of the caller's any more. */
@@ -119,6 +148,11 @@ struct comm *comm_base(const struct comm *c); /* the endpoint behind a view, or 
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
+/* comm.c: does what carries c's tensors take x as a whole? first, n and rank of x are set here; and
+ * posts it: counts nothing. */
+bool comm_takes(const struct comm *c, struct collective *x);
+int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
+                    struct err *e);
 /* "step 12, layer 3, hop 1: rank 2" */
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
 /* What a wait for op ends with. */

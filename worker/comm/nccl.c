@@ -20,12 +20,18 @@
  *                 are so many events of each of the two, which overlap no more than a ring's
  *   LASP's all_gather    all summaries in one batch; the state at the sequence's edge before or behind
  *   DSP, Ulysses, sums, decoding    the rounds of one exchange
+ * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the view,
+ * which was split from it and is used for nothing else. One stream has the events of both.
  * A message of another size than its receiver expects is a fault that NCCL does not see; the
  * transports of the host do, and run the same strategies in all tests.
  *
  * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
  * that is on for hop_timeout_ms; each ends the wait, with the place of that transfer in the sentence,
- * and ncclCommAbort frees the stream. */
+ * and ncclCommAbort frees the stream.
+ *
+ * Bits. A collective that adds does so in NCCL's order: where the order is free alone (be->any_order),
+ * and without NVLS, whose switch adds in an order that may differ from run to run; an operator's
+ * NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages leaves all to messages. */
 #include <assert.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -41,6 +47,9 @@ static_assert(sizeof(ncclUniqueId) == NCCL_ID_SIZE, "a blob has room for it");
 struct nccl {
     struct nccl_api api;
     ncclComm_t comm; /* NULL: not connected, or aborted */
+    ncclComm_t view; /* of this rank's view; NULL: there are none */
+    ncclComm_t part; /* the same, where NCCL's thread puts it */
+    uint32_t whole;  /* bits of collective_kind: what all ranks would do by NCCL's own */
     bool open, batch;
     int64_t next, oldest; /* number of the group that is, or comes next; of the first under way */
     int64_t begun_ns;     /* when the oldest was seen to be on; 0: not yet */
@@ -63,7 +72,21 @@ static int load(struct nccl *n, struct err *e)
                          "\"nccl\": libnccl.so.2 has no " #name ": install NCCL 2.18 or later");
     NCCL_CALLS(LOAD)
 #undef LOAD
+#define LOAD(result, name, args) *(void **)&n->api.name = dlsym(library, #name);
+    NCCL_LATER_CALLS(LOAD)
+#undef LOAD
     return 0;
+}
+
+/* Bits of what this rank would leave to NCCL's own collectives. */
+static uint32_t own_collectives(const struct comm *c)
+{
+    const char *how = getenv("SEQD_COLLECTIVES");
+    uint32_t bits = 1u << COLLECTIVE_ALL_GATHER | 1u << COLLECTIVE_BROADCAST;
+    if (how && !strcmp(how, "messages")) return 0;
+    if (c->be->any_order) bits |= 1u << COLLECTIVE_SUM | 1u << COLLECTIVE_REDUCE_SCATTER;
+    if (c->nccl->api.ncclAlltoAll) bits |= 1u << COLLECTIVE_ALL_TO_ALL;
+    return bits;
 }
 
 static int check_version(struct comm *c, struct err *e)
@@ -83,7 +106,9 @@ static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e
     ncclUniqueId id;
     c->nccl = calloc(1, sizeof *c->nccl);
     if (!c->nccl) return err_set(e, ERR_IO, "no memory for NCCL's groups");
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
     if (load(c->nccl, e) || check_version(c, e)) return -1;
+    c->blob.nccl_whole = own_collectives(c);
     if (c->rank) return 0;
     const ncclResult_t rc = c->nccl->api.ncclGetUniqueId(&id);
     memcpy(c->blob.nccl_id, &id, sizeof id);
@@ -106,15 +131,26 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* Until the communicator has done what was asked of it last; op: for whom. */
+/* Of both communicators: what goes wrong first, then what is not done. */
+static ncclResult_t state_of(const struct nccl *n)
+{
+    ncclResult_t state[2] = {NCCL_OK, NCCL_OK};
+    for (int i = 0; i < 2; i++) {
+        const ncclComm_t comm = i ? n->view : n->comm;
+        const ncclResult_t rc = comm ? n->api.ncclCommGetAsyncError(comm, &state[i]) : NCCL_OK;
+        if (rc != NCCL_OK) return rc;
+        if (state[i] != NCCL_OK && state[i] != NCCL_IN_PROGRESS) return state[i];
+    }
+    return state[0] != NCCL_OK ? state[0] : state[1];
+}
+
+/* Until the communicators have done what was asked of them last; op: for whom. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
     const int64_t deadline_ns = comm_now_ns() + c->hop_timeout_ms * 1000000;
     for (;;) {
-        ncclResult_t state = NCCL_IN_PROGRESS;
-        const ncclResult_t rc = c->nccl->api.ncclCommGetAsyncError(c->nccl->comm, &state);
-        if (rc != NCCL_OK) return failed(c, op, rc, e);
+        const ncclResult_t state = state_of(c->nccl);
         if (state == NCCL_OK) return 0;
         if (state != NCCL_IN_PROGRESS) return failed(c, op, state, e);
         if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
@@ -123,15 +159,36 @@ static int settle(struct comm *c, const struct comm_op *op, struct err *e)
     }
 }
 
+static void abort_one(struct nccl *n, ncclComm_t *comm)
+{
+    if (*comm) n->api.ncclCommAbort(*comm);
+    *comm = NULL;
+}
+
 static void nccl_halt(struct comm *c)
 {
     struct nccl *n = c->nccl;
-    if (!n || !n->comm) return;
-    n->api.ncclCommAbort(n->comm);
-    n->comm = NULL;
+    if (!n) return;
+    if (n->view) n->part = NULL;
+    abort_one(n, &n->view);
+    abort_one(n, &n->comm);
+    abort_one(n, &n->part); /* a split that was under way has ended by now */
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
+
+/* The views' communicators: their ranks' collectives alone go there, messages by the parent. */
+static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
+{
+    struct nccl *n = c->nccl;
+    if (c->view_size == c->n_ranks || c->view_size == 1 || !n->whole) return 0;
+    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, c->rank / c->view_size,
+                                                 c->rank % c->view_size, &n->part, NULL);
+    if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, meeting, rc, e);
+    if (settle(c, meeting, e)) return -1;
+    n->view = n->part;
+    return settle(c, meeting, e);
+}
 
 static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err *e)
 {
@@ -143,36 +200,44 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
                                  .cga_size = NCCL_UNSET,
                                  .min_ctas = NCCL_UNSET,
                                  .max_ctas = NCCL_UNSET,
-                                 .split_share = NCCL_UNSET,
+                                 .split_share = 1, /* never both at once, and aborted together */
                                  .traffic_class = NCCL_UNSET};
     const int peer = c->rank ? 0 : c->n_ranks - 1;
     const struct comm_op meeting = {
         .x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = peer}, .where = c->where};
     ncclUniqueId id;
     memcpy(&id, all[0].nccl_id, sizeof id);
+    n->whole = all[0].nccl_whole;
+    for (int p = 1; p < c->n_ranks; p++) n->whole &= all[p].nccl_whole;
     const ncclResult_t rc = n->api.ncclCommInitRankConfig(&n->comm, c->n_ranks, id, c->rank,
                                                           &config);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, &meeting, rc, e);
-    if (!settle(c, &meeting, e)) return 0;
+    if (!settle(c, &meeting, e) && !split(c, &meeting, e)) return 0;
     nccl_halt(c);
     return -1;
+}
+
+static void leave(struct comm *c, ncclComm_t *comm)
+{
+    struct nccl *n = c->nccl;
+    struct err why;
+    const struct comm_op end = {.x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = 0},
+                                .where = c->where};
+    if (!*comm || c->failed.code || __atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return;
+    const ncclResult_t rc = n->api.ncclCommFinalize(*comm);
+    if ((rc != NCCL_OK && rc != NCCL_IN_PROGRESS) || settle(c, &end, &why)) return;
+    n->api.ncclCommDestroy(*comm);
+    *comm = NULL;
 }
 
 /* Who leaves with nothing under way lets the others finish. */
 static void nccl_close(struct comm *c)
 {
     struct nccl *n = c->nccl;
-    struct err why;
-    const struct comm_op leave = {.x = {.purpose = PURPOSE_CONTROL, .send_to = -1, .recv_from = 0},
-                                  .where = c->where};
     if (!n) return;
-    if (n->comm && !c->failed.code && !__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) {
-        const ncclResult_t rc = n->api.ncclCommFinalize(n->comm);
-        if ((rc == NCCL_OK || rc == NCCL_IN_PROGRESS) && !settle(c, &leave, &why)) {
-            n->api.ncclCommDestroy(n->comm);
-            n->comm = NULL;
-        }
-    }
+    leave(c, &n->view);
+    n->part = n->view;
+    if (!n->view) leave(c, &n->comm);
     nccl_halt(c);
     free(n);
 }
@@ -203,11 +268,9 @@ static int advance(struct comm *c, struct err *e)
 static int nccl_watch(struct comm *c, struct err *e)
 {
     struct nccl *n = c->nccl;
-    ncclResult_t state = NCCL_OK;
     if (!n || !n->comm) return 0;
     const struct comm_op *op = &n->first[(n->oldest < n->next ? n->oldest : n->next) % GROUPS];
-    const ncclResult_t rc = n->api.ncclCommGetAsyncError(n->comm, &state);
-    if (rc != NCCL_OK) return failed(c, op, rc, e);
+    const ncclResult_t state = state_of(n);
     if (state != NCCL_OK && state != NCCL_IN_PROGRESS) return failed(c, op, state, e);
     return advance(c, e);
 }
@@ -269,6 +332,82 @@ static int nccl_post(struct comm *c, struct comm_op *op, struct err *e)
     return n->batch ? 0 : group_close(c, e);
 }
 
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static bool even(const struct collective *x)
+{
+    for (int w = 1; w < x->n; w++)
+        if (x->cut[w + 1] - x->cut[w] != x->cut[1]) return false;
+    return true;
+}
+
+/* Whose collective it is. NULL: nobody's. */
+static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
+{
+    if (x->n == c->n_ranks) return c->nccl->comm;
+    return x->n == c->view_size && x->first % x->n == 0 ? c->nccl->view : NULL;
+}
+
+static bool nccl_takes(const struct comm *c, const struct collective *x)
+{
+    return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->n];
+}
+
+/* Uneven parts: one collective for each rank that has some, in one group. */
+static ncclResult_t each_part(struct comm *c, const struct collective *x, void *stream)
+{
+    const struct nccl_api *api = &c->nccl->api;
+    ncclComm_t comm = comm_of(c, x);
+    ncclResult_t rc = NCCL_OK;
+    for (int w = 0; w < x->n && (rc == NCCL_OK || rc == NCCL_IN_PROGRESS); w++) {
+        const size_t n = (size_t)(x->cut[w + 1] - x->cut[w]);
+        char *at = (char *)x->x + x->cut[w] * x->size;
+        if (!n) continue;
+        if (x->kind == COLLECTIVE_REDUCE_SCATTER)
+            rc = api->ncclReduce(at, at, n, NCCL_FLOATS, NCCL_SUM, w, comm, stream);
+        else
+            rc = api->ncclBroadcast(w == x->rank ? x->own : at, at, n * (size_t)x->size, NCCL_BYTES,
+                                    w, comm, stream);
+    }
+    return rc;
+}
+
+static ncclResult_t whole(struct comm *c, const struct collective *x, void *stream)
+{
+    const struct nccl_api *api = &c->nccl->api;
+    ncclComm_t comm = comm_of(c, x);
+    const size_t all = (size_t)x->cut[x->n], part = (size_t)x->cut[1], size = (size_t)x->size;
+    switch (x->kind) {
+    case COLLECTIVE_SUM:
+        return api->ncclAllReduce(x->x, x->x, all, NCCL_FLOATS, NCCL_SUM, comm, stream);
+    case COLLECTIVE_BROADCAST:
+        return api->ncclBroadcast(x->x, x->x, all * size, NCCL_BYTES, x->root, comm, stream);
+    case COLLECTIVE_ALL_TO_ALL:
+        return api->ncclAlltoAll(x->own, x->x, part * size, NCCL_BYTES, comm, stream);
+    case COLLECTIVE_REDUCE_SCATTER:
+        if (!even(x)) return each_part(c, x, stream);
+        return api->ncclReduceScatter(x->x, (float *)x->x + x->cut[x->rank], part, NCCL_FLOATS,
+                                      NCCL_SUM, comm, stream);
+    case COLLECTIVE_ALL_GATHER:
+        if (!even(x)) return each_part(c, x, stream);
+        return api->ncclAllGather(x->own, x->x, part * size, NCCL_BYTES, comm, stream);
+    }
+    assert(!"a kind");
+    return NCCL_OK;
+}
+
+static int nccl_collective(struct comm *c, struct comm_op *op, const struct collective *x,
+                           struct err *e)
+{
+    if (group_open(c, op, e)) return -1;
+    op->group = c->nccl->next;
+    const ncclResult_t rc = whole(c, x, c->be->ops->transfer_stream(c->be));
+    if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, op, rc, e);
+    return c->nccl->batch ? 0 : group_close(c, e);
+}
+
+/* ---- batches and waits ----------------------------------------------------------------------- */
+
 static int nccl_batch(struct comm *c, bool on, struct err *e)
 {
     c->nccl->batch = on;
@@ -290,6 +429,8 @@ const struct comm_ops comm_nccl = {
     .post = nccl_post,
     .await = nccl_await,
     .batch = nccl_batch,
+    .takes = nccl_takes,
+    .collective = nccl_collective,
     .watch = nccl_watch,
     .halt = nccl_halt,
     .close = nccl_close,

@@ -10,6 +10,7 @@
 #ifndef NCCL_H_
 typedef int ncclResult_t;
 typedef int ncclDataType_t;
+typedef int ncclRedOp_t;
 typedef struct ncclComm *ncclComm_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct {
@@ -18,7 +19,8 @@ typedef struct {
 typedef struct nccl_config ncclConfig_t;
 #endif
 
-enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 0 /* ncclChar */ };
+enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_BYTES = 0 /* ncclChar */, NCCL_FLOATS = 7 /* ncclFloat32 */, NCCL_SUM = 0 };
 
 /* The config as of 2.18; a newer library takes the rest for unset. */
 #define NCCL_LEAST 21800
@@ -51,12 +53,36 @@ struct nccl_config {
        cudaStream_t stream))                                                                       \
     X(ncclResult_t, ncclRecv,                                                                      \
       (void *to, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream))   \
+    X(ncclResult_t, ncclCommSplit,                                                                 \
+      (ncclComm_t comm, int color, int key, ncclComm_t *part, ncclConfig_t *config))               \
+    X(ncclResult_t, ncclAllReduce,                                                                 \
+      (const void *from, void *to, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, \
+       cudaStream_t stream))                                                                       \
+    X(ncclResult_t, ncclReduceScatter,                                                             \
+      (const void *from, void *to, size_t n_to, ncclDataType_t type, ncclRedOp_t op,               \
+       ncclComm_t comm, cudaStream_t stream))                                                      \
+    X(ncclResult_t, ncclReduce,                                                                    \
+      (const void *from, void *to, size_t n, ncclDataType_t type, ncclRedOp_t op, int root,        \
+       ncclComm_t comm, cudaStream_t stream))                                                      \
+    X(ncclResult_t, ncclAllGather,                                                                 \
+      (const void *from, void *to, size_t n_from, ncclDataType_t type, ncclComm_t comm,            \
+       cudaStream_t stream))                                                                       \
+    X(ncclResult_t, ncclBroadcast,                                                                 \
+      (const void *from, void *to, size_t n, ncclDataType_t type, int root, ncclComm_t comm,       \
+       cudaStream_t stream))                                                                       \
     X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
     X(const char *, ncclGetLastError, (ncclComm_t comm))
+
+/* Of later versions: NULL where the library has none. */
+#define NCCL_LATER_CALLS(X)                                                                        \
+    X(ncclResult_t, ncclAlltoAll, /* 2.28 */                                                       \
+      (const void *from, void *to, size_t n, ncclDataType_t type, ncclComm_t comm,                 \
+       cudaStream_t stream))
 
 struct nccl_api {
 #define NCCL_SLOT(result, name, args) result(*name) args;
     NCCL_CALLS(NCCL_SLOT)
+    NCCL_LATER_CALLS(NCCL_SLOT)
 #undef NCCL_SLOT
 };
 

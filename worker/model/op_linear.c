@@ -14,6 +14,11 @@ void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tenso
     frame_sum(f, rows, dst, dy.cols, &(struct sum_leaf){bias_leaf, &dy});
 }
 
+static struct tensor frame_bias(struct frame *f, const struct op *o)
+{
+    return o->bias == PROG_NONE ? (struct tensor){0} : frame_weight(f, o->bias, o->n_bias);
+}
+
 static int linear_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
@@ -24,10 +29,8 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
                                                 .b = frame_weight(f, o->w, o->n_w),
                                                 .c = y,
                                                 .trans_b = true,
-                                                .accumulate = base});
-    if (o->bias != PROG_NONE)
-        f->be->ops->bias_fwd(
-            f->be, &(struct bias_fwd_args){.y = y, .b = frame_weight(f, o->bias, o->n_bias)});
+                                                .accumulate = base,
+                                                .bias = frame_bias(f, o)});
     return 0;
 }
 

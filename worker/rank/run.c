@@ -149,6 +149,7 @@ static int open_comm(struct run *r, struct err *e)
                              .be = r->be,
                              .segment = r->own_segment,
                              .segment_size = r->plan.segment_size,
+                             .view_size = r->plan.sp,
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
                                                    : HOP_TIMEOUT_MS,

@@ -1,10 +1,9 @@
 /* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes which dimension is spread.
  *
  * Rank r's part of what is spread along `from`, and within it rank w's part along `to`, is one
- * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts one message
- * for each peer whose block is not empty, moves its own block meanwhile, and unpacks what came, turned: rows
- * of dst are [share of to, N_from]. Who sends how much to whom is arithmetic on both sides, so
- * nothing is announced and no padding travels. */
+ * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves its
+ * own block meanwhile, and unpacks what came, turned: rows of dst are [share of to, N_from]. Who sends
+ * how much to whom is arithmetic on both sides, so nothing is announced and no padding travels. */
 #include "worker/sp/dsp.h"
 
 #include <assert.h>
@@ -141,20 +140,19 @@ static int exchange(struct change *c, const char *src, char *dst, struct err *e)
     const int P = d->P, r = d->r;
     int64_t out[JOB_MAX_RANKS + 1], in[JOB_MAX_RANKS + 1];
     char *send = d->send, *recv = d->recv;
+    struct comm_exchange blocks;
     offsets(c, out, in);
     for (int w = 0; w < P; w++)
         if (w != r) pack(c, send + out[w], src, block_between(c, r, w), w * c->share[1]);
-    for (int k = 1; k < P; k++) {
-        const int to = (r + k) % P, from = (r - k + P) % P;
-        if (post(c, to, send + out[to], out[to + 1] - out[to], from, recv + in[from],
-                 in[from + 1] - in[from], e))
-            return -1;
-    }
-    if (c->n_tickets && comm_batch_end(d->comm, e)) return -1;
+    if (P > 1 && (comm_batch_begin(d->comm, e) ||
+                  comm_all_to_all(d->comm, d->purpose, (struct comm_blocks){send, out},
+                                  (struct comm_blocks){recv, in}, false, &blocks, e) ||
+                  comm_batch_end(d->comm, e)))
+        return -1;
     const struct block own = block_between(c, r, r);
     unpack(c, dst, src + r * c->share[1] * c->row_size, own, d->n[c->to] * c->row_size,
            gathered_at(c, r, own.n));
-    if (wait_all(c, e)) return -1;
+    if (P > 1 && comm_all_to_all_wait(d->comm, &blocks, e)) return -1;
     for (int w = 0; w < P; w++) {
         const struct block b = block_between(c, w, r);
         if (w != r) unpack(c, dst, recv + in[w], b, b.m * c->row_size, gathered_at(c, w, b.n));

@@ -55,10 +55,12 @@ static void product(struct tensor_group *g, struct tensor a, struct tensor b, st
     g->be->ops->gemm(g->be, &(struct gemm_args){.a = a, .b = b, .c = c});
 }
 
+/* bias.data NULL: none. */
 static void product_turned(struct tensor_group *g, struct tensor a, struct tensor b,
-                           struct tensor c)
+                           struct tensor bias, struct tensor c)
 {
-    g->be->ops->gemm(g->be, &(struct gemm_args){.a = a, .b = b, .c = c, .trans_b = true});
+    g->be->ops->gemm(g->be,
+                     &(struct gemm_args){.a = a, .b = b, .c = c, .trans_b = true, .bias = bias});
 }
 
 /* d += a' b over rows. */
@@ -86,9 +88,7 @@ static int begin(struct tensor_group *g, const struct tensor_half *h, struct ten
 {
     struct tensor whole;
     if (rows_in(g, x, h->whole, &whole, e)) return -1;
-    product_turned(g, whole, h->first, inner_of(g, h));
-    if (h->bias.data)
-        g->be->ops->bias_fwd(g->be, &(struct bias_fwd_args){.y = inner_of(g, h), .b = h->bias});
+    product_turned(g, whole, h->first, h->bias, inner_of(g, h));
     return 0;
 }
 
@@ -96,7 +96,7 @@ static int begin(struct tensor_group *g, const struct tensor_half *h, struct ten
 static int finish(struct tensor_group *g, const struct tensor_half *h, struct tensor y,
                   struct err *e)
 {
-    product_turned(g, act_of(g, h), h->last, dense(h->part, g->S, g->C));
+    product_turned(g, act_of(g, h), h->last, (struct tensor){0}, dense(h->part, g->S, g->C));
     return rows_out(g, h->part, y, e);
 }
 

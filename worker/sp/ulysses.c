@@ -24,15 +24,13 @@ struct heads { /* one call */
     struct tensor q, kv,
         o;      /* kept: [rows, nq*D], [rows, nk*(2*D)]: K, V of each head; [rows, nq*D] */
     float *lse; /* kept: [nq, S of whole] */
-    int n;      /* messages under way */
-    struct comm_ticket ticket[2 * JOB_MAX_RANKS];
 };
 
 static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kept)
 {
     const int64_t D = sp->shape.head_dim;
     assert(kept && sp->shard.layout == LAYOUT_CONTIGUOUS);
-    h->sp = sp, h->P = sp->shard.P, h->r = sp->shard.r, h->dtype = dtype, h->n = 0;
+    h->sp = sp, h->P = sp->shard.P, h->r = sp->shard.r, h->dtype = dtype;
     h->mine = head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->P, h->r);
     h->rows = h->P * sp->shard.T;
     h->whole = *sp;
@@ -58,40 +56,14 @@ static struct head_share share_of(const struct heads *h, int w)
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-static int post(struct heads *h, int to, struct tensor send, int from, struct tensor recv,
-                struct err *e)
-{
-    const struct comm_xfer x = {.purpose = PURPOSE_HEADS,
-                                .channel = CHANNEL_COLL,
-                                .send_to = send.cols ? to : -1,
-                                .recv_from = recv.cols ? from : -1,
-                                .send = send.data,
-                                .recv = recv.data,
-                                .send_size = send.rows * send.cols * dtype_size(send.dtype),
-                                .recv_size = recv.rows * recv.cols * dtype_size(recv.dtype)};
-    assert(send.ld == send.cols && recv.ld == recv.cols);
-    if (!send.cols && !recv.cols) return 0;
-    if (!h->n && comm_batch_begin(h->sp->comm, e)) return -1;
-    return comm_sendrecv(h->sp->comm, &x, &h->ticket[h->n++], e);
-}
-
-static int wait_all(struct heads *h, struct err *e)
-{
-    if (h->n && comm_batch_end(h->sp->comm, e)) return -1;
-    for (int i = 0; i < h->n; i++)
-        if (comm_wait(h->sp->comm, &h->ticket[i], e)) return -1;
-    h->n = 0;
-    return 0;
-}
-
 /* Rows of rank j in a tensor of the whole sequence. */
 static struct tensor rows_of(const struct heads *h, struct tensor t, int j)
 {
     return tensor_sub(t, j * h->sp->shard.T, h->sp->shard.T, 0, t.cols);
 }
 
-/* What of [T, cols] tensors is of rank w's heads, one after another in a buffer: queries [T, nq*D],
- * then keys and values [T, nk*2*D]. */
+/* What of [T, cols] tensors is of rank w's heads: queries [T, nq*D], keys and values [T, nk*2*D]. In a
+ * buffer lie all ranks' queries, then all ranks' keys and values. */
 struct parcel {
     struct tensor q, kv;
 };
@@ -100,16 +72,33 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                                bool with_kv)
 {
     const int64_t T = h->sp->shard.T, D = h->sp->shape.head_dim, unit = dtype_size(dtype);
-    char *at = buffer;
-    struct head_share s;
-    for (int u = 0; u < w; u++) {
-        s = share_of(h, u);
-        at += T * (s.nq + (with_kv ? 2 * s.nk : 0)) * D * unit;
+    int64_t q_at = 0, kv_at = 0;
+    for (int u = 0; u < h->P; u++) {
+        const struct head_share s = share_of(h, u);
+        if (u < w) q_at += s.nq;
+        kv_at += s.nq + (u < w ? 2 * s.nk : 0);
     }
-    s = share_of(h, w);
+    const struct head_share s = share_of(h, w);
     const int64_t nq = s.nq * D, nk = with_kv ? s.nk * 2 * D : 0;
-    return (struct parcel){tensor_of(dtype, at, T, nq, nq),
-                           tensor_of(dtype, at + T * nq * unit, T, nk, nk)};
+    return (struct parcel){tensor_of(dtype, (char *)buffer + T * q_at * D * unit, T, nq, nq),
+                           tensor_of(dtype, (char *)buffer + T * kv_at * D * unit, T, nk, nk)};
+}
+
+/* Where the ranks' parcels of queries begin and end, from the first one; or of keys and values. */
+static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
+{
+    at[0] = 0;
+    for (int w = 0; w < h->P; w++) {
+        const struct head_share s = share_of(h, w);
+        at[w + 1] = at[w] + h->sp->shard.T * (kv ? 2 * s.nk : s.nq) * h->sp->shape.head_dim *
+                                dtype_size(dtype);
+    }
+}
+
+/* Where the ranks' rows begin and end in a tensor of the whole sequence. */
+static void rows_at(const struct heads *h, struct tensor t, int64_t at[])
+{
+    for (int w = 0; w <= h->P; w++) at[w] = w * h->sp->shard.T * t.cols * dtype_size(t.dtype);
 }
 
 static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
@@ -139,6 +128,45 @@ static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
             block_copy(h->sp, own_kv_cols(h, to, i, v), kv_cols(h, kv, w, i, v));
 }
 
+/* Both at once; kv's buffers NULL: queries alone. */
+static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks kv[2], bool own,
+                    struct err *e)
+{
+    struct comm *c = h->sp->comm;
+    struct comm_exchange x[2];
+    const int n = kv[0].data ? 2 : 1;
+    if (h->P == 1) return 0;
+    if (comm_batch_begin(c, e) || comm_all_to_all(c, PURPOSE_HEADS, q[0], q[1], own, &x[0], e) ||
+        (n == 2 && comm_all_to_all(c, PURPOSE_HEADS, kv[0], kv[1], own, &x[1], e)) ||
+        comm_batch_end(c, e))
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (comm_all_to_all_wait(c, &x[i], e)) return -1;
+    return 0;
+}
+
+/* Parcels in `buffer` and rows of q_all and kv_all, the one for the other. kv_all.data NULL: queries
+ * alone. */
+static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tensor kv_all,
+                 bool to_rows, struct err *e)
+{
+    const bool with_kv = kv_all.data != NULL;
+    const enum dtype dtype = q_all.dtype;
+    const struct parcel first = parcel_of(h, dtype, buffer, 0, with_kv);
+    int64_t at[4][JOB_MAX_RANKS + 1];
+    assert(q_all.ld == q_all.cols && kv_all.ld == kv_all.cols);
+    parcels_at(h, dtype, false, at[0]);
+    rows_at(h, q_all, at[1]);
+    parcels_at(h, dtype, true, at[2]);
+    rows_at(h, kv_all, at[3]);
+    struct comm_blocks q[2], kv[2];
+    q[!to_rows] = (struct comm_blocks){first.q.data, at[0]};
+    q[to_rows] = (struct comm_blocks){q_all.data, at[1]};
+    kv[!to_rows] = (struct comm_blocks){with_kv ? first.kv.data : NULL, at[2]};
+    kv[to_rows] = (struct comm_blocks){kv_all.data, at[3]};
+    return exchange(h, q, kv, to_rows, e);
+}
+
 /* Rows of the own heads from everybody; q, and kv unless it has no data, are of the own tokens. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
@@ -146,36 +174,20 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
     struct sp *sp = h->sp;
     const bool with_kv = kv.data != NULL;
     for (int w = 0; w < h->P; w++) {
-        const struct parcel p = parcel_of(h, h->dtype, sp->buf.out, w, with_kv);
-        const bool own = w == h->r;
-        block_copy(sp, own ? rows_of(h, q_all, w) : p.q, query_cols(h, q, w));
-        if (with_kv) pack_kv(h, own ? rows_of(h, kv_all, w) : p.kv, kv, w);
+        struct parcel p = parcel_of(h, h->dtype, sp->buf.out, w, with_kv);
+        if (h->P == 1) p = (struct parcel){q_all, kv_all};
+        block_copy(sp, p.q, query_cols(h, q, w));
+        if (with_kv) pack_kv(h, p.kv, kv, w);
     }
-    for (int i = 1; i < h->P; i++) {
-        const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
-        const struct parcel p = parcel_of(h, h->dtype, sp->buf.out, to, with_kv);
-        struct tensor kv_in = {0};
-        if (with_kv) kv_in = rows_of(h, kv_all, from);
-        if (post(h, to, p.q, from, rows_of(h, q_all, from), e)) return -1;
-        if (post(h, to, p.kv, from, kv_in, e)) return -1;
-    }
-    return wait_all(h, e);
+    if (!with_kv) kv_all.data = NULL;
+    return trade(h, sp->buf.out, q_all, kv_all, true, e);
 }
 
 /* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks;
  * what comes of the own tokens lies in buf.in afterwards, parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
-    const bool with_kv = kv_all.data != NULL;
-    for (int i = 1; i < h->P; i++) {
-        const int to = (h->r + i) % h->P, from = (h->r - i + h->P) % h->P;
-        const struct parcel p = parcel_of(h, q_all.dtype, h->sp->buf.in, from, with_kv);
-        struct tensor kv_out = {0};
-        if (with_kv) kv_out = rows_of(h, kv_all, to);
-        if (post(h, to, rows_of(h, q_all, to), from, p.q, e)) return -1;
-        if (post(h, to, kv_out, from, p.kv, e)) return -1;
-    }
-    return wait_all(h, e);
+    return trade(h, h->sp->buf.in, q_all, kv_all, false, e);
 }
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
