@@ -2,7 +2,6 @@
  * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights, scores,
  * texts and samples are those of the CPU to rounding; what is planned of the device and of the host is
  * what is placed there; a killed training ends with the bits of an undisturbed one. */
-#include <dlfcn.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -284,37 +283,24 @@ static void test_ranks(void)
     train(&half, sha, NULL);
 }
 
-/* As many GPUs as ranks, or one that NCCL takes for those of different hosts: over sockets then. */
-static void nccl_env(int rank)
-{
-    char number[16], host[32];
-    snprintf(number, sizeof number, "%d", rank);
-    snprintf(host, sizeof host, "rank-%d", rank);
-    if (access("/dev/nvidia1", F_OK) == 0) {
-        setenv("CUDA_VISIBLE_DEVICES", number, 1);
-        return;
-    }
-    setenv("NCCL_HOSTID", host, 1);
-    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-    setenv("NCCL_IB_DISABLE", "1", 1);
-    setenv("NCCL_MAX_CTAS", "1", 1);
-}
-
-/* NCCL itself, where it and a GPU are. */
+/* NCCL itself, where it and a GPU are: its own collectives, of all and of views, and messages alone. */
 static void test_nccl(void)
 {
     char sha[80];
     const struct way rsa = {.name = "rsa-nccl", .shape = &llama, .sp = 2, .zero = 1, .nccl = true};
     const struct way lasp = {.name = "lasp-nccl", .shape = &linear, .sp = 2, .nccl = true};
-    void *library = strcmp(device, "cuda") ? NULL : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        printf("  not run: there is no %s\n", strcmp(device, "cuda") ? "GPU" : "libnccl.so.2");
-        return;
-    }
-    dlclose(library);
-    gang_env = nccl_env;
+    const struct way dsp = {
+        .name = "dsp-nccl", .shape = &stdit3, .sp = 2, .dp = 2, .zero = 1, .nccl = true};
+    struct way messages = dsp;
+    messages.name = "messages-nccl";
+    if (!gang_has_nccl(device)) return;
+    gang_env = gang_nccl_env;
     train(&rsa, sha, NULL);
     train(&lasp, sha, NULL);
+    train(&dsp, sha, NULL);
+    setenv("SEQD_COLLECTIVES", "messages", 1);
+    train(&messages, sha, NULL);
+    unsetenv("SEQD_COLLECTIVES");
     gang_env = NULL;
 }
 
