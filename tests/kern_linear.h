@@ -372,8 +372,12 @@ static void lin_long(void)
 
 static void check_linear(void)
 {
-    for (size_t i = 0; i < sizeof lin_shapes / sizeof lin_shapes[0]; i++)
-        if (!quick || lin_shapes[i].n <= 200) lin_check(&lin_shapes[i]);
+    for (size_t i = 0; i < sizeof lin_shapes / sizeof lin_shapes[0]; i++) {
+        const struct lin_shape *s = &lin_shapes[i];
+        if (quick && s->n > 200) continue;
+        if (s->Dk >= least_dim || s->Dv >= least_dim) lin_check(s);
+    }
+    if (least_dim) return;
     lin_nan();
     if (!quick) lin_long();
 }
