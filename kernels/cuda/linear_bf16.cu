@@ -106,8 +106,7 @@ static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N], con
 {
     UNROLL
     for (int i = 0; i < N; i++) {
-        float x, y;
-        unpack<T>(&x, &y, in[i]);
+        float x = low<T>(in[i]), y = high<T>(in[i]);
         out[0][i] = is_f16<T> ? take_bf16(&x, &y) : in[i];
         if constexpr (is_f16<T>) out[1][i] = pack_bf16(x, y);
     }
@@ -327,8 +326,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
                 UNROLL
                 for (int i = 0; i < 4; i++) {
                     raw[i] &= keep[i / 2];
-                    float x, y;
-                    unpack<T>(&x, &y, raw[i]);
+                    float x = low<T>(raw[i]), y = high<T>(raw[i]);
                     x *= f[i / 2 * 2];
                     y *= f[i / 2 * 2 + 1];
                     UNROLL
