@@ -47,6 +47,10 @@ static inline int64_t dtype_size(enum dtype t)
 {
     return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
 }
+static inline enum dtype dtype_of_precision(enum precision_id p)
+{
+    return p == PRECISION_FP16 ? DT_F16 : p == PRECISION_BF16 ? DT_BF16 : DT_F32;
+}
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
     return (struct tensor){data, rows, cols, ld, DT_F32};
@@ -492,6 +496,13 @@ struct linear_fold_args {
     enum dtype dtype; /* of the states */
 };
 
+/* How a device that has CUDA's graphs used them so far. */
+struct be_graphs {
+    int64_t n_ops, n_by_graph; /* operations asked for; of these, launched by a graph */
+    int64_t n_made, n_graphs;  /* graphs made; of these, still there */
+    char why_off[640];         /* what went wrong: none is made or launched any more; "": nothing */
+};
+
 #define BE_MARKS 256
 struct be_handle {
     unsigned char bytes[128];
@@ -590,6 +601,7 @@ struct be {
      * waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
+    const struct be_graphs *graphs; /* NULL: it has none, or is not to use them */
 };
 
 struct be_options {
@@ -602,6 +614,10 @@ struct be_options {
      * on other rows, and so on the number of ranks. For what is faster so: a library's products, few
      * queries of many keys. */
     bool any_order;
+    /* Each operation is launched when it is asked for. Otherwise a device may launch several at once,
+     * those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the environment
+     * says so too. */
+    bool no_graphs;
 };
 
 /* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */

@@ -184,7 +184,8 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
     }
     const double err = ref_rel_l2(c.t, want);
     /* where there is no way to add the bias before the sum is rounded, it is rounded twice */
-    const double twice = p->bias && p->out == DT_BF16 ? 0x1p-9 : 0;
+    const double once = p->out == DT_BF16 ? 0x1p-9 : p->out == DT_F16 ? 0x1p-12 : 0;
+    const double twice = p->bias ? once : 0;
     CHECK_MSG(err <= 2 * naive + ULP + twice, "%g, naive %g: %lld x %lld x %lld", err, naive,
               (long long)p->M, (long long)p->N, (long long)p->K);
     CHECK(box_intact(c) && box_intact(again) && box_same_bits(again, c, 0));
@@ -740,8 +741,9 @@ static void run_check(void)
     twin_forget();
 }
 
-/* Attention of kernels/cuda in bf16 has a second way where the device is of 9.0 (hopper.h); attention
- * of all kinds has smaller shapes, of the same bits, where a block has little shared memory. */
+/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of 9.0
+ * (hopper.h); attention of all kinds has smaller shapes, of the same bits, where a block has little
+ * shared memory. */
 #define OTHER_WAY   "sm90"
 #define SMALL_SHAPE "sm86"
 
@@ -762,9 +764,10 @@ static bool runs(const char *isa)
 /* Is it for the instruction set, that others have been tested beside? */
 static bool concerns(const char *isa, const char *check)
 {
-    if (!strcmp(isa, OTHER_WAY)) return act == DT_BF16 && !strncmp(check, "attn", 4);
+    const bool linear = !strncmp(check, "linear", 6);
+    if (!strcmp(isa, OTHER_WAY)) return act == DT_BF16 && (linear || !strncmp(check, "attn", 4));
     if (strcmp(isa, SMALL_SHAPE)) return true;
-    return !strncmp(check, "linear", 6) || (act != DT_F32 && !strncmp(check, "attn_", 5));
+    return linear || (act != DT_F32 && !strncmp(check, "attn_", 5));
 }
 
 /* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. Beside small shapes, it

@@ -65,8 +65,8 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     float *blocks[] = {s->all[r], s->part[r], s->gathered[r], s->told[r]}, *at[4];
     for (int64_t i = 0; i < s->n; i++) {
         s->all[r][i] = s->part[r][i] = summand(r, i);
-        s->gathered[r][i] = (float)r;
-        s->told[r][i] = r == s->P - 1 ? (float)i : NAN;
+        s->gathered[r][i] = NAN;
+        s->told[r][i] = r == s->P - 1 ? (float)i : (float)-r;
     }
     for (int k = 0; k < 4; k++) {
         mirror_add(w, blocks[k], bytes);
@@ -74,6 +74,8 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     }
     if (comm_sum_f32(c, PURPOSE_GRAD, at[0], s->n, segment, e) ||
         comm_reduce_scatter(c, PURPOSE_GRAD, at[1], s->cut, segment, e) ||
+        comm_all_gather(c, PURPOSE_PARAM, at[3], at[2], s->cut, 4, segment,
+                        e) || /* from elsewhere */
         comm_all_gather(c, PURPOSE_PARAM, at[2] + s->cut[r], at[2], s->cut, 4, segment, e) ||
         comm_broadcast_tensor(c, PURPOSE_STATE, s->P - 1, at[3], bytes, segment, e))
         return -1;
@@ -117,7 +119,7 @@ static int64_t wrong_of(const struct sums *s, int r)
         while (s->cut[owner + 1] <= i) owner++;
         n += !is_sum(s, s->all[r][i], i);
         n += owner == r ? !is_sum(s, s->part[r][i], i) : s->part[r][i] != summand(r, i);
-        n += s->gathered[r][i] != (float)owner;
+        n += s->gathered[r][i] != (float)(owner == s->P - 1 ? i - s->cut[owner] : -owner);
         n += s->told[r][i] != (float)i;
     }
     for (int i = 0; i < N_SMALL; i++) {
@@ -133,7 +135,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     const int P = s->P;
     volume_add(&want[PURPOSE_GRAD], volume_sum_f32(P, s->n), 1);
     volume_add(&want[PURPOSE_GRAD], volume_reduce_scatter(P, r, s->cut), 1);
-    volume_add(&want[PURPOSE_PARAM], volume_all_gather(P, r, s->cut, 4), 1);
+    volume_add(&want[PURPOSE_PARAM], volume_all_gather(P, r, s->cut, 4), 2);
     volume_add(&want[PURPOSE_STATE], volume_broadcast(P, s->n * 4, r == P - 1), 1);
     volume_add(&want[PURPOSE_LOSS], volume_sum_small(P, N_SMALL), 2);
     volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, 1), 1);

@@ -8,6 +8,7 @@
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/jread.h"
 #include "api/core/rank.h"
@@ -93,7 +95,17 @@ struct gang {
     int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
+    int stopped;      /* this rank's process stands still: killed when the others have left; -1: none */
+    struct rank_fail said[MAX_RANKS]; /* what each failed with */
+    int64_t left_ms[MAX_RANKS];       /* gang_now_ms when each had left */
 };
+
+static inline int64_t gang_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 
 static inline void gang_abort(struct gang *g, int rank)
 {
@@ -114,8 +126,35 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
     if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
 }
 
-static void (*gang_env)(
-    int rank); /* sets what a rank's process has in its environment; NULL: nothing */
+/* Sets what the process of one of n ranks has in its environment; NULL: nothing. */
+static void (*gang_env)(int rank, int n);
+
+/* Over NCCL: as many GPUs as ranks, or one that it takes for those of different hosts: by sockets. */
+static inline void gang_nccl_env(int rank, int n)
+{
+    char number[16], host[32];
+    snprintf(host, sizeof host, "/dev/nvidia%d", n - 1);
+    snprintf(number, sizeof number, "%d", rank);
+    if (access(host, F_OK) == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", number, 1);
+        return;
+    }
+    snprintf(host, sizeof host, "rank-%d", rank);
+    setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_MAX_CTAS", "1", 1);
+}
+
+/* Is NCCL itself there, and a GPU for it? Says why not. */
+static inline bool gang_has_nccl(const char *device)
+{
+    void *library = strcmp(device, "cuda") ? NULL : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library) return dlclose(library) == 0;
+    printf("  not over NCCL: there is no %s\n",
+           strcmp(device, "cuda") ? "GPU" : "libnccl.so.2");
+    return false;
+}
 
 static inline void spawn(struct gang *g, int r, int pair[2])
 {
@@ -127,14 +166,14 @@ static inline void spawn(struct gang *g, int r, int pair[2])
     /* The pair's ends may be 3 or 4 themselves: lift both out of the way first. */
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 10), mem = fcntl(g->memfd, F_DUPFD_CLOEXEC, 10);
     if (dup2(sock, RANK_SOCKET_FD) < 0 || dup2(mem, RANK_MEMFD) < 0) _exit(127);
-    if (gang_env) gang_env(r);
+    if (gang_env) gang_env(r, g->n);
     execl(program, "seqrank", (char *)NULL);
     _exit(127);
 }
 
 static inline void gang_start(struct gang *g, int n, struct order *o)
 {
-    *g = (struct gang){.n = n, .kill_rank = -1, .fail_rank = -1};
+    *g = (struct gang){.n = n, .kill_rank = -1, .fail_rank = -1, .stopped = -1};
     g->memfd = memfd_create("ring", MFD_CLOEXEC);
     if (ftruncate(g->memfd, 4096 > sizeof *g->head ? 4096 : (off_t)sizeof *g->head)) abort();
     g->head = mmap(NULL, sizeof *g->head, PROT_READ | PROT_WRITE, MAP_SHARED, g->memfd, 0);
@@ -207,6 +246,7 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
         g->result[h->size] = 0;
         break;
     case RANK_FAIL:
+        memcpy(&g->said[r], body, sizeof g->said[r]);
         if (g->n_fails++ == 0) memcpy(&g->fail, body, sizeof g->fail), g->fail_rank = r;
         break;
     default: CHECK_MSG(0, "message %u", h->type);
@@ -235,7 +275,9 @@ static inline void gang_run(struct gang *g)
             g->fd[i] = -1;
             open--;
             waitpid(g->pid[i], &g->status[i], 0);
+            g->left_ms[i] = gang_now_ms();
             if (g->status[i] != 0) gang_abort(g, i);
+            if (g->stopped >= 0 && open == 1) kill(g->pid[g->stopped], SIGKILL);
         }
     }
     for (int i = 0; i < g->n; i++) g->n_ops[i] = g->head->lastop[i].n_ops;

@@ -103,6 +103,12 @@ struct lm_run {
     enum strategy_id strategy;
 };
 
+/* The gradient is computed times so much. */
+static inline float lm_scale(const struct lm_run *r)
+{
+    return r->spec.precision.params == PRECISION_FP16 ? 0x1p16f : 1;
+}
+
 struct lm_seat {
     struct plan plan;
     struct model m;
@@ -189,14 +195,14 @@ static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, doub
     if (model_forward(&s->m, &s->m.batch, e)) return -1;
     lm_keep_logits(r, s, n);
     CHECK(model_nll(&s->m, &s->m.batch) >= 0);
-    if (model_grad(&s->m, &s->m.batch, 1.0f / (float)r->g->n_targets, nll, e)) return -1;
+    if (model_grad(&s->m, &s->m.batch, lm_scale(r) / (float)r->g->n_targets, nll, e)) return -1;
     if (!replaces && n + 1 < r->g->n) return 0;
     if (model_reduce_grad(&s->m, e)) return -1;
     if (s->m.rank) return 0;
     float *grad = malloc((size_t)s->plan.n_params * sizeof *grad);
     if (!grad) abort();
     engine_read(s->be, grad, s->m.grad, s->plan.n_params * (int64_t)sizeof *grad);
-    for (int64_t i = 0; i < s->plan.n_params; i++) r->grad[i] += grad[i];
+    for (int64_t i = 0; i < s->plan.n_params; i++) r->grad[i] += grad[i] / lm_scale(r);
     free(grad);
     return 0;
 }
@@ -305,6 +311,7 @@ enum { LM_PROMPT = 21 };
 struct lm_decode {
     struct lm_run r;
     int64_t sample;
+    struct be_graphs graphs; /* out: of rank 0's device */
 };
 
 /* Prefill of the first LM_PROMPT tokens, then the others one by one: every rank has every row's
@@ -335,11 +342,12 @@ static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
     }
     CHECK_MSG(!bad, "%s on %d: %s", x->name, s->plan.n_ranks, e.text);
     if (bad && g) ranks_fail(g, rank, &e);
+    if (rank == 0 && s->be->graphs) d->graphs = *s->be->graphs;
     free(row);
     free(s);
 }
 
-static inline void lm_decode_go(const struct lm_golden *g, int P)
+static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
 {
     static struct plan p;
     struct lm_decode d = {.r = {.g = g}, .sample = g->n - 1}; /* one document */
@@ -358,6 +366,7 @@ static inline void lm_decode_go(const struct lm_golden *g, int P)
     if (made)
         engine_ranks(s, &p, NULL, &(struct comm_options){.delay_max_us = 50}, d.r.mem,
                      lm_decode_body, &d);
+    return d.graphs;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/plugin.h"
 
@@ -18,6 +19,7 @@ static void cuda_close(struct be *be)
 {
     struct cuda *c = cuda_of(be);
     if (c->owns_scratch && be->scratch) be->ops->free(be, be->scratch, be->scratch_size);
+    graph_close(c);
     blas_close(c->blas);
     memory_close(c);
     stream_close(c);
@@ -28,10 +30,7 @@ static struct be_ops table(void)
 {
     struct be_ops t = {};
     t.name = NAME;
-#define ENTER(op) t.op = cuda_##op;
-    CUDA_OPS(ENTER)
-#undef ENTER
-    t.fill = cuda_fill;
+    graph_slots(&t);
     memory_slots(&t);
     stream_slots(&t);
     t.close = cuda_close;
@@ -91,11 +90,12 @@ static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
     return 0;
 }
 
-/* isa: "sm80", "sm86", "sm90", or NULL: what the device can do. */
+/* isa: "sm80", "sm86", "sm90", or NULL: what SEQD_CUDA_ISA says, or what the device can do. */
 static int examine(struct cuda *c, const char *isa, struct err *e)
 {
     cudaDeviceProp p;
     const cudaError_t rc = cudaGetDeviceProperties(&p, 0);
+    if (!isa) isa = getenv("SEQD_CUDA_ISA");
     if (rc != cudaSuccess)
         return err_set(e, ERR_DEVICE, "device \"cuda\": %s", cudaGetErrorString(rc));
     snprintf(c->name, sizeof c->name, "%s", p.name);
@@ -117,6 +117,14 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
     return 0;
 }
 
+/* Where each launch is to be waited for, to see which one fails, each is one of its own. */
+static bool wants_graphs(const struct be_options *o)
+{
+    const char *graphs = getenv("SEQD_CUDA_GRAPHS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return !o->no_graphs && !(graphs && !strcmp(graphs, "0")) &&
+           !(blocking && strcmp(blocking, "0"));
+}
+
 /* The scratch, where the device has its own. */
 static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
 {
@@ -127,6 +135,7 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
                        cudaGetErrorString(rc));
     c->be.any_order = o->any_order;
     if (o->any_order) c->blas = blas_open();
+    if (wants_graphs(o)) c->be.graphs = graph_open(c);
     if (c->blas) strncat(c->name, ", cuBLASLt", sizeof c->name - strlen(c->name) - 1);
     c->owns_scratch = !o->scratch && !o->scratch_later;
     c->be.scratch = (char *)o->scratch;

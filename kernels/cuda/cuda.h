@@ -3,9 +3,10 @@
  *   cuda.cu      opening, the table                 gemm.cu      matrix products; blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
- *   attn*.cu     softmax attention                  cond.cu      bias, modulation, gates
- *   linear*.cu   linear attention                   position.cu  RoPE, LRPE
- *   loss.cu      embedding, losses, routing         hopper*.cu   attention for 9.0
+ *   graph.cu     operations that come again         cond.cu      bias, modulation, gates
+ *   attn*.cu     softmax attention                  position.cu  RoPE, LRPE
+ *   linear*.cu   linear attention                   hopper*.cu   both attentions for 9.0
+ *   loss.cu      embedding, losses, routing
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H
@@ -48,9 +49,10 @@ struct cuda {
     int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
     struct blas *blas;   /* blas.h: cuBLASLt where the order of sums is free, or NULL */
     void *hopper;        /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
+    struct graphs *graphs; /* graph.h; NULL: what is asked for is launched at once */
     bool owns_scratch;
     bool given_up;        /* be->watch ended a wait: what was asked for may never be done */
-    const char *launched; /* the last kernel */
+    const char *launched; /* the last kernel or graph */
     struct err failed;    /* the first failure; code ERR_NONE: none. sync reports it */
 };
 
@@ -94,5 +96,6 @@ void memory_slots(struct be_ops *t);
 CUDA_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE
 void cuda_fill(struct be *be, float *p, int64_t n, float value);
+void cuda_copy(struct be *be, void *dst, const void *src, int64_t size);
 
 #endif

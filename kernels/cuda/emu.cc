@@ -335,9 +335,10 @@ cudaError_t cudaGetLastError(void)
     return e;
 }
 
+static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
+
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
-    const struct turn turn;
     const unsigned n = block.x * block.y * block.z;
     if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z ||
         grid.z > 65535 || n < 1 || n > MOST || block.z > 64) {
@@ -348,11 +349,28 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
         launch_error = cudaErrorInvalidValue;
         return;
     }
+    emu_work([=]() { launch(grid, block, smem, thread); });
+}
+
+static bool faulty; /* a kernel has faulted: for good */
+
+static bool fault()
+{
+    static const char *at = getenv("EMU_FAULT_AT");
+    static long n = at ? atol(at) : 0;
+    if (n > 0 && --n == 0) faulty = true;
+    return faulty;
+}
+
+static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
+{
+    const struct turn turn;
+    if (fault()) return;
     if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
     blockDim = block;
     gridDim = grid;
     emu.thread = &thread;
-    emu.n = (int)n;
+    emu.n = (int)(block.x * block.y * block.z);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -390,6 +408,7 @@ static struct region *find_region(const void *p)
 
 static cudaError_t unmap_region(void *p)
 {
+    emu_outside("memory given back");
     std::lock_guard<std::mutex> lock(emu.one);
     struct region *r = find_region(p);
     if (!r) return p ? cudaErrorInvalidValue : cudaSuccess;
@@ -402,6 +421,7 @@ static cudaError_t unmap_region(void *p)
 /* NaN. */
 cudaError_t cudaMalloc(void **p, size_t size)
 {
+    emu_outside("memory taken");
     std::lock_guard<std::mutex> lock(emu.one);
     const size_t used = (size + PAGE - 1) / PAGE * PAGE;
     char *at = map_region(used, -1);
@@ -430,15 +450,19 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t)
 {
-    const struct turn turn;
-    memcpy(dst, src, size);
+    if (kind != cudaMemcpyDefault) emu_outside("a copy from or to the host");
+    emu_work([=]() {
+        const struct turn turn;
+        memcpy(dst, src, size);
+    });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
 {
+    emu_outside("memory set");
     const struct turn turn;
     memset(p, value, size);
     return cudaSuccess;
@@ -519,7 +543,21 @@ extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 
 cudaError_t cudaEventQuery(cudaEvent_t)
 {
+    emu_outside("a question for an event");
+    if (faulty) return cudaErrorLaunchFailure;
     return stalled ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    emu_outside("an event");
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    emu_outside("a wait for an event");
+    return cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t e)
@@ -529,6 +567,8 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorStreamCaptureUnsupported: return "operation not supported in a capture";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
     case cudaErrorMapBufferObjectFailed: return "mapping of buffer object failed";
     default: return "unknown error";
     }

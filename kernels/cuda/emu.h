@@ -11,12 +11,18 @@
  *
  *   streams   always done: launches are synchronous, one at a time in a process, and ranks as threads
  *             wait for each other. A test lets them stand still (emu_stall) to see who waits
- *   limits    a launch that no device would take fails as there */
+ *   graphs    while a stream is captured nothing runs; what may not be asked for meanwhile aborts.
+ *             A graph is what was launched, with the arguments of then, once for each launch of it;
+ *             tests can have each step of making one fail (emu_graphs_fail)
+ *   limits    a launch that no device would take fails as there
+ *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after it,
+ *             and what is waited for says so */
 #ifndef SEQD_CUDA_EMU_H
 #define SEQD_CUDA_EMU_H
 
 #include <functional>
 #include <math.h>
+#include <tuple>
 #include <stdint.h>
 #include <string.h>
 
@@ -49,7 +55,19 @@ extern dim3 blockDim, gridDim;
 #define EMU_SMEM_MOST (227 << 10) /* what a block of compute capability 9.0 may have */
 extern char *emu_smem;       /* the block's dynamic shared memory */
 
+/* What thread refers to is its own, or the device's: it may run later, by a graph. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
+/* emu_graph.cc. Work is done now, unless this thread of the host's captures a stream; what a capture
+ * may not have, aborts there. */
+void emu_work(const std::function<void()> &work);
+void emu_outside(const char *what);
+/* Arguments are copied when it is launched, as a device's are. */
+template <class K, class... A>
+static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A... args)
+{
+    emu_run(grid, block, smem,
+            [kernel, all = std::make_tuple(args...)]() { std::apply(kernel, all); });
+}
 
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
@@ -116,6 +134,14 @@ static inline int __ffs(int x)
 {
     return __builtin_ffs(x);
 }
+static inline int __ffsll(long long x)
+{
+    return __builtin_ffsll(x);
+}
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);
@@ -137,6 +163,8 @@ static inline unsigned __float_as_uint(float x)
 typedef int cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
+typedef struct emu_graph *cudaGraph_t;
+typedef struct emu_exec *cudaGraphExec_t;
 enum {
     cudaSuccess,
     cudaErrorInvalidValue,
@@ -146,7 +174,10 @@ enum {
     cudaErrorNoDevice = 100,
     cudaErrorMapBufferObjectFailed = 205,
     cudaErrorNotReady = 600,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 enum {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost,
@@ -183,6 +214,16 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *p);
 cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t g);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x);
 
 static inline cudaError_t cudaGetDeviceCount(int *n)
 {
@@ -203,23 +244,10 @@ template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
     return cudaSuccess;
 }
 
-/* A stream is always done, unless it stands still (emu_stall): nothing is there to be kept. */
+/* An event is always passed, unless streams stand still (emu_stall): nothing is there to be kept. */
 static inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
 {
     *least = *most = 0;
-    return cudaSuccess;
-}
-static inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
-{
-    *s = NULL;
-    return cudaSuccess;
-}
-static inline cudaError_t cudaStreamDestroy(cudaStream_t)
-{
-    return cudaSuccess;
-}
-static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
-{
     return cudaSuccess;
 }
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
@@ -228,10 +256,6 @@ static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
     return cudaSuccess;
 }
 static inline cudaError_t cudaEventDestroy(cudaEvent_t)
-{
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
 {
     return cudaSuccess;
 }

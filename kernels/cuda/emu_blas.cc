@@ -135,27 +135,27 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                   void *d, void *d_layout, const struct blas_algo *algo, void *workspace,
                   size_t size, cudaStream_t)
 {
-    const struct desc *op = (const struct desc *)desc;
-    const struct layout *la = (const struct layout *)a_layout;
-    const struct layout *lb = (const struct layout *)b_layout;
-    const struct layout *ld = (const struct layout *)d_layout;
+    const struct desc op = *(const struct desc *)desc; /* the caller's; read now */
+    const struct layout la = *(const struct layout *)a_layout;
+    const struct layout lb = *(const struct layout *)b_layout;
+    const struct layout ld = *(const struct layout *)d_layout;
     const void *const all[4] = {a, b, c, d};
     const float to = *(const float *)alpha, old = *(const float *)beta;
     for (int i = 0; i < 4; i++) assert((uintptr_t)all[i] % algo->data[i] == 0);
     assert(size == WORKSPACE && (uintptr_t)workspace % 256 == 0);
-    const int64_t K = op->trans[0] ? la->rows : la->cols;
-    const struct layout one = {ld->type, ld->rows, 1, ld->rows};
-    assert(K == (op->trans[1] ? lb->cols : lb->rows));
-    emu_run(dim3(1), dim3(1), 0, [&]() {
+    const int64_t K = op.trans[0] ? la.rows : la.cols;
+    const struct layout one = {ld.type, ld.rows, 1, ld.rows};
+    assert(K == (op.trans[1] ? lb.cols : lb.rows));
+    emu_run(dim3(1), dim3(1), 0, [=]() {
         memset(workspace, 0xff, size);
-        for (int64_t j = 0; j < ld->cols; j++)
-            for (int64_t i = 0; i < ld->rows; i++) {
+        for (int64_t j = 0; j < ld.cols; j++)
+            for (int64_t i = 0; i < ld.rows; i++) {
                 float sum = 0;
                 for (int64_t k = 0; k < K; k++)
-                    sum += (op->trans[0] ? at(a, la, k, i) : at(a, la, i, k)) *
-                           (op->trans[1] ? at(b, lb, j, k) : at(b, lb, k, j));
-                sum = to * sum + (old != 0 ? old * at(c, ld, i, j) : 0);
-                set(d, ld, i, j, op->has_bias ? sum + at(op->bias, &one, i, 0) : sum);
+                    sum += (op.trans[0] ? at(a, &la, k, i) : at(a, &la, i, k)) *
+                           (op.trans[1] ? at(b, &lb, j, k) : at(b, &lb, k, j));
+                sum = to * sum + (old != 0 ? old * at(c, &ld, i, j) : 0);
+                set(d, &ld, i, j, op.has_bias ? sum + at(op.bias, &one, i, 0) : sum);
             }
     });
     return 0;

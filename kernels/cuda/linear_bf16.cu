@@ -99,12 +99,6 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* The two elements of a pair. */
-template <class T> static __device__ __forceinline__ void unpack(float *x, float *y, uint32_t pair)
-{
-    *x = is_f16<T> ? to_float(f16{(uint16_t)pair}) : low(pair);
-    *y = is_f16<T> ? to_float(f16{(uint16_t)(pair >> 16)}) : high(pair);
-}
 /* Pairs of elements as sums of bf16s, the largest first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
@@ -112,8 +106,7 @@ static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N], con
 {
     UNROLL
     for (int i = 0; i < N; i++) {
-        float x, y;
-        unpack<T>(&x, &y, in[i]);
+        float x = low<T>(in[i]), y = high<T>(in[i]);
         out[0][i] = is_f16<T> ? take_bf16(&x, &y) : in[i];
         if constexpr (is_f16<T>) out[1][i] = pack_bf16(x, y);
     }
@@ -333,8 +326,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
                 UNROLL
                 for (int i = 0; i < 4; i++) {
                     raw[i] &= keep[i / 2];
-                    float x, y;
-                    unpack<T>(&x, &y, raw[i]);
+                    float x = low<T>(raw[i]), y = high<T>(raw[i]);
                     x *= f[i / 2 * 2];
                     y *= f[i / 2 * 2 + 1];
                     UNROLL

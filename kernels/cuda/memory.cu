@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph.h"
 
 static int64_t at_most(int64_t a, int64_t b)
 {
@@ -33,12 +34,14 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);
+    if (p) graph_forget(c);
     if (p && !c->given_up) cuda_fine(c, cudaFree(p), "freeing memory");
 }
 
-static void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
+void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
+    if (size < 1) return; /* a graph has no copy of nothing */
     cuda_fine(c, cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->compute), "copying");
 }
 
@@ -76,6 +79,7 @@ static void staging_send(struct cuda *c, void *dst, const char *piece, int64_t n
 static void cuda_upload(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
+    graph_flush(c);
     for (int64_t at = 0; at < size; at += STAGING_PIECE) {
         const int64_t n = at_most(size - at, STAGING_PIECE);
         char *piece = staging_take(c, n);
@@ -107,6 +111,7 @@ static void bring(struct cuda *c, const void *src, int64_t size, int64_t piece)
 static void cuda_download(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
+    graph_flush(c);
     bring(c, src, size, 0);
     for (int64_t i = 0; i * STAGING_PIECE < size; i++) {
         const int64_t at = i * STAGING_PIECE;
@@ -139,6 +144,7 @@ static int cuda_share(struct be *be, void *p, struct be_handle *out, struct err 
 {
     struct cuda *c = cuda_of(be);
     struct shared s = {};
+    graph_flush(c);
     s.pid = (int)getpid();
     s.pid_space = pid_space();
     s.p = p;
@@ -185,6 +191,7 @@ static void cuda_detach(struct be *be, void *p)
     void **slot = p ? attached_slot(c, p) : NULL;
     if (!slot) return; /* this process's own */
     *slot = NULL;
+    graph_forget(c);
     if (!c->given_up) cuda_fine(c, cudaIpcCloseMemHandle(p), "detaching memory");
 }
 
@@ -192,7 +199,6 @@ void memory_slots(struct be_ops *t)
 {
     t->alloc = cuda_alloc;
     t->free = cuda_free;
-    t->copy = cuda_copy;
     t->upload = cuda_upload;
     t->download = cuda_download;
     t->share = cuda_share;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph.h"
 
 /* ---- failures --------------------------------------------------------------------------------- */
 
@@ -83,6 +84,7 @@ static int cuda_sync(struct be *be, struct err *e)
 {
     struct cuda *c = cuda_of(be);
     const cudaStream_t all[] = {c->transfer, c->compute};
+    graph_flush(c);
     for (cudaStream_t s : all)
         if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked)) break;
     if (c->failed.code == ERR_NONE) return 0;
@@ -100,6 +102,7 @@ static void *transfer_stream(struct be *be)
 static void transfer_begin(struct be *be)
 {
     struct cuda *c = cuda_of(be);
+    graph_flush(c);
     cudaError_t rc = cudaEventRecord(c->begun, c->compute);
     if (rc == cudaSuccess) rc = cudaStreamWaitEvent(c->transfer, c->begun, 0);
     cuda_fine(c, rc, "beginning a transfer");
@@ -116,6 +119,7 @@ static void transfer_await(struct be *be, int mark)
 {
     struct cuda *c = cuda_of(be);
     assert(mark >= 0 && mark < BE_MARKS);
+    graph_flush(c);
     cuda_fine(c, cudaStreamWaitEvent(c->compute, c->marks[mark], 0), "awaiting a transfer");
 }
 

@@ -6,7 +6,8 @@
 #
 #   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
 #                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
-#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer memory bench torch in_time)
+#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer lost memory bench torch
+#                         in_time)
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
 #   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
 #   JOBS=n                compilers at a time (default: the cores)
@@ -19,6 +20,7 @@ limit=${GPU_SECONDS:-540} slower=1 # times as long as a GPU takes
 jobs=${JOBS:-$(nproc)}
 beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
+kept=0 # seconds of the limit that are not for the part at work: see part_sanitizer
 out=build/gpu-$device
 build=build/release
 case $device in
@@ -30,7 +32,7 @@ export SEQD_TEST_DEVICE=$device
 
 # ---- rows of the table -------------------------------------------------------------------------
 
-left() { echo $((limit - SECONDS)); }
+left() { echo $((limit - SECONDS - kept)); }
 row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-34s %-8s %5s s  %s\n' "$@"; }
 not_run() { row "$1" "not run" 0 "$2"; }
 
@@ -127,10 +129,18 @@ part_kernels() {
 part_engine() {
     local t
     for t in $(make -s print-gpu-tests); do
-        if [ "$t" = check_kernels ]; then continue
+        if [ "$t" = check_kernels ] || [ "$t" = test_device_lost ]; then continue
         elif [ -n "$short" ]; then not_run "$t" "GPU_SHORT"
         else start "$t" 150 "$build/tests/$t"; fi
     done
+}
+
+# A rank killed, and one that stands still: the others leave. It holds the GPU's memory against what it
+# was, so nothing runs beside it.
+part_lost() {
+    settle
+    if [ -n "$short" ]; then not_run "a rank is lost" "GPU_SHORT"
+    else run "a rank is lost" 90 "$build/tests/test_device_lost"; fi
 }
 
 # What the proofs' programs had, killed ones among them, the device has again.
@@ -156,8 +166,9 @@ sanitize() {
     fi
 }
 
+# The longest part that proves least beyond the others: what comes behind it keeps its time.
 part_sanitizer() {
-    local checks
+    local checks kept=$((20 * slower + (limit > 400 ? 280 : 0)))
     sanitize memcheck ""
     for checks in gemm attn linear; do sanitize racecheck "$checks"; done
 }
@@ -175,6 +186,7 @@ part_bench() {
     settle
     bench "speed of operations" 50 bench_gpu
     bench "speed of training" 70 bench_steps llama
+    bench "speed of steps by graphs" 40 bench_steps graphs
 }
 
 # With what time is left.
@@ -221,7 +233,7 @@ used=$(smi memory.used | awk '{ s += $1 } END { print s }') # MiB, of all GPUs
 nccl=$([ "$device" != cuda ] || nccl)
 case $nccl in /*) export LD_LIBRARY_PATH=$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;; esac
 : >"$out/rows"
-for part in ${GPU_PARTS:-build kernels engine sanitizer memory bench torch in_time}; do
+for part in ${GPU_PARTS:-build kernels engine sanitizer lost memory bench torch in_time}; do
     if declare -F "part_$part" >/dev/null; then "part_$part"
     else row "$part" FAILED 0 "there is no such part"; fi
 done

@@ -1,0 +1,446 @@
+/* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and most
+ * of them do: lists made to differ in one thing each; trainings, on two ranks and under dropout; decoding.
+ * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
+#include <dlfcn.h>
+#include "tests/lm.h"
+
+/* ---- lists of operations ----------------------------------------------------------------------- */
+
+enum { N = 400 };
+
+/* Two devices, one with graphs; what both are asked for must come to the same. */
+static struct {
+    struct be *be[2];
+    float *x[2]; /* N floats each */
+    char *scratch[2];
+    int64_t n_by_graph; /* when it was asked last */
+} pair;
+
+static void pair_open(void)
+{
+    static const float zero[N];
+    struct err e = {0};
+    pair.n_by_graph = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct be_options o = {
+            .device = engine_device(), .n_threads = 1, .scratch_later = true, .no_graphs = i == 1};
+        struct be *b = pair.be[i] = be_open(&o, &e);
+        CHECK_MSG(b, "%s", e.text);
+        if (!b) abort();
+        pair.x[i] = b->ops->alloc(b, N * 4, &e);
+        pair.scratch[i] = b->ops->alloc(b, 1 << 20, &e);
+        be_give_scratch(b, pair.scratch[i], 1 << 20);
+        b->ops->upload(b, pair.x[i], zero, sizeof zero);
+    }
+    CHECK(pair.be[0]->graphs && !pair.be[1]->graphs);
+}
+
+static void pair_close(void)
+{
+    for (int i = 0; i < 2; i++) {
+        pair.be[i]->ops->free(pair.be[i], pair.x[i], N * 4);
+        pair.be[i]->ops->free(pair.be[i], pair.scratch[i], 1 << 20);
+        be_close(pair.be[i]);
+    }
+}
+
+/* What the two have now; also the end of a list. */
+static void pair_check(const char *what)
+{
+    float got[2][N];
+    struct err e = {0};
+    for (int i = 0; i < 2; i++) {
+        pair.be[i]->ops->download(pair.be[i], got[i], pair.x[i], sizeof got[i]);
+        CHECK_MSG(!pair.be[i]->ops->sync(pair.be[i], &e), "%s: %s", what, e.text);
+    }
+    CHECK_MSG(!memcmp(got[0], got[1], sizeof got[0]), "%s", what);
+}
+
+/* Operations that went by graphs since it was asked last, and graphs that are there. */
+static int64_t by_graph(void)
+{
+    const int64_t before = pair.n_by_graph;
+    pair.n_by_graph = pair.be[0]->graphs->n_by_graph;
+    return pair.n_by_graph - before;
+}
+static int64_t n_graphs(void)
+{
+    return pair.be[0]->graphs->n_graphs;
+}
+
+/* x[at] = value; x[at] += x[from]. */
+static void fill(int at, float value)
+{
+    for (int i = 0; i < 2; i++) pair.be[i]->ops->fill(pair.be[i], pair.x[i] + at, 1, value);
+}
+static void add(int at, int from)
+{
+    for (int i = 0; i < 2; i++) {
+        struct add_args a;
+        memset(&a, rand(), sizeof a); /* nobody may look between the fields, or later */
+        a.y = pair.x[i] + at;
+        a.x = pair.x[i] + from;
+        a.n = 1;
+        pair.be[i]->ops->add(pair.be[i], &a);
+        memset(&a, 0xff, sizeof a);
+    }
+}
+static void upload(int at, float value)
+{
+    for (int i = 0; i < 2; i++)
+        pair.be[i]->ops->upload(pair.be[i], pair.x[i] + at, &value, sizeof value);
+}
+
+/* n operations, each with what the one before it came to; operation `odd` is another than ever. */
+static void steady(int n, int odd)
+{
+    static float number = 1;
+    for (int k = 1; k <= n; k++)
+        if (k - 1 == odd)
+            fill(k, number++);
+        else
+            add(k, k - 1);
+}
+
+static void test_third_time(void)
+{
+    pair_open();
+    for (int k = 0; k < 5; k++) {
+        upload(0, (float)k + 0.5f);
+        steady(9, -1);
+        pair_check("a list again");
+        CHECK(by_graph() == (k < 2 ? 0 : 9) && n_graphs() == (k >= 2));
+    }
+    for (int k = 0; k < 5; k++) { /* too short for a graph to be worth it */
+        steady(3, -1);
+        pair_check("a short one");
+        CHECK(by_graph() == 0 && n_graphs() == 1);
+    }
+    pair_close();
+}
+
+/* More than a list has room for: several. */
+static void test_full_list(void)
+{
+    pair_open();
+    for (int k = 0; k < 4; k++) {
+        upload(0, 1);
+        steady(N - 1, -1);
+        pair_check("more than a list");
+        CHECK(by_graph() >= (k < 2 ? 0 : N - 1 - 3) && n_graphs() >= (k < 2 ? 0 : 4));
+    }
+    pair_close();
+}
+
+static void test_gaps(void)
+{
+    pair_open();
+    upload(0, 1);
+    for (int k = 0; k < 5; k++) {
+        steady(12, 5);
+        pair_check("one that is never the same");
+        CHECK(by_graph() == (k < 2 ? 0 : 11) && n_graphs() == (k < 2 ? 0 : 2));
+    }
+    for (int k = 0; k < 3; k++) { /* what was steady is not so any more */
+        for (int i = 1; i <= 12; i++)
+            i == 6 ? fill(6, (float)(9 + k)) : add(i, i == 9 ? 40 + k : i - 1);
+        upload(40 + k, 3);
+        pair_check("another that differs");
+        CHECK(by_graph() == 5); /* the 6 behind the gap are 2, 1 and 3 now */
+    }
+    CHECK(n_graphs() == 1);
+    pair_close();
+}
+
+/* Layers: lists of the same operations, some of which are the very same in all of them, and one of which
+ * is never the same. */
+static void test_alike(void)
+{
+    pair_open();
+    for (int k = 0; k < 4; k++) {
+        for (int layer = 0; layer < 6; layer++) {
+            upload(300, (float)(layer + k));
+            for (int i = 0; i < 5; i++) add(301 + i, 300 + i);
+            fill(320, (float)(10 * k + layer));
+            for (int i = 0; i < 6; i++) add(20 * layer + i, 300 + i);
+        }
+        pair_check("layers");
+        CHECK(by_graph() == (k < 2 ? 0 : 66) && n_graphs() == (k < 2 ? 0 : 12));
+    }
+    pair_close();
+}
+
+/* In the order of operations. */
+static void test_order(void)
+{
+    pair_open();
+    for (int k = 0; k < 5; k++) {
+        upload(0, (float)k);
+        steady(6, -1);
+        upload(0, -1); /* they have read it */
+        steady(5, -1);
+        for (int i = 0; i < 2; i++) {
+            const struct be_ops *ops = pair.be[i]->ops;
+            ops->transfer_begin(pair.be[i]);
+            ops->transfer_end(pair.be[i], 3);
+            ops->transfer_await(pair.be[i], 3);
+            ops->copy(pair.be[i], pair.x[i] + 100, pair.x[i], 80);
+        }
+        steady(7, -1);
+        pair_check("uploads between");
+    }
+    CHECK(by_graph() == 3 * (6 + 5 + 8));
+    pair_close();
+}
+
+static void drop(uint32_t step, double rate)
+{
+    for (int i = 0; i < 2; i++) {
+        struct attn_drop d = {.rate = rate, .key = {7, step}, .layer = 1};
+        const struct dropout_args a = {.x = tensor_f32(pair.x[i], 1, 40, 40), .drop = &d};
+        pair.be[i]->ops->dropout(pair.be[i], &a);
+        memset(&d, 0xff, sizeof d);
+    }
+}
+
+/* Its key is the step's, and behind a pointer. */
+static void test_dropout_key(void)
+{
+    pair_open();
+    for (uint32_t k = 0; k < 6; k++) {
+        for (int i = 0; i < 40; i++) upload(i, 1);
+        steady(5, -1);
+        drop(k, 0.5);
+        steady(5, -1);
+        pair_check("another key each time");
+        CHECK(by_graph() == (k < 2 ? 0 : 10));
+    }
+    for (int k = 0; k < 4; k++) {
+        steady(6, -1);
+        drop(3, 0.25);
+        pair_check("the same key");
+        CHECK(by_graph() == (k < 2 ? 0 : 7));
+    }
+    pair_close();
+}
+
+/* A sum over rows goes through the scratch. */
+static void sum_rows(void)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct bias_bwd_args a = {.dy = tensor_f32(pair.x[i], 40, 2, 2),
+                                        .db = pair.x[i] + 200};
+        pair.be[i]->ops->bias_bwd(pair.be[i], &a);
+    }
+}
+
+/* Graphs name memory: with it, they go. */
+static void test_memory_that_goes(void)
+{
+    struct err e = {0};
+    char *other[2];
+    pair_open();
+    for (int k = 0; k < 8; k++) {
+        upload(0, (float)k);
+        steady(9, -1);
+        sum_rows();
+        pair_check("another scratch");
+        CHECK(by_graph() == (k < 2 ? 0 : 10) && n_graphs() == (k >= 2));
+        for (int i = 0; i < 2 && k == 4; i++) {
+            static const char zeros[4096];
+            struct be *b = pair.be[i];
+            b->scratch = other[i] = b->ops->alloc(b, 1 << 20, &e);
+            b->ops->upload(b, pair.scratch[i], zeros, sizeof zeros);
+        }
+    }
+    char old[4096];
+    pair.be[0]->ops->download(pair.be[0], old, pair.scratch[0], sizeof old);
+    for (size_t i = 0; i < sizeof old; i++)
+        if (old[i]) CHECK_MSG(0, "the scratch of before was written to");
+    pair.be[0]->ops->free(pair.be[0], other[0], 1 << 20);
+    CHECK(n_graphs() == 0);
+    pair.be[1]->ops->free(pair.be[1], other[1], 1 << 20);
+    pair_close();
+}
+
+/* More lists than are known at a time, then others: the first make room, some time. */
+static void test_room(void)
+{
+    enum { MANY = 300, LATER = (1 << 14) + 10 };
+    pair_open();
+    struct be *one = pair.be[1];
+    pair.be[1] = pair.be[0]; /* twice the operations, and nothing to compare: it is long */
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < MANY; i++) {
+            for (int n = 0; n < 4; n++) add(i + n, n);
+            CHECK(!pair.be[0]->ops->sync(pair.be[0], NULL));
+        }
+    const int64_t known = n_graphs();
+    CHECK(known > 100 && known < MANY && by_graph() == 2 * 8 * known);
+    for (int k = 0; k < LATER; k++) { /* too short to be known */
+        add(1, 0);
+        CHECK(!pair.be[0]->ops->sync(pair.be[0], NULL));
+    }
+    for (int k = 0; k < 3; k++) {
+        for (int n = 0; n < 4; n++) add(350 + n, n);
+        CHECK(!pair.be[0]->ops->sync(pair.be[0], NULL));
+    }
+    CHECK(by_graph() == 8 && n_graphs() == known);
+    pair.be[1] = one;
+    pair_close();
+}
+
+/* Where no graph can be made or launched: one by one, and why is said. */
+static void test_failures(void)
+{
+    void *dl = dlopen("libkernels_emulated.so", RTLD_NOW | RTLD_NOLOAD);
+    void (*fail)(int) = dl ? (void (*)(int))dlsym(dl, "emu_graphs_fail") : NULL;
+    if (!fail) return; /* a device that does not fail when it is told to */
+    for (int where = 1; where <= 4; where++) {
+        pair_open();
+        for (int k = 0; k < 5; k++) {
+            upload(0, (float)k);
+            steady(12, 6);
+            if (k == 2) fail(where);
+            pair_check("a device without graphs");
+            fail(0);
+        }
+        CHECK(by_graph() == 0 && n_graphs() <= 1);
+        CHECK_MSG(strstr(pair.be[0]->graphs->why_off, where == 4 ? "launching" : "making"), "%s",
+                  pair.be[0]->graphs->why_off);
+        pair_close();
+    }
+}
+
+/* ---- trainings --------------------------------------------------------------------------------- */
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+
+enum { STEPS = 4 };
+
+struct seen {
+    struct be_graphs after[STEPS]; /* of rank 0 */
+    int n;
+    bool graphs;
+};
+
+static void after(struct train *t, int rank, void *arg)
+{
+    struct seen *s = arg;
+    const struct be_graphs *g = t->model.be->graphs;
+    CHECK((g != NULL) == s->graphs);
+    if (rank == 0 && g) s->after[s->n++] = *g;
+}
+
+static double share(const struct be_graphs *a, const struct be_graphs *b)
+{
+    return (double)(b->n_by_graph - a->n_by_graph) / (double)(b->n_ops - a->n_ops);
+}
+
+static struct seen train(struct engine_run *r, int P, bool graphs)
+{
+    static struct synth y;
+    struct seen s = {.graphs = graphs};
+    y = (struct synth){.S = spec.data.seq_len, .doc_len = 9};
+    y.vocab = (int32_t)spec.model.shape.vocab;
+    setenv("SEQD_CUDA_GRAPHS", graphs ? "1" : "0", 1);
+    *r = (struct engine_run){.source = {synth_batch, synth_targets, &y},
+                             .P = P,
+                             .steps = STEPS,
+                             .after_step = after,
+                             .arg = &s};
+    engine_go(r, &spec);
+    unsetenv("SEQD_CUDA_GRAPHS");
+    return s;
+}
+
+/* least: the share of the last step's operations that must go by graphs. */
+static void both_ways(int P, double least)
+{
+    struct engine_run with, without;
+    engine_on_device(&spec);
+    const struct seen s = train(&with, P, true);
+    train(&without, P, false);
+    const size_t size = (size_t)with.plan.n_params * 4;
+    CHECK(!memcmp(with.weights, without.weights, size));
+    CHECK(!memcmp(with.adam_m, without.adam_m, size));
+    CHECK(!memcmp(with.adam_v, without.adam_v, size));
+    CHECK(!memcmp(with.loss, without.loss, sizeof with.loss));
+    CHECK(!memcmp(with.norm, without.norm, sizeof with.norm));
+    CHECK_MSG(s.n == STEPS && !s.after[STEPS - 1].why_off[0], "%s", s.after[STEPS - 1].why_off);
+    const double got = s.n == STEPS ? share(&s.after[STEPS - 2], &s.after[STEPS - 1]) : 0;
+    printf("     %d ranks: %.3f of a step's operations by %lld graphs\n", P, got,
+           (long long)s.after[STEPS - 1].n_graphs);
+    CHECK_MSG(got >= least, "%.3f by graphs", got);
+    engine_free(&with);
+    engine_free(&without);
+}
+
+/* The learning rate is another in each step. */
+static void test_training(void)
+{
+    engine_spec(&spec, 37);
+    both_ways(1, 0.8);
+}
+
+static void test_accumulation(void)
+{
+    engine_spec(&spec, 21);
+    spec.train.global_batch = 3;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    both_ways(1, 0.9);
+}
+
+static void test_ranks(void)
+{
+    engine_spec(&spec, 37);
+    both_ways(2, 0.75);
+}
+
+static void test_dropout(void)
+{
+    engine_spec(&spec, 37);
+    spec.train.attention_dropout = 0.1;
+    both_ways(1, 0.75);
+}
+
+/* ---- decoding: against the goldens, token by token --------------------------------------------- */
+
+static void decoded(const char *name, int P, double least)
+{
+    static const struct be_graphs none;
+    struct lm_golden g;
+    lm_open(&g, name);
+    const struct be_graphs all = lm_decode_go(&g, P);
+    lm_close(&g);
+    printf("     %s, %d ranks: %.3f of all operations by %lld graphs\n", name, P,
+           share(&none, &all), (long long)all.n_graphs);
+    CHECK(!all.why_off[0] && share(&none, &all) >= least);
+}
+
+/* Prompts and first tokens among them, which have not been seen before. */
+static void test_decode(void)
+{
+    decoded("mistral", 1, 0.1);
+    decoded("tnl", 2, 0.1);
+}
+
+int main(void)
+{
+    setenv("SEQD_TEST_DEVICE", "emulated", 0);
+    RUN(test_third_time);
+    RUN(test_full_list);
+    RUN(test_gaps);
+    RUN(test_alike);
+    RUN(test_order);
+    RUN(test_dropout_key);
+    RUN(test_memory_that_goes);
+    RUN(test_room);
+    RUN(test_failures);
+    RUN(test_training);
+    RUN(test_accumulation);
+    RUN(test_ranks);
+    RUN(test_dropout);
+    RUN(test_decode);
+    return test_done("device_graph");
+}
