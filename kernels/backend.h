@@ -587,7 +587,7 @@ struct be_ops {
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests print */
     const char *isa;
     const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */

@@ -380,13 +380,16 @@ static void lin_long(void)
 
 static void lin_checks(const struct lin_shape *s, size_t n, int64_t gap)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!quick || s[i].n <= 200) lin_check(&s[i], gap);
+    for (size_t i = 0; i < n; i++) {
+        if (quick && s[i].n > 200) continue;
+        if (s[i].Dk >= least_dim || s[i].Dv >= least_dim) lin_check(&s[i], gap);
+    }
 }
 
 static void check_linear(void)
 {
     lin_checks(lin_shapes, sizeof lin_shapes / sizeof lin_shapes[0], 1);
+    if (least_dim) return;
     lin_checks(lin_wide_shapes, sizeof lin_wide_shapes / sizeof lin_wide_shapes[0], 8);
     lin_nan(16, 1), lin_nan(64, 8);
     if (!quick) lin_long();

@@ -65,6 +65,8 @@ static inline struct cuda *cuda_of(struct be *be)
 
 /* After a launch: what the runtime says is kept for sync. */
 void cuda_launched(struct cuda *c, const char *kernel);
+/* The same of a launch that asks for more shared memory than a block may have. */
+void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
 /* The first failure is kept for sync. Returns whether rc is none. what: "copying", "waiting" ... */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
 /* Until the device has passed the event. false: a failure, or be->watch ended the wait. */

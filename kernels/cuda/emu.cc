@@ -353,9 +353,20 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
     emu_work([=]() { launch(grid, block, smem, thread); });
 }
 
+static bool faulty; /* a kernel has faulted: for good */
+
+static bool fault()
+{
+    static const char *at = getenv("EMU_FAULT_AT");
+    static long n = at ? atol(at) : 0;
+    if (n > 0 && --n == 0) faulty = true;
+    return faulty;
+}
+
 static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
     const struct turn turn;
+    if (fault()) return;
     if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
     blockDim = block;
     gridDim = grid;
@@ -534,6 +545,7 @@ extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 cudaError_t cudaEventQuery(cudaEvent_t)
 {
     emu_outside("a question for an event");
+    if (faulty) return cudaErrorLaunchFailure;
     return stalled ? cudaErrorNotReady : cudaSuccess;
 }
 
@@ -557,6 +569,7 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorStreamCaptureUnsupported: return "operation not supported in a capture";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
     case cudaErrorMapBufferObjectFailed: return "mapping of buffer object failed";
     default: return "unknown error";
     }

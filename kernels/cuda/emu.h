@@ -14,7 +14,9 @@
  *   graphs    while a stream is captured nothing runs; what may not be asked for meanwhile aborts.
  *             A graph is what was launched, with the arguments of then, once for each launch of it;
  *             tests can have each step of making one fail (emu_graphs_fail)
- *   limits    a launch that no device would take fails as there */
+ *   limits    a launch that no device would take fails as there
+ *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after it,
+ *             and what is waited for says so */
 #ifndef SEQD_CUDA_EMU_H
 #define SEQD_CUDA_EMU_H
 
@@ -173,6 +175,7 @@ enum {
     cudaErrorNoDevice = 100,
     cudaErrorMapBufferObjectFailed = 205,
     cudaErrorNotReady = 600,
+    cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };

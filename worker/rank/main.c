@@ -69,7 +69,8 @@ static int run_order(struct link *k, struct link_order *o, struct err *e)
     if (!run_job(k, o, mutant(), e)) return 0;
     /* The fault of a peer or a device is read far from the job: in the logs of a node, of the peer,
      * of a network, beside a driver's. */
-    if (e->code == ERR_PEER || e->code == ERR_TIMEOUT || e->code == ERR_INTERNAL)
+    if (e->code == ERR_PEER || e->code == ERR_DEVICE || e->code == ERR_TIMEOUT ||
+        e->code == ERR_INTERNAL)
         err_prefix(e, "job %lld, epoch %lld", (long long)a->job, (long long)a->epoch);
     log_line(e->code == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank.fail",
              "job=%lld epoch=%lld rank=%d code=%s field=%s text=\"%s\"", (long long)a->job,
