@@ -13,8 +13,8 @@
  * Arithmetic of its limit, a head's block of 64 rows with Dk = Dv = 128; a multiprocessor's tensor
  * cores do 4096 flops a cycle:
  *   rows     q k' (by both groups) 512 cycles, S' q' 1024, v' a' 512, the state 1024: 3072; 64 KiB
- *            of memory (80 where out is fp32). A thread's own work is about 1650 instructions, of
- *            two warps to a scheduler, beside the other group's products
+ *            of memory (80 where out is fp32). A thread's own work is about 1650 instructions,
+ *            two warps to a scheduler: 3300 cycles, beside the other group's products
  *   summary  the state 1536; 32 KiB
  *   in all   131072 rows of 32 heads are 496 blocks to a multiprocessor of 132. At 1.7 GHz and
  *            three quarters of what tensor cores do, 1.2 ms and 0.6; memory's 4.8 TB/s take 0.9
@@ -496,7 +496,7 @@ template <int DK, int GROUPS, bool ROWS> static void run(struct cuda *c, const l
     const hopper_map k = map_of(c, p, p.k, DK), v = map_of(c, p, p.v, GROUPS * HOPPER_STRIP);
     const hol_maps maps = {ROWS ? map_of(c, p, p.q, DK) : k, k, v};
     auto linear_walk = hopper_linear_kernel<DK, GROUPS, ROWS>;
-    (void)cudaFuncSetAttribute(linear_walk, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    SMEM_ALLOW(c, linear_walk, smem, 0);
     LAUNCH(c, linear_walk, dim3(1, (unsigned)p.n_heads, (unsigned)p.n_segments), dim3(sh::threads),
            (size_t)smem, p, maps);
 }
