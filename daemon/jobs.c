@@ -50,8 +50,8 @@ void job_spec_copy(const struct job *j, struct job_spec *out)
     memset((char *)out + n, 0, sizeof *out - n);
 }
 
-/* memory.total_bytes. 0: no plan says so. */
-static int64_t plan_size(const char *json)
+/* Member `key` of memory. 0: no plan says so. */
+static int64_t plan_size(const char *json, const char *key)
 {
     struct jread r;
     int64_t size = 0;
@@ -60,7 +60,7 @@ static int64_t plan_size(const char *json)
     while (jread_next(&r) == J_KEY) {
         const bool memory = r.depth == 1 && jread_is(&r, "memory");
         if (memory && jread_next(&r) == J_OBJECT) continue; /* its members come next */
-        if (r.depth == 2 && jread_is(&r, "total_bytes"))
+        if (r.depth == 2 && jread_is(&r, key))
             return jread_next(&r) == J_NUMBER && !jread_int(&r, &size) ? size : 0;
         if (!memory && jread_skip(&r)) return 0;
     }
@@ -71,7 +71,8 @@ void job_set_plan(struct job *j, char *json)
 {
     free(j->plan);
     j->plan = json;
-    j->plan_size = json ? plan_size(json) : 0;
+    j->plan_size = json ? plan_size(json, "total_bytes") : 0;
+    j->plan_host_size = json ? plan_size(json, "host_bytes") : 0;
 }
 
 bool job_takes_gpus(const struct job *j)

@@ -47,6 +47,7 @@ struct job {
     char *metrics;                     /* owns; JSON of the last step, or NULL */
     struct attempt *attempt;           /* owns; NULL unless starting, running or stopping */
     int64_t plan_size;                 /* bytes of a rank's device, by the plan */
+    int64_t plan_host_size;            /* and of the host beside it, where that is another memory */
     char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
 };

@@ -21,6 +21,7 @@ static int32_t device_of(const struct job *j)
 static void enqueue_gpus(const struct control *c, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->plan_size + GPU_RESERVE;
+    q->host_size = j->plan_host_size;
     q->gpu_free = j->plan_size; /* others, such as a display, may have the reserve */
     for (int i = 0; i < c->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &c->nodes.node[i];
@@ -70,8 +71,10 @@ struct listing {
 };
 
 /* By UUID, as the node's list is now: a GPU that has gone is in nobody's way. */
-static void hold_gpus(const struct job *j, const struct node *n, struct sched_node *out)
+static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
+                      struct sched_node *out)
 {
+    out->memory_held += p->n_ranks * j->plan_host_size;
     for (int k = 0; k < n->n_gpus; k++)
         if (job_gpu_rank(j, n->name, n->gpu[k].uuid) >= 0 && out->gpu[k].state != SCHED_GPU_UNFIT)
             out->gpu[k].state = SCHED_GPU_HELD;
@@ -104,10 +107,10 @@ static void list_job(void *arg, struct job *j)
         struct sched_node *out = &l->nodes[n - l->c->nodes.node];
         if (prepares)
             out->n_preparing++;
-        else if (j->gpus)
-            hold_gpus(j, n, out);
-        else
+        else if (!j->gpus)
             out->n_reserved += j->places[i].n_ranks;
+        else
+            hold_gpus(j, n, &j->places[i], out);
     }
 }
 
@@ -119,7 +122,8 @@ static void list_nodes(struct control *c, struct sched_node *out)
                                      .net = node_net(n),
                                      .n_slots = n->n_slots,
                                      .n_reserved = node_stale_slots(n),
-                                     .emulated = n->emulated};
+                                     .emulated = n->emulated,
+                                     .memory_size = n->memory_size};
         list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
     }

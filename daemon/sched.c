@@ -38,9 +38,27 @@ static int32_t n_gpus(const struct sched_job *j, const struct sched_node *nodes,
     return n;
 }
 
+/* At most n ranks, by what they take of the node's memory. */
+static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t held,
+                      int32_t n)
+{
+    if (!j->host_size || !node->memory_size) return n;
+    const int64_t most = held < node->memory_size ? (node->memory_size - held) / j->host_size : 0;
+    return n < most ? n : (int32_t)most;
+}
+
+int32_t sched_cramped(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    bool free[GPU_MAX];
+    if (j->device != SCHED_GPUS) return 0;
+    const int32_t any = n_gpus(j, nodes, i, NULL) - sched_width(j, nodes, i);
+    const int32_t now = n_gpus(j, nodes, i, free) - sched_room(j, nodes, i);
+    return any > now ? any : now;
+}
+
 int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
-    if (j->device == SCHED_GPUS) return n_gpus(j, nodes, i, NULL);
+    if (j->device == SCHED_GPUS) return beside(j, &nodes[i], 0, n_gpus(j, nodes, i, NULL));
     return j->device == SCHED_EMULATED && !nodes[i].emulated ? 0 : nodes[i].n_slots;
 }
 
@@ -48,7 +66,8 @@ int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, in
 {
     bool free[GPU_MAX];
     if (!nodes[i].up) return 0;
-    if (j->device == SCHED_GPUS) return n_gpus(j, nodes, i, free);
+    if (j->device == SCHED_GPUS)
+        return beside(j, &nodes[i], nodes[i].memory_held, n_gpus(j, nodes, i, free));
     const int32_t width = sched_width(j, nodes, i);
     return width ? width - nodes[i].n_reserved : 0;
 }
@@ -209,6 +228,7 @@ static void take(struct sched_job *j, struct sched_node *nodes)
         const bool picked = ring_pick(at->gpu, free, at->n_gpus, n, gpu);
         assert(picked);
         for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = SCHED_GPU_HELD;
+        at->memory_held += n * j->host_size;
         gpu += n;
     }
 }

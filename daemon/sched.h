@@ -52,6 +52,7 @@ struct sched_job {
     int32_t device;        /* enum sched_device */
     int64_t gpu_size;      /* bytes of memory that a GPU must have */
     int64_t gpu_free;      /* and of those, that must be free now */
+    int64_t host_size;     /* SCHED_GPUS: bytes of its node's memory that a rank takes */
     int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
     int avoid_node; /* else will do; -1: none */
     /* out */
@@ -81,6 +82,7 @@ struct sched_node {
     int32_t net; /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
     bool emulated;
+    int64_t memory_size, memory_held; /* 0: unknown; by jobs on GPUs, in/out as above */
     int32_t n_gpus;
     struct sched_gpu gpu[GPU_MAX];
 };

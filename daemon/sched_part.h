@@ -15,6 +15,8 @@ struct group {
 /* Ranks of that job that node i could hold if nobody else were there, and that it can hold now. */
 int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* GPUs that it could have there, free ones or any, if the node had more memory beside them. */
+int32_t sched_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
 bool sched_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
 /* The group with the most slots (or free ones), among those the job may use. */
 struct group sched_widest(const struct sched_job *j, const struct sched_node *nodes, int n,

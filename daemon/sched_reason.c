@@ -19,7 +19,7 @@ static const char *s(int n)
 }
 
 struct what {
-    char text[96];
+    char text[176];
 };
 
 /* What the node that it must be on has of it. */
@@ -58,6 +58,7 @@ struct census {
     int up;
     int32_t width, room;         /* of what the job takes */
     int unfit, small, busy, all; /* GPUs */
+    int cramped;
 };
 
 static void count_gpus(const struct sched_job *j, const struct sched_node *n, struct census *c)
@@ -84,6 +85,7 @@ static struct census census(const struct sched_job *j, const struct sched_node *
         c.width += sched_width(j, nodes, i);
         c.room += sched_room(j, nodes, i);
         count_gpus(j, &nodes[i], &c);
+        c.cramped += sched_cramped(j, nodes, i);
     }
     return c;
 }
@@ -93,7 +95,7 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};
     int n = 0;
-    if (c->unfit + c->small + c->busy == 0) return w;
+    if (c->unfit + c->small + c->busy + c->cramped == 0) return w;
     n += snprintf(w.text, sizeof w.text, "; of %d GPU%s", c->all, s(c->all));
     if (c->unfit)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, " %d %s unfit", c->unfit,
@@ -103,8 +105,12 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
                       c->unfit ? "," : "", c->small, c->small == 1 ? "has" : "have",
                       (double)j->gpu_size / (1 << 30));
     if (c->busy)
-        snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s used by others",
-                 c->unfit || c->small ? "," : "", c->busy, c->busy == 1 ? "is" : "are");
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s used by others",
+                      c->unfit || c->small ? "," : "", c->busy, c->busy == 1 ? "is" : "are");
+    if (c->cramped)
+        snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s %.1f GiB of the node's memory",
+                 c->unfit || c->small || c->busy ? "," : "", c->cramped,
+                 c->cramped == 1 ? "lacks" : "lack", (double)j->host_size / (1 << 30));
     return w;
 }
 

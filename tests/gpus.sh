@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.." || exit 2
 lib_start gpus
 cp "${BUILD:-build/release}"/lib{fake_nvml,kernels_emulated}.so "$BIN" || exit 1
 export FAKE_NVML=$T/nvml
+: >"$BIN/libkernels_cuda.so" # seqw asks for it; what a rank finds is no library
 
 CONFIG='{"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64, "vocab_size": 258}'
 JOB="{\"kind\": \"train\", \"model\": {\"config\": $CONFIG}, \"data\": {\"train\": [{\"path\": \"text.txt\"}], \"seq_len\": 64}, \"train\": {\"steps\": 3}, \"seed\": 1}"

@@ -42,6 +42,7 @@ struct gang { /* a node's part of an attempt */
 struct sim {
     char name[8], address[24];
     bool up, emulated;
+    int64_t memory_size; /* 0: it does not say */
     int n_gpus;
     struct gpu gpu[GPU_MAX];
     int n_gangs, n_assigns, n_log_acks;
@@ -297,6 +298,7 @@ static inline void hello(struct sim *n)
     struct wire_attempt list[GANGS];
     struct msg m = {.type = MSG_HELLO, .n_slots = SLOTS, .attempts = list};
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
+    m.memory_size = n->memory_size;
     snprintf(m.node, sizeof m.node, "%s", n->name);
     snprintf(m.address, sizeof m.address, "%s", n->address);
     for (int i = 0; i < n->n_gangs; i++) {

@@ -436,6 +436,13 @@ static void machine_is(const char *text)
     CHECK(rename(part, path) == 0); /* all of it at once */
 }
 
+static const char *in_here(const char *name)
+{
+    static char path[160];
+    snprintf(path, sizeof path, "%s/%s", d.dir, name);
+    return path;
+}
+
 static void fake_nvml(const char *text)
 {
     char self[PATH_MAX], library[PATH_MAX + 32], path[128];
@@ -444,6 +451,7 @@ static void fake_nvml(const char *text)
     self[n] = 0;
     *strrchr(self, '/') = 0;
     snprintf(library, sizeof library, "%s/../libfake_nvml.so", self);
+    CHECK(file_write(in_here("bin/" GPU_KERNELS), "", 0, NULL) == 0);
     snprintf(path, sizeof path, "%s/nvml", d.dir);
     setenv("SEQD_NVML", library, 1);
     setenv("FAKE_NVML", path, 1);
@@ -489,6 +497,40 @@ static void test_gpus(void)
                "gpu GPU-d V100 16384 cc=7\n");
     UNTIL(gpus[0].health == GPU_OK && gpus[1].health == GPU_OK && n_gpus == 4);
     CHECK(gpus[3].health == GPU_OLD && gpus[0].far[3] == GPU_FAR_SYSTEM);
+    terminate(pid);
+    teardown();
+}
+
+/* Without kernels a GPU is of no use. One with an Xid is of none to the next seqw either, until an
+ * operator removes what was written down of it. */
+static void test_unfit_gpus(void)
+{
+    setup();
+    fake_nvml(THREE);
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos);
+    machine_is(THREE "xid 1 GPU-c 79\n");
+    UNTIL(gpus[2].health == GPU_XID);
+    CHECK(unlink(in_here("bin/" GPU_KERNELS)) == 0);
+    UNTIL(gpus[0].health == GPU_BARE && gpus[1].health == GPU_BARE && gpus[2].health == GPU_XID);
+    CHECK(file_write(in_here("bin/" GPU_KERNELS), "", 0, NULL) == 0);
+    UNTIL(gpus[0].health == GPU_OK);
+    terminate(pid);
+    const int n_hellos = d.n_hellos;
+    machine_is(THREE);
+    pid = agent_start("0");
+    UNTIL(d.n_hellos > n_hellos);
+    CHECK(gpus[2].health == GPU_XID && gpus[2].xid == 79 && gpus[0].health == GPU_OK);
+    CHECK(unlink(in_here("state/" GPU_XIDS)) == 0);
+    UNTIL(gpus[2].health == GPU_OK);
+    /* Of another boot: nothing. */
+    terminate(pid);
+    const char old[] = "0000 GPU-a 79\n";
+    CHECK(file_write(in_here("state/" GPU_XIDS), old, sizeof old - 1, NULL) == 0);
+    const int n = d.n_hellos;
+    pid = agent_start("0");
+    UNTIL(d.n_hellos > n);
+    CHECK(gpus[0].health == GPU_OK);
     terminate(pid);
     teardown();
 }
@@ -831,6 +873,7 @@ int main(int argc, char **argv)
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
     RUN(test_gpus);
+    RUN(test_unfit_gpus);
     RUN(test_visible_gpus);
     RUN(test_killed_agent);
     RUN(test_killed_gang);

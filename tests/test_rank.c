@@ -7,6 +7,7 @@
 #include "api/core/sha256.h"
 #include <math.h>
 #include "tests/gang.h"
+#include "worker/model/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */
 
@@ -494,6 +495,70 @@ static void test_half(void)
     check_half(PRECISION_BF16), check_half(PRECISION_FP16);
 }
 
+/* The model that was trained, with an embedding of next to nothing: the first norm divides by it,
+ * and what flows back through that is beyond half floats at the first loss scales. */
+static void make_loud(char dir[600])
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "loud");
+    struct err e = {0};
+    struct param p;
+    const struct model_shape *m = &o->spec.model.shape;
+    float *w = calloc((size_t)param_count(m), sizeof *w);
+    snprintf(dir, 600, "%s/loud-model", scratch);
+    CHECK_MSG(w && !hf_load(model_dir, m, DT_F32, w, &e), "%s", e.text);
+    param_get(m, 0, &p);
+    for (int64_t i = 0; w && i < p.count; i++) w[p.offset + i] *= 0x1p-9f;
+    CHECK_MSG(w && !hf_save(dir, m, DT_F32, w, &e), "%s", e.text);
+    free(w), free(o);
+}
+
+static struct order *loud_order(int n, const char *name, const char *dir)
+{
+    struct order *o = half_order(JOB_TRAIN, n, PRECISION_FP16, name);
+    o->spec.determinism = DET_RANKS;
+    set_model(o, dir);
+    return o;
+}
+
+/* Gradients that do not fit: those steps are skipped and told of, the scale falls until they do; a
+ * training that is killed behind them goes on with the scale it had, on another number of ranks,
+ * and ends with the same bits. */
+static void test_loss_scale(void)
+{
+    char dir[600], want[80], sha[80], path[1300 + 32];
+    struct err e = {0};
+    make_loud(dir);
+    struct order *o = loud_order(1, "loud", dir);
+    run(&g, o);
+    const double overflows = number(g.result, "overflows"), scale = number(g.result, "loss_scale");
+    CHECK(all_ok(&g) && g.n_steps == STEPS);
+    CHECK_MSG(overflows >= 1 && overflows < STEPS / 2, "%g overflows", overflows);
+    CHECK(scale == ldexp(1, 16 - (int)overflows) && g.n_notes == overflows);
+    CHECK(number(g.result, "skipped_steps") == overflows);
+    const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+    CHECK(note && strstr(note->json, "step_skipped") && strstr(note->json, "loss scale of 65536"));
+    CHECK(g.step[STEPS - 1].loss < g.step[0].loss);
+    text(g.result, "weights_sha256", want, sizeof want);
+    text(g.result, "checkpoint", path, sizeof path);
+    snprintf(path + strlen(path), 32, "/train_state.json");
+    char *state = file_read(path, 1 << 16, NULL, &e);
+    CHECK_MSG(state && number(state, "adam_t") == STEPS - overflows, "%s", e.text);
+    free(state), free(o);
+    o = loud_order(2, "loud-killed", dir);
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[1]) && g.n_steps < STEPS);
+    struct order *one = loud_order(1, "loud-killed", dir);
+    one->args.epoch = 2;
+    run(&g, one);
+    CHECK(all_ok(&g) && g.n_steps > 0 && g.step[0].step > 3);
+    CHECK(number(g.result, "overflows") == overflows && number(g.result, "loss_scale") == scale);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+    free(o), free(one);
+}
+
 /* seqgang goes away while ranks wait for blobs: nobody is left. */
 static void test_gang_gone(void)
 {
@@ -656,6 +721,7 @@ int main(int argc, char **argv)
     RUN(test_resume_of_another);
     RUN(test_not_finite);
     RUN(test_half);
+    RUN(test_loss_scale);
     RUN(test_gang_gone);
     RUN(test_gang_killed);
     RUN(test_other_build);

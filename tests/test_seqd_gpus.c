@@ -22,7 +22,8 @@ static void give_gpus(struct sim *n, int count)
 /* A job on GPUs, prepared on the node where it then runs: its gang there, of the given epoch. */
 static int64_t submit_gpus(struct sim *n, int ranks)
 {
-    const int64_t id = submit_on("cuda", ranks, 0, "{\"memory\":{\"total_bytes\":1000}}");
+    const int64_t id = submit_on("cuda", ranks, 0,
+                                 "{\"memory\":{\"total_bytes\":1000,\"host_bytes\":100}}");
     struct gang *p = gang_of(n, id, 1);
     CHECK(p && p->task == TASK_PREPARE && p->n_uuids == 0);
     if (p) play_prepare(p), send_spool(n, p);
@@ -71,6 +72,25 @@ static void test_ring(void)
     g[0].far[2] = g[2].far[0] = g[2].far[1] = g[1].far[2] = g[1].far[3] = g[3].far[1] = 0;
     memset(may, 1, sizeof may);
     CHECK(ring_pick(g, may, 4, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 1, 3}, 4));
+}
+
+/* Two jobs of 3 GPUs: a node of 8, and of memory for 5 ranks beside them, takes one at a time. */
+static void test_memory_beside(void)
+{
+    begin();
+    give_gpus(A, 8);
+    A->memory_size = 599;
+    hello(A);
+    const int64_t one = submit_gpus(A, 3), two = submit_gpus(A, 3);
+    struct gang *g = gang_of(A, one, 2);
+    CHECK(g && !gang_of(A, two, 2));
+    CHECK(reason_is(two, "waiting_for_gpus",
+                    "2/5 GPUs free on node a, which holds its data, needs 3; of 8 GPUs 3 lack 0.0 "
+                    "GiB of the node's memory"));
+    play_to_running(A, g);
+    play_run(g), send_spool(A, g), settle();
+    CHECK(is(one, "succeeded") && gang_of(A, two, 2));
+    finish();
 }
 
 /* ---- giving ----------------------------------------------------------------------------------- */
@@ -568,6 +588,7 @@ int main(void)
     log_init("test");
     json_init();
     RUN(test_ring);
+    RUN(test_memory_beside);
     RUN(test_given);
     RUN(test_busy);
     RUN(test_memory);

@@ -305,6 +305,34 @@ static void test_avoid(void)
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
 }
 
+/* What ranks on GPUs take of the host is the node's memory: as many as it holds, beside those there. */
+static void test_memory_beside(void)
+{
+    const int64_t gib = 1 << 30;
+    struct sched_node n = {.up = true, .n_gpus = 4, .memory_size = 10 * gib};
+    struct sched_job j[2] = {{.id = 1, .n_ranks = 2, .only = -1, .device = SCHED_GPUS},
+                             {.id = 2, .n_ranks = 2, .only = -1, .device = SCHED_GPUS}};
+    j[0].avoid_node = j[1].avoid_node = -1;
+    j[0].host_size = j[1].host_size = 3 * gib;
+    sched_pick(j, 2, &n, 1, 0);
+    CHECK(j[0].node == 0 && j[1].node == -1 && n.memory_held == 6 * gib);
+    CHECK_STR(j[1].reason_code, "waiting_for_gpus");
+    CHECK_STR(j[1].reason, "1/3 GPUs free on 1 node, needs 2; of 4 GPUs 1 lacks 3.0 GiB of the "
+                           "node's memory");
+    n.memory_size = 12 * gib;
+    sched_pick(&j[1], 1, &n, 1, 0);
+    CHECK(j[1].node == 0);
+    n = (struct sched_node){.up = true, .n_gpus = 4, .memory_size = 5 * gib};
+    sched_pick(&j[1], 1, &n, 1, 0);
+    CHECK_STR(j[1].reason_code, "too_large");
+    CHECK_STR(j[1].reason,
+              "needs 2 GPUs, the largest node up has 1 (1 node up, 0 down); of 4 GPUs 3 "
+              "lack 3.0 GiB of the node's memory");
+    n.memory_size = 0; /* it does not say */
+    sched_pick(&j[1], 1, &n, 1, 0);
+    CHECK(j[1].node == 0);
+}
+
 /* Who waits for GPUs is not in the way of who wants slots, nor the other way round. */
 static void test_two_lines(void)
 {
@@ -439,6 +467,7 @@ int main(void)
     RUN(test_random);
     RUN(test_spread);
     RUN(test_avoid);
+    RUN(test_memory_beside);
     RUN(test_two_lines);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);

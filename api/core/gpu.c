@@ -5,7 +5,7 @@
 
 static const char *const names[GPU_HEALTH_N] = {
     [GPU_OK] = "ok",   [GPU_ECC] = "ecc",       [GPU_XID] = "xid", [GPU_LOST] = "lost",
-    [GPU_MIG] = "mig", [GPU_SILENT] = "silent", [GPU_OLD] = "old",
+    [GPU_MIG] = "mig", [GPU_SILENT] = "silent", [GPU_OLD] = "old", [GPU_BARE] = "bare",
 };
 
 const char *gpu_health_name(int health)
@@ -23,7 +23,10 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
                  (long long)g->ecc_errors);
         break;
     case GPU_XID:
-        snprintf(out, n, "the driver reported Xid %d: reset it, then restart seqw", g->xid);
+        snprintf(out, n,
+                 "the driver reported Xid %d: reset it, then remove the file " GPU_XIDS
+                 " in seqw's state directory",
+                 g->xid);
         break;
     case GPU_LOST: snprintf(out, n, "it is gone: the driver does not list it any more"); break;
     case GPU_MIG: snprintf(out, n, "it is partitioned (MIG): switch that off"); break;
@@ -31,6 +34,10 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
     case GPU_OLD:
         snprintf(out, n, "its compute capability is %d.%d: %d.0 or newer is needed", g->major,
                  g->minor, GPU_MIN_MAJOR);
+        break;
+    case GPU_BARE:
+        snprintf(out, n,
+                 "there is no " GPU_KERNELS " beside its node's seqrank: make CUDA=1 install");
         break;
     default: break;
     }

@@ -13,6 +13,8 @@
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
 #define GPU_BUS_SIZE  32
+#define GPU_KERNELS   "libkernels_cuda.so" /* beside seqrank, or in ../lib/seqd */
+#define GPU_XIDS      "xids" /* in seqw's state directory: of this boot; who removes it forgets them */
 
 /* What a rank's plan may not count upon in a GPU's memory: CUDA's context with the kernels' code and
  * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
@@ -26,6 +28,7 @@ enum gpu_health {
     GPU_MIG,    /* it is partitioned: no rank gets a whole GPU out of it */
     GPU_SILENT, /* the driver has not answered for too long */
     GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR: there is no code for it */
+    GPU_BARE,   /* the node has the programs without the kernels */
     GPU_HEALTH_N
 };
 

@@ -384,16 +384,6 @@ static int check_transport(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-static int check_precision(const struct job_spec *s, struct err *e)
-{
-    if (s->precision.params != PRECISION_FP16) return 0;
-    if (device_find(spec_text(s, s->resources.device))->own_memory)
-        return err_field(e, ERR_UNSUPPORTED, "precision.params",
-                         "precision.params \"fp16\" runs on \"cpu\": take \"bf16\" on \"%s\"",
-                         spec_text(s, s->resources.device));
-    return 0;
-}
-
 static int check_ranks(struct job_spec *s, struct err *e)
 {
     if (!device_find(spec_text(s, s->resources.device)))
@@ -457,8 +447,8 @@ int job_check(struct job_spec *s, struct err *e)
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
     set_tolerance(s);
-    return check_ranks(s, e) || check_precision(s, e) || job_check_model(s, e) ||
-                   check_parallel(s, e) || job_check_training(s, e)
+    return check_ranks(s, e) || job_check_model(s, e) || check_parallel(s, e) ||
+                   job_check_training(s, e)
                ? -1
                : 0;
 }

@@ -335,7 +335,7 @@ static void bench_adamw(void)
     float *p = lump_random(&l, DT_F32, 1, n, 1).data, *m = lump_new(&l, n * 4);
     float *v = lump_new(&l, n * 4), *g = lump_random(&l, DT_F32, 1, n, 0.1).data;
     uint16_t *half = lump_new(&l, n * 2);
-    struct rows_run r = {.adamw = {p, m, v, half, g, n, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9}};
+    struct rows_run r = {.adamw = {p, m, v, half, DT_BF16, g, n, 1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 9}};
     rows_figure("adamw fp32, bf16", 1, n, 30, run_adamw, &r, &l);
     lumps_free(&l);
 }

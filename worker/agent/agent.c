@@ -609,7 +609,7 @@ static int agent_open(struct agent *a, struct err *e)
     if (shelf_scan(&a->shelf, adopt, a, e) < 0) return -1;
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
-    if (a->o.nvml) a->gpus = gpus_open(a->o.nvml);
+    if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
     a->client = rpc_dial(a->loop, a->o.connect, &calls, a, e);
     if (!a->client) return -1;
     profile_start(a);

@@ -1,16 +1,20 @@
 #include "worker/agent/gpus.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "worker/agent/nvml.h"
 
 enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for so long is left behind at exit */
 
 struct gpus {
-    struct nvml *nvml; /* the thread's, once it runs */
+    struct nvml *nvml; /* the thread's, once it runs, as all up to the next */
+    char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
+    bool told; /* GPU_XIDS has been written */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -40,11 +44,61 @@ static void complain(const struct gpu *before, int n_before, const struct gpu *n
     }
 }
 
+/* ---- Xids ------------------------------------------------------------------------------------- */
+
+/* A line for each: "BOOT UUID XID". */
+static void xids_save(struct gpus *g, const struct gpu *list, int n)
+{
+    char text[GPU_MAX * (sizeof g->boot + GPU_UUID_SIZE + 16)];
+    struct err e;
+    int size = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].xid)
+            size += snprintf(text + size, sizeof text - (size_t)size, "%s %s %d\n", g->boot,
+                             list[i].uuid, list[i].xid);
+    g->told = file_write(g->xids, text, (size_t)size, &e) == 0;
+    if (!g->told) log_warn("gpu.xids", "why=\"%s\"", e.text);
+}
+
+static void xids_load(struct gpus *g)
+{
+    char boot[sizeof g->boot], uuid[GPU_UUID_SIZE];
+    int xid;
+    FILE *f = fopen(g->xids, "re");
+    while (f && fscanf(f, "%63s %47s %d", boot, uuid, &xid) == 3)
+        if (!strcmp(boot, g->boot)) nvml_set_xid(g->nvml, uuid, xid);
+    g->told = f != NULL;
+    if (f) fclose(f);
+}
+
+/* Those that are new are written down; they are forgotten when the file has gone. */
+static int sample_xids(struct gpus *g, struct gpu list[GPU_MAX], struct err *e)
+{
+    if (g->told && !file_exists(g->xids)) {
+        log_info("gpu.xids", "text=\"%s was removed: Xids are forgotten\"", g->xids);
+        nvml_set_xid(g->nvml, NULL, 0);
+        g->told = false;
+    }
+    const int n = nvml_sample(g->nvml, list, e);
+    for (int i = 0; i < n; i++) {
+        const int was = gpu_find(g->list, g->n, list[i].uuid);
+        if (list[i].xid == (was < 0 ? 0 : g->list[was].xid)) continue;
+        if (list[i].xid) xids_save(g, list, n);
+        break;
+    }
+    return n;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
 static int look(struct gpus *g, struct err *e)
 {
     struct gpu list[GPU_MAX];
-    const int n = nvml_sample(g->nvml, list, e);
+    const int n = sample_xids(g, list, e);
     if (n < 0) return -1;
+    const bool bare = !file_exists(g->kernels[0]) && !file_exists(g->kernels[1]);
+    for (int i = 0; bare && i < n; i++)
+        if (list[i].health == GPU_OK) list[i].health = GPU_BARE;
     complain(g->list, g->n, list, n);
     pthread_mutex_lock(&g->lock);
     memcpy(g->list, list, sizeof list);
@@ -76,6 +130,14 @@ static void *watch(void *arg)
     return NULL;
 }
 
+static void read_boot(char *out, int size)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f || !fgets(out, size, f)) snprintf(out, (size_t)size, "unknown");
+    out[strcspn(out, "\n")] = 0;
+    if (f) fclose(f);
+}
+
 static struct gpus *gpus_new(struct nvml *nvml)
 {
     struct gpus *g = calloc(1, sizeof *g);
@@ -98,7 +160,7 @@ static void gpus_free(struct gpus *g)
     free(g);
 }
 
-struct gpus *gpus_open(const char *library)
+struct gpus *gpus_open(const char *library, const char *bin, const char *state)
 {
     struct err e = {0};
     struct nvml *nvml = nvml_open(library, &e);
@@ -107,7 +169,12 @@ struct gpus *gpus_open(const char *library)
         return NULL;
     }
     struct gpus *g = gpus_new(nvml);
-    int rc = look(g, &e);
+    int rc = file_join(g->kernels[0], &e, "%s/" GPU_KERNELS, bin);
+    if (rc == 0) rc = file_join(g->kernels[1], &e, "%s/../lib/seqd/" GPU_KERNELS, bin);
+    if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);
+    read_boot(g->boot, sizeof g->boot);
+    if (rc == 0 && (rc = look(g, &e)) == 0) xids_load(g);
+    if (rc == 0) rc = look(g, &e); /* with what has been remembered of them */
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
         rc = err_set(&e, ERR_IO, "no thread for the GPUs: %s", strerror(rc));
     if (rc == 0) {

@@ -230,6 +230,12 @@ static void take_events(struct nvml *n)
     }
 }
 
+void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid)
+{
+    for (int i = 0; i < n->n; i++)
+        if (!uuid || !strcmp(n->gpu[i].uuid, uuid)) n->gpu[i].xid = uuid ? xid : 0;
+}
+
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
 {
     unsigned count = 0;

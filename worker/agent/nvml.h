@@ -17,6 +17,8 @@ void nvml_close(struct nvml *n);
 /* All GPUs as they are now, in the order in which they were first seen; those that have gone stay
  * in the list as GPU_LOST. Returns how many, at most GPU_MAX, or -1. */
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
+/* What of an earlier life is remembered of a GPU; uuid NULL: nothing is of any, these and those seen. */
+void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid);
 /* Xids after which a GPU is of no use until somebody has looked at it; the others are the program's
  * own doing. */
 bool nvml_xid_matters(long long xid);
