@@ -47,6 +47,10 @@ static inline int64_t dtype_size(enum dtype t)
 {
     return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
 }
+static inline enum dtype dtype_of_precision(enum precision_id p)
+{
+    return p == PRECISION_FP16 ? DT_F16 : p == PRECISION_BF16 ? DT_BF16 : DT_F32;
+}
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
     return (struct tensor){data, rows, cols, ld, DT_F32};
@@ -583,7 +587,7 @@ struct be_ops {
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm90": what tests print */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests print */
     const char *isa;
     const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */

@@ -322,8 +322,33 @@ static void check_swiglu(void)
     }
 }
 
+/* Rows of many pieces, some ids of thousands of rows: each sum is the chain over ascending rows, in
+ * fp32, with little scratch too. */
+static void check_embed_chains(void)
+{
+    enum { T = 9000, C = 3, V = 1000 };
+    int32_t *ids = ARRAY(int32_t, T);
+    struct box dx = box_act(T, C, 1), dt = box_new(V, C, 2), want, again;
+    uint64_t seed = 35;
+    box_random(dx, 33, 1), box_random(dt, 34, 1);
+    want = box_copy(dt, 0), again = box_copy(dt, 0);
+    for (int64_t t = 0; t < T; t++) {
+        ids[t] = (int32_t)(box_rand(&seed) % (t % 3 ? V : 2));
+        for (int64_t j = 0; j < C; j++) *box_at(want, ids[t], j) += (float)ref_at(dx.t, t, j);
+    }
+    CALL(be, embed_bwd, &(struct embed_bwd_args){dt.t, dx.t, ids});
+    CHECK(box_same_bits(dt, want, 0) && box_intact(dt));
+    const int64_t size = be->scratch_size;
+    if (be->own_memory) be->scratch_size = 48 << 10;
+    CALL(be, embed_bwd, &(struct embed_bwd_args){again.t, dx.t, ids});
+    be->scratch_size = size;
+    CHECK(box_same_bits(again, want, 0) && box_intact(again));
+    box_free(&dx), box_free(&dt), box_free(&want), box_free(&again);
+}
+
 static void check_embed(void)
 {
+    check_embed_chains();
     EACH_ROW_SHAPE(s)
     {
         int64_t T = row_shapes[s][0], C = row_shapes[s][1], V = 11;
@@ -716,8 +741,11 @@ static void run_check(void)
     twin_forget();
 }
 
-/* Attention of kernels/cuda in bf16 has a second way where the device is of 9.0 (hopper.h). */
-#define OTHER_WAY "sm90"
+/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of 9.0
+ * (hopper.h); attention of all kinds has smaller shapes, of the same bits, where a block has little
+ * shared memory. */
+#define OTHER_WAY   "sm90"
+#define SMALL_SHAPE "sm86"
 
 static bool runs(const char *isa)
 {
@@ -733,17 +761,29 @@ static bool runs(const char *isa)
     return ok;
 }
 
-/* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. */
+/* Is it for the instruction set, that others have been tested beside? */
+static bool concerns(const char *isa, const char *check)
+{
+    const bool linear = !strncmp(check, "linear", 6);
+    if (!strcmp(isa, OTHER_WAY)) return act == DT_BF16 && (linear || !strncmp(check, "attn", 4));
+    if (strcmp(isa, SMALL_SHAPE)) return true;
+    return linear || (act != DT_F32 && !strncmp(check, "attn_", 5));
+}
+
+/* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. Beside small shapes, it
+ * has large ones. */
 static void check_device(const char *isa, int n_threads)
 {
     static const struct {
         enum dtype type;
         const char *name;
     } types[] = {{DT_F32, "fp32"}, {DT_BF16, "bf16"}, {DT_F16, "fp16"}};
-    if (!strcmp(isa, OTHER_WAY) && !runs(isa)) return;
+    if ((!strcmp(isa, OTHER_WAY) || !strcmp(isa, SMALL_SHAPE)) && !runs(isa)) return;
     be = open_device(isa, n_threads);
-    be_other = open_device(isa, 3);
-    CHECK(strcmp(isa, OTHER_WAY) || !strcmp(be->isa, isa));
+    const bool small = !strcmp(isa, SMALL_SHAPE);
+    be_other = open_device(small ? "sm80" : isa, 3);
+    least_dim = small ? 65 : 0;
+    CHECK((strcmp(isa, OTHER_WAY) && !small) || !strcmp(be->isa, isa));
     twin_open(be);
     twin_give_scratch(be), twin_give_scratch(be_other);
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)
@@ -751,8 +791,7 @@ static void check_device(const char *isa, int n_threads)
             char name[128];
             act = types[k].type;
             if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
-            if (!strcmp(isa, OTHER_WAY) && (act != DT_BF16 || strncmp(checks[i].name, "attn", 4)))
-                continue;
+            if (!concerns(isa, checks[i].name)) continue;
             snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name, types[k].name,
                      isa, n_threads);
             if (only && !strstr(name, only)) continue;
@@ -773,7 +812,7 @@ int main(int argc, char **argv)
     if (getenv("SEQD_TEST_DEVICE")) device_name = getenv("SEQD_TEST_DEVICE");
     RUN(test_every_slot);
     RUN(test_unknown_names);
-    static const char *const itself[] = {"sm80", OTHER_WAY, NULL};
+    static const char *const itself[] = {"sm80", SMALL_SHAPE, OTHER_WAY, NULL};
     const bool cpu = !strcmp(device_name, "cpu");
     for (const char *const *isa = cpu ? be_isas() : itself; *isa; isa++)
         for (int n_threads = small || !cpu ? 2 : 1; n_threads <= 2; n_threads++)

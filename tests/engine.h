@@ -231,7 +231,8 @@ struct engine_run {
     struct plan plan;
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
     bool ledger_ok, memory_ok;
-    float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step */
+    float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step, without the loss scale */
+    double scale;                            /* that it had */
 };
 
 static inline void engine_keep(float **out, const float *from, int64_t n)
@@ -275,6 +276,7 @@ static inline void engine_steps(struct train *t, struct engine_run *r, int rank,
                   (long long)out.memory_high, (long long)out.memory_planned);
         if (k == 0 && !r->plan.fused) engine_collect(t, HOLD_GRAD, r->grad);
         if (rank) continue;
+        if (k == 0) r->scale = t->scale_was;
         r->loss[k] = out.loss;
         r->norm[k] = out.grad_norm;
     }
@@ -340,6 +342,7 @@ static inline void engine_go(struct engine_run *r, struct job_spec *spec)
                  &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7}, mem,
                  engine_body, r);
     r->mem = NULL;
+    for (int64_t i = 0; i < r->plan.n_params; i++) r->grad[i] = (float)(r->grad[i] / r->scale);
 }
 
 static inline void engine_free(struct engine_run *r)

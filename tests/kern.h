@@ -15,6 +15,7 @@ static struct be *be;       /* the device under test ... */
 static struct be *be_other; /* ... and one of the same instruction set with 3 threads */
 static bool quick;          /* SEQD_TEST_SHAPES=small: for tools that slow a device down */
 static enum dtype act;      /* of the tensors that the contract calls "act" */
+static int64_t least_dim;   /* attention's checks leave out heads of fewer columns */
 
 static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
 {

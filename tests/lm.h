@@ -103,6 +103,12 @@ struct lm_run {
     enum strategy_id strategy;
 };
 
+/* The gradient is computed times so much. */
+static inline float lm_scale(const struct lm_run *r)
+{
+    return r->spec.precision.params == PRECISION_FP16 ? 0x1p16f : 1;
+}
+
 struct lm_seat {
     struct plan plan;
     struct model m;
@@ -189,14 +195,14 @@ static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, doub
     if (model_forward(&s->m, &s->m.batch, e)) return -1;
     lm_keep_logits(r, s, n);
     CHECK(model_nll(&s->m, &s->m.batch) >= 0);
-    if (model_grad(&s->m, &s->m.batch, 1.0f / (float)r->g->n_targets, nll, e)) return -1;
+    if (model_grad(&s->m, &s->m.batch, lm_scale(r) / (float)r->g->n_targets, nll, e)) return -1;
     if (!replaces && n + 1 < r->g->n) return 0;
     if (model_reduce_grad(&s->m, e)) return -1;
     if (s->m.rank) return 0;
     float *grad = malloc((size_t)s->plan.n_params * sizeof *grad);
     if (!grad) abort();
     engine_read(s->be, grad, s->m.grad, s->plan.n_params * (int64_t)sizeof *grad);
-    for (int64_t i = 0; i < s->plan.n_params; i++) r->grad[i] += grad[i];
+    for (int64_t i = 0; i < s->plan.n_params; i++) r->grad[i] += grad[i] / lm_scale(r);
     free(grad);
     return 0;
 }

@@ -241,7 +241,8 @@ static void test_prepare(void)
 struct way {
     const char *name;
     const struct model_shape *shape;
-    int sp, dp, zero, bf16;
+    int sp, dp, zero;
+    enum precision_id precision;
     bool fused, ema, first_step, bits, nccl, evals;
     int64_t time_chunk;
 };
@@ -252,7 +253,7 @@ static struct order *way_order(const struct way *w, const char *where)
     struct job_spec *s = &o->spec;
     s->parallel.dp = w->dp ? w->dp : 1;
     s->parallel.zero = w->zero;
-    s->precision.params = w->bf16 ? PRECISION_BF16 : PRECISION_FP32;
+    s->precision.params = (int32_t)w->precision;
     s->verify.first_step = w->first_step;
     s->determinism = w->bits ? DET_RANKS : DET_RUN;
     if (w->nccl && where == device) s->parallel.transport = TRANSPORT_NCCL;
@@ -268,7 +269,8 @@ static void train(const struct way *w, char sha[80], char hf[1300])
 {
     double loss[STEPS] = {0}, norm[STEPS] = {0}, held = 0;
     char dir[2][1300], path[2][2700];
-    const double tol = w->bf16 ? 1.0 / 256 : TOL;
+    const double half = w->precision == PRECISION_FP16 ? 1.0 / 2048 : 1.0 / 256;
+    const double tol = w->precision ? half : TOL;
     for (int i = 0; i < 2; i++) {
         const char *where = i ? device : "cpu";
         struct order *o = way_order(w, where);
@@ -294,7 +296,7 @@ static void train(const struct way *w, char sha[80], char hf[1300])
         free(o);
     }
     if (hf) memcpy(hf, dir[0], sizeof dir[0]);
-    near_files(w->name, path[1], path[0], w->bf16 ? 1.0 / 256 : 1e-4);
+    near_files(w->name, path[1], path[0], w->precision ? half : 1e-4);
 }
 
 static char llama_dir[1300], linear_dir[1300], stdit3_dir[1300]; /* trained on the CPU */
@@ -305,11 +307,18 @@ static void test_train(void)
     const struct way plain = {
         .name = "llama", .shape = &llama, .sp = 1, .first_step = true, .evals = true};
     const struct way lasp = {.name = "linear", .shape = &linear, .sp = 1};
-    const struct way half = {
-        .name = "bf16", .shape = &llama, .sp = 1, .bf16 = 1, .fused = true, .ema = true};
+    const struct way half = {.name = "bf16",
+                             .shape = &llama,
+                             .sp = 1,
+                             .precision = PRECISION_BF16,
+                             .fused = true,
+                             .ema = true};
+    const struct way fp16 = {
+        .name = "fp16", .shape = &linear, .sp = 1, .precision = PRECISION_FP16, .first_step = true};
     train(&plain, sha, llama_dir);
     train(&lasp, sha, linear_dir);
     train(&half, sha, NULL);
+    train(&fp16, sha, NULL);
 }
 
 static void test_ranks(void)
@@ -317,11 +326,15 @@ static void test_ranks(void)
     char sha[80];
     const struct way rsa = {.name = "rsa", .shape = &llama, .sp = 2, .first_step = true};
     const struct way lasp = {.name = "lasp", .shape = &linear, .sp = 2, .zero = 3};
-    const struct way half = {.name = "bf16-2", .shape = &llama, .sp = 2, .zero = 3, .bf16 = 1};
+    const struct way half = {
+        .name = "bf16-2", .shape = &llama, .sp = 2, .zero = 3, .precision = PRECISION_BF16};
+    const struct way fp16 = {
+        .name = "fp16-2", .shape = &llama, .sp = 2, .zero = 1, .precision = PRECISION_FP16};
     const struct way in_time = {.name = "in-time", .shape = &linear, .sp = 2, .time_chunk = 4};
     train(&rsa, sha, NULL);
     train(&lasp, sha, NULL);
     train(&half, sha, NULL);
+    train(&fp16, sha, NULL);
     train(&in_time, sha, NULL);
 }
 

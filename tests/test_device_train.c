@@ -1,7 +1,8 @@
 /* A training's parts on a device with memory of its own, in one process: how often the host waits for
- * it in a step, and the norm of units of all sizes. SEQD_TEST_DEVICE names the device, "emulated"
- * where nothing does. */
+ * it in a step, the norm of units of all sizes, the same bits on any number of ranks.
+ * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include "tests/engine.h"
+#include "worker/model/hf.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
@@ -130,10 +131,56 @@ static void test_large_units(void)
     free(p);
 }
 
+/* ---- ranks ------------------------------------------------------------------------------------- */
+
+/* A GPU that is not of 9.0 has no "sm90". */
+static bool runs(const char *isa)
+{
+    struct err e;
+    struct be *be = be_open(
+        &(struct be_options){
+            .device = engine_device(), .isa = isa, .n_threads = 1, .scratch_later = true},
+        &e);
+    CHECK_MSG(be || !strcmp(engine_device(), "cuda"), "%s", e.text);
+    if (!be) printf("not run: %s\n", e.text);
+    be_close(be);
+    return be != NULL;
+}
+
+/* Linear attention in bf16, heads of 64: the bits of one rank, by each of the device's ways. */
+static void test_rank_bits(void)
+{
+    static const char *const isa[] = {"sm80", "sm90"};
+    static const int P[] = {1, 2, 8};
+    for (int i = 0; i < 2 && runs(isa[i]); i++) {
+        struct engine_run run[3];
+        struct synth y = {.S = 333, .doc_len = 150, .vocab = 250};
+        for (int k = 0; k < 3; k++) {
+            struct err e = {0};
+            engine_spec(&spec, y.S);
+            CHECK_MSG(!hf_config_read("tests/golden/tnl", &spec.model.shape, &e), "%s", e.text);
+            spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 3;
+            spec.model.shape.head_dim = 64;
+            spec.precision.params = PRECISION_BF16;
+            spec.determinism = DET_RANKS;
+            engine_on_device(&spec);
+            run[k] = (struct engine_run){
+                .source = {synth_batch, synth_targets, &y}, .P = P[k], .steps = 2, .isa = isa[i]};
+            engine_go(&run[k], &spec);
+            CHECK_MSG(!memcmp(run[k].weights, run[0].weights, (size_t)run[0].plan.n_params * 4) &&
+                          run[k].norm[1] == run[0].norm[1] && run[0].norm[1] > 1e-3,
+                      "%s, %d ranks: norm %.17g, %.17g", isa[i], P[k], run[k].norm[1],
+                      run[0].norm[1]);
+        }
+        for (int k = 0; k < 3; k++) engine_free(&run[k]);
+    }
+}
+
 int main(void)
 {
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
     RUN(test_waits);
     RUN(test_large_units);
+    RUN(test_rank_bits);
     return test_done("device_train");
 }

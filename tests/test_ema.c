@@ -99,7 +99,7 @@ static void test_average(void)
     static const struct way ways[] = {
         {1, 1, 0, PRECISION_FP32, 1}, {2, 1, 1, PRECISION_FP32, 1}, {2, 2, 2, PRECISION_FP32, 1},
         {2, 2, 3, PRECISION_FP32, 1}, {2, 1, 3, PRECISION_BF16, 1}, {2, 2, 1, PRECISION_BF16, 1},
-        {2, 2, 3, PRECISION_FP32, 0}, {1, 1, 0, PRECISION_BF16, 0},
+        {2, 2, 3, PRECISION_FP32, 0}, {1, 1, 0, PRECISION_BF16, 0}, {2, 2, 3, PRECISION_FP16, 1},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) run(&ways[i]);
 }

@@ -5,6 +5,7 @@
 #include "api/core/log.h"
 #include "tests/param.h"
 #include "tests/reading.h"
+#include "tests/ref.h"
 #include "worker/train/embed.h"
 
 static char scratch[64];
@@ -23,17 +24,6 @@ struct job {
     bool reference;
 };
 
-/* An element of an fp32 or bf16 tensor. */
-static double at(struct tensor x, int64_t row, int64_t col)
-{
-    uint32_t bits;
-    float f;
-    if (x.dtype == DT_F32) return (double)((const float *)x.data)[row * x.ld + col];
-    bits = (uint32_t)((const uint16_t *)x.data)[row * x.ld + col] << 16;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
 /* The final norm and the pooling once more, in double, from the residual stream behind the last
  * layer. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
@@ -50,9 +40,9 @@ static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *do
     for (int c = 0; c < C; c++) out[c] = 0;
     for (int64_t i = spec->embed.pooling == POOLING_MEAN ? 0 : n - 1; i < n; i++) {
         double square = 0;
-        for (int c = 0; c < C; c++) square += at(x, i, c) * at(x, i, c);
+        for (int c = 0; c < C; c++) square += ref_at(x, i, c) * ref_at(x, i, c);
         const double scale = 1 / sqrt(square / C + spec->model.shape.norm_eps);
-        for (int c = 0; c < C; c++) out[c] += at(x, i, c) * scale * at(g, 0, c);
+        for (int c = 0; c < C; c++) out[c] += ref_at(x, i, c) * scale * ref_at(g, 0, c);
     }
     for (int c = 0; c < C; c++) out[c] /= spec->embed.pooling == POOLING_MEAN ? (double)n : 1;
     for (int c = 0; c < C; c++) length += out[c] * out[c];
@@ -157,18 +147,18 @@ static void test_pooling(void)
     }
 }
 
-/* bf16: the same hidden states, whose normed rows were rounded to 8 bits: each entry by at most
- * 2^-9 of itself, and a mean by no more than the mean of those. The largest entry of a mean of
- * these documents is at least half the mean of the rows' own: 2^-8. Normalized: the length errs as
- * the entries do, with either sign. */
-static void test_bf16(void)
+/* 16 bits: the same hidden states, whose normed rows were rounded: each entry by at most u of
+ * itself, 2^-9 in bf16 and 2^-12 in fp16, and a mean by no more than the mean of those. The largest
+ * entry of a mean of these documents is at least half the mean of the rows' own: 2 u. Normalized:
+ * the length errs as the entries do, with either sign. */
+static void check_half(enum precision_id precision, double u)
 {
     static struct job j;
     static float got[N_DOCS][C];
     j.reference = true;
     for (int k = 0; k < 4; k++) {
         prepare(&j, 1, k / 2, k % 2, S);
-        j.spec.precision.params = PRECISION_BF16;
+        j.spec.precision.params = (int32_t)precision;
         reading_run(&j.spec, 1, body, &j);
         memset(got, 0, sizeof got);
         read_vectors(&j, got);
@@ -178,10 +168,15 @@ static void test_bf16(void)
                 most = fmax(most, fabs(j.want[i][c]));
                 worst = fmax(worst, fabs((double)got[i][c] - j.want[i][c]));
             }
-            CHECK_MSG(worst <= 0x1p-8 * most && worst > 0, "%d document %d: %g of %g", k, i, worst,
+            CHECK_MSG(worst <= 2 * u * most && worst > 0, "%d document %d: %g of %g", k, i, worst,
                       most);
         }
     }
+}
+
+static void test_half(void)
+{
+    check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
 /* The longest document fills the sequence; in one shorter by a token it is named. */
@@ -216,7 +211,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
     RUN(test_pooling);
-    RUN(test_bf16);
+    RUN(test_half);
     RUN(test_length);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("embed");

@@ -189,16 +189,18 @@ static void test_verify(void)
     double worst = 0;
     for (int i = 0; i < FAMILIES; i++)
         for (int k = 0; k < 8; k++) {
-            const int bf16 = k % 2;
+            static const enum precision_id precisions[] = {PRECISION_FP32, PRECISION_BF16,
+                                                           PRECISION_FP32, PRECISION_FP16};
+            const enum precision_id p = precisions[k % 4];
             struct order *o = make_order(JOB_VERIFY, families[i], 2 + k % 3, "verify");
             o->spec.seed = k;
-            o->spec.precision.params = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+            o->spec.precision.params = (int32_t)p;
             o->spec.objective.text_dropout = 0.4;
             if (gang_runs(&g, o)) {
                 char buf[64];
                 CHECK(flag(g.result, "equal"));
                 CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
-                if (!bf16) worst = fmax(worst, number(g.result, "worst_rel_l2"));
+                if (p == PRECISION_FP32) worst = fmax(worst, number(g.result, "worst_rel_l2"));
                 CHECK(number(g.result, "logits_rel_l2") >= 0 && number(g.result, "targets") > 0);
             }
             free(o);
@@ -206,12 +208,14 @@ static void test_verify(void)
     CHECK_MSG(worst > 0, "nothing was compared");
 }
 
-static void test_bf16(void)
+static void check_half(enum precision_id precision, double u)
 {
     double losses[2][STEPS] = {{0}};
     for (int sp = 1; sp <= 2; sp++) {
-        struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, sp, sp == 1 ? "bf1" : "bf2");
-        o->spec.precision.params = PRECISION_BF16;
+        char name[32];
+        snprintf(name, sizeof name, "half%d-%d", precision, sp);
+        struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, sp, name);
+        o->spec.precision.params = (int32_t)precision;
         o->spec.parallel.zero = 3;
         gang_runs(&g, o);
         for (int k = 0; k < STEPS; k++) {
@@ -220,8 +224,12 @@ static void test_bf16(void)
         }
         free(o);
     }
-    CHECK_MSG(fabs(losses[1][0] / losses[0][0] - 1) < 1.0 / 512, "%.9g, %.9g", losses[1][0],
-              losses[0][0]);
+    CHECK_MSG(fabs(losses[1][0] / losses[0][0] - 1) < u, "%.9g, %.9g", losses[1][0], losses[0][0]);
+}
+
+static void test_half(void)
+{
+    check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -372,7 +380,7 @@ int main(int argc, char **argv)
     RUN(test_resume);
     RUN(test_from_average);
     RUN(test_verify);
-    RUN(test_bf16);
+    RUN(test_half);
     struct err e = {0};
     if (getenv("KEEP"))
         printf("  kept %s\n", scratch);

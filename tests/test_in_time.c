@@ -300,9 +300,9 @@ static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y
     engine_go(r, s);
 }
 
-/* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run over
- * other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several ranks
- * are held to against one (tests/test_attention.c). */
+/* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run
+ * over other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several
+ * ranks are held to against one (tests/test_attention.c). */
 static void check_training(int family, int64_t S, int64_t doc_len)
 {
     struct job_spec s;
@@ -333,10 +333,12 @@ static void test_trainings(void)
     check_training(FAMILY_RETNET, 60, 0);
 }
 
-/* bf16 against fp32 without windows: a walk rounds what it rounds in other groups of tokens, but no
- * oftener, so it may be twice as far off as the same precision without windows, and no farther. */
-static void check_bf16(int family, int64_t S, int64_t doc_len)
+/* 16 bits against fp32 without windows: a walk rounds what it rounds in other groups of tokens, but
+ * no oftener, so it may be twice as far off as the same precision without windows, and no
+ * farther. */
+static void check_half(enum precision_id precision, int family, int64_t S, int64_t doc_len)
 {
+    const double part = precision == PRECISION_FP16 ? 0.125 : 1;
     struct job_spec s;
     struct engine_run exact, whole, r;
     struct synth y = {.S = S, .doc_len = doc_len, .vocab = 61};
@@ -344,16 +346,16 @@ static void check_bf16(int family, int64_t S, int64_t doc_len)
     /* What outputs are divided by must not be near 0, where any rounding is magnified. */
     if (family == FAMILY_LINEAR) s.model.shape.feature_map = ACT_ELU1;
     train_once(&exact, &s, &y, 1, 0, EXCHANGE_AUTO);
-    s.precision.params = PRECISION_BF16;
+    s.precision.params = (int32_t)precision;
     train_once(&whole, &s, &y, 1, 0, EXCHANGE_AUTO);
     const double naive = rel_l2(whole.grad, exact.grad, exact.plan.n_params);
-    CHECK_MSG(naive > 1e-4 && naive < 0.1, "family %d: bf16 is off by %.2e", family, naive);
+    CHECK_MSG(naive > 1e-4 * part && naive < 0.1 * part, "family %d: off by %.2e", family, naive);
     for (int P = 1; P <= 3; P++) {
         train_once(&r, &s, &y, P, 7, EXCHANGE_RING + (P + (int)S) % 3);
         CHECK(r.plan.n_windows == (S + 7 * P - 1) / (7 * P));
         const double e = rel_l2(r.grad, exact.grad, exact.plan.n_params);
         const double loss = fabs(r.loss[1] / exact.loss[1] - 1);
-        CHECK_MSG(e <= 2 * naive && loss <= 0x1p-8,
+        CHECK_MSG(e <= 2 * naive && loss <= 0x1p-8 * part,
                   "family %d S %lld P %d: gradient %.2e, without windows %.2e; loss %.2e", family,
                   (long long)S, P, e, naive, loss);
         engine_free(&r);
@@ -362,11 +364,13 @@ static void check_bf16(int family, int64_t S, int64_t doc_len)
     engine_free(&exact);
 }
 
-static void test_trainings_bf16(void)
+static void test_trainings_half(void)
 {
-    check_bf16(FAMILY_TNL, 100, 23);
-    check_bf16(FAMILY_LINEAR, 61, 0);
-    check_bf16(FAMILY_RETNET, 60, 13);
+    for (enum precision_id p = PRECISION_BF16; p <= PRECISION_FP16; p++) {
+        check_half(p, FAMILY_TNL, 100, 23);
+        check_half(p, FAMILY_LINEAR, 61, 0);
+        check_half(p, FAMILY_RETNET, 60, 13);
+    }
 }
 
 /* A sequence four times as long takes no more memory at the same chunk, but for the states at its
@@ -449,7 +453,7 @@ int main(void)
     RUN(test_documents);
     RUN(test_padding);
     RUN(test_trainings);
-    RUN(test_trainings_bf16);
+    RUN(test_trainings_half);
     RUN(test_memory_is_that_of_a_window);
     RUN(test_what_cannot_be_walked_is_refused);
     return test_done("in_time");

@@ -130,6 +130,9 @@ static void test_tolerances(void)
     s.precision.params = PRECISION_BF16;
     CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 2e-2);
     good(&s, JOB_VERIFY);
+    s.precision.params = PRECISION_FP16;
+    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2.5e-4 && s.verify.grad_rel_l2 == 4e-3);
+    good(&s, JOB_VERIFY);
     s.precision.params = PRECISION_BF16;
     s.verify.loss_rel = 0;
     s.verify.grad_rel_l2 = 1e-7;

@@ -371,7 +371,7 @@ static void test_zero_memory(void)
     small_spec(JOB_TRAIN, 2);
     spec.parallel.dp = 2;
     spec.optim.max_grad_norm = 1;
-    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+    for (int precision = PRECISION_FP32; precision < PRECISION_N; precision++)
         for (int zero = 0; zero <= 3; zero++) {
             spec.precision.params = precision;
             spec.parallel.zero = zero;
@@ -391,6 +391,8 @@ static void test_zero_memory(void)
             CHECK(zero < 1 || strstr(p.reason, "shared out over 4 ranks"));
         }
     spec.optim.max_grad_norm = 0;
+    CHECK(!make(0).fused); /* fp16: a step may be skipped for its loss scale */
+    spec.precision.params = PRECISION_BF16;
     struct plan p = make(0);
     CHECK(p.fused && strstr(p.reason, "fused") && item(&p, PLAN_GRAD_ACC) == 0);
     spec.train.global_batch = 4; /* a second sample a ring */

@@ -7,6 +7,7 @@
 #include "api/core/sha256.h"
 #include <math.h>
 #include "tests/gang.h"
+#include "worker/model/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */
 
@@ -395,22 +396,24 @@ static void test_resume_of_another(void)
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
 }
 
-/* ---- bf16 --------------------------------------------------------------------------------------
- * */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
-static struct order *bf16_order(enum job_kind kind, int n, const char *name)
+static struct order *half_order(enum job_kind kind, int n, enum precision_id p, const char *what)
 {
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s", p == PRECISION_FP16 ? "fp16" : "bf16", what);
     struct order *o = make_order(kind, n, name);
-    o->spec.precision.params = PRECISION_BF16;
+    o->spec.precision.params = (int32_t)p;
     return o;
 }
 
-/* A training in bf16 ends within 1 % of fp32's loss; killed and resumed it ends with its own bits.
+/* A training in 16 bits ends within 1 % of fp32's loss; killed and resumed it ends with its own
+ * bits.
  * */
-static void test_bf16_train(char dir[1300])
+static void train_half(enum precision_id p, char dir[1300])
 {
     char want[80], sha[80];
-    struct order *o = bf16_order(JOB_TRAIN, 2, "bf16");
+    struct order *o = half_order(JOB_TRAIN, 2, p, "train");
     run(&g, o);
     CHECK(all_ok(&g) && g.n_steps == STEPS);
     const double rel = g.step[STEPS - 1].loss / losses[STEPS - 1] - 1;
@@ -422,7 +425,7 @@ static void test_bf16_train(char dir[1300])
     text(g.result, "hf", dir, 1300);
     CHECK(strcmp(want, final_sha));
     free(o);
-    o = bf16_order(JOB_TRAIN, 2, "bf16-killed");
+    o = half_order(JOB_TRAIN, 2, p, "killed");
     check_order(o);
     gang_start(&g, 2, o);
     g.kill_rank = 1;
@@ -437,9 +440,8 @@ static void test_bf16_train(char dir[1300])
 
 static double score_of(const char *dir, enum precision_id precision, int n)
 {
-    struct order *o = make_order(JOB_SCORE, n, "bf16-score");
+    struct order *o = half_order(JOB_SCORE, n, precision, "score");
     char buf[64];
-    o->spec.precision.params = precision;
     set_model(o, dir);
     run(&g, o);
     CHECK(all_ok(&g));
@@ -449,23 +451,24 @@ static double score_of(const char *dir, enum precision_id precision, int n)
     return nll;
 }
 
-static void test_bf16(void)
+static void check_half(enum precision_id p)
 {
     char dir[1300], buf[1300];
-    test_bf16_train(dir);
+    train_half(p, dir);
     /* Either precision reads the weights of either: a mean over a thousand tokens moves by less
-     * than one
-     * rounding, 2^-9. The same weights: on another number of ranks by less still. */
-    const double fp32 = score_of(model_dir, PRECISION_FP32, 1), u = 1.0 / 512;
-    const double rounded = score_of(model_dir, PRECISION_BF16, 2);
-    const double bf16 = score_of(dir, PRECISION_BF16, 1), wide = score_of(dir, PRECISION_FP32, 3);
+     * than one rounding, 2^-9 or 2^-12. The same weights: on another number of ranks by less
+     * still. */
+    const double fp32 = score_of(model_dir, PRECISION_FP32, 1),
+                 u = p == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
+    const double rounded = score_of(model_dir, p, 2);
+    const double half = score_of(dir, p, 1), wide = score_of(dir, PRECISION_FP32, 3);
     CHECK_MSG(fabs(rounded / fp32 - 1) < u && rounded != fp32, "%.9g, not %.9g", rounded, fp32);
-    CHECK_MSG(fabs(wide / bf16 - 1) < u && wide != bf16, "%.9g, not %.9g", wide, bf16);
-    struct order *o = bf16_order(JOB_VERIFY, 3, "bf16-verify");
+    CHECK_MSG(fabs(wide / half - 1) < u && wide != half, "%.9g, not %.9g", wide, half);
+    struct order *o = half_order(JOB_VERIFY, 3, p, "verify");
     run(&g, o);
     CHECK(all_ok(&g) && flag(g.result, "equal"));
     free(o);
-    o = bf16_order(JOB_GENERATE, 2, "bf16-generate");
+    o = half_order(JOB_GENERATE, 2, p, "generate");
     o->spec.data.seq_len = 0;
     o->spec.sampling.max_tokens = 20;
     o->spec.input.prompt = tiny_text(&o->spec, "int ");
@@ -475,16 +478,80 @@ static void test_bf16(void)
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
     free(o);
     /* From the weights of fp32, but not from the middle of a training in fp32. */
-    o = bf16_order(JOB_TRAIN, 2, "bf16-from-fp32");
+    o = half_order(JOB_TRAIN, 2, p, "from-fp32");
     set_model(o, model_dir);
     run(&g, o);
     CHECK(all_ok(&g) && fabs(g.step[0].loss / losses[STEPS - 1] - 1) < 0.1);
     snprintf(buf, sizeof buf, "%.*s", (int)(strrchr(model_dir, '/') - model_dir), model_dir);
     o->spec.checkpoint.resume = RESUME_PATH;
     o->spec.checkpoint.resume_path = tiny_text(&o->spec, buf);
-    snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/bf16-not", scratch);
+    snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/not-%d", scratch, p);
     mkdir(o->args.job_dir, 0700);
     expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "precision");
+}
+
+static void test_half(void)
+{
+    check_half(PRECISION_BF16), check_half(PRECISION_FP16);
+}
+
+/* The model that was trained, with an embedding of next to nothing: the first norm divides by it,
+ * and what flows back through that is beyond half floats at the first loss scales. */
+static void make_loud(char dir[600])
+{
+    struct order *o = make_order(JOB_TRAIN, 1, "loud");
+    struct err e = {0};
+    struct param p;
+    const struct model_shape *m = &o->spec.model.shape;
+    float *w = calloc((size_t)param_count(m), sizeof *w);
+    snprintf(dir, 600, "%s/loud-model", scratch);
+    CHECK_MSG(w && !hf_load(model_dir, m, DT_F32, w, &e), "%s", e.text);
+    param_get(m, 0, &p);
+    for (int64_t i = 0; w && i < p.count; i++) w[p.offset + i] *= 0x1p-9f;
+    CHECK_MSG(w && !hf_save(dir, m, DT_F32, w, &e), "%s", e.text);
+    free(w), free(o);
+}
+
+static struct order *loud_order(int n, const char *name, const char *dir)
+{
+    struct order *o = half_order(JOB_TRAIN, n, PRECISION_FP16, name);
+    o->spec.determinism = DET_RANKS;
+    set_model(o, dir);
+    return o;
+}
+
+/* Gradients that do not fit: those steps are skipped and told of, the scale falls until they do; a
+ * training that is killed behind them goes on with the scale it had, on another number of ranks,
+ * and ends with the same bits. */
+static void test_loss_scale(void)
+{
+    char dir[600], want[80], sha[80];
+    make_loud(dir);
+    struct order *o = loud_order(1, "loud", dir);
+    run(&g, o);
+    const double overflows = number(g.result, "overflows"), scale = number(g.result, "loss_scale");
+    CHECK(all_ok(&g) && g.n_steps == STEPS);
+    CHECK_MSG(overflows >= 1 && overflows < STEPS / 2, "%g overflows", overflows);
+    CHECK(scale == ldexp(1, 16 - (int)overflows) && g.n_notes == overflows);
+    CHECK(number(g.result, "skipped_steps") == overflows);
+    const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+    CHECK(note && strstr(note->json, "step_skipped") && strstr(note->json, "loss scale of 65536"));
+    CHECK(g.step[STEPS - 1].loss < g.step[0].loss);
+    text(g.result, "weights_sha256", want, sizeof want);
+    free(o);
+    o = loud_order(2, "loud-killed", dir);
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[1]) && g.n_steps < STEPS);
+    struct order *one = loud_order(1, "loud-killed", dir);
+    one->args.epoch = 2;
+    run(&g, one);
+    CHECK(all_ok(&g) && g.n_steps > 0 && g.step[0].step > 3);
+    CHECK(number(g.result, "overflows") == overflows && number(g.result, "loss_scale") == scale);
+    CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+    free(o), free(one);
 }
 
 /* seqgang goes away while ranks wait for blobs: nobody is left. */
@@ -648,7 +715,8 @@ int main(int argc, char **argv)
     RUN(test_bad_input);
     RUN(test_resume_of_another);
     RUN(test_not_finite);
-    RUN(test_bf16);
+    RUN(test_half);
+    RUN(test_loss_scale);
     RUN(test_gang_gone);
     RUN(test_gang_killed);
     RUN(test_other_build);

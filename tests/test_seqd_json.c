@@ -79,7 +79,7 @@ static const char *const refused[][3] = {
      "train.global_batch_tokens", "give one"},
     {"{" BASE ",\"train\":{\"steps\":5},\"parallel\":{\"strategy\":\"ulises\"}}",
      "parallel.strategy", "auto, local, rsa"},
-    {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"fp16\"}}", "precision.params",
+    {"{" BASE ",\"train\":{\"steps\":5},\"precision\":{\"params\":\"fp8\"}}", "precision.params",
      "fp32"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"betas\":[0.9]}}", "optim.betas",
      "must have two"},

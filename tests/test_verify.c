@@ -7,7 +7,7 @@
 #include "tests/verify.h"
 #include "worker/model/safetensors.h"
 
-static const char *const precisions[] = {"fp32", "bf16"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
 static void expect_equal(struct trial *t)
 {
@@ -82,9 +82,10 @@ static void test_rings(void)
         }
 }
 
-static void test_equal_bf16(void)
+static void test_equal_half(void)
 {
     for (int i = 0; i < N_WAYS; i++) check_equal(&ways[i], PRECISION_BF16);
+    for (int i = 0; i < N_WAYS; i++) check_equal(&ways[i], PRECISION_FP16);
 }
 
 static void test_equal_other_modes(void)
@@ -344,7 +345,7 @@ static const struct fault faults[] = {
 };
 
 /* Nearest to the output, backward is wrong in the last layer; but decays are of linear layers, and
- * TNL's last one hardly has any. In bf16 a small fault of forward may show in gradients alone. */
+ * TNL's last one hardly has any. In 16 bits a small fault of forward may show in gradients alone. */
 static bool seen_as(const struct trial *t, enum seen_as as)
 {
     const struct verify *v = &t->out;
@@ -391,10 +392,10 @@ static void test_mutants(void)
     check_faults(PRECISION_FP32);
 }
 
-/* What is wrong is far beyond what bf16 may differ by, too. */
-static void test_mutants_bf16(void)
+/* What is wrong is far beyond what 16 bits may differ by, too. */
+static void test_mutants_half(void)
 {
-    check_faults(PRECISION_BF16);
+    check_faults(PRECISION_BF16), check_faults(PRECISION_FP16);
 }
 
 /* Faults that show only with attention dropout, or with scores that are far apart. */
@@ -419,7 +420,7 @@ static void test_mutants_of_modes(void)
     check_fault(&t, IN_FORWARD);
 }
 
-/* Diffusion models have gradients that are all rounding, so that in bf16 those below 1e-4 of the
+/* Diffusion models have gradients that are all rounding, so that in 16 bits those below 1e-4 of the
  * whole are not told from these. */
 static bool lost(const struct trial *t, const char *name)
 {
@@ -465,7 +466,7 @@ static void test_mutants_every_tensor(void)
     static const int some[] = {WAY_ZIGZAG,      WAY_BERT_RSA,     WAY_TNL_RING, WAY_LINEAR_RING,
                                WAY_RETNET_RING, WAY_MINIMAX_RING, WAY_STDIT3};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        for (enum precision_id p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
+        for (enum precision_id p = PRECISION_FP32; p < PRECISION_N; p++) {
             static struct way w;
             struct err e = {0};
             w = ways[some[i]];
@@ -485,7 +486,7 @@ int main(void)
     write_docs();
     RUN(test_equal);
     RUN(test_rings);
-    RUN(test_equal_bf16);
+    RUN(test_equal_half);
     RUN(test_equal_other_modes);
     RUN(test_widened);
     RUN(test_bound_of_the_job);
@@ -493,7 +494,7 @@ int main(void)
     RUN(test_one_weight_off);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
-    RUN(test_mutants_bf16);
+    RUN(test_mutants_half);
     RUN(test_mutants_of_modes);
     RUN(test_mutants_every_tensor);
 #endif

@@ -30,7 +30,7 @@ static inline void tiny_scale(struct model *m)
             if (m->dtype == DT_F32)
                 w[k] *= 6;
             else
-                h[k] = bf16_round(6 * bf16_value(h[k]));
+                h[k] = half_round(m->dtype, 6 * half_value(m->dtype, h[k]));
     }
 }
 

@@ -38,7 +38,7 @@ static const char *const tokenizer_words[] = {"byte", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
 static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
 static const char *const loss_on_words[] = {"all", "completion", NULL};
-static const char *const precision_words[] = {"fp32", "bf16", NULL};
+static const char *const precision_words[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const optim_words[] = {"adamw", NULL};
 static const char *const schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
@@ -122,7 +122,7 @@ const struct field spec_fields[] = {
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
     BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),
     BOOL("eval.at_end", eval.at_end, 1, TRAINING, "Evaluate after the last step, where there is eval.data."),
-    ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32, or bf16: weights, activations and products in bfloat16, sums and optimizer in fp32."),
+    ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32; bf16: weights, activations and products in bfloat16, sums and optimizer in fp32; fp16: the same in half floats, with a loss scale where it trains."),
     INT("train.steps", train.steps, 1, 1e9, 0, TRAINING, "Optimizer steps; or give tokens, or passes."),
     INT("train.tokens", train.tokens, 1, BIG, 0, TRAINING, "Tokens to train on; or give steps, or passes."),
     INT("train.passes", train.passes, 1, 1e6, 0, TRAINING, "Passes over the data; or give steps, or tokens."),
@@ -175,8 +175,8 @@ const struct field spec_fields[] = {
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
-    REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3."),
-    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2, and more for a tensor in which one rank's own roundings make more: a bound given here is kept."),
+    REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),
+    REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2, in fp16 4e-3, and more for a tensor in which one rank's own roundings make more: a bound given here is kept."),
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),

@@ -7,7 +7,8 @@
  *   flops   4 D
  *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
  *           queries: 128 flops for a byte that L2 gives
- *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256; up
+ *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (on 8.6
+ *           64 queries: 99, all that there is); up
  *           to 255 registers, so two blocks of 4 warps to a multiprocessor, at 256 one of 8. Tensor
  *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
  *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
@@ -24,9 +25,9 @@
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
- * shared memory serves both); heads of 256 have room for one: 8 warps. */
-template <int DP> struct fwd_shape {
-    static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 ? 8 : 4;
+ * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: of SMEM_SMALL. */
+template <int DP, bool SMALL = false> struct fwd_shape {
+    static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
@@ -164,12 +165,13 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
 
 /* Values of a tile come while its scores are made, the next keys while its values are added: one
  * buffer of each. A warp whose rows see nobody of a tile does nothing in it. */
-template <class T, int DP, bool PIECES>
-static __global__ void __launch_bounds__(fwd_shape<DP>::threads, DP > 128 ? 1 : 2)
+template <class T, int DP, bool SMALL, bool PIECES>
+static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128 ? 1 : 2)
     attn_fwd_half(attn_call c, fwd_state st)
 {
+    if constexpr (SMALL && !smem_is_small) return;
     if (PIECES) fwd_piece(&c, &st);
-    typedef fwd_shape<DP> sh;
+    typedef fwd_shape<DP, SMALL> sh;
     const int FRAGS = sh::frags;
     DYNAMIC_SHARED(shared);
     T *const qs = (T *)shared, *const ks = qs + sh::rows * sh::ld,
@@ -404,30 +406,40 @@ static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_hea
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-template <class T, int DP, bool PIECES>
-static void launch_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, dim3 grid)
-{
-    const bool half = sizeof(T) == 2;
-    const int threads = half ? fwd_shape<DP>::threads : F32_THREADS;
-    const int smem = half ? fwd_shape<DP>::smem : (int)sizeof(fwd_room);
-    auto attn_fwd = attn_fwd_f32<DP, PIECES>;
-    if constexpr (half) attn_fwd = attn_fwd_half<T, DP, PIECES>;
-    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
-}
+template <class T, int DP, bool SMALL> struct fwd_kernels {
+    static const bool half = sizeof(T) == 2;
+    typedef fwd_shape<DP, SMALL> sh;
+    static const int rows = half ? sh::rows : ATTN_T, threads = half ? sh::threads : F32_THREADS;
+    static const int smem = half ? sh::smem : (int)sizeof(fwd_room);
+    static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
+    template <bool PIECES>
+    static void launch(struct cuda *c, const attn_call &call, const fwd_state &st, dim3 grid)
+    {
+        auto attn_fwd = attn_fwd_f32<DP, PIECES>;
+        if constexpr (half) attn_fwd = attn_fwd_half<T, DP, SMALL, PIECES>;
+        SMEM_ALLOW(c, attn_fwd, smem, 0);
+        LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
+    }
+};
 
-template <class T, int DP>
+template <class T, int DP, bool SMALL>
 static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, fwd_state part,
                     int64_t n_heads)
 {
-    const int rows = sizeof(T) == 2 ? fwd_shape<DP>::rows : ATTN_T;
-    dim3 grid((unsigned)div_up(call.Tq, rows), (unsigned)n_heads);
+    typedef fwd_kernels<T, DP, SMALL> kernels;
+    if constexpr (!SMALL && kernels::smem > SMEM_SMALL) {
+        if (kernels::smem > c->smem_most) {
+            run_fwd<T, DP, true>(c, call, st, part, n_heads);
+            return;
+        }
+    }
+    dim3 grid((unsigned)div_up(call.Tq, kernels::rows), (unsigned)n_heads);
     if (!part.piece) {
-        launch_fwd<T, DP, false>(c, call, st, grid);
+        kernels::template launch<false>(c, call, st, grid);
         return;
     }
     grid.z = (unsigned)div_up(call.Tk, part.piece);
-    launch_fwd<T, DP, true>(c, call, part, grid);
+    kernels::template launch<true>(c, call, part, grid);
     LAUNCH(c, attn_merge, dim3((unsigned)call.Tq, grid.y), dim3(MERGE_THREADS), 0, call, st, part);
 }
 
@@ -443,7 +455,7 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
     const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, part.aligned};
     attn_typed(call, [&](auto type) {
         attn_sized(a->head_dim, [&](auto size) {
-            run_fwd<decltype(type), decltype(size)::value>(c, call, st, part, a->n_heads);
+            run_fwd<decltype(type), decltype(size)::value, false>(c, call, st, part, a->n_heads);
         });
     });
 }

@@ -13,7 +13,8 @@
  *           for heads of 256, where two warps make the same
  *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2; dq: 192
  *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
- *           what keeps a second one out), 138 at 128, 133 at 256; up to 255 registers. Shared
+ *           what keeps a second one out), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96, 86
+ *           at 128, 84 at 256; up to 255 registers. Shared
  *           memory is the limit: it is read in 40 cycles for 32 of tensor cores in s and dP, and
  *           as long as they take in what follows
  *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
@@ -30,24 +31,28 @@ static __global__ void attn_spans(bwd_call b)
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
- * warps then have the same rows, and half of the columns of what is made. */
-template <int DP> struct bwd_shape {
-    static const int halves = DP > 128 ? 2 : 1, stages = DP > 128 ? 1 : 2;
-    static const int threads = 256, rows = threads / WARP / halves * 16, cols = DP / halves;
+ * warps then have the same rows, and half of the columns of what is made. SMALL: of SMEM_SMALL: 6
+ * warps, or four that have the same 16 rows. */
+template <int DP, bool SMALL> struct bwd_shape {
+    static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
+    static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2; /* warps of the same rows */
+    static const int stages = DP > (SMALL ? 96 : 128) ? 1 : 2;
+    static const int threads = warps * WARP, rows = warps / beside * 16, cols = DP / beside;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
     static const int queries = 2 * (own + stages * tile) * 2; /* where they begin */
     static const int smem = queries + stages * (int)sizeof(bwd_queries);
+    static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
 };
 
 /* Shared memory of both kernels. */
-template <class T, int DP> struct bwd_room {
+template <class T, int DP, bool SMALL> struct bwd_room {
     T *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
     bwd_queries *queries;
 };
-template <class T, int DP>
-static __device__ __forceinline__ bwd_room<T, DP> bwd_room_of(char *shared)
+template <class T, int DP, bool SMALL>
+static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *shared)
 {
-    typedef bwd_shape<DP> sh;
+    typedef bwd_shape<DP, SMALL> sh;
     T *const own = (T *)shared, *const tile = own + 2 * sh::own;
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
@@ -81,13 +86,12 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
 }
 
 /* acc += k (w tile): the tile's part is summed alone. tile: from the warp's first column. */
-template <int DP, class T>
-static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols / 8][4],
-                                               const uint32_t (&w)[ATTN_T / 16][4], const T *tile,
-                                               float k)
+template <int DP, int COLS, class T>
+static __device__ __forceinline__ void
+bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T *tile, float k)
 {
     UNROLL
-    for (int n = 0; n < bwd_shape<DP>::cols; n += 16) {
+    for (int n = 0; n < COLS; n += 16) {
         float part[2][4] = {};
         UNROLL
         for (int kk = 0; kk < ATTN_T; kk += 16) {
@@ -103,23 +107,23 @@ static __device__ __forceinline__ void bwd_add(float (&acc)[bwd_shape<DP>::cols 
 }
 
 /* Where a warp stands among a block's: its first row, and the first column that it makes. */
-template <int DP> static __device__ __forceinline__ int bwd_warp_row(void)
+template <class SH> static __device__ __forceinline__ int bwd_warp_row(void)
 {
-    return (int)threadIdx.x / WARP / bwd_shape<DP>::halves * 16;
+    return (int)threadIdx.x / WARP / SH::beside * 16;
 }
-template <int DP> static __device__ __forceinline__ int bwd_warp_col(void)
+template <class SH> static __device__ __forceinline__ int bwd_warp_col(void)
 {
-    return (int)threadIdx.x / WARP % bwd_shape<DP>::halves * bwd_shape<DP>::cols;
+    return (int)threadIdx.x / WARP % SH::beside * SH::cols;
 }
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
 /* The walked tile's q and dO on their way. */
-template <class T, int DP>
-static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP> &room, const bwd_call &b,
-                                                 const bwd_walk &w, int stage)
+template <class T, int DP, bool SMALL>
+static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &room,
+                                                 const bwd_call &b, const bwd_walk &w, int stage)
 {
-    typedef bwd_shape<DP> sh;
+    typedef bwd_shape<DP, SMALL> sh;
     const mat from[2] = {b.c.q, b.d_o};
     UNROLL
     for (int i = 0; i < 2; i++)
@@ -181,15 +185,16 @@ static __device__ __forceinline__ void dkv_softmax(float (&s)[ATTN_N][4], float 
         bwd_one<RAISED>(&s[n][e], &dp[n][e], scale2, q->stat[8 * n + threadIdx.x % 4 * 2 + e % 2]);
 }
 
-template <class T, int DP>
-static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_half(bwd_call b)
+template <class T, int DP, bool SMALL>
+static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_dkv_half(bwd_call b)
 {
-    typedef bwd_shape<DP> sh;
+    if constexpr (SMALL && !smem_is_small) return;
+    typedef bwd_shape<DP, SMALL> sh;
     DYNAMIC_SHARED(shared);
-    const bwd_room<T, DP> room = bwd_room_of<T, DP>(shared);
+    const bwd_room<T, DP, SMALL> room = bwd_room_of<T, DP, SMALL>(shared);
     const attn_call &c = b.c;
     const int g = (int)blockIdx.y, k0 = (int)blockIdx.x * sh::rows;
-    const int own = bwd_warp_row<DP>(), col = bwd_warp_col<DP>();
+    const int own = bwd_warp_row<sh>(), col = bwd_warp_col<sh>();
     bwd_walk w = {g * c.group, (g + 1) * c.group, 0, k0, k0 + sh::rows};
     bwd_seek(&w, b);
     if (w.head == w.last) return; /* all of the block */
@@ -225,9 +230,9 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_hal
             if (view == SEES_SOME) dkv_mask(s, queries, k0 + own);
             dkv_softmax<attn_raised<T>>(s, dp, queries, c.scale2);
             attn_round<T>(a, s);
-            bwd_add<DP>(dv, a, d_o + col, bwd_lowered<attn_raised<T>>);
+            bwd_add<DP, sh::cols>(dv, a, d_o + col, bwd_lowered<attn_raised<T>>);
             attn_round<T>(a, dp);
-            bwd_add<DP>(dk, a, q + col, c.scale);
+            bwd_add<DP, sh::cols>(dk, a, q + col, c.scale);
         }
         if (sh::stages == 1) __syncthreads(); /* the tile is read */
         if (sh::stages == 1 && w.head < w.last) dkv_fetch(room, b, w, other);
@@ -240,11 +245,11 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dkv_hal
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-template <class T, int DP>
-static __device__ __forceinline__ void dq_fetch(const bwd_room<T, DP> &room, const bwd_call &b,
-                                                int64_t g, int k0, int stage)
+template <class T, int DP, bool SMALL>
+static __device__ __forceinline__ void dq_fetch(const bwd_room<T, DP, SMALL> &room,
+                                                const bwd_call &b, int64_t g, int k0, int stage)
 {
-    typedef bwd_shape<DP> sh;
+    typedef bwd_shape<DP, SMALL> sh;
     UNROLL
     for (int i = 0; i < 2; i++)
         attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
@@ -253,16 +258,17 @@ static __device__ __forceinline__ void dq_fetch(const bwd_room<T, DP> &room, con
                                             b.c.kv.ld, k0, b.c.Tk, b.c.D, b.aligned);
 }
 
-template <class T, int DP>
-static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_half(bwd_call b)
+template <class T, int DP, bool SMALL>
+static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_dq_half(bwd_call b)
 {
-    typedef bwd_shape<DP> sh;
+    if constexpr (SMALL && !smem_is_small) return;
+    typedef bwd_shape<DP, SMALL> sh;
     DYNAMIC_SHARED(shared);
-    const bwd_room<T, DP> room = bwd_room_of<T, DP>(shared);
+    const bwd_room<T, DP, SMALL> room = bwd_room_of<T, DP, SMALL>(shared);
     const attn_call &c = b.c;
     const int64_t head = blockIdx.y, g = head / c.group;
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
-    const int own = bwd_warp_row<DP>(), col = bwd_warp_col<DP>();
+    const int own = bwd_warp_row<sh>(), col = bwd_warp_col<sh>();
     const attn_span hull = attn_hull(c, i0, sh::rows);
     if (!hull.hi) return; /* all of the block */
     int k0 = hull.lo / ATTN_T * ATTN_T;
@@ -295,7 +301,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP>::threads, 1) attn_dq_half
             for (int n = 0; n < ATTN_N; n++) UNROLL
             for (int e = 0; e < 4; e++) bwd_one<attn_raised<T>>(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
             attn_round<T>(a, dp);
-            bwd_add<DP>(dq, a, k + col, c.scale);
+            bwd_add<DP, sh::cols>(dq, a, k + col, c.scale);
         }
         if (sh::stages == 1) __syncthreads(); /* the tile is read */
         if (sh::stages == 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
@@ -461,17 +467,25 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 128 ? 1 : 2) attn_dq_
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-template <class T, int DP>
+template <class T, int DP, bool SMALL>
 static void run_bwd(struct cuda *c, const bwd_call &b, int64_t n_heads)
 {
     const bool half = sizeof(T) == 2;
-    const int rows = half ? bwd_shape<DP>::rows : ATTN_T;
-    const int smem = half ? bwd_shape<DP>::smem : (int)sizeof(bwd_f32_room);
-    const dim3 threads(half ? bwd_shape<DP>::threads : F32_THREADS);
+    typedef bwd_shape<DP, SMALL> sh;
+    const int rows = half ? sh::rows : ATTN_T;
+    const int smem = half ? sh::smem : (int)sizeof(bwd_f32_room);
+    if constexpr (half && !SMALL && sh::smem > SMEM_SMALL) {
+        if (smem > c->smem_most) {
+            run_bwd<T, DP, true>(c, b, n_heads);
+            return;
+        }
+    }
+    const dim3 threads(half ? sh::threads : F32_THREADS);
     auto attn_dkv = attn_dkv_f32<DP>, attn_dq = attn_dq_f32<DP>;
-    if constexpr (half) attn_dkv = attn_dkv_half<T, DP>, attn_dq = attn_dq_half<T, DP>;
-    (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    if constexpr (half)
+        attn_dkv = attn_dkv_half<T, DP, SMALL>, attn_dq = attn_dq_half<T, DP, SMALL>;
+    SMEM_ALLOW(c, attn_dkv, smem, 0);
+    SMEM_ALLOW(c, attn_dq, smem, 0);
     LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, rows), (unsigned)b.c.Hk), threads,
            (size_t)smem, b);
     LAUNCH(c, attn_dq, dim3((unsigned)div_up(b.c.Tq, rows), (unsigned)n_heads), threads,
@@ -501,7 +515,7 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     if (hopper_attn_bwd(c, a, b)) return;
     attn_typed(b.c, [&](auto type) {
         attn_sized(a->head_dim, [&](auto size) {
-            run_bwd<decltype(type), decltype(size)::value>(c, b, a->n_heads);
+            run_bwd<decltype(type), decltype(size)::value, false>(c, b, a->n_heads);
         });
     });
 }

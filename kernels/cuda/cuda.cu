@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/plugin.h"
@@ -74,11 +75,27 @@ static int find(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
 }
 
-/* isa: "sm80", "sm90", or NULL: what the device can do. */
+/* No more shared memory than 8.6 has; devices that are built for without its kernels refuse. */
+static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
+{
+#ifndef SEQD_EMU
+    if (p->major == 9 || p->major == 10)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "isa \"sm86\": %s, of compute capability %d.%d, has no kernels for less "
+                       "shared memory: leave isa out, or say \"sm80\"",
+                       p->name, p->major, p->minor);
+#endif
+    (void)p, (void)e;
+    if (c->smem_most > SMEM_SMALL) c->smem_most = SMEM_SMALL;
+    return 0;
+}
+
+/* isa: "sm80", "sm86", "sm90", or NULL: what SEQD_CUDA_ISA says, or what the device can do. */
 static int examine(struct cuda *c, const char *isa, struct err *e)
 {
     cudaDeviceProp p;
     const cudaError_t rc = cudaGetDeviceProperties(&p, 0);
+    if (!isa) isa = getenv("SEQD_CUDA_ISA");
     if (rc != cudaSuccess)
         return err_set(e, ERR_DEVICE, "device \"cuda\": %s", cudaGetErrorString(rc));
     snprintf(c->name, sizeof c->name, "%s", p.name);
@@ -91,11 +108,12 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
                        "device \"cuda\": %s has compute capability %d.%d, the kernels need 8.0, "
                        ADVICE,
                        p.name, p.major, p.minor);
-    if (isa && strcmp(isa, "sm80") && strcmp(isa, "sm90"))
-        return err_set(e, ERR_UNSUPPORTED, "%s cannot run instruction set \"%s\": sm80, sm90",
+    if (isa && strcmp(isa, "sm80") && strcmp(isa, "sm86") && strcmp(isa, "sm90"))
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot run instruction set \"%s\": sm80, sm86, sm90",
                        p.name, isa);
+    if (isa && !strcmp(isa, "sm86") && small_shapes(c, &p, e)) return -1;
     if (hopper_open(c, isa, e)) return -1;
-    c->be.isa = c->hopper ? "sm90" : "sm80";
+    c->be.isa = c->hopper ? "sm90" : c->smem_most > SMEM_SMALL ? "sm80" : "sm86";
     return 0;
 }
 

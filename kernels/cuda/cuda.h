@@ -5,7 +5,7 @@
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   graph.cu     operations that come again         cond.cu      bias, modulation, gates
  *   attn*.cu     softmax attention                  position.cu  RoPE, LRPE
- *   linear*.cu   linear attention                   hopper*.cu   attention for 9.0
+ *   linear*.cu   linear attention                   hopper*.cu   both attentions for 9.0
  *   loss.cu      embedding, losses, routing
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
@@ -65,6 +65,8 @@ static inline struct cuda *cuda_of(struct be *be)
 
 /* After a launch: what the runtime says is kept for sync. */
 void cuda_launched(struct cuda *c, const char *kernel);
+/* The same of a launch that asks for more shared memory than a block may have. */
+void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
 /* The first failure is kept for sync. Returns whether rc is none. what: "copying", "waiting" ... */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
 /* Until the device has passed the event. false: a failure, or be->watch ended the wait. */

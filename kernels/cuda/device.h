@@ -28,6 +28,21 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
+/* Before a launch with more than 48 KiB of shared memory: `dynamic` of it, `declared` beside. What a
+ * block may not have, sync reports. */
+#define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
+    (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
+     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
+/* What a block of 8.6, 8.9 and 12.0 may have; of 8.0 and 8.7 163 KiB, of 9.0 and 10.0 227. Kernels
+ * that need more have a smaller shape beside; it is not made for architectures that have no use for
+ * it. */
+#define SMEM_SMALL (99 << 10)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
+static constexpr bool smem_is_small = false;
+#else
+static constexpr bool smem_is_small = true;
+#endif
+
 #define WARP 32
 #define FULL 0xffffffffu
 

@@ -134,6 +134,14 @@ static inline int __ffs(int x)
 {
     return __builtin_ffs(x);
 }
+static inline int __ffsll(long long x)
+{
+    return __builtin_ffsll(x);
+}
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);

@@ -164,6 +164,46 @@ static void arrive(const struct copying *c)
     settle(c->b);
 }
 
+/* ---- what threads write for products ----------------------------------------------------------- */
+
+#define PUTS 64 /* of a thread, without a fence */
+
+static struct puts {
+    int n;
+    uint32_t at[PUTS], word[PUTS];
+} puts[WARPS * 32];
+
+void emu_shared_put(uint32_t at, uint32_t word)
+{
+    struct puts *p = &puts[emu_thread()];
+    if (p->n == PUTS) emu_fail("too many writes without shared_made");
+    if (at % 4) emu_fail("a word in shared memory is not aligned");
+    memset(shared_from(at), 0xff, sizeof word);
+    p->at[p->n] = at;
+    p->word[p->n++] = word;
+}
+
+void emu_shared_made(void)
+{
+    struct puts *p = &puts[emu_thread()];
+    for (int i = 0; i < p->n; i++) memcpy(shared_from(p->at[i]), &p->word[i], sizeof p->word[i]);
+    p->n = 0;
+}
+
+uint32_t emu_matrix_turn(uint32_t pair)
+{
+    const int g = emu_lane() / 4, r = emu_lane() % 4;
+    uint32_t out = 0;
+    emu_exchange(&pair, sizeof pair);
+    for (int i = 0; i < 2; i++) {
+        uint16_t x[2];
+        memcpy(x, emu_of_lane(4 * (2 * r + i) + g / 2), sizeof x);
+        out |= (uint32_t)x[g % 2] << 16 * i;
+    }
+    emu_exchange(&pair, 1); /* nobody overwrites what another still reads */
+    return out;
+}
+
 /* ---- products ---------------------------------------------------------------------------------- */
 
 #define DEEP 64 /* products of a warp under way */
@@ -413,7 +453,7 @@ void emu_async_begin(void)
     for (int i = 0; i < WARPS * 32; i++) {
         threads[i].begun = threads[i].late = false;
         threads[i].turn = threads[i].checked = threads[i].batch = 0;
-        threads[i].n = 0;
+        threads[i].n = puts[i].n = 0;
     }
     memset(waits_for, 0, sizeof waits_for);
     n_copies = 0;
@@ -447,5 +487,7 @@ void emu_async_end(void)
     for (int i = 0; i < WARPS * 32; i++)
         if (threads[i].n || threads[i].turn != threads[i].checked)
             emu_fail("products that nobody waited for");
+        else if (puts[i].n)
+            emu_fail("writes for products without shared_made");
     if (n_copies) emu_fail("copies that nobody waited for");
 }

@@ -6,6 +6,7 @@
  *   products  operands are read when they are issued (what is not there yet is NaN) and again when
  *             they are waited for: a difference aborts. Accumulators are NaN in between; whoever
  *             wrote them, or began a batch without products_begin, aborts
+ *   writes    for products: NaN until their writer's fence
  *   barriers  arrivals past the count, bytes past the expected, and what is left at a block's end:
  *             arrivals nobody waited for, bytes, products never waited for, abort
  *
@@ -33,6 +34,11 @@ struct hopper_map {
 };
 void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row,
                     uint64_t *b);
+
+/* NaN until its writer's emu_shared_made. */
+void emu_shared_put(uint32_t at, uint32_t word);
+void emu_shared_made(void);
+uint32_t emu_matrix_turn(uint32_t pair);
 
 struct emu_product {
     uint64_t a, b; /* matrix descriptors; a: unless it is in registers */

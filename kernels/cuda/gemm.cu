@@ -208,12 +208,12 @@ static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 
 template <class T, bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
 static void run_half(struct cuda *c, const product &p)
 {
-    const size_t smem = sizeof(T) * STAGES *
-                        (tile<TRANS_A, TILE>::size + tile<!TRANS_B, TILE>::size);
+    const int smem = 2 * STAGES * (tile<TRANS_A, TILE>::size + tile<!TRANS_B, TILE>::size);
+    static_assert(smem <= SMEM_SMALL, "a block of 8.6 has room for it");
     auto product_half = gemm_half<T, TRANS_A, TRANS_B, ALIGNED, TILE>;
-    (void)cudaFuncSetAttribute(product_half, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               (int)smem);
-    LAUNCH(c, product_half, dim3(tiles_of(p, TILE)), dim3(half_shape<TILE>::threads), smem, p);
+    SMEM_ALLOW(c, product_half, smem, 0);
+    LAUNCH(c, product_half, dim3(tiles_of(p, TILE)), dim3(half_shape<TILE>::threads), (size_t)smem,
+           p);
 }
 
 template <class T, bool TRANS_A, bool TRANS_B>

@@ -300,17 +300,26 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* What the args say, and no more: what lies between them is 0. */
+/* What lies between members says nothing. Where a compiler cannot tell, operations that are the same may
+ * look different, and are launched one by one. */
+template <class A> static void clear_padding(A *a)
+{
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(a);
+#endif
+}
+
+/* What the args say, and what they point to on the host. */
 template <class A> static void keep(struct list *l, struct op *o, const A *args)
 {
     A *a = (A *)(l->bytes + o->at);
     memcpy(a, args, sizeof *a);
-    __builtin_clear_padding(a);
+    clear_padding(a);
     const struct attn_drop **drop = drop_in(a, 0);
     if (drop && *drop) {
         struct attn_drop *d = (struct attn_drop *)(a + 1);
         memcpy(d, *drop, sizeof *d);
-        __builtin_clear_padding(d);
+        clear_padding(d);
         o->drop_at = (int32_t)((char *)drop - (char *)a);
         o->size += (int32_t)sizeof *d;
         *drop = NULL;

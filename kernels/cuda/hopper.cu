@@ -31,7 +31,7 @@ static void *way_to_map(bool)
 int hopper_open(struct cuda *c, const char *isa, struct err *e)
 {
     const bool asked = isa && !strcmp(isa, "sm90");
-    if (!isa || strcmp(isa, "sm80")) c->hopper = way_to_map(asked);
+    if (!isa || asked) c->hopper = way_to_map(asked);
     if (asked && !c->hopper)
         return err_set(e, ERR_UNSUPPORTED,
                        "isa \"sm90\": the device is not of compute capability 9.0, or its driver is "

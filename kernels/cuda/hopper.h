@@ -47,6 +47,10 @@ hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64
 struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
+/* Linear attention's (linear.h), of its part of a walk. The summary asks nothing of q and out. */
+struct linear_part;
+bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
+bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
 
 /* ---- addresses --------------------------------------------------------------------------------- */
 
@@ -200,6 +204,44 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
         strip_copy(to + s * n * HOPPER_STRIP, map, s * HOPPER_STRIP, head, row, b);
 }
 
+/* ---- what threads write for products ----------------------------------------------------------- */
+
+/* A word that a product will read from shared memory: there for all once its writer has said
+ * shared_made and a barrier has been passed. */
+static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
+{
+#ifdef SEQD_EMU
+    emu_shared_put(at, word);
+#else
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
+#endif
+}
+/* Four 8 x 8 matrices of bf16, as mma.h's ldmatrix4 finds them. */
+static __device__ __forceinline__ void shared_put4(uint32_t at, const uint32_t (&x)[4])
+{
+#ifdef SEQD_EMU
+    emu_exchange(&at, sizeof at);
+    for (int i = 0; i < 4; i++) {
+        uint32_t row;
+        memcpy(&row, emu_of_lane(8 * i + emu_lane() / 4), sizeof row);
+        emu_shared_put(row + (uint32_t)(emu_lane() % 4 * 4), x[i]);
+    }
+    emu_exchange(&at, 1); /* nobody overwrites what another still reads */
+#else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+#endif
+}
+static __device__ __forceinline__ void shared_made(void)
+{
+#ifdef SEQD_EMU
+    emu_shared_made();
+#else
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* ---- products of a warpgroup ------------------------------------------------------------------- */
 
 /* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D, and
@@ -260,6 +302,17 @@ template <int N> static __device__ __forceinline__ void registers_pin(float (&d)
     UNROLL
     for (int n = 0; n < N; n++) UNROLL
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e])::"memory");
+#endif
+}
+/* threadIdx.x, read here: not kept in a register until it is needed again. */
+static __device__ __forceinline__ int thread_again(void)
+{
+#ifdef SEQD_EMU
+    return (int)threadIdx.x;
+#else
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
 #endif
 }
 
@@ -378,6 +431,17 @@ static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], cons
     for (int k = 0; k < N8 / 2; k++) UNROLL
     for (int i = 0; i < 4; i++)
         a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+/* An 8 x 8 matrix of a warp turned: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
+static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
+{
+#ifdef SEQD_EMU
+    return emu_matrix_turn(pair);
+#else
+    uint32_t out;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));
+    return out;
+#endif
 }
 
 /* ---- registers --------------------------------------------------------------------------------- */

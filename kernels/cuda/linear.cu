@@ -14,6 +14,7 @@
  *
  * in all 2.7 ms; three times that for the backward, whose results are fp32, 1 GB more each: 9 ms.
  * With less scratch than the states need there are more launches, with less to do at a time. */
+#include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
 #define THREADS    256
@@ -125,13 +126,15 @@ static bool pairs(struct tensor t, int64_t head_cols)
 static void walk_part(struct cuda *c, const linear_part &p, scan *s)
 {
     const bool half = p.k.dtype != DT_F32;
-    if (s && p.n_segments > 0) (half ? linear_summary_bf16 : linear_summary_f32)(c, p);
+    if (s && p.n_segments > 0 && !hopper_linear_summary(c, p))
+        (half ? linear_summary_bf16 : linear_summary_f32)(c, p);
     if (s) {
         s->p = p;
         LAUNCH(c, scan_kernel, dim3((unsigned)div_up(p.n_heads * p.key_dim * p.value_dim, THREADS)),
                dim3(THREADS), 0, *s);
     }
-    if (p.n_segments > 0 && p.out.data) (half ? linear_rows_bf16 : linear_rows_f32)(c, p);
+    if (p.n_segments > 0 && p.out.data && !hopper_linear_rows(c, p))
+        (half ? linear_rows_bf16 : linear_rows_f32)(c, p);
 }
 
 static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *w, int64_t room)

@@ -99,25 +99,6 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-template <class T> static __device__ __forceinline__ float low(uint32_t pair)
-{
-    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)pair});
-    return __uint_as_float(pair << 16);
-}
-template <class T> static __device__ __forceinline__ float high(uint32_t pair)
-{
-    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
-    return __uint_as_float(pair & 0xffff0000u);
-}
-/* The nearest bf16s of x and y; they become what is left of them. */
-static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
-{
-    const uint32_t hi = pack_bf16(*x, *y);
-    *x -= low<bf16>(hi);
-    *y -= high<bf16>(hi);
-    return hi;
-}
-
 /* Pairs of elements as sums of bf16s, the largest first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
@@ -188,14 +169,14 @@ struct walk_tables {
     int64_t lo[2][LINEAR_T + 1];
 };
 
-template <class T, int DK, int TV> struct walk {
+template <class T, int DK, int TV, int STAGES> struct walk {
     typedef sizes<DK, TV> z;
     const linear_part &p;
     linear_blocks blocks;
     int64_t k0, v0; /* this head's first column of q and k, this block's of v */
     int v_cols;
     double slope;
-    T *q, *k, *v; /* k, v: two of them */
+    T *q, *k, *v; /* k, v: STAGES of them */
     bf16 *state_copy;
     walk_tables *t;
     int warp, lane;
@@ -214,8 +195,8 @@ template <class T, int DK, int TV> struct walk {
         const int64_t r0 = first_row(i), n = blocks.n_valid - r0;
         const int row = threadIdx.x;
         if (i >= blocks.n) return;
-        fetch<DK>(k + i % 2 * z::k, p.k, p.wide_k, r0, n, k0, p.key_dim);
-        fetch<TV>(v + i % 2 * z::v, p.v, p.wide_v, r0, n, v0, v_cols);
+        fetch<DK>(k + i % STAGES * z::k, p.k, p.wide_k, r0, n, k0, p.key_dim);
+        fetch<TV>(v + i % STAGES * z::v, p.v, p.wide_v, r0, n, v0, v_cols);
         if (row <= LINEAR_T && row < n) copy8_async(t->lo[i % 2] + row, p.lo + r0 + row);
     }
     __device__ linear_span span(int i) const
@@ -345,8 +326,9 @@ template <class T, int DK, int TV> struct walk {
                 UNROLL
                 for (int i = 0; i < 4; i++) {
                     raw[i] &= keep[i / 2];
-                    float x = low<T>(raw[i]) * f[i / 2 * 2];
-                    float y = high<T>(raw[i]) * f[i / 2 * 2 + 1];
+                    float x = low<T>(raw[i]), y = high<T>(raw[i]);
+                    x *= f[i / 2 * 2];
+                    y *= f[i / 2 * 2 + 1];
                     UNROLL
                     for (int l = 0; l < LEVELS; l++) fa[l][i] = take_bf16(&x, &y);
                 }
@@ -405,21 +387,32 @@ template <class T, int DK, int TV> struct walk {
     }
 };
 
-/* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
-template <class T, int DK, int TV, bool ROWS>
+/* ROWS: writes out, from the states that enter; otherwise the segment's summary. STAGES: 2: the next
+ * block's k and v come while one is computed; 1: after it. SMALL: of SMEM_SMALL. */
+template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
+    if constexpr (SMALL && !smem_is_small) return;
     typedef sizes<DK, TV> z;
     DYNAMIC_SHARED(shared);
     __shared__ walk_tables tables;
-    T *const kt = (T *)shared, *const vt = kt + 2 * z::k, *const qt = vt + 2 * z::v;
+    T *const kt = (T *)shared, *const vt = kt + STAGES * z::k, *const qt = vt + STAGES * z::v;
     const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int v_cols = p.value_dim - e0 < TV ? (int)(p.value_dim - e0) : TV;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const walk<T, DK, TV> w = {p,       linear_blocks_of(p),  h * p.key_dim, h * p.value_dim + e0,
-                               v_cols,  p.slope[h],           qt,            kt,
-                               vt,      (bf16 *)(qt + z::k),  &tables,       warp,
-                               lane};
+    const walk<T, DK, TV, STAGES> w = {p,
+                                       linear_blocks_of(p),
+                                       h * p.key_dim,
+                                       h * p.value_dim + e0,
+                                       v_cols,
+                                       p.slope[h],
+                                       qt,
+                                       kt,
+                                       vt,
+                                       (bf16 *)(qt + z::k),
+                                       &tables,
+                                       warp,
+                                       lane};
     if (ROWS) linear_zero(p, w.blocks, w.v0, v_cols);
     if (w.blocks.n == 0) return;
     float state[z::slices][TV / 8][4] = {};
@@ -432,9 +425,9 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
     copies_wait<0>();
     __syncthreads();
     for (int i = 0; i < w.blocks.n; i++) {
-        const T *ki = kt + i % 2 * z::k, *vi = vt + i % 2 * z::v;
+        const T *ki = kt + i % STAGES * z::k, *vi = vt + i % STAGES * z::v;
         const linear_span s = w.span(i);
-        w.start_kv(i + 1);
+        if (STAGES > 1) w.start_kv(i + 1);
         copies_commit();
         if (ROWS) {
             float a[8][4] = {}, o[TV / 8][4] = {};
@@ -454,34 +447,60 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
             w.pass(state, s, d);
             if (ROWS) w.copy_state(state);
         }
+        if (STAGES == 1) {
+            __syncthreads(); /* k and v are free */
+            w.start_kv(i + 1);
+            copies_commit();
+        }
         copies_wait<0>();
         __syncthreads();
     }
     if (!ROWS) w.each(state, [](float &mine, float &there) { there = mine; });
 }
 
-template <class T, int DK, int TV, bool ROWS> static void run(struct cuda *c, const linear_part &p)
+template <int DK, int TV, int STAGES, bool ROWS> static constexpr int walk_smem(void)
 {
     typedef sizes<DK, TV> z;
-    const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::v + (ROWS ? z::k + 2 * z::state : 0));
-    auto walk_half = walk_kernel<T, DK, TV, ROWS>;
-    (void)cudaFuncSetAttribute(walk_half, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    return 2 * (STAGES * (z::k + z::v) + (ROWS ? z::k + 2 * z::state : 0));
+}
+
+template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
+static void run(struct cuda *c, const linear_part &p)
+{
+    const int smem = walk_smem<DK, TV, STAGES, ROWS>();
+    static_assert(!SMALL || smem + sizeof(walk_tables) <= SMEM_SMALL, "it is small");
+    auto walk_half = walk_kernel<T, DK, TV, STAGES, SMALL, ROWS>;
+    SMEM_ALLOW(c, walk_half, smem, sizeof(walk_tables));
     LAUNCH(c, walk_half,
            dim3((unsigned)div_up(p.value_dim, TV), (unsigned)p.n_heads, (unsigned)p.n_segments),
-           dim3(THREADS), smem, p);
+           dim3(THREADS), (size_t)smem, p);
+}
+
+/* With two stages, or where a block has no room for them with SMALL_TV and SMALL_STAGES. */
+template <class T, int DK, int TV, int SMALL_TV, int SMALL_STAGES, bool ROWS>
+static void run_either(struct cuda *c, const linear_part &p)
+{
+    const int smem = walk_smem<DK, TV, 2, ROWS>() + (int)sizeof(walk_tables);
+    if constexpr (smem > SMEM_SMALL) {
+        if (smem > c->smem_most) {
+            run<T, DK, SMALL_TV, SMALL_STAGES, true, ROWS>(c, p);
+            return;
+        }
+    }
+    run<T, DK, TV, 2, false, ROWS>(c, p);
 }
 
 template <class T, bool ROWS> static void choose(struct cuda *c, const linear_part &p)
 {
     const int most = is_f16<T> ? 32 : 64; /* two terms of each element take registers */
     if (p.key_dim <= 32)
-        run<T, 32, 32, ROWS>(c, p);
+        run<T, 32, 32, 2, false, ROWS>(c, p);
     else if (p.key_dim <= 64)
-        run<T, 64, 64, ROWS>(c, p);
+        run<T, 64, 64, 2, false, ROWS>(c, p);
     else if (p.key_dim <= 128)
-        run<T, 128, most, ROWS>(c, p);
+        run_either<T, 128, most, 32, 2, ROWS>(c, p);
     else
-        run<T, 256, 32, ROWS>(c, p);
+        run_either<T, 256, 32, 16, 1, ROWS>(c, p);
 }
 
 void linear_summary_bf16(struct cuda *c, const linear_part &p)
@@ -553,13 +572,14 @@ template <class T, int DK, int TV>
 static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     typedef sizes<DK, TV> z;
-    const size_t smem = sizeof(bf16) * (2 * z::k + 2 * z::state);
+    const int smem = 2 * (2 * z::k + 2 * z::state);
+    static_assert(smem <= SMEM_SMALL, "a block of 8.6 has room for it");
     auto apply_half = apply_kernel<T, DK, TV>;
-    (void)cudaFuncSetAttribute(apply_half, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    SMEM_ALLOW(c, apply_half, smem, 0);
     LAUNCH(c, apply_half,
            dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TV), (unsigned)n_heads,
                 (unsigned)div_up(p.n, LINEAR_ROWS)),
-           dim3(THREADS), smem, p);
+           dim3(THREADS), (size_t)smem, p);
 }
 
 template <class T>
@@ -573,7 +593,7 @@ static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_h
     else if (in <= 128)
         run_apply<T, 128, 64>(c, p, n_heads);
     else
-        run_apply<T, 256, 32>(c, p, n_heads);
+        run_apply<T, 256, 16>(c, p, n_heads);
 }
 
 void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)

@@ -1,10 +1,11 @@
 /* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment of
- * one head, for 64 columns of v, with the state in shared memory. All products are of 64 x 64
- * (x 64), the key columns taken 64 at a time; a thread has 4 x 4 elements of each. */
+ * one head, for 64 columns of v, with the state in shared memory (32 columns, where a block of 8.6
+ * has no room for 256 rows of it). All products are of 64 x 64 (x 64), the key columns taken 64 at a
+ * time; a thread has 4 x 4 elements of each. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 256
-#define TILE    64 /* key columns at a time; columns of v */
+#define TILE    64 /* key columns at a time; columns of v at most */
 #define LD      65 /* of a tile, so that rows lie in different banks */
 #define EACH    4
 
@@ -27,20 +28,21 @@ struct factor {
 };
 
 /* d += a b over k in [k0, k1), times f[k] if given. */
-static __device__ __forceinline__ void multiply(float (&d)[EACH][EACH], factor a, factor b, int k0,
+template <int N>
+static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, factor b, int k0,
                                                 int k1, const float *f)
 {
     for (int k = k0; k < k1; k++) {
-        float x[EACH], y[EACH];
+        float x[EACH], y[N];
         UNROLL
         for (int i = 0; i < EACH; i++) x[i] = a.at[row_of(i) * a.row + k * a.step];
         UNROLL
-        for (int j = 0; j < EACH; j++) y[j] = b.at[col_of(j) * b.row + k * b.step];
+        for (int j = 0; j < N; j++) y[j] = b.at[col_of(j) * b.row + k * b.step];
         if (f) UNROLL
         for (int i = 0; i < EACH; i++) x[i] *= f[k];
         UNROLL
         for (int i = 0; i < EACH; i++) UNROLL
-        for (int j = 0; j < EACH; j++) d[i][j] = fmaf(x[i], y[j], d[i][j]);
+        for (int j = 0; j < N; j++) d[i][j] = fmaf(x[i], y[j], d[i][j]);
     }
 }
 
@@ -63,39 +65,41 @@ struct walk_tables {
     int64_t lo[LINEAR_T + 1];
 };
 
-struct walk {
+/* COLS: columns of v, 16 for each of a thread's N. */
+template <int N> struct walk {
+    static const int COLS = 16 * N;
     const linear_part &p;
     linear_blocks blocks;
     int64_t k0, v0; /* this head's first column of q and k, this block's of v */
     int v_cols;
-    float *q, *k, *v, *a, *state; /* tiles; state [key_dim, TILE] */
+    float *q, *k, *v, *a, *state; /* tiles; state [key_dim, COLS] */
     walk_tables *t;
 
     /* The key columns from d0, of which there are n: what q takes from the state, and its products
      * with k; then what k adds to the state. */
     template <bool ROWS>
-    __device__ void keys(float (&o)[EACH][EACH], float (&a)[EACH][EACH], const linear_span &s,
-                         int d0, int n) const
+    __device__ void keys(float (&o)[EACH][N], float (&a)[EACH][EACH], const linear_span &s, int d0,
+                         int n) const
     {
         if (ROWS) {
             multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
-            if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * TILE, 1, TILE}, 0, n, NULL);
+            if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * COLS, 1, COLS}, 0, n, NULL);
             __syncthreads(); /* these rows of the state are read */
         }
-        float d[EACH][EACH] = {};
+        float d[EACH][N] = {};
         multiply(d, {k, 1, LD}, {v, 1, LD}, s.add0, s.add1, t->add);
         const linear_decay by = s.L == LINEAR_T ? t->powers.whole : t->powers.tail;
         UNROLL
         for (int i = 0; i < EACH; i++) UNROLL
-        for (int j = 0; j < EACH; j++) {
+        for (int j = 0; j < N; j++) {
             if (row_of(i) >= n) continue;
-            float *x = state + (d0 + row_of(i)) * TILE + col_of(j);
+            float *x = state + (d0 + row_of(i)) * COLS + col_of(j);
             *x = s.through ? linear_pass(*x, d[i][j], by) : d[i][j];
         }
     }
 
     /* What the rows take from the state and from each other, when all keys are in. */
-    __device__ void rows(float (&o)[EACH][EACH], const float (&b)[EACH][EACH], const linear_span &s,
+    __device__ void rows(float (&o)[EACH][N], const float (&b)[EACH][EACH], const linear_span &s,
                          int64_t r0) const
     {
         const int64_t edge = p.pos + r0;
@@ -110,14 +114,15 @@ struct walk {
                 const bool seen = (p.reverse ? c >= r : c <= r) && far < s.L &&
                                   linear_start(t->lo, edge, far) <= near;
                 a[r * LD + c] = seen ? b[i][j] * t->powers.scaled[far - near] : 0;
-                o[i][j] = sees ? o[i][j] * f : 0;
             }
+            UNROLL
+            for (int j = 0; j < N; j++) o[i][j] = sees ? o[i][j] * f : 0;
         }
         __syncthreads();
         multiply(o, {a, LD, 1}, {v, 1, LD}, 0, s.L, NULL);
         UNROLL
         for (int i = 0; i < EACH; i++) UNROLL
-        for (int j = 0; j < EACH; j++)
+        for (int j = 0; j < N; j++)
             if (row_of(i) < s.L && col_of(j) < v_cols)
                 set(p.out, r0 + row_of(i), v0 + col_of(j), o[i][j]);
     }
@@ -127,7 +132,7 @@ struct walk {
         const int64_t r0 = blocks.row0 + (p.reverse ? blocks.n - 1 - i : i) * LINEAR_T;
         const int64_t left = blocks.n_valid - r0;
         const int L = left < LINEAR_T ? (int)left : LINEAR_T, row = threadIdx.x;
-        float o[EACH][EACH] = {}, b[EACH][EACH] = {};
+        float o[EACH][N] = {}, b[EACH][EACH] = {};
         __syncthreads(); /* the block before is done */
         fetch(v, p.v, r0, L, v0, v_cols);
         if (row < LINEAR_T && row < L) t->add[row] = t->powers.power[p.reverse ? row : L - row];
@@ -149,35 +154,37 @@ struct walk {
     /* f(element of the state, the one in global memory). */
     template <class F> __device__ void each(const F &f) const
     {
-        float *g = linear_state(p) + blockIdx.x * TILE;
-        for (int i = threadIdx.x; i < (int)p.key_dim * TILE; i += THREADS)
-            if (i % TILE < v_cols) f(state[i], g[i / TILE * p.value_dim + i % TILE]);
+        float *g = linear_state(p) + blockIdx.x * COLS;
+        for (int i = threadIdx.x; i < (int)p.key_dim * COLS; i += THREADS)
+            if (i % COLS < v_cols) f(state[i], g[i / COLS * p.value_dim + i % COLS]);
     }
 };
 
 /* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
-template <bool ROWS> static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
+template <int N, bool ROWS>
+static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
 {
+    const int COLS = walk<N>::COLS;
     DYNAMIC_SHARED(shared);
     __shared__ walk_tables tables;
     float *const tiles = (float *)shared;
     const int size = LINEAR_T * LD;
-    const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * TILE;
-    const walk w = {p,
-                    linear_blocks_of(p),
-                    h * p.key_dim,
-                    h * p.value_dim + e0,
-                    p.value_dim - e0 < TILE ? (int)(p.value_dim - e0) : TILE,
-                    tiles + 2 * size,
-                    tiles,
-                    tiles + size,
-                    tiles + 3 * size,
-                    tiles + (ROWS ? 4 : 2) * size,
-                    &tables};
+    const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * COLS;
+    const walk<N> w = {p,
+                       linear_blocks_of(p),
+                       h * p.key_dim,
+                       h * p.value_dim + e0,
+                       p.value_dim - e0 < COLS ? (int)(p.value_dim - e0) : COLS,
+                       tiles + 2 * size,
+                       tiles,
+                       tiles + size,
+                       tiles + 3 * size,
+                       tiles + (ROWS ? 4 : 2) * size,
+                       &tables};
     if (ROWS) linear_zero(p, w.blocks, w.v0, w.v_cols);
     if (w.blocks.n == 0) return;
     linear_fill(&tables.powers, p.slope[h], p.scale, w.blocks.n_valid);
-    for (int i = threadIdx.x; i < (int)p.key_dim * TILE; i += THREADS) w.state[i] = 0;
+    for (int i = threadIdx.x; i < (int)p.key_dim * COLS; i += THREADS) w.state[i] = 0;
     __syncthreads();
     if (ROWS && p.states) w.each([](float &mine, float &there) { mine = there; });
     for (int i = 0; i < w.blocks.n; i++) w.template block<ROWS>(i);
@@ -185,24 +192,33 @@ template <bool ROWS> static __global__ void __launch_bounds__(THREADS) walk_kern
     if (!ROWS) w.each([](float &mine, float &there) { there = mine; });
 }
 
-template <bool ROWS> static void run(struct cuda *c, const linear_part &p)
+static int walk_smem(const linear_part &p, int cols, bool rows)
 {
-    const size_t smem = sizeof(float) * (size_t)((ROWS ? 4 : 2) * LINEAR_T * LD + p.key_dim * TILE);
-    auto walk_f32 = walk_kernel<ROWS>;
-    (void)cudaFuncSetAttribute(walk_f32, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    return (int)sizeof(float) * ((rows ? 4 : 2) * LINEAR_T * LD + (int)p.key_dim * cols);
+}
+
+template <int N, bool ROWS> static void run(struct cuda *c, const linear_part &p)
+{
+    const int smem = walk_smem(p, walk<N>::COLS, ROWS);
+    auto walk_f32 = walk_kernel<N, ROWS>;
+    SMEM_ALLOW(c, walk_f32, smem, sizeof(walk_tables));
     LAUNCH(c, walk_f32,
-           dim3((unsigned)div_up(p.value_dim, TILE), (unsigned)p.n_heads, (unsigned)p.n_segments),
-           dim3(THREADS), smem, p);
+           dim3((unsigned)div_up(p.value_dim, walk<N>::COLS), (unsigned)p.n_heads,
+                (unsigned)p.n_segments),
+           dim3(THREADS), (size_t)smem, p);
 }
 
 void linear_summary_f32(struct cuda *c, const linear_part &p)
 {
-    run<false>(c, p);
+    run<EACH, false>(c, p);
 }
 
 void linear_rows_f32(struct cuda *c, const linear_part &p)
 {
-    run<true>(c, p);
+    if (walk_smem(p, TILE, true) + (int)sizeof(walk_tables) <= c->smem_most)
+        run<EACH, true>(c, p);
+    else
+        run<EACH / 2, true>(c, p);
 }
 
 /* ---- what enters ---------------------------------------------------------------------------- */

@@ -33,6 +33,25 @@ static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
     return pack_pair<bf16>(lo, hi);
 }
 
+template <class T> static __device__ __forceinline__ float low(uint32_t pair)
+{
+    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)pair});
+    return __uint_as_float(pair << 16);
+}
+template <class T> static __device__ __forceinline__ float high(uint32_t pair)
+{
+    if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
+    return __uint_as_float(pair & 0xffff0000u);
+}
+/* The nearest bf16s of x and y; they become what is left of them. */
+static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
+{
+    const uint32_t hi = pack_bf16(*x, *y);
+    *x -= low<bf16>(hi);
+    *y -= high<bf16>(hi);
+    return hi;
+}
+
 /* d += a b, elements T */
 template <class T>
 static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4],

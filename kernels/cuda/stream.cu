@@ -30,6 +30,14 @@ void cuda_launched(struct cuda *c, const char *kernel)
                 c->name, kernel, cudaGetErrorString(rc));
 }
 
+void cuda_smem_fits(struct cuda *c, int smem, const char *kernel)
+{
+    if (smem > c->smem_most && c->failed.code == ERR_NONE)
+        err_set(&c->failed, ERR_DEVICE,
+                "device \"%s\" (%s): %s needs %d bytes of shared memory, a block has %d",
+                c->be.ops->name, c->name, kernel, smem, c->smem_most);
+}
+
 /* ---- waiting ---------------------------------------------------------------------------------- */
 
 #define SPIN_NS  50000   /* what comes sooner is not worth sleeping for */

@@ -1,8 +1,9 @@
 /* bench_steps: whole training steps on one device: Llama's shape with 124 M and 1.2 B parameters in
  * bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M on one sequence of 4,194,304
- * tokens, walked in time.
+ * tokens, walked in time; what CUDA's graphs make of steps that are mostly launches, training and
+ * decoding, beside the same without them, to the same bits.
  *
- *     bench_steps FILE llama|in_time   a table on stdout; a JSON line each is appended to FILE
+ *     bench_steps FILE llama|in_time|graphs   a table on stdout; a JSON line each is appended to FILE
  *
  * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal; what
  * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
@@ -108,6 +109,7 @@ struct steps {
     struct synth synth;
     struct train train;
     double loss;
+    struct be_graphs graphs; /* zeros: without */
 };
 
 /* Small random weights: a block of them again and again, since a billion takes the host a minute. */
@@ -157,6 +159,7 @@ static int steps_run(struct steps *x, int n, struct err *e)
     int rc = train_init(&x->train, &o, e);
     if (!rc) steps_weights(&x->train);
     if (!rc) rc = steps_time(x, n, e);
+    if (m.be->graphs) x->graphs = *m.be->graphs;
     engine_close(&m, &x->plan);
     return rc;
 }
@@ -275,16 +278,136 @@ static void bench_llamas(void)
     bench_llama(&models[0], 262144);
 }
 
+/* ---- with graphs and without ------------------------------------------------------------------- */
+
+/* Small random weights, as steps_weights(). */
+static void decode_weights(struct model *m, struct be *be, int64_t n_params)
+{
+    enum { N = 1 << 20 };
+    static uint16_t block[N];
+    uint64_t seed = 3;
+    for (int64_t i = 0; i < N; i++) {
+        const float x = box_normal(&seed, 0.02);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        block[i] = (uint16_t)(bits >> 16);
+    }
+    for (int64_t at = 0; at < n_params; at += N)
+        engine_write(be, (uint16_t *)m->params + at, block,
+                     2 * (n_params - at < N ? n_params - at : N));
+}
+
+/* n tokens behind a prompt, one by one, each when the logits of the one before are there. loss: the sum
+ * of the last one's logits. */
+static int decode_time(struct steps *x, struct model *m, int n, struct err *e)
+{
+    const int64_t V = x->spec.model.shape.vocab;
+    float *row = malloc((size_t)V * sizeof *row);
+    int rc = row ? 0 : err_set(e, ERR_IO, "out of memory");
+    double start = 0;
+    if (!rc) rc = steps_batch(&x->synth, &m->sp.shard, 0, &m->batch, e);
+    if (!rc) rc = model_forward(m, &m->batch, e);
+    for (int k = 0; k < n && !rc; k++) {
+        struct tensor logits;
+        if (k == n / 2) start = bench_now_s();
+        rc = model_decode(m, synth_token(&x->synth, 1, k), &logits, e);
+        if (!rc) engine_read(m->be, row, logits.data, V * 4);
+    }
+    x->figure.s = (bench_now_s() - start) / (n - n / 2);
+    x->loss = 0;
+    for (int64_t i = 0; i < V && !rc; i++) x->loss += (double)row[i];
+    free(row);
+    return rc;
+}
+
+static int decode_run(struct steps *x, int n, struct err *e)
+{
+    struct engine_memory mem = engine_open(&x->spec, &x->plan, NULL);
+    struct model *m = &x->train.model;
+    const struct model_options o = {.shape = &x->spec.model.shape,
+                                    .plan = &x->plan,
+                                    .arena = mem.arena,
+                                    .host = mem.host,
+                                    .be = mem.be,
+                                    .n_ranks = 1};
+    int rc = model_init(m, &o, e);
+    if (!rc) decode_weights(m, mem.be, x->plan.n_params);
+    if (!rc) rc = decode_time(x, m, n, e);
+    if (mem.be->graphs) x->graphs = *mem.be->graphs;
+    engine_close(&mem, &x->plan);
+    return rc;
+}
+
+static int decode_plan(struct steps *x, const struct model_shape *shape, int64_t S, int n,
+                       struct err *e)
+{
+    engine_spec(&x->spec, S);
+    engine_on_device(&x->spec);
+    x->spec.kind = JOB_GENERATE;
+    x->spec.model.shape = *shape;
+    x->spec.precision.params = PRECISION_BF16;
+    x->spec.parallel.sp = x->spec.parallel.dp = 1;
+    x->spec.sampling.max_tokens = n;
+    x->synth = (struct synth){.S = S, .vocab = (int32_t)shape->vocab};
+    return plan_make(&x->spec, bench.memory, &x->plan, e);
+}
+
+/* One sequence of S tokens a step, or one token of it. *result: what came out. false: it failed, or there
+ * is no time. */
+static bool bench_way(const struct step_model *m, bool decode, bool graphs, double *result)
+{
+    const int64_t S = bench.small ? 16 : 1024;
+    const int n = decode ? (bench.small ? 8 : 128) : bench.small ? 3 : 12;
+    struct steps *x = calloc(1, sizeof *x);
+    struct err e = {0};
+    char more[80] = "";
+    if (!x) abort();
+    x->figure = (struct figure){.unit = "tokens/s", .work = decode ? 1 : (double)S};
+    figure_key(&x->figure, "%s %s %s %lld, %s graphs", decode ? "decode" : "train", m->name,
+               decode ? "behind" : "S", (long long)S, graphs ? "by" : "no");
+    bool fine = !figure_late(&x->figure);
+    setenv("SEQD_CUDA_GRAPHS", graphs ? "1" : "0", 1);
+    if (fine && (decode ? decode_plan(x, &m->shape, S, n, &e) || decode_run(x, n, &e)
+                        : steps_plan(x, &m->shape, S, S, 0, &e) || steps_run(x, n, &e))) {
+        steps_failed(x, &e);
+        fine = false;
+    }
+    unsetenv("SEQD_CUDA_GRAPHS");
+    const struct be_graphs *g = &x->graphs;
+    CHECK_MSG(!*g->why_off, "%s", g->why_off);
+    if (g->n_ops)
+        snprintf(more, sizeof more, "  %.3f of %lld operations, %lld graphs",
+                 (double)g->n_by_graph / (double)g->n_ops, (long long)g->n_ops,
+                 (long long)g->n_graphs);
+    if (fine) figure_print(&x->figure, more);
+    *result = x->loss;
+    free(x);
+    return fine;
+}
+
+static void bench_graphs(void)
+{
+    const struct step_model *m = &models[bench.small ? 2 : 0];
+    for (int decode = 0; decode < 2; decode++) {
+        double with = 0, without = 0;
+        if (bench_way(m, decode, false, &without) && bench_way(m, decode, true, &with) &&
+            bench_now_s() < bench.until_s) /* or they took fewer steps */
+            CHECK_MSG(with == without, "by graphs %.17g, without %.17g", with, without);
+    }
+}
+
 int main(int argc, char **argv)
 {
     bench_init(argc, argv);
     if (argc != 3) {
-        fprintf(stderr, "usage: bench_steps FILE llama|in_time\n");
+        fprintf(stderr, "usage: bench_steps FILE llama|in_time|graphs\n");
         return 2;
     }
     printf("device \"%s\"\n", bench.device);
     if (!strcmp(argv[2], "llama"))
         bench_llamas();
+    else if (!strcmp(argv[2], "graphs"))
+        bench_graphs();
     else
         bench_in_time();
     if (fclose(bench.json)) return 1;

@@ -186,6 +186,7 @@ part_bench() {
     settle
     bench "speed of operations" 50 bench_gpu
     bench "speed of training" 70 bench_steps llama
+    bench "speed of steps by graphs" 40 bench_steps graphs
 }
 
 # With what time is left.

@@ -58,10 +58,11 @@ static inline void bench_init(int argc, char **argv)
     }
 }
 
-static inline void bench_open(void)
+static inline void bench_open(const char *isa)
 {
     struct err e;
-    bench.be = be_open(&(struct be_options){.device = bench.device, .n_threads = 1}, &e);
+    bench.be = be_open(
+        &(struct be_options){.device = bench.device, .isa = isa, .n_threads = 1}, &e);
     if (bench.be) return;
     fprintf(stderr, "%s\n", e.text);
     exit(1);

@@ -6,7 +6,7 @@
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
  *
- * Flat parameters are one array of fp32 or bf16 with param_count(shape) elements laid out by
+ * Flat parameters are one array of fp32, bf16 or fp16 with param_count(shape) elements laid out by
  * param_list (worker/plan/plan.h); the gaps that align tensors are never read from or written to
  * files.
  * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old names

@@ -99,6 +99,8 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
 
 static void write_config(struct jwrite *w, const struct model_shape *m, enum dtype dtype)
 {
+    static const char *const words[] = {
+        [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"};
     const struct hf_family *family = family_of(m);
     jwrite_object(w, NULL);
     jwrite_array(w, "architectures");
@@ -113,7 +115,7 @@ static void write_config(struct jwrite *w, const struct model_shape *m, enum dty
     jwrite_int(w, "bos_token_id", TOKEN_EOD);
     jwrite_int(w, "eos_token_id", TOKEN_EOD);
     jwrite_int(w, "pad_token_id", TOKEN_PAD);
-    jwrite_str(w, "torch_dtype", dtype == DT_BF16 ? "bfloat16" : "float32");
+    jwrite_str(w, "torch_dtype", words[dtype]);
     jwrite_end(w);
 }
 

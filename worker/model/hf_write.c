@@ -33,7 +33,7 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     float *x = malloc((size_t)n * sizeof *x);
     int rc = x ? f->read(f->arg, offset, n, x, e)
                : err_set(e, ERR_IO, "out of memory for a piece of %s", t->text);
-    for (int64_t i = 0; rc == 0 && i < n; i++) ((uint16_t *)out)[i] = bf16_round(x[i]);
+    for (int64_t i = 0; rc == 0 && i < n; i++) ((uint16_t *)out)[i] = half_round(f->dtype, x[i]);
     free(x);
     return rc;
 }
@@ -55,9 +55,11 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
 
 static struct st_out item_of(struct named *t, const struct param *p)
 {
+    static const enum st_dtype stored[] = {
+        [DT_F32] = ST_F32, [DT_BF16] = ST_BF16, [DT_F16] = ST_F16};
     const struct hf_flat *f = t->flat;
     struct st_out item = {.name = t->text,
-                          .dtype = f->dtype == DT_BF16 ? ST_BF16 : ST_F32,
+                          .dtype = stored[f->dtype],
                           .n_dims = p->n_dims ? p->n_dims
                                     : p->cols ? 2
                                               : 1,

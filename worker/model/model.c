@@ -105,7 +105,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
     m->arena = o->arena;
     m->host = o->host;
-    m->dtype = o->plan->precision == PRECISION_BF16 ? DT_BF16 : DT_F32;
+    m->dtype = dtype_of_precision(o->plan->precision);
     if (open_ring(m, o, e)) return -1;
     m->sp.ops = attention_row(o->plan);
     if (!m->sp.ops && !o->plan->grid[0])

@@ -105,7 +105,7 @@ void model_set_rope(struct model *m, double theta);
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
-/* Elements [from, from + out.cols) of the same, in fp32 or rounded to bf16; out is one row. */
+/* Elements [from, from + out.cols) of the same, in fp32 or rounded to 16 bits; out is one row. */
 void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
                        struct tensor out);
 

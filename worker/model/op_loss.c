@@ -67,7 +67,7 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
 }
 
 /* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their
- * own memory, in bf16 the first half of each row. */
+ * own memory, in 16 bits the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;

@@ -29,6 +29,9 @@ void machine_of_profile(const struct profile *p, int32_t cores, struct machine *
     out->gemm[PRECISION_BF16] = p->gemm_bf16 > 0 ? p->gemm_bf16 : p->gemm_f32;
     out->attn[PRECISION_FP32] = p->attn_f32;
     out->attn[PRECISION_BF16] = p->attn_bf16 > 0 ? p->attn_bf16 : p->attn_f32;
+    /* A CPU's products of half floats are products of floats. */
+    out->gemm[PRECISION_FP16] = out->gemm[PRECISION_FP32];
+    out->attn[PRECISION_FP16] = out->attn[PRECISION_FP32];
 }
 
 /* ---- what a step takes ----------------------------------------------------------------------- */

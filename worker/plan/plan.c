@@ -29,13 +29,12 @@ static int64_t sequence_length(const struct job_spec *s)
 }
 
 /* A bucket may be updated before the others are known when nothing looks at the whole gradient
- * first:
- * no clipping, no second sample, no guard that may still skip the step. */
+ * first: no clipping, no second sample, no guard and no loss scale that may still skip the step. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
            p->n_windows == 1 && s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
-           s->guard.grad_norm_z == 0;
+           s->guard.grad_norm_z == 0 && s->precision.params != PRECISION_FP16;
 }
 
 /* Patches of the largest sample of a diffusion model: of a frame, then frames. */

@@ -73,7 +73,7 @@ const char *plan_class_name(enum plan_class c);
 /* Bytes of an element of that precision. */
 static inline int64_t precision_size(enum precision_id p)
 {
-    return p == PRECISION_BF16 ? 2 : 4;
+    return p == PRECISION_FP32 ? 4 : 2;
 }
 
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
@@ -84,7 +84,7 @@ enum plan_id {
     PLAN_GRAD,     /* [n_grad]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC, /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
     PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it */
-    PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in bf16 */
+    PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in 16 bits */
     PLAN_ADAM_M,   /* [n_shard] */
     PLAN_ADAM_V,   /* [n_shard] */
     PLAN_EMA,      /* [n_shard] moving average of the weights; ema.decay */

@@ -13,7 +13,7 @@ static const char *const class_names[PLAN_CLASS_N] = {
 };
 static const char *const layout_words[LAYOUT_N] = {"auto", "contiguous", "zigzag"};
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
-static const char *const precision_words[PRECISION_N] = {"fp32", "bf16"};
+static const char *const precision_words[PRECISION_N] = {"fp32", "bf16", "fp16"};
 
 const char *plan_class_name(enum plan_class c)
 {

@@ -199,8 +199,18 @@ static void close_memory(struct run *r)
     be_close(r->be);
 }
 
+/* Of a device that has CUDA's graphs. */
+static void tell_graphs(const struct be_graphs *g)
+{
+    if (!g) return;
+    log_debug("rank.graphs", "ops=%lld by_graph=%lld made=%lld", (long long)g->n_ops,
+              (long long)g->n_by_graph, (long long)g->n_made);
+    if (*g->why_off) log_warn("rank.graphs", "off=\"%s\"", g->why_off);
+}
+
 static void run_close(struct run *r)
 {
+    if (r->be) tell_graphs(r->be->graphs);
     if (r->head) munmap(r->head, sizeof *r->head);
     if (r->be) r->be->watch = NULL;
     comm_close(r->comm);

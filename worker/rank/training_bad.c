@@ -23,6 +23,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->train.step = from->state.step;
     t->step.loss = from->state.loss;
     t->guard.state = from->state.guard;
+    t->train.scale = from->state.scale;
     if (rollbacks > t->guard.state.rollbacks) t->guard.state.rollbacks = rollbacks;
     t->stage = STAGE_NONE;
 }
@@ -66,8 +67,12 @@ int training_bad_step(struct training *t, struct err *e)
 {
     char text[192];
     const struct rank_step numbers = t->step;
-    guard_sentence(&t->guard, t->train.step - 1, numbers.loss, numbers.grad_norm, text,
-                   sizeof text);
+    if (t->train.overflowed)
+        scale_sentence(t->r->spec, &t->train.scale, t->train.step - 1, t->train.scale_was, text,
+                       sizeof text);
+    else
+        guard_sentence(&t->guard, t->train.step - 1, numbers.loss, numbers.grad_norm, text,
+                       sizeof text);
     if (t->train.verdict == GUARD_ROLLBACK) return roll_back(t, &numbers, text, e);
     return training_note(t,
                          &(struct training_note){.code = "step_skipped",

@@ -56,7 +56,11 @@ int training_result(struct training *t, struct err *e)
     if (!r->plan.grid[0])
         jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
     jwrite_int(&w, "tokens", t->state.tokens_seen);
-    jwrite_int(&w, "skipped_steps", t->guard.state.skipped);
+    jwrite_int(&w, "skipped_steps", t->guard.state.skipped + t->train.scale.overflows);
+    if (r->plan.precision == PRECISION_FP16) {
+        jwrite_int(&w, "overflows", t->train.scale.overflows);
+        jwrite_double(&w, "loss_scale", scale_of(r->spec, &t->train.scale));
+    }
     jwrite_int(&w, "rollbacks", t->guard.state.rollbacks);
     write_evals(&w, t);
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);

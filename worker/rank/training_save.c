@@ -38,7 +38,7 @@ static void fill_state(struct training *t)
     const struct job_spec *s = r->spec;
     struct ckpt_state *st = &t->state;
     st->step = t->train.step;
-    st->adam_t = t->train.step - t->guard.state.skipped;
+    st->adam_t = t->train.step - t->guard.state.skipped - t->train.scale.overflows;
     st->next_sample = stage_sample(s, t->train.step);
     st->seed = s->seed;
     st->lr = t->step.lr;
@@ -46,6 +46,7 @@ static void fill_state(struct training *t)
     st->n_ranks = r->args->n_ranks;
     st->layout = (int32_t)r->plan.layout;
     st->guard = t->guard.state;
+    st->scale = t->train.scale;
     memcpy(st->data_id, r->args->prepared_id, sizeof st->data_id);
     ckpt_spec_digest(s, st->spec_digest);
 }

@@ -67,6 +67,10 @@ static const struct {
     STATE(best_step, STATE_INT),
     STATE(best_loss, STATE_DOUBLE),
     STATE(has_best, STATE_INT32),
+    STATE(scale.up, STATE_INT32),
+    STATE(scale.streak, STATE_INT32),
+    STATE(scale.good, STATE_INT),
+    STATE(scale.overflows, STATE_INT),
 };
 enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
 

@@ -2,7 +2,7 @@
  *
  *   <job_dir>/checkpoints/step-00000500/
  *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path
- *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in bf16 also
+ *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in 16 bits also
  *                         "master:<name>", fp32, of which hf's weights are the rounded copy
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
@@ -24,6 +24,7 @@
 #include "api/core/sha256.h"
 #include "kernels/backend.h"
 #include "worker/train/guard.h"
+#include "worker/train/scale.h"
 
 #define CKPT_PATH_SIZE 1280
 
@@ -41,6 +42,7 @@ struct ckpt_state {
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
     struct guard_state guard;     /* what judges the next steps */
+    struct scale_state scale;     /* what scales them, in half floats */
     int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
     double eval_loss;
     int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
@@ -50,7 +52,7 @@ struct ckpt_state {
 
 /* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place:
  * elements [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in
- * bf16: read gives the master weights, of which the model's are the rounded copy. */
+ * 16 bits: read gives the master weights, of which the model's are the rounded copy. */
 enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
@@ -62,7 +64,8 @@ struct ckpt_flow {
 /* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params
  * are of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved
  * beside them, and loaded instead of them. flow.arg not NULL: all arrays come and go that way, and
- * the pointers are NULL; dtype still says what weights are saved as, and in bf16 there is a master. */
+ * the pointers are NULL; dtype still says what weights are saved as, and in 16 bits there is a
+ * master. */
 struct ckpt_arrays {
     void *params;
     enum dtype dtype;

@@ -12,7 +12,7 @@ struct optim_part {
     int bucket;
     int64_t begin, end;
     float *p;          /* the weights that are updated */
-    uint16_t *rounded; /* their copy in bf16, which the model reads; NULL: the model reads p */
+    uint16_t *rounded; /* their copy in 16 bits, which the model reads; NULL: the model reads p */
     float *m, *v;
     const float *g;
 };

@@ -142,7 +142,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         if (targets < 0) return -1;
         sum->targets += targets;
     }
-    const float scale = (float)(1.0 / (double)(sum->targets > 0 ? sum->targets : 1));
+    const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
     if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < n; i++) {
         double nll;
@@ -207,16 +207,26 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     out->host_planned = t->plan->host_size;
 }
 
-static enum guard_verdict judge(struct train *t, const struct rank_step *out)
+static enum guard_verdict judge_step(struct train *t, const struct rank_step *out)
 {
+    const bool marked = t->guard && guard_marked(t->guard, t->step);
+    t->overflowed = !marked && scale_overflows(t->spec, &t->scale, out->loss, out->grad_norm);
+    if (t->overflowed) return GUARD_SKIP;
     if (t->guard) return guard_judge(t->guard, t->step, out->loss, out->grad_norm);
     return isfinite(out->loss) && isfinite(out->grad_norm) ? GUARD_ACCEPT : GUARD_FAIL;
+}
+
+static enum guard_verdict judge(struct train *t, const struct rank_step *out)
+{
+    const enum guard_verdict v = judge_step(t, out);
+    if (v == GUARD_ACCEPT) scale_updated(t->spec, &t->scale);
+    return v;
 }
 
 /* Updates of the weights so far, which Adam's moments have seen. */
 static int64_t updates(const struct train *t)
 {
-    return t->step - (t->guard ? t->guard->state.skipped : 0);
+    return t->step - t->scale.overflows - (t->guard ? t->guard->state.skipped : 0);
 }
 
 /* The same steps give the same bits: another attempt would end here too. */
@@ -254,6 +264,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_where(comm)->step = t->step + 1;
     }
     t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
+    t->scale_was = scale_of(t->spec, &t->scale);
     t->hold.skip = t->guard && guard_marked(t->guard, t->step);
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
@@ -264,9 +275,11 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     if (holding_norm(&t->hold, &out->grad_norm, e)) return -1;
+    out->grad_norm /= t->scale_was;
+    const int64_t n = updates(t) + 1;
     t->verdict = judge(t, out);
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
-    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm), updates(t) + 1};
+    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm) / t->scale_was, n};
     if (holding_update(&t->hold, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
     if (compare_ledger(t, out, e)) return -1;
     t->step++;

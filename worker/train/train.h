@@ -1,23 +1,23 @@
 /* train.h: one optimizer step after another.
  *
  * Step k (0-based) takes global samples [k B, (k+1) B), B = train.global_batch, one micro-batch
- * each:
- * ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on dp.
- * With stages k counts steps of one length (worker/plan/stage.h).
+ * each: ring d of dp those from k B + d (B/dp) on, so that the order of the data does not depend on
+ * dp. With stages k counts steps of one length (worker/plan/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
  *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks
  *            first, then the rings): once per step, or under determinism "ranks" once per micro-batch,
  *            then the micro-batches in order. So with dp fixed the bits do not depend on sp
- *   judge    guard: does this step change the weights (worker/train/guard.h)
+ *   judge    did the gradient fit, and does this step change the weights (worker/train/scale.h,
+ *            guard.h)
  *   update   norm, clip, AdamW of what the rank owns (worker/train/holding.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
  * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it.
  *
  * A device with memory of its own is only asked for operations. The host waits for it once for each
- * sample's loss (model_grad), once for the norm, and for what a family's layers must know on the host
- * (the choice of experts); the update still runs when the step returns, and the next step's first
- * wait reports what failed in it. */
+ * sample's loss (model_grad), once for the norm, and for what a family's layers must know on the
+ * host (the choice of experts); the update still runs when the step returns, and the next step's
+ * first wait reports what failed in it. */
 #ifndef SEQD_TRAIN_TRAIN_H
 #define SEQD_TRAIN_TRAIN_H
 
@@ -25,6 +25,7 @@
 #include "worker/model/model.h"
 #include "worker/train/holding.h"
 #include "worker/train/guard.h"
+#include "worker/train/scale.h"
 
 /* Where samples come from. All must be pure in n, so that any rank can ask for any sample. */
 struct train_source {
@@ -70,7 +71,10 @@ struct train {
     struct train_source source;
     int64_t step; /* optimizer steps done: set it on resume */
     struct guard *guard;
-    enum guard_verdict verdict;       /* of the last step */
+    enum guard_verdict verdict; /* of the last step */
+    struct scale_state scale;   /* for the next step: set it on resume */
+    double scale_was;           /* of the last step: its gradients are so many times too large */
+    bool overflowed;            /* the last step was skipped for the scale's sake */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */

@@ -12,6 +12,7 @@
 #include "worker/model/hf.h"
 #include "worker/train/control.h"
 #include "worker/train/piece.h"
+#include "worker/train/scale.h"
 #include "worker/train/verify_flow.h"
 #include "worker/train/verify_keep.h"
 #include "worker/train/whole.h"
@@ -43,6 +44,14 @@ static struct flow_source flow_of(const struct verify_args *a, const struct data
 static int copies(const struct model *m)
 {
     return plan_sum_ranks(m->plan) / m->plan->sp;
+}
+
+/* The scale of the loss comes off its gradient: a power of two, exactly. */
+static void unscale(const struct model *m, float *grad, double scale)
+{
+    const struct tensor g = tensor_f32(grad, 1, m->plan->n_params, m->plan->n_params);
+    if (scale != 1)
+        m->be->ops->mix(m->be, &(struct mix_args){.a = g, .y = g, .alpha = (float)(1 / scale)});
 }
 
 #ifdef SEQD_MUTANTS
@@ -78,7 +87,8 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     int64_t n = v->targets_p > 0 ? v->targets_p : 1;
     m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
     if (m->world) comm_ledger_reset(m->world);
-    if (model_grad(m, &m->batch, (float)(1.0 / (double)(n * n_copies)), &nll, e)) return -1;
+    const double scale = scale_fixed(a->spec, n);
+    if (model_grad(m, &m->batch, (float)(scale / (double)(n * n_copies)), &nll, e)) return -1;
     if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
 #ifdef SEQD_MUTANTS
     drop_grad(a);
@@ -224,10 +234,11 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
     if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
         return -1;
     v->targets_1 = ref->batch.n_targets;
-    const double n = reference_targets(v);
+    const double n = reference_targets(v), scale = scale_fixed(a->spec, v->targets_1);
     ref->be->ops->fill(ref->be, ref->grad, plan->n_grad, 0);
-    if (model_grad(ref, &ref->batch, (float)(1.0 / n), &nll, e)) return -1;
+    if (model_grad(ref, &ref->batch, (float)(scale / n), &nll, e)) return -1;
     if (model_reduce_grad(ref, e)) return -1;
+    unscale(ref, ref->grad, scale);
     v->loss_1 = nll / n;
     return 0;
 }
@@ -456,11 +467,13 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
 {
     const struct job_tolerance usual = job_tolerance(spec->precision.params);
     struct sides *s = sides_new(ref, v->grad, ref->grad, e);
+    const double scale = scale_fixed(spec, v->targets_1);
     struct control c = {0};
     int rc = -1;
     if (!s || control_init(&c, ref, v->grad, e) ||
-        control_run(&c, (float)(1.0 / reference_targets(v)), e))
+        control_run(&c, (float)(scale / reference_targets(v)), e))
         goto out;
+    unscale(ref, ref->grad, scale);
     const double noise = noise_norm(s);
     for (int i = 0; i < v->n_rows; i++) {
         struct verify_row own;
@@ -508,6 +521,7 @@ static int run_whole(const struct verify_args *a, const struct data_order *order
     const int rc = run_ranks(a, order, v, e);
     a->model->sp.drop.rate = 0;
     whole_end(&w);
+    if (!rc && ref) unscale(ref, v->grad, scale_fixed(a->spec, v->targets_p));
     return rc ? -1 : whole_weights(a->model, ref ? ref->params : NULL, e);
 }
 

@@ -1,9 +1,10 @@
-/* Training in bf16: how far its roundings may lie from fp32, that ranks do not add to them, and
- * that bits, bytes, pages and checkpoints are as exact as in fp32.
+/* Training in 16 bits, bf16 and fp16: how far its roundings may lie from fp32, that ranks do not
+ * add to them, and that bits, bytes, pages and checkpoints are as exact as in fp32.
  *
- * u = 2^-9: the largest relative error of one rounding to bf16. Sums are fp32, so an error is made
- * only where a number is stored. Initial weights are bf16 numbers here: both precisions start from
- * the same. */
+ * u: the largest relative error of one rounding, 2^-9 in bf16 and 2^-12 in fp16. Sums are fp32, so
+ * an error is made only where a number is stored, and bounds are multiples of u; of fp16's
+ * subnormals, whose error is larger, the loss scale keeps gradients clear. Initial weights are
+ * numbers of both formats here: all precisions start from the same. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/half.h"
@@ -12,10 +13,14 @@
 #include "worker/model/hf.h"
 #include "worker/train/spread.h"
 
-#define U 0x1p-9
-
 static struct job_spec spec;
 static bool small;
+static enum precision_id half; /* of the tests that run */
+
+static double u(void)
+{
+    return half == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
+}
 
 /* ---- a run, and what it computed --------------------------------------------------------------- */
 
@@ -39,11 +44,12 @@ static void look(struct train *t, int rank, void *arg)
         for (int64_t c = 0; c < h.cols; c++)
             s->hidden[pos * h.cols + c] = h.dtype == DT_F32
                                               ? ((float *)h.data)[i * h.ld + c]
-                                              : bf16_value(((uint16_t *)h.data)[i * h.ld + c]);
+                                              : half_value(h.dtype,
+                                                           ((uint16_t *)h.data)[i * h.ld + c]);
     }
 }
 
-/* Weights of ordinary size that are bf16 numbers, so that both precisions start from the same. */
+/* Weights of ordinary size that are numbers of both formats. */
 static float *weights(const struct model_shape *s, int seed)
 {
     float *w = calloc((size_t)param_count(s), sizeof *w);
@@ -54,7 +60,8 @@ static float *weights(const struct model_shape *s, int seed)
         for (int64_t k = 0; k < p.count; k++) {
             const double r = synth_hash((uint64_t)seed << 40 | (uint64_t)(p.offset + k)) / 0x1p32;
             const double x = p.cols ? (r - 0.5) * 1.8 / sqrt((double)p.cols) : 0.8 + 0.4 * r;
-            w[p.offset + k] = bf16_value(bf16_round((float)(i ? x : 2 * (r - 0.5))));
+            const float y = f16_value(f16_round((float)(i ? x : 2 * (r - 0.5))));
+            w[p.offset + k] = bf16_value(bf16_round(y));
         }
     }
     return w;
@@ -126,7 +133,7 @@ static void test_ranks_add_no_error(void)
 {
     static struct seen ref_seen, one_seen, many_seen;
     struct error one = {0}, many = {0};
-    const int n_seeds = small ? 3 : 6;
+    const int n_seeds = small || half == PRECISION_FP16 ? 3 : 6;
     for (int seed = 1; seed <= n_seeds; seed++) {
         struct synth y = {.S = 120, .doc_len = seed % 2 ? 0 : 50, .vocab = 61};
         engine_spec(&spec, y.S);
@@ -134,8 +141,8 @@ static void test_ranks_add_no_error(void)
         float *w = weights(&spec.model.shape, seed);
         struct engine_run ref = {.P = 1, .initial = w}, a = ref, b = {.P = 8, .initial = w};
         go(&ref, &y, PRECISION_FP32, &ref_seen);
-        go(&a, &y, PRECISION_BF16, &one_seen);
-        go(&b, &y, PRECISION_BF16, &many_seen);
+        go(&a, &y, half, &one_seen);
+        go(&b, &y, half, &many_seen);
         add_error(&one, &a, &one_seen, &ref, &ref_seen, y.S);
         add_error(&many, &b, &many_seen, &ref, &ref_seen, y.S);
         check_loss(&a, &b, &one_seen, &ref_seen, &y);
@@ -193,13 +200,13 @@ static double cosine(const float *a, const float *b, int64_t n)
  * sqrt(n) u is 2 to 4 times what is measured, because most are smaller than u. */
 static double forward_error(const struct model_shape *m)
 {
-    return sqrt(11.0 * m->n_layers) * U;
+    return sqrt(11.0 * m->n_layers) * u();
 }
 
 /* The backward makes as many again, of gradients, and reads the forward's. */
 static double gradient_error(const struct model_shape *m)
 {
-    return sqrt(2 * 11.0 * m->n_layers + 2) * U;
+    return sqrt(2 * 11.0 * m->n_layers + 2) * u();
 }
 
 static void check_gradients(const struct engine_run *r, const struct engine_run *ref)
@@ -228,7 +235,7 @@ static void test_near_fp32(void)
             float *w = weights(&spec.model.shape, seed);
             struct engine_run ref = {.P = 1, .initial = w}, r = {.P = P, .initial = w};
             go(&ref, &y, PRECISION_FP32, &ref_seen);
-            go(&r, &y, PRECISION_BF16, &seen);
+            go(&r, &y, half, &seen);
             const struct model_shape *m = &spec.model.shape;
             const double hidden = rel_l2(seen.hidden, ref_seen.hidden, y.S * m->width);
             CHECK_MSG(hidden > 0 && hidden <= forward_error(m), "hidden: %g", hidden);
@@ -243,24 +250,24 @@ static void test_near_fp32(void)
         }
 }
 
-/* The residual stream that is rounded and the weights that are rounded are all that bf16 costs: a
+/* The residual stream that is rounded and the weights that are rounded are all that 16 bits cost: a
  * training goes down as in fp32. Compared is the mean of the last steps: 1 %. */
 static void test_learns_as_fp32(void)
 {
     struct synth y = {.S = 256, .vocab = 61};
-    double last[PRECISION_N] = {0}, first = 0;
+    double last[2] = {0}, first = 0;
     const int n = 50;
-    for (int p = PRECISION_FP32; p < PRECISION_N; p++) {
+    for (int i = 0; i < 2; i++) {
         engine_spec(&spec, y.S);
         spec.optim.lr = 1e-2; /* three times as much does not train well in fp32, either */
         spec.train.steps = n;
-        struct engine_run r = {.P = 1 + p, .steps = n};
-        go(&r, &y, p, NULL);
+        struct engine_run r = {.P = 1 + i, .steps = n};
+        go(&r, &y, i ? half : PRECISION_FP32, NULL);
         first = r.loss[0];
-        for (int k = n - 5; k < n; k++) last[p] += r.loss[k] / 5;
+        for (int k = n - 5; k < n; k++) last[i] += r.loss[k] / 5;
         engine_free(&r);
     }
-    printf("  loss %.4f -> fp32 %.4f, bf16 %.4f\n", first, last[0], last[1]);
+    printf("  loss %.4f -> fp32 %.4f, 16 bits %.4f\n", first, last[0], last[1]);
     CHECK(last[0] < 0.75 * first); /* something was learnt */
     CHECK_MSG(fabs(last[1] / last[0] - 1) <= 0.01, "%g", last[1] / last[0] - 1);
 }
@@ -286,11 +293,11 @@ static void check_bits(int64_t S, int mode, bool tied)
     spec.train.global_batch = 3;
     float *w = weights(&spec.model.shape, 5);
     struct engine_run one = {.P = 1, .steps = 3, .initial = w};
-    go(&one, &y, PRECISION_BF16, NULL);
+    go(&one, &y, half, NULL);
     for (int P = 2; P <= 8; P *= 2) {
         spec.resources.threads = P == 2 ? 2 : 1;
         struct engine_run r = {.P = P, .steps = 3, .initial = w};
-        go(&r, &y, PRECISION_BF16, NULL);
+        go(&r, &y, half, NULL);
         compare_bits(&one, &r);
         engine_free(&r);
     }
@@ -315,7 +322,7 @@ static void test_bits_of_recompute(void)
             engine_spec(&spec, y.S);
             spec.memory.recompute = RECOMPUTE_NONE + k;
             r[k] = (struct engine_run){.P = P, .steps = 2};
-            go(&r[k], &y, PRECISION_BF16, NULL);
+            go(&r[k], &y, half, NULL);
             if (k) compare_bits(&r[0], &r[k]);
         }
         for (int k = 0; k < 3; k++) engine_free(&r[k]);
@@ -336,7 +343,7 @@ static void test_counts(void)
             spec.parallel.sp = P;
             CHECK(plan_make(&spec, 0, &fp32, &e) == 0);
             struct engine_run r = {.P = P, .steps = 2};
-            go(&r, &y, PRECISION_BF16, NULL);
+            go(&r, &y, half, NULL);
             const struct model_shape *m = &spec.model.shape;
             const struct comm_count *c = r.plan.comm;
             const int64_t KV = 2 * m->n_kv_heads * m->head_dim, T = r.plan.T;
@@ -346,10 +353,10 @@ static void test_counts(void)
             CHECK(c[PURPOSE_RING_DKV].bytes_sent == hops * T * KV * 4);
             CHECK(c[PURPOSE_GRAD].bytes_sent == fp32.comm[PURPOSE_GRAD].bytes_sent);
             const struct plan_item *it = r.plan.item, *was = fp32.item;
-            static const enum plan_id half[] = {PLAN_PARAMS, PLAN_X, PLAN_DX, PLAN_RING_KV1};
+            static const enum plan_id less[] = {PLAN_PARAMS, PLAN_X, PLAN_DX, PLAN_RING_KV1};
             static const enum plan_id same[] = {PLAN_GRAD, PLAN_ADAM_V, PLAN_RING_DKV0};
-            for (size_t i = 0; i < sizeof half / sizeof *half; i++)
-                CHECK_MSG(2 * it[half[i]].size == was[half[i]].size, "%s", it[half[i]].name);
+            for (size_t i = 0; i < sizeof less / sizeof *less; i++)
+                CHECK_MSG(2 * it[less[i]].size == was[less[i]].size, "%s", it[less[i]].name);
             for (size_t i = 0; i < sizeof same / sizeof *same; i++)
                 CHECK_MSG(it[same[i]].size == was[same[i]].size, "%s", it[same[i]].name);
             CHECK(it[PLAN_MASTER].size == 4 * r.plan.n_params && !was[PLAN_MASTER].name);
@@ -374,14 +381,16 @@ static void file_spec(int64_t S)
 static void save_at_3(struct train *t, int rank, void *arg)
 {
     const struct ckpt_arrays a = spread_arrays(&t->hold);
-    struct ckpt_state s = {.step = t->step, .adam_t = t->step};
+    struct ckpt_state s = {.step = t->step, .adam_t = t->step, .scale = t->scale};
     struct err e = {0};
     if (t->step != 3) return;
     if (rank) {
         CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
         return;
     }
-    CHECK_MSG(!ckpt_save(scratch, 1, &t->model.shape, &a, &s, arg, &e), "%s", e.text);
+    char job[96];
+    snprintf(job, sizeof job, "%s/resumed-%d", scratch, half);
+    CHECK_MSG(!ckpt_save(job, 1, &t->model.shape, &a, &s, arg, &e), "%s", e.text);
     CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
 }
 
@@ -389,13 +398,16 @@ static void load_at_start(struct train *t, int rank, void *arg)
 {
     const struct ckpt_info *info = arg;
     const struct ckpt_arrays a = spread_arrays(&t->hold);
+    struct ckpt_state s;
     struct err e = {0};
     if (t->step != 3) return;
+    CHECK_MSG(!ckpt_load_state(info->path, &s, &e), "%s", e.text);
+    t->scale = s.scale;
     if (rank) {
         CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
         return;
     }
-    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &a, NULL, &e), "%s", e.text);
+    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &a, &s, &e), "%s", e.text);
     CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
 }
 
@@ -406,10 +418,10 @@ static void test_resume(void)
     struct ckpt_info info = {0};
     file_spec(y.S);
     struct engine_run all = {.P = 2, .steps = 6, .after_step = save_at_3, .arg = &info};
-    go(&all, &y, PRECISION_BF16, NULL);
+    go(&all, &y, half, NULL);
     struct engine_run rest = {
         .P = 2, .steps = 3, .first_step = 3, .before_step = load_at_start, .arg = &info};
-    go(&rest, &y, PRECISION_BF16, NULL);
+    go(&rest, &y, half, NULL);
     const size_t size = (size_t)all.plan.n_params * 4;
     CHECK(!memcmp(all.weights, rest.weights, size) && !memcmp(all.adam_v, rest.adam_v, size));
     CHECK(!memcmp(all.loss + 3, rest.loss, 3 * sizeof *rest.loss));
@@ -428,8 +440,9 @@ static int64_t count_words(const char *path, const char *word)
     return n;
 }
 
-/* hf/ of a bf16 training is a bf16 model, and its weights are the rounded master weights. Each
- * precision reads what the other has written: bf16 widened is exact, fp32 is rounded to nearest. */
+/* hf/ of a training in 16 bits is a model in 16 bits, and its weights are the rounded master
+ * weights. Each precision reads what the other has written: widened is exact, fp32 is rounded to
+ * nearest. */
 static void test_files(void)
 {
     struct model_shape back;
@@ -438,47 +451,49 @@ static void test_files(void)
     file_spec(8);
     const struct model_shape *m = &spec.model.shape;
     const int64_t n = param_count(m);
+    const enum dtype type = dtype_of_precision(half);
     float *w = weights(m, 3), *wide = calloc((size_t)n, 4);
-    uint16_t *half = calloc((size_t)n, 2), *again = calloc((size_t)n, 2);
-    for (int64_t i = 0; i < n; i++) w[i] *= 1 + 0x1p-10f * (float)(i % 7); /* between two of bf16 */
-    for (int64_t i = 0; i < n; i++) half[i] = bf16_round(w[i]);
-    struct ckpt_arrays a = {.params = half, .dtype = DT_BF16, .master = w, .m = w, .v = w};
+    uint16_t *low = calloc((size_t)n, 2), *again = calloc((size_t)n, 2);
+    for (int64_t i = 0; i < n; i++)
+        w[i] *= 1 + 0x1p-10f * (float)(i % 7); /* between two of 16 bits */
+    for (int64_t i = 0; i < n; i++) low[i] = half_round(type, w[i]);
+    struct ckpt_arrays a = {.params = low, .dtype = type, .master = w, .m = w, .v = w};
     struct ckpt_state s = {.step = 1};
     struct ckpt_info info;
     char job[96];
-    snprintf(job, sizeof job, "%s/files", scratch);
+    snprintf(job, sizeof job, "%s/files-%d", scratch, half);
     CHECK_MSG(!ckpt_save(job, 1, m, &a, &s, &info, &e), "%s", e.text);
     snprintf(hf, sizeof hf, "%s/checkpoints/step-00000001/hf", job);
     snprintf(config, sizeof config, "%s/config.json", hf);
-    CHECK(count_words(config, "\"bfloat16\"") == 1 && count_words(config, "float32") == 0);
+    const char *word = half == PRECISION_FP16 ? "\"float16\"" : "\"bfloat16\"";
+    CHECK(count_words(config, word) == 1 && count_words(config, "float32") == 0);
     CHECK_MSG(!hf_config_read(hf, &back, &e) && !hf_shape_diff(&back, m), "%s", e.text);
-    CHECK_MSG(!hf_load(hf, m, DT_BF16, again, &e) && !memcmp(again, half, (size_t)n * 2), "%s",
-              e.text);
+    CHECK_MSG(!hf_load(hf, m, type, again, &e) && !memcmp(again, low, (size_t)n * 2), "%s", e.text);
     CHECK_MSG(!hf_load(hf, m, DT_F32, wide, &e), "%s", e.text);
-    for (int64_t i = 0; i < n; i++) CHECK(wide[i] == bf16_value(half[i]));
-    snprintf(hf, sizeof hf, "%s/fp32", scratch);
+    for (int64_t i = 0; i < n; i++) CHECK(wide[i] == half_value(type, low[i]));
+    snprintf(hf, sizeof hf, "%s/fp32-%d", scratch, half);
     memset(again, 0xff, (size_t)n * 2);
-    CHECK_MSG(!hf_save(hf, m, DT_F32, w, &e) && !hf_load(hf, m, DT_BF16, again, &e), "%s", e.text);
-    CHECK(!memcmp(again, half, (size_t)n * 2));
-    free(w), free(wide), free(half), free(again);
+    CHECK_MSG(!hf_save(hf, m, DT_F32, w, &e) && !hf_load(hf, m, type, again, &e), "%s", e.text);
+    CHECK(!memcmp(again, low, (size_t)n * 2));
+    free(w), free(wide), free(low), free(again);
 }
 
-/* A bf16 job does not go on from the moments of an fp32 one as if nothing were missing. */
+/* A job in 16 bits does not go on from the moments of an fp32 one as if nothing were missing. */
 static void test_other_precision(void)
 {
     struct err e = {0};
     file_spec(8);
     const struct model_shape *m = &spec.model.shape;
-    char fp32[SHA256_HEX], bf16[SHA256_HEX], job[96];
+    char fp32[SHA256_HEX], other[SHA256_HEX], job[96];
     ckpt_spec_digest(&spec, fp32);
-    spec.precision.params = PRECISION_BF16;
-    ckpt_spec_digest(&spec, bf16);
-    CHECK(strcmp(fp32, bf16));
+    spec.precision.params = half;
+    ckpt_spec_digest(&spec, other);
+    CHECK(strcmp(fp32, other));
     float *w = weights(m, 3);
     struct ckpt_arrays a = {.params = w, .m = w, .v = w};
     struct ckpt_state s = {.step = 1};
     struct ckpt_info info;
-    snprintf(job, sizeof job, "%s/other", scratch);
+    snprintf(job, sizeof job, "%s/other-%d", scratch, half);
     CHECK_MSG(!ckpt_save(job, 1, m, &a, &s, &info, &e), "%s", e.text);
     a.master = w;
     CHECK(ckpt_load(info.path, m, &a, NULL, &e) == -1 && strstr(e.text, "master:model."));
@@ -489,17 +504,20 @@ int main(void)
 {
     struct err e = {0};
     small = SANITIZED || getenv("SEQD_TEST_SMALL");
-    snprintf(scratch, sizeof scratch, "/tmp/test_bf16.XXXXXX");
+    snprintf(scratch, sizeof scratch, "/tmp/test_half.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
-    RUN(test_ranks_add_no_error);
-    RUN(test_near_fp32);
-    RUN(test_learns_as_fp32);
-    RUN(test_bits_of_ranks);
-    RUN(test_bits_of_recompute);
-    RUN(test_counts);
-    RUN(test_resume);
-    RUN(test_files);
-    RUN(test_other_precision);
+    for (half = PRECISION_BF16; half <= PRECISION_FP16; half++) {
+        printf("%s\n", half == PRECISION_FP16 ? "fp16" : "bf16");
+        RUN(test_ranks_add_no_error);
+        RUN(test_near_fp32);
+        RUN(test_learns_as_fp32);
+        RUN(test_bits_of_ranks);
+        RUN(test_bits_of_recompute);
+        RUN(test_counts);
+        RUN(test_resume);
+        RUN(test_files);
+        RUN(test_other_precision);
+    }
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
-    return test_done("bf16");
+    return test_done("half");
 }

@@ -1,5 +1,6 @@
-/* Inference in bf16: a token decoded with the bf16 cache has the logits that a prefill of the whole
- * text gives, every rank says the same, texts and scores are fp32's but for the roundings. */
+/* Inference in 16 bits: a token decoded with a cache of 16 bits has the logits that a prefill of
+ * the whole text gives, every rank says the same, texts and scores are fp32's but for the
+ * roundings. */
 #include <math.h>
 #include "tests/tiny.h"
 #include "worker/plan/volume.h"
@@ -37,7 +38,8 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* What attention moved since the prompt: one ring of bf16 keys and values, and n tokens in fp32. */
+/* What attention moved since the prompt: one ring of keys and values of 16 bits, and n tokens in
+ * fp32. */
 static bool counts_hold(const struct model *m, int64_t n)
 {
     struct comm_count kv = {0}, decode = {0};
@@ -113,33 +115,39 @@ static double rel(const void *a, const void *b)
     return sqrt(d / n);
 }
 
-/* A computation makes 11 roundings a layer of at most u = 2^-9: the norm, q, k, v, RoPE, o and
- * residual, the norm, gate and up, the activation, residual. Two that are independent of each other
- * end sqrt(2 * 11 L) u apart. From fp32 it is one computation, and as much again and again for the
- * weights, which are rounded by model_random and by tiny_scale: sqrt(3 * 11 L) u. */
-static void test_decode(void)
+/* A computation makes 11 roundings a layer of at most u, 2^-9 in bf16 and 2^-12 in fp16: the norm,
+ * q, k, v, RoPE, o and residual, the norm, gate and up, the activation, residual. Two that are
+ * independent of each other end sqrt(2 * 11 L) u apart. From fp32 it is one computation, and as
+ * much again and again for the weights, which are rounded by model_random and by tiny_scale: sqrt(3
+ * * 11 L) u. */
+static void check_decode(enum precision_id precision, double u)
 {
     static struct story fp32, s;
     static const int64_t lengths[] = {1, 5, 37};
-    const double same = sqrt(22.0 * tiny_shape.n_layers) * 0x1p-9;
-    const double fp32_apart = sqrt(33.0 * tiny_shape.n_layers) * 0x1p-9;
+    const double same = sqrt(22.0 * tiny_shape.n_layers) * u;
+    const double fp32_apart = sqrt(33.0 * tiny_shape.n_layers) * u;
     for (int k = 0; k < 3; k++) {
         fp32.n_prompt = s.n_prompt = lengths[k];
         tell(&fp32, 1, LAYOUT_AUTO, PRECISION_FP32);
         for (int P = 1; P <= 4; P++) {
-            tell(&s, P, k % 2 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG, PRECISION_BF16);
+            tell(&s, P, k % 2 ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG, precision);
             const double a = rel(s.decoded[0], s.prefilled), b = rel(s.decoded[0], fp32.decoded[0]);
             CHECK_MSG(a <= same, "prompt of %lld, P %d: decoded and prefilled logits rel-L2 %g",
                       (long long)lengths[k], P, a);
-            CHECK_MSG(b > 0 && b <= fp32_apart, "prompt of %lld, P %d: bf16 and fp32 rel-L2 %g",
-                      (long long)lengths[k], P, b);
+            CHECK_MSG(b > 0 && b <= fp32_apart, "prompt of %lld, P %d: %g bits and fp32 rel-L2 %g",
+                      (long long)lengths[k], P, -log2(u), b);
             CHECK(P == 1 || !memcmp(s.decoded[0], s.decoded[1], sizeof s.decoded[0]));
         }
     }
 }
 
+static void test_decode(void)
+{
+    check_decode(PRECISION_BF16, 0x1p-9), check_decode(PRECISION_FP16, 0x1p-12);
+}
+
 int main(void)
 {
     RUN(test_decode);
-    return test_done("infer_bf16");
+    return test_done("infer_half");
 }

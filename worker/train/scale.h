@@ -1,0 +1,47 @@
+/* scale.h: what the loss is multiplied with while half floats train.
+ *
+ * Gradients of activations are stored as half floats, which know nothing below 2^-24 and nothing
+ * beyond 65504. So the loss's gradient is multiplied with a scale, every gradient is so many times
+ * larger, and the norm and the update divide it off again: by a power of two, which changes no bit
+ * of what fits. A gradient that is no number while the loss is one did not fit: the step changes
+ * nothing and the scale is halved; after SCALE_PERIOD updates in a row it is doubled. (1710.03740,
+ * 3.2)
+ *
+ * Loss and norm are the same bits on every rank, and so is the scale. The state travels in
+ * train_state.json, so that a resumed run goes on as the undisturbed one. Other precisions have a
+ * scale of 1, always. tested: tests/test_scale.c */
+#ifndef SEQD_TRAIN_SCALE_H
+#define SEQD_TRAIN_SCALE_H
+
+#include <stdbool.h>
+#include "api/core/job.h"
+
+#define SCALE_FIRST  16   /* it begins at 2^16 */
+#define SCALE_MOST   24   /* and stays at or below 2^24 */
+#define SCALE_PERIOD 2000 /* updates before it is doubled */
+#define SCALE_STREAK 20   /* overflows in a row after which it is not the scale's fault */
+
+struct scale_state {
+    int32_t up;        /* the scale is 2^(SCALE_FIRST + up) */
+    int32_t streak;    /* overflows in a row up to now */
+    int64_t good;      /* updates since it changed or overflowed */
+    int64_t overflows; /* steps without an update, so far */
+};
+
+double scale_of(const struct job_spec *spec, const struct scale_state *s);
+/* What a comparison of gradients multiplies its loss with, a mean over so many targets: the
+ * gradient of one target's logit is below 32. A power of two; 1 in other precisions. */
+double scale_fixed(const struct job_spec *spec, int64_t targets);
+
+/* The step's gradient did not fit: true, and the scale is halved; the step is to be skipped. False
+ * where all are numbers, and where a smaller scale would not help: the loss is none itself, the
+ * scale is 1, or SCALE_STREAK steps have overflowed already. That is the guard's to judge. */
+bool scale_overflows(const struct job_spec *spec, struct scale_state *s, double loss, double norm);
+/* The weights were updated. */
+void scale_updated(const struct job_spec *spec, struct scale_state *s);
+
+/* One sentence about a step (0-based) that overflowed at scale `at`. */
+void scale_sentence(const struct job_spec *spec, const struct scale_state *s, int64_t step,
+                    double at, char *out, size_t size);
+
+#endif
