@@ -3,7 +3,9 @@
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
  * implementation of the table (kernels/cpu, kernels/cuda). Everything above this line of the
  * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
- * waits and reports. Shapes are asserted by every device with the lines of shapes.h.
+ * waits and reports. They may be kept back, args and all, until an upload, a download, a transfer or a
+ * sync follows, so an opened device is one thread's at a time. Shapes are asserted by every device
+ * with the lines of shapes.h.
  *
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
  * All tensors are row-major 2-D views: fp32, bf16 or fp16.

@@ -1,6 +1,6 @@
-/* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and most
- * of them do: lists made to differ in one thing each; trainings, on two ranks and under dropout; decoding.
- * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
+/* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and
+ * most of them do: lists made to differ in one thing each; trainings, on two ranks and under dropout;
+ * decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include <dlfcn.h>
 #include "tests/lm.h"
 
@@ -148,8 +148,8 @@ static void test_gaps(void)
     pair_close();
 }
 
-/* Layers: lists of the same operations, some of which are the very same in all of them, and one of which
- * is never the same. */
+/* Layers: lists of the same operations, some of which are the very same in all of them, and one of
+ * which is never the same. */
 static void test_alike(void)
 {
     pair_open();

@@ -300,8 +300,8 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* What lies between members says nothing. Where a compiler cannot tell, operations that are the same may
- * look different, and are launched one by one. */
+/* What lies between members says nothing. Where a compiler cannot tell, operations that are the same
+ * may look different, and are launched one by one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)

@@ -2,17 +2,17 @@
  *
  * The table's operations are kept in a list, args and all, until something must see them done or
  * under way: memory that is copied or shared, a transfer, a wait, a full list. Then the list is held
- * against those before it. One that came before, but for some operations (what grows with a cache, what
- * a step's number is in) is a pattern with gaps: what lies between the gaps becomes graphs, captured from
- * the same functions that launch otherwise; what lies in them is launched one by one, for ever. A graph
- * runs only where every byte of its operations' args is what it was captured with.
+ * against those before it. One that came before, but for some operations (what grows with a cache,
+ * what a step's number is in) is a pattern with gaps: what lies between the gaps becomes graphs,
+ * captured from the same functions that launch otherwise; what lies in them is launched one by one,
+ * for ever. A graph runs only where every byte of its operations' args is what it was captured with.
  *
- * So nothing above the table knows of it, and what is computed does not depend on what is a graph. Where
- * one cannot be made or launched, its operations are launched one by one, and no other is made.
+ * So nothing above the table knows of it, and what is computed does not depend on what is a graph.
+ * Where one cannot be made or launched, its operations are launched one by one, and no other is made.
  *
- *   limits  PATTERNS lists are known, of LIST_OPS operations at most: the first ones that come. One makes
- *           room when it has not come again within AGE_NEW lists, or AGE_KNOWN if it ever did
- *   memory  6 MiB of the host's; of the driver's, on the device, for GRAPHS graphs */
+ *   limits  PATTERNS lists are known, of LIST_OPS operations at most: the first ones that come. One
+ *           makes room when it has not come again within AGE_NEW lists, or AGE_KNOWN if it ever did
+ *   memory  4 MiB of the host's; of the driver's, on the device, for GRAPHS graphs */
 #ifndef SEQD_CUDA_GRAPH_H
 #define SEQD_CUDA_GRAPH_H
 
