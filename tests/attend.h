@@ -164,13 +164,13 @@ static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int6
     return p;
 }
 
-/* Inputs that bf16 holds exactly, before truth(). */
-static inline void problem_round(struct problem *p)
+/* Inputs that a type of 16 bits holds exactly, before truth(). */
+static inline void problem_round(struct problem *p, enum dtype t)
 {
     const int64_t q = p->S * p->H * p->D, kv = p->S * 2 * p->Hk * p->D;
-    for (int64_t i = 0; i < q; i++) p->q[i] = bf16_value(bf16_round(p->q[i]));
-    for (int64_t i = 0; i < q; i++) p->d_o[i] = bf16_value(bf16_round(p->d_o[i]));
-    for (int64_t i = 0; i < kv; i++) p->kv[i] = bf16_value(bf16_round(p->kv[i]));
+    for (int64_t i = 0; i < q; i++) p->q[i] = half_value(t, half_round(t, p->q[i]));
+    for (int64_t i = 0; i < q; i++) p->d_o[i] = half_value(t, half_round(t, p->d_o[i]));
+    for (int64_t i = 0; i < kv; i++) p->kv[i] = half_value(t, half_round(t, p->kv[i]));
 }
 
 static inline void problem_free(struct problem *p)

@@ -236,21 +236,22 @@ static void test_ulysses(void)
                (struct variant){.strategy = STRATEGY_ULYSSES, .blind = true}, 4);
 }
 
-/* Under "ranks" the bits are those of one rank, in bf16 as well. */
+/* Under "ranks" the bits are those of one rank, in 16 bits as well. */
 static void test_rank_bits(void)
 {
-    for (int bf16 = 0; bf16 < 2; bf16++) {
+    static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    for (int k = 0; k < 3; k++) {
         struct problem p = causal_five();
         struct variant v = {.P = 1, .strategy = STRATEGY_RSA, .n_threads = 1, .rank_bits = true};
         v.layout = LAYOUT_CONTIGUOUS;
         struct result one = result_make(&p), more = result_make(&p);
-        v.act = bf16 ? DT_BF16 : DT_F32;
-        if (bf16) problem_round(&p);
+        v.act = types[k];
+        if (k) problem_round(&p, v.act);
         truth(&p);
         CHECK(run(&p, &v, &one) == 0);
-        for (v.P = bf16 ? 4 : 2; v.P <= 4; v.P *= 2) {
+        for (v.P = k ? 4 : 2; v.P <= 4; v.P *= 2) {
             CHECK(run(&p, &v, &more) == 0);
-            CHECK_MSG(same_bits(&p, &one, &more), "P %d, bf16 %d", v.P, bf16);
+            CHECK_MSG(same_bits(&p, &one, &more), "P %d, dtype %d", v.P, v.act);
         }
         result_free(&one);
         result_free(&more);

@@ -30,7 +30,7 @@ struct variant {
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
     enum strategy_id strategy;
     int n_threads, mutant;
-    enum dtype act; /* of q, kv, o and d_o; bf16 wants a problem that was rounded */
+    enum dtype act; /* of q, kv, o and d_o; 16 bits want a problem that was rounded */
     enum transport_id transport;
     int n_local; /* ranks per node; 0: one node */
     bool maps;   /* every rank knows whom everybody sees, and leaves out what nobody does */
@@ -70,7 +70,7 @@ struct local { /* one rank's tensors, in one guarded allocation */
     int64_t block_size, kept_size, arena_size;
 };
 
-/* Takes n floats from the block, which leaves GUARD on each side (bf16 uses the first half of
+/* Takes n floats from the block, which leaves GUARD on each side (16 bits use the first half of
  * them). */
 static inline float *take(float **at, int64_t n)
 {
@@ -96,7 +96,7 @@ static inline struct attention_need need_of(const struct problem *p, const struc
     struct attention_need need;
     struct attention_shape s = {.strategy = v->strategy,
                                 .form = v->form,
-                                .unit = v->act == DT_BF16 ? 2 : 4,
+                                .unit = v->act == DT_F32 ? 4 : 2,
                                 .rank_bits = v->rank_bits,
                                 .back = true,
                                 .P = v->P,
@@ -162,7 +162,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
 static inline float element(struct tensor t, int64_t i, int64_t c)
 {
     const int64_t at = i * t.ld + c;
-    return t.dtype == DT_F32 ? ((float *)t.data)[at] : bf16_value(((uint16_t *)t.data)[at]);
+    return t.dtype == DT_F32 ? ((float *)t.data)[at]
+                             : half_value(t.dtype, ((uint16_t *)t.data)[at]);
 }
 
 static inline void set_element(struct tensor t, int64_t i, int64_t c, float x)
@@ -171,7 +172,7 @@ static inline void set_element(struct tensor t, int64_t i, int64_t c, float x)
     if (t.dtype == DT_F32)
         ((float *)t.data)[at] = x;
     else
-        ((uint16_t *)t.data)[at] = bf16_round(x);
+        ((uint16_t *)t.data)[at] = half_round(t.dtype, x);
 }
 
 static inline struct reach_document document_at(void *arg, int64_t pos)
@@ -198,12 +199,12 @@ static inline void local_load(struct local *l, const struct problem *p, const st
                               int r, int64_t T)
 {
     struct tensor to[3] = {l->q, l->kv, l->d_o};
-    const float *from[3] = {p->q, p->kv, p->d_o};
+    const float *from[3] = {p->q, p->kv, p->d_o}, large = v->act == DT_F16 ? 6e4f : 1e6f;
     for (int64_t i = 0; i < T; i++) {
         int64_t at = global_of(p, v, r, i);
         for (int k = 0; k < 3; k++)
             for (int64_t c = 0; c < to[k].cols; c++)
-                set_element(to[k], i, c, at < p->S ? from[k][at * to[k].cols + c] : 1e6f);
+                set_element(to[k], i, c, at < p->S ? from[k][at * to[k].cols + c] : large);
         l->lo[i] = visible_of(p, at).start;
         l->hi[i] = visible_of(p, at).end;
     }
@@ -450,7 +451,7 @@ static uint64_t n_runs; /* seeds the delays */
 static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
-    const enum precision_id b = v->act == DT_BF16 ? PRECISION_BF16 : PRECISION_FP32;
+    const enum precision_id b = v->act == DT_F32 ? PRECISION_FP32 : PRECISION_BF16; /* in size */
     const int64_t T = rows_of(p, v);
     struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
     if (v->strategy == STRATEGY_ULYSSES) {

@@ -208,8 +208,9 @@ static void test_refusals(void)
     check_refused(s, "parallel.form", "determinism");
     s = asked(2);
     s->parallel.form = FORM_TWO_PASS_SCATTER;
-    s->precision.params = PRECISION_BF16;
-    check_refused(s, "parallel.form", "fp32");
+    for (s->precision.params = PRECISION_BF16; s->precision.params < PRECISION_N;
+         s->precision.params++)
+        check_refused(s, "parallel.form", "fp32");
     s = asked(8);
     s->parallel.strategy = STRATEGY_ULYSSES;
     check_refused(s, "parallel.sp", "4 attention heads");

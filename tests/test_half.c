@@ -123,7 +123,7 @@ static void check_loss(const struct engine_run *one, const struct engine_run *ma
  * are passed on as they are stored). Only fp32 sums in another order tip a rounding now and then,
  * to the other neighbour, which is as far off on the average. So both errors are drawn from one
  * distribution, and over some ten thousand numbers their rms agrees to within a few percent; 10 %
- * is the bound. (What attention alone adds is held to it in test_attention_bf16.c, where nothing
+ * is the bound. (What attention alone adds is held to it in test_attention_half.c, where nothing
  * else is rounded.)
  *
  * The loss of a run is a mean of n errors of single tokens, which may by luck be anything below

@@ -525,7 +525,8 @@ static struct order *loud_order(int n, const char *name, const char *dir)
  * and ends with the same bits. */
 static void test_loss_scale(void)
 {
-    char dir[600], want[80], sha[80];
+    char dir[600], want[80], sha[80], path[1300 + 32];
+    struct err e = {0};
     make_loud(dir);
     struct order *o = loud_order(1, "loud", dir);
     run(&g, o);
@@ -538,7 +539,11 @@ static void test_loss_scale(void)
     CHECK(note && strstr(note->json, "step_skipped") && strstr(note->json, "loss scale of 65536"));
     CHECK(g.step[STEPS - 1].loss < g.step[0].loss);
     text(g.result, "weights_sha256", want, sizeof want);
-    free(o);
+    text(g.result, "checkpoint", path, sizeof path);
+    snprintf(path + strlen(path), 32, "/train_state.json");
+    char *state = file_read(path, 1 << 16, NULL, &e);
+    CHECK_MSG(state && number(state, "adam_t") == STEPS - overflows, "%s", e.text);
+    free(state), free(o);
     o = loud_order(2, "loud-killed", dir);
     check_order(o);
     gang_start(&g, 2, o);

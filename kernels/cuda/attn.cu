@@ -7,12 +7,12 @@
  *   flops   4 D
  *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
  *           queries: 128 flops for a byte that L2 gives
- *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (on 8.6
- *           64 queries: 99, all that there is); up
- *           to 255 registers, so two blocks of 4 warps to a multiprocessor, at 256 one of 8. Tensor
- *           cores are the limit (2048 flops a cycle on 8.0): of 32 cycles that 16 products take,
- *           shared memory is read in 24 (scores) and 16 (values); exponentials (16 a cycle) take
- *           32 / D as long as all products
+ *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (on
+ *           8.6 64 queries: 99, all that there is); up to 255 registers, and at most 28 bytes beside
+ *           them that a tile reads and does not write, so two blocks of 4 warps to a multiprocessor,
+ *           at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on 8.0): of 32 cycles
+ *           that 16 products take, shared memory is read in 24 (scores) and 16 (values);
+ *           exponentials (16 a cycle) take 32 / D as long as all products
  *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
  *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit. The
  *           few blocks there are would walk all keys one after the other: where the order of sums is
@@ -222,10 +222,12 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         copies_commit();
         if (view != SEES_NONE) fwd_values<DP, FRAGS>(o, alpha, p, vs);
     }
+    const int end_row = attn_anew(row);
+    const int64_t end_head = attn_anew((int)head);
     UNROLL
     for (int f = 0; f < FRAGS; f++)
-        attn_put<DP>(o[f], st.o + head * c.D, st.o_ld, row + 16 * f, c.Tq, 0, c.D);
-    fwd_end<FRAGS>(st, c, row, head, m, l);
+        attn_put<DP>(o[f], st.o + end_head * c.D, st.o_ld, end_row + 16 * f, c.Tq, 0, c.D);
+    fwd_end<FRAGS>(st, c, end_row, end_head, m, l);
 }
 
 /* ---- fp32, and 16 bits under dropout --------------------------------------------------------- */

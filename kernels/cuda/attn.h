@@ -177,6 +177,16 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
+/* x, of which the compiler knows nothing: what it made of x before a loop it makes again behind, and
+ * keeps no registers for it meanwhile. */
+static __device__ __forceinline__ int attn_anew(int x)
+{
+#ifndef SEQD_EMU
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: of a sum over a
  * million keys beside a larger one, what lies below would be lost; 2^15 is the largest that it has
  * room for, p being 1 at most. bf16 ends where fp32 does. */

@@ -1,6 +1,6 @@
-/* Ring attention in bf16 against float64 from the definition: eight ranks are as near to it as one,
- * and under determinism "ranks" their bits are the same. Keys and values travel as they are stored,
- * what is carried and summed is fp32 (tests/ring.h checks the bytes of every run). */
+/* Ring attention in 16 bits against float64 from the definition: eight ranks are as near to it as
+ * one, and under determinism "ranks" their bits are the same. Keys and values travel as they are
+ * stored, what is carried and summed is fp32 (tests/ring.h checks the bytes of every run). */
 #include "tests/ring.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -9,8 +9,13 @@
 #define SANITIZED 0
 #endif
 
-/* One rounding to bf16, in rel-L2: at most half a last place, 2^-8 of a number, but 0.8 U rms. */
-#define U 0x1p-9
+static enum dtype half; /* of the tests that run */
+
+/* One rounding, in rel-L2: at most half a last place, 2 u of a number, but 0.8 u rms. */
+static double u(void)
+{
+    return half == DT_F16 ? 0x1p-12 : 0x1p-9;
+}
 
 static const struct heads {
     int64_t H, Hk, D;
@@ -36,17 +41,17 @@ static void add_squares(struct squares *s, const struct problem *p, const struct
     s->dv += square(r->dkv, p->dkv, p->S, 2 * k, k, k);
 }
 
-/* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and delta
- * is made of the rounded o. Independent roundings add up as squares: p for dv; p and o for o, so
- * sqrt(2) U; ds, delta and the rounded p behind them for dq and dk. */
+/* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and
+ * delta is made of the rounded o. Independent roundings add up as squares: p for dv; p and o for o,
+ * so sqrt(2) u; ds, delta and the rounded p behind them for dq and dk. */
 static void once(const struct problem *p, const struct variant *v, struct squares *sum)
 {
     struct result out = result_make(p);
     CHECK(run(p, v, &out) == 0);
     const struct errors e = compare(p, &out);
-    CHECK_MSG(e.o <= M_SQRT2 * U && e.dv <= U && e.dq <= 2 * U && e.dk <= 2 * U,
+    CHECK_MSG(e.o <= M_SQRT2 * u() && e.dv <= u() && e.dq <= 2 * u() && e.dk <= 2 * u(),
               "P %d layout %d causal %d: o %.2f dq %.2f dk %.2f dv %.2f u", v->P, v->layout,
-              p->causal, e.o / U, e.dq / U, e.dk / U, e.dv / U);
+              p->causal, e.o / u(), e.dq / u(), e.dk / u(), e.dv / u());
     add_squares(sum, p, &out);
     result_free(&out);
 }
@@ -59,7 +64,7 @@ static void check_ratio(const char *name, double many, double one)
 }
 
 /* Both errors are drawn from one distribution, and there are some ten thousand of each, so that
- * their rms agrees within a few percent. A sum that is kept in bf16 between blocks or hops is
+ * their rms agrees within a few percent. A sum that is kept in 16 bits between blocks or hops is
  * rounded 7 times more: o would be off by sqrt(8) times as much, dkv, which is not rounded at all,
  * by far more. */
 static void test_ranks_add_no_error(void)
@@ -70,13 +75,13 @@ static void test_ranks_add_no_error(void)
             for (int causal = 0; causal < 2; causal++) {
                 struct problem p = problem_make(300, heads[h].H, heads[h].Hk, heads[h].D, docs,
                                                 causal);
-                problem_round(&p);
+                problem_round(&p, half);
                 truth(&p);
                 struct variant v = {.P = 1,
                                     .layout = causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS,
                                     .strategy = STRATEGY_RSA,
                                     .n_threads = 1,
-                                    .act = DT_BF16};
+                                    .act = half};
                 once(&p, &v, &one);
                 v.P = 8;
                 v.fused = true;
@@ -99,9 +104,9 @@ static void check_bits(int64_t S, const struct heads *h, enum docs docs)
                         .rank_bits = true,
                         .strategy = STRATEGY_LOCAL,
                         .n_threads = 1,
-                        .act = DT_BF16};
+                        .act = half};
     struct result want = result_make(&p), got = result_make(&p);
-    problem_round(&p);
+    problem_round(&p, half);
     CHECK(run(&p, &v, &want) == 0);
     v.strategy = STRATEGY_RSA;
     for (v.P = 1; v.P <= 8; v.P *= 2)
@@ -141,9 +146,14 @@ static void test_other_isas(void)
 
 int main(void)
 {
-    RUN(test_ranks_add_no_error);
-    RUN(test_rank_bits);
-    if (!SANITIZED && !getenv("SEQD_TEST_SMALL")) RUN(test_other_isas);
+    static const enum dtype types[] = {DT_BF16, DT_F16};
+    for (int i = 0; i < 2; i++) {
+        half = types[i];
+        printf("%s\n", half == DT_F16 ? "fp16" : "bf16");
+        RUN(test_ranks_add_no_error);
+        RUN(test_rank_bits);
+        if (!SANITIZED && !getenv("SEQD_TEST_SMALL")) RUN(test_other_isas);
+    }
     devices_close();
-    return test_done("attention_bf16");
+    return test_done("attention_half");
 }
