@@ -456,7 +456,7 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
     part.aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
     const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, part.aligned};
     attn_typed(call, [&](auto type) {
-        attn_sized(a->head_dim, [&](auto size) {
+        attn_sized<decltype(type)>(a->head_dim, [&](auto size) {
             run_fwd<decltype(type), decltype(size)::value, false>(c, call, st, part, a->n_heads);
         });
     });

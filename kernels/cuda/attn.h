@@ -86,13 +86,17 @@ template <class F> static inline void attn_typed(const attn_call &c, F f)
 template <int N> struct attn_size {
     static const int value = N;
 };
-/* f with the padded size of heads of D. */
-template <class F> static inline void attn_sized(int64_t D, F f)
+/* f with the padded size of heads of D; fp16's of 96 are padded to 128, for the build's sake. */
+template <class T, class F> static inline void attn_sized(int64_t D, F f)
 {
+    if constexpr (!is_f16<T>) {
+        if (D > 64 && D <= 96) {
+            f(attn_size<96>());
+            return;
+        }
+    }
     if (D <= 64)
         f(attn_size<64>());
-    else if (D <= 96)
-        f(attn_size<96>());
     else if (D <= 128)
         f(attn_size<128>());
     else

@@ -514,7 +514,7 @@ void cuda_attn_bwd(struct be *be, const struct attn_bwd_args *a)
     LAUNCH(c, attn_spans, dim3((unsigned)b.n_tiles), dim3(WARP), 0, b);
     if (hopper_attn_bwd(c, a, b)) return;
     attn_typed(b.c, [&](auto type) {
-        attn_sized(a->head_dim, [&](auto size) {
+        attn_sized<decltype(type)>(a->head_dim, [&](auto size) {
             run_bwd<decltype(type), decltype(size)::value, false>(c, b, a->n_heads);
         });
     });

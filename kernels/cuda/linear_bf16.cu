@@ -493,8 +493,9 @@ static void run_either(struct cuda *c, const linear_part &p)
 template <class T, bool ROWS> static void choose(struct cuda *c, const linear_part &p)
 {
     const int most = is_f16<T> ? 32 : 64; /* two terms of each element take registers */
-    if (p.key_dim <= 32)
-        run<T, 32, 32, 2, false, ROWS>(c, p);
+    const int least = is_f16<T> ? 64 : 32; /* one shape less to build */
+    if (p.key_dim <= least)
+        run<T, least, least, 2, false, ROWS>(c, p);
     else if (p.key_dim <= 64)
         run<T, 64, 64, 2, false, ROWS>(c, p);
     else if (p.key_dim <= 128)
@@ -586,8 +587,9 @@ template <class T>
 static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     const int64_t in = p.turned ? p.cols : p.rows;
-    if (in <= 32)
-        run_apply<T, 32, 32>(c, p, n_heads);
+    const int least = is_f16<T> ? 64 : 32;
+    if (in <= least)
+        run_apply<T, least, least>(c, p, n_heads);
     else if (in <= 64)
         run_apply<T, 64, 64>(c, p, n_heads);
     else if (in <= 128)
