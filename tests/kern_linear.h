@@ -30,7 +30,7 @@ static const struct lin_shape lin_shapes[] = {
 
 /* Of those that devices have a way of their own for, rows beginning where 16 bytes can be read. */
 static const struct lin_shape lin_wide_shapes[] = {
-    {200, 3, 128, 128, MANY_DOCS, 0.02, 0}, {131, 1, 64, 64, FROM_BEFORE, 0.3, 0},
+    {200, 3, 128, 128, MANY_DOCS, 0.02, 9}, {150, 1, 64, 64, FROM_BEFORE, 0.3, 7},
     {190, 2, 64, 128, EACH_ROW, 0.01, 41},  {193, 1, 128, 64, AT_BLOCKS, 0, 0},
     {1090, 1, 64, 64, AT_BLOCKS, 1e-3, 2},  {1100, 1, 128, 128, FROM_BEFORE, 1e-4, 37},
 };

@@ -251,7 +251,8 @@ static bool release_waiting(void)
 static bool release_some(void)
 {
     bool any = release_waiting();
-    for (int w = 0; w < emu.n; w += 32) any |= release(w, w + 32 < emu.n ? w + 32 : emu.n, AT_WARP);
+    for (int w = 0; w < emu.n && !(any && emu_async_apart()); w += 32)
+        any |= release(w, w + 32 < emu.n ? w + 32 : emu.n, AT_WARP);
     return any || release(0, emu.n, AT_BLOCK) || emu_async_step();
 }
 

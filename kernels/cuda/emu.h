@@ -84,6 +84,7 @@ void emu_fail(const char *why) __attribute__((noreturn));
 /* What goes on behind threads' backs (emu_hopper.cc): a block begins; all wait: something of it is
  * done, false: nothing is left; a block ends. */
 void emu_async_begin(void);
+bool emu_async_apart(void); /* of warps that could go on only one does */
 bool emu_async_step(void);
 void emu_async_end(void);
 /* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1], of bf16

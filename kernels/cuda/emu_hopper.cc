@@ -11,6 +11,20 @@ uint32_t emu_shared_at(const void *shared)
     return (uint32_t)at + EMU_SHARED_AT;
 }
 
+static bool has_barriers; /* the block has made some */
+
+/* Where copies come at once and a warp runs as far ahead of the others as it can; elsewhere copies
+ * come late and warps keep together. */
+static bool is_odd_block(void)
+{
+    return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
+}
+
+bool emu_async_apart(void)
+{
+    return has_barriers && is_odd_block();
+}
+
 static char *shared_from(uint32_t at)
 {
     if (at < EMU_SHARED_AT || at >= EMU_SHARED_AT + EMU_SMEM) emu_fail("outside of shared memory");
@@ -41,6 +55,7 @@ void emu_barrier_init(uint64_t *b, int n_arrivals)
     (void)emu_shared_at(b);
     if (x->made == MADE || n_arrivals < 1 || n_arrivals > 255) emu_fail("barrier_init");
     *x = {MADE, 0, (uint8_t)n_arrivals, (uint8_t)n_arrivals, 0};
+    has_barriers = true;
 }
 
 static void settle(struct barrier *x)
@@ -135,14 +150,6 @@ static uint32_t swizzled(uint32_t at)
     return at ^ ((at >> 7 & 7) << 4);
 }
 
-void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row, uint64_t *b)
-{
-    if (n_copies == COPIES) emu_fail("too many copies under way");
-    if (emu_shared_at(to) % 1024) emu_fail("a strip does not begin at 1024 bytes");
-    memset(to, 0xff, (size_t)map->n_rows * STRIP);
-    copies[n_copies++] = {(char *)to, *map, col, head, row, barrier_of(b)};
-}
-
 static uint16_t element(const struct hopper_map *m, int64_t row, int64_t head, int64_t col)
 {
     uint16_t x = 0;
@@ -162,6 +169,18 @@ static void arrive(const struct copying *c)
     c->b->bytes -= c->map.n_rows * STRIP;
     if (c->b->left == c->b->count && c->b->bytes < 0) emu_fail("bytes that nobody expects");
     settle(c->b);
+}
+
+void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row, uint64_t *b)
+{
+    if (n_copies == COPIES) emu_fail("too many copies under way");
+    if (emu_shared_at(to) % 1024) emu_fail("a strip does not begin at 1024 bytes");
+    memset(to, 0xff, (size_t)map->n_rows * STRIP);
+    const struct copying c = {(char *)to, *map, col, head, row, barrier_of(b)};
+    if (is_odd_block())
+        arrive(&c);
+    else
+        copies[n_copies++] = c;
 }
 
 /* ---- what threads write for products ----------------------------------------------------------- */
@@ -426,7 +445,7 @@ void emu_products_wait(int n)
 {
     struct thread *t = self();
     const struct warp *w = &warps[emu_thread() / 32];
-    t->late = true;
+    t->late = emu_thread() / 32 % 2 == is_odd_block();
     emu_wait_for(is_late_enough, t);
     emu_warp_barrier();
     const unsigned last = t->batch - (unsigned)n; /* batches below it are over */
@@ -457,6 +476,7 @@ void emu_async_begin(void)
     }
     memset(waits_for, 0, sizeof waits_for);
     n_copies = 0;
+    has_barriers = false;
 }
 
 static bool is_waited_for(const struct barrier *b)

@@ -2,11 +2,13 @@
  * as early and as late as it may be, so that a missing wait shows:
  *
  *   copies    the place they write is NaN from the moment they are issued, and has its bytes only
- *             when no thread can go on without them
+ *             when no thread can go on without them; at once in blocks of odd numbers
  *   products  operands are read when they are issued (what is not there yet is NaN) and again when
  *             they are waited for: a difference aborts. Accumulators are NaN in between; whoever
- *             wrote them, or began a batch without products_begin, aborts
+ *             wrote them, or began a batch without products_begin, aborts. Every other warp is done
+ *             with its own at once, the others when no thread can go on without them
  *   writes    for products: NaN until their writer's fence
+ *   warps     in blocks of odd numbers one goes on alone as far as it can
  *   barriers  arrivals past the count, bytes past the expected, and what is left at a block's end:
  *             arrivals nobody waited for, bytes, products never waited for, abort
  *

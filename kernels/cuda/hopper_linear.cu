@@ -13,7 +13,7 @@
  * Arithmetic of its limit, a head's block of 64 rows with Dk = Dv = 128; a multiprocessor's tensor
  * cores do 4096 flops a cycle:
  *   rows     q k' (by both groups) 512 cycles, S' q' 1024, v' a' 512, the state 1024: 3072; 64 KiB
- *            of memory (80 where out is fp32). A thread's own work is about 1500 instructions, of
+ *            of memory (80 where out is fp32). A thread's own work is about 1650 instructions, of
  *            two warps to a scheduler, beside the other group's products
  *   summary  the state 1536; 32 KiB
  *   in all   131072 rows of 32 heads are 496 blocks to a multiprocessor of 132. At 1.7 GHz and
@@ -395,8 +395,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             products_commit();
             products_wait<1>();
             registers_pin(a);
-            named_wait(1 + hol_here<GROUPS>().group,
-                       HOPPER_GROUP); /* all are done with the last a */
+            named_wait(1 + hol_here<GROUPS>().group, HOPPER_GROUP); /* the last a has been read */
             put_a(a, seen(i));
             products_wait<0>();
             registers_pin(o);
