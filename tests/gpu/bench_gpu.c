@@ -118,17 +118,18 @@ static void run_attn_bwd(void *arg)
     }
 }
 
-static struct attn_run attn_new(struct lumps *l, int64_t S, int64_t H, int64_t D, double *pairs)
+static struct attn_run attn_new(struct lumps *l, enum dtype type, int64_t S, int64_t H, int64_t D,
+                                double *pairs)
 {
     struct attn_run x = {.step = S};
     const int64_t *lo, *hi;
     const float scale = (float)(1 / sqrt((double)D));
     lump_causal(l, S, S, &lo, &hi, pairs);
-    const struct tensor q = lump_random(l, DT_BF16, S, H * D, 1),
-                        kv = lump_random(l, DT_BF16, S, 2 * H * D, 1),
-                        d_o = lump_random(l, DT_BF16, S, H * D, 1),
-                        out = lump_zero(l, DT_BF16, S, H * D), o = lump_zero(l, DT_F32, S, H * D),
-                        dq = o, dkv = lump_zero(l, DT_F32, S, 2 * H * D);
+    const struct tensor q = lump_random(l, type, S, H * D, 1),
+                        kv = lump_random(l, type, S, 2 * H * D, 1),
+                        d_o = lump_random(l, type, S, H * D, 1), out = lump_zero(l, type, S, H * D),
+                        o = lump_zero(l, DT_F32, S, H * D), dq = o,
+                        dkv = lump_zero(l, DT_F32, S, 2 * H * D);
     float *m = lump_new(l, H * S * 4), *sum = lump_new(l, H * S * 4);
     float *delta = lump_new(l, H * S * 4);
     x.fwd = (struct attn_fwd_args){q, kv, o, m, sum, S, lo, hi, 0, H, H, D, scale, NULL};
@@ -140,17 +141,18 @@ static struct attn_run attn_new(struct lumps *l, int64_t S, int64_t H, int64_t D
 }
 
 /* steps: of keys, in which the same is done again; 0 ends them. */
-static void bench_attn(int64_t S, int64_t H, int64_t D, const int64_t *steps)
+static void bench_attn(enum dtype type, int64_t S, int64_t H, int64_t D, const int64_t *steps)
 {
+    const char *name = type == DT_F16 ? "fp16" : "bf16";
     struct lumps l = {0};
     struct figure f = {.unit = "TFLOP/s"}, b = f;
     double pairs, whole[2] = {0};
-    figure_key(&f, "attn_fwd bf16 causal S %lld H %lld D %lld", (long long)S, (long long)H,
+    figure_key(&f, "attn_fwd %s causal S %lld H %lld D %lld", name, (long long)S, (long long)H,
                (long long)D);
-    figure_key(&b, "attn_bwd bf16 causal S %lld H %lld D %lld", (long long)S, (long long)H,
+    figure_key(&b, "attn_bwd %s causal S %lld H %lld D %lld", name, (long long)S, (long long)H,
                (long long)D);
     if (figure_late(&f)) return;
-    struct attn_run x = attn_new(&l, S, H, D, &pairs);
+    struct attn_run x = attn_new(&l, type, S, H, D, &pairs);
     f.work = 4 * pairs * (double)H * (double)D;
     b.work = 2.5 * f.work;
     f.of = b.of = product_rate;
@@ -163,9 +165,9 @@ static void bench_attn(int64_t S, int64_t H, int64_t D, const int64_t *steps)
         if (i) {
             char tail[32];
             snprintf(tail, sizeof tail, " step %lld", (long long)x.step);
-            figure_key(&f, "attn_fwd bf16 causal S %lld H %lld D %lld%s", (long long)S,
+            figure_key(&f, "attn_fwd %s causal S %lld H %lld D %lld%s", name, (long long)S,
                        (long long)H, (long long)D, tail);
-            figure_key(&b, "attn_bwd bf16 causal S %lld H %lld D %lld%s", (long long)S,
+            figure_key(&b, "attn_bwd %s causal S %lld H %lld D %lld%s", name, (long long)S,
                        (long long)H, (long long)D, tail);
             snprintf(more[0], sizeof more[0], "  cost %.1f %%", 100 * (f.s / whole[0] - 1));
             snprintf(more[1], sizeof more[1], "  cost %.1f %%", 100 * (b.s / whole[1] - 1));
@@ -180,12 +182,14 @@ static void bench_attention(void)
 {
     static const int64_t steps[][2] = {{4096, 0}, {16384, 0}, {16, 0}, {0}};
     if (bench.small) {
-        bench_attn(64, 2, 64, steps[2]);
+        bench_attn(DT_BF16, 64, 2, 64, steps[2]);
+        bench_attn(DT_F16, 64, 2, 64, steps[3]);
         return;
     }
-    bench_attn(16384, 16, 128, steps[0]);
-    bench_attn(16384, 16, 64, steps[0]);
-    bench_attn(65536, 16, 128, steps[1]);
+    bench_attn(DT_BF16, 16384, 16, 128, steps[0]);
+    bench_attn(DT_F16, 16384, 16, 128, steps[3]);
+    bench_attn(DT_BF16, 16384, 16, 64, steps[0]);
+    bench_attn(DT_BF16, 65536, 16, 128, steps[1]);
 }
 
 /* ---- linear attention -------------------------------------------------------------------------- */
