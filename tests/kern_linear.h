@@ -378,10 +378,17 @@ static void lin_long(void)
     box_free(&x), box_free(&o), box_free(&m);
 }
 
+/* An emulation takes minutes for all of fp16, whose way is bf16's but for its first steps. */
+static bool lin_some(void)
+{
+    return act == DT_F16 && !strcmp(be->ops->name, "emulated");
+}
+
 static void lin_checks(const struct lin_shape *s, size_t n, int64_t gap)
 {
     for (size_t i = 0; i < n; i++) {
         if (quick && s[i].n > 200) continue;
+        if (lin_some() && i % 3 == 2) continue;
         if (s[i].Dk >= least_dim || s[i].Dv >= least_dim) lin_check(&s[i], gap);
     }
 }
@@ -392,7 +399,7 @@ static void check_linear(void)
     if (least_dim) return;
     lin_checks(lin_wide_shapes, sizeof lin_wide_shapes / sizeof lin_wide_shapes[0], 8);
     lin_nan(16, 1), lin_nan(64, 8);
-    if (!quick) lin_long();
+    if (!quick && !lin_some()) lin_long();
 }
 
 #endif

@@ -9,12 +9,6 @@
 #include "tests/test.h"
 #include "worker/plan/plan.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1 /* with a malloc and shadow pages of their own */
-#else
-#define SANITIZED 0
-#endif
-
 /* Tests ask which pages were touched, so pages are small; benches define ENGINE_PAGES MADV_HUGEPAGE
  * before they include this and get what the device's own alloc gives. */
 #ifndef ENGINE_PAGES

@@ -12,6 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* with a malloc and shadow pages of their own, and some times as slow */
+#else
+#define SANITIZED 0
+#endif
+
 static int test_n_passed, test_n_failed, test_failures_now;
 
 #define CHECK_MSG(cond, ...)                                                                       \

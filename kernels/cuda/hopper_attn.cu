@@ -333,7 +333,7 @@ template <int DP> static void run(struct cuda *c, const struct attn_fwd_args *a,
     const hopper_map q = hopper_map_of(c, a->q, a->n_heads, a->head_dim, sh::rows);
     const hopper_map kv = hopper_map_of(c, a->kv, 2 * a->n_kv_heads, a->head_dim, HOP_T);
     auto attn_fwd = hopper_attn_kernel<DP>;
-    (void)cudaFuncSetAttribute(attn_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    SMEM_ALLOW(c, attn_fwd, smem, 0);
     LAUNCH(c, attn_fwd, grid, dim3(sh::threads), (size_t)smem, h, q, kv);
 }
 

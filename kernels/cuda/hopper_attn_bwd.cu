@@ -350,8 +350,8 @@ static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b
                            hopper_map_of(c, a->kv, 2 * a->n_kv_heads, D, HOB_ROWS)};
     auto attn_dkv = hopper_dkv<DP>;
     auto attn_dq = hopper_dq<DP>;
-    (void)cudaFuncSetAttribute(attn_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    (void)cudaFuncSetAttribute(attn_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    SMEM_ALLOW(c, attn_dkv, smem, 0);
+    SMEM_ALLOW(c, attn_dq, smem, 0);
     const dim3 threads(hob_threads);
     LAUNCH(c, attn_dkv, dim3((unsigned)div_up(b.c.Tk, HOB_ROWS), (unsigned)b.c.Hk), threads,
            (size_t)smem, b, maps);

@@ -193,7 +193,8 @@ static void steps_print(struct steps *x, double flops)
     if (bench.json)
         fprintf(bench.json,
                 "{\"key\":\"mfu of %s\",\"device\":\"%s\",\"tflops\":%.5g,\"memory\":%lld}\n",
-                x->figure.key, bench.device, rate, (long long)x->plan.arena_size);
+                x->figure.key, bench.device, rate,
+                (long long)(x->plan.arena_size + x->plan.segment_size));
 }
 
 /* What does not fit is left out; everything else is a failure. */

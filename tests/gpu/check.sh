@@ -182,10 +182,26 @@ bench() {
         BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl" ${4:+"$4"}
 }
 
+# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt) must fit what seqd leaves
+# for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
+sample() { while sleep 0.3; do smi memory.used | awk '{ s += $1 } END { print s }'; done >"$out/sampled"; }
+beside_plan() {
+    local most planned n
+    most=$(sort -n "$out/sampled" | tail -n 1)
+    planned=$(sed -n 's/.*"memory":\([0-9]*\).*/\1/p' "$out/bench.jsonl" | sort -n | tail -n 1)
+    if [ -z "$most" ] || [ -z "$planned" ]; then not_run "memory beside the plan" "no sample, or no plan"; return; fi
+    n=$((most - used - planned / 1048576))
+    row "memory beside the plan" "$([ $n -le 1024 ] && echo passed || echo FAILED)" 0 "$n MiB, 1024 left for it"
+}
+
 part_bench() {
+    local sampler
     settle
     bench "speed of operations" 50 bench_gpu
+    sample & sampler=$!
     bench "speed of training" 70 bench_steps llama
+    kill $sampler && wait $sampler 2>/dev/null
+    beside_plan
     bench "speed of steps by graphs" 40 bench_steps graphs
 }
 
