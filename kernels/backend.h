@@ -72,12 +72,13 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
 
 struct be; /* an opened device: thread pool or streams, and its scratch */
 
-/* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is [K, N], c is [M, N].
+/* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is
+ * [K, N], c is [M, N].
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
- * dtypes: a and b alike; c any. With bf16 inputs K may be taken in
- * groups (pairs, or 32 at a time) that the device sums in one way of its own. With a bf16 c the
- * whole sum, old c included, is formed in fp32 and rounded once. A bias is added as bias_fwd adds it to
+ * dtypes: a and b alike; c any. With bf16 inputs K may be taken in groups (pairs, or 32 at a time)
+ * that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is formed
+ * in fp32 and rounded once. A bias is added as bias_fwd adds it to
  * the c without; where the order of sums is free (be->any_order) it may be in the sum that is rounded
  * once. */
 struct gemm_args {

@@ -163,6 +163,7 @@ static void gpus_free(struct gpus *g)
 struct gpus *gpus_open(const char *library, const char *bin, const char *state)
 {
     struct err e = {0};
+    struct gpu list[GPU_MAX];
     struct nvml *nvml = nvml_open(library, &e);
     if (!nvml) {
         log_info("gpu.none", "why=\"%s\"", e.text);
@@ -173,8 +174,9 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state)
     if (rc == 0) rc = file_join(g->kernels[1], &e, "%s/../lib/seqd/" GPU_KERNELS, bin);
     if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);
     read_boot(g->boot, sizeof g->boot);
-    if (rc == 0 && (rc = look(g, &e)) == 0) xids_load(g);
-    if (rc == 0) rc = look(g, &e); /* with what has been remembered of them */
+    if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* which there are, and */
+    if (rc == 0) xids_load(g); /* what is remembered of them, before anything is written there */
+    if (rc == 0) rc = look(g, &e);
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
         rc = err_set(&e, ERR_IO, "no thread for the GPUs: %s", strerror(rc));
     if (rc == 0) {

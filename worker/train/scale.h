@@ -9,7 +9,9 @@
  *
  * Loss and norm are the same bits on every rank, and so is the scale. The state travels in
  * train_state.json, so that a resumed run goes on as the undisturbed one. Other precisions have a
- * scale of 1, always. tested: tests/test_scale.c */
+ * scale of 1, always.
+ *
+ * tested: tests/test_scale.c */
 #ifndef SEQD_TRAIN_SCALE_H
 #define SEQD_TRAIN_SCALE_H
 
