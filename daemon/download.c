@@ -117,7 +117,9 @@ static bool open_stream(struct download *d, int64_t total)
     d->end = to;
     d->stream = http_stream_open(d->r, d->range.given ? 206 : 200, "application/octet-stream",
                                  to - from, &calls, d);
-    return true;
+    if (d->stream) return true;
+    free(d);
+    return false;
 }
 
 /* ---- chunks ----------------------------------------------------------------------------------- */

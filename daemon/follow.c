@@ -304,6 +304,10 @@ static void open_stream(struct opening *o)
         f->index = index + 1;
     }
     f->stream = http_stream_open(o->r, 200, "text/event-stream", -1, &calls, f);
+    if (!f->stream) {
+        free(f);
+        return;
+    }
     f->next = o->all->first;
     o->all->first = f;
     http_stream_write(f->stream, "retry: 3000\n\n", 13);

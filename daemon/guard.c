@@ -7,73 +7,274 @@
 #include "api/core/jwrite.h"
 #include "daemon/http.h"
 
-static bool loopback_host(const char *host)
+const struct guard_verdict guard_too_large = {413, "too_large", "the body is larger than 1 MiB"};
+const struct guard_verdict guard_bad_chunk = {
+    400, "invalid",
+    "the chunked body is malformed: a chunk is its size in hexadecimal, CR LF, its bytes, CR LF"};
+
+#define VERDICT(name, status, code, text)                                                          \
+    static const struct guard_verdict name = {status, code, text}
+VERDICT(bad_line, 400, "invalid",
+        "the request's first line must be METHOD, blank, target, blank, HTTP/1.1");
+VERDICT(bad_version, 505, "unsupported", "seqd speaks HTTP/1.1 and HTTP/1.0");
+VERDICT(bare_lf, 400, "invalid", "lines of the request end with CR LF; a CR or an LF stands alone");
+VERDICT(bad_byte, 400, "invalid", "the request's head holds a control byte");
+VERDICT(folded, 400, "invalid", "a header line begins with a blank: folded lines are obsolete");
+VERDICT(bad_header, 400, "invalid",
+        "a header line must be its name, a colon at once, and its value");
+VERDICT(early, 400, "invalid", "more than one empty line stands before the request");
+VERDICT(many, 431, "too_large", "the request has more than 64 headers");
+VERDICT(large_head, 431, "too_large", "the request's headers are larger than 8 KiB");
+VERDICT(bad_length, 400, "invalid", "Content-Length must be a decimal number");
+VERDICT(smuggling, 400, "invalid",
+        "one Content-Length, or Transfer-Encoding: chunked with HTTP/1.1, not both");
+VERDICT(hosts, 400, "invalid", "exactly one Host header is needed");
+VERDICT(target_long, 414, "too_large", "the request target is longer than 2047 bytes");
+VERDICT(target_bad, 400, "invalid",
+        "the request target is malformed: no /, bad escape, control byte, \"..\" or more than 16 "
+        "parameters");
+VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong Host");
+VERDICT(origin_refused, 403, "forbidden",
+        "seqd does not serve web pages of other origins: Origin is not Host");
+VERDICT(type_refused, 415, "unsupported", "a body must come with Content-Type: application/json");
+
+/* A piece of the head; not terminated. */
+struct span {
+    const char *p;
+    size_t n;
+};
+
+static bool span_is(struct span s, const char *word)
+{
+    return s.n == strlen(word) && !strncasecmp(s.p, word, s.n);
+}
+
+/* ---- where a head ends ----------------------------------------------------------------------- */
+
+static const struct guard_verdict *byte_verdict(const char *bytes, size_t n, size_t i)
+{
+    const unsigned char c = (unsigned char)bytes[i];
+    if (c == '\n') return i && bytes[i - 1] == '\r' ? NULL : &bare_lf;
+    if (c == '\r') return i + 1 == n || bytes[i + 1] == '\n' ? NULL : &bare_lf;
+    return (c < 0x20 && c != '\t') || c == 0x7f ? &bad_byte : NULL;
+}
+
+int64_t guard_find(const char *bytes, size_t n, size_t from, const struct guard_verdict **why)
+{
+    const size_t start = n >= 2 && !memcmp(bytes, "\r\n", 2) ? 2 : 0;
+    if (start && n >= 4 && !memcmp(bytes + 2, "\r\n", 2)) {
+        *why = &early;
+        return -1;
+    }
+    for (size_t i = from ? from - 1 : 0; i < n; i++) { /* again: a CR that was the last byte */
+        if ((*why = byte_verdict(bytes, n, i))) return -1;
+        if (bytes[i] == '\n' && i >= start + 3 && !memcmp(bytes + i - 3, "\r\n\r\n", 4))
+            return (int64_t)i + 1;
+    }
+    if (n < GUARD_HEAD_SIZE) return 0;
+    *why = memchr(bytes + start, '\n', n - start) ? &large_head : &target_long;
+    return -1;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------ */
+
+static bool is_token(struct span s)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < s.n; i++) {
+        const char c = s.p[i];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!letter && !(c >= '0' && c <= '9') && !(c && strchr(marks, c))) return false;
+    }
+    return s.n > 0;
+}
+
+struct first_line {
+    struct span method, target, version;
+};
+
+static bool split_first(struct span line, struct first_line *f)
+{
+    const char *end = line.p + line.n;
+    const char *a = memchr(line.p, ' ', line.n);
+    const char *b = a ? memchr(a + 1, ' ', (size_t)(end - a - 1)) : NULL;
+    if (!b || memchr(b + 1, ' ', (size_t)(end - b - 1))) return false;
+    f->method = (struct span){line.p, (size_t)(a - line.p)};
+    f->target = (struct span){a + 1, (size_t)(b - a - 1)};
+    f->version = (struct span){b + 1, (size_t)(end - b - 1)};
+    return is_token(f->method) && f->target.n && f->version.n > 5 &&
+           !memcmp(f->version.p, "HTTP/", 5) && !memchr(line.p, '\t', line.n);
+}
+
+/* The value without blanks around it. */
+static bool split_header(struct span line, struct span *name, struct span *value)
+{
+    const char *colon = memchr(line.p, ':', line.n);
+    if (!colon) return false;
+    *name = (struct span){line.p, (size_t)(colon - line.p)};
+    struct span v = {colon + 1, line.n - name->n - 1};
+    while (v.n && (*v.p == ' ' || *v.p == '\t')) v.p++, v.n--;
+    while (v.n && (v.p[v.n - 1] == ' ' || v.p[v.n - 1] == '\t')) v.n--;
+    *value = v;
+    return is_token(*name);
+}
+
+/* ---- what the headers mean -------------------------------------------------------------------- */
+
+struct seen {
+    int n_headers, n_length, n_encoding, n_host, n_origin;
+    bool chunked, is_json, bad_length, origin_differs;
+    int64_t length;
+    struct span host, origin;
+};
+
+static bool loopback_host(struct span host)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
     for (int i = 0; i < 3; i++) {
-        size_t n = strlen(names[i]);
-        if (!strncasecmp(host, names[i], n) && (!host[n] || host[n] == ':')) return true;
+        const size_t n = strlen(names[i]);
+        if (host.n >= n && !strncasecmp(host.p, names[i], n) && (host.n == n || host.p[n] == ':'))
+            return true;
     }
     return false;
 }
 
-/* Of a page that is not ours. */
-static bool foreign_origin(const char *origin)
+/* "http://localhost:7433" -> "localhost:7433"; a port that the scheme implies is left out. */
+static struct span authority(struct span origin)
 {
-    if (!strncasecmp(origin, "http://", 7)) return !loopback_host(origin + 7);
-    return true; /* https elsewhere, "null", extensions */
+    static const struct {
+        const char *scheme, *port;
+    } known[] = {{"http://", ":80"}, {"https://", ":443"}};
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(known[i].scheme), p = strlen(known[i].port);
+        if (origin.n <= n || strncasecmp(origin.p, known[i].scheme, n)) continue;
+        struct span a = {origin.p + n, origin.n - n};
+        if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
+        return a;
+    }
+    return (struct span){"", 0}; /* "null", extensions */
 }
 
-static bool is_json(const char *type)
+static bool same_origin(struct span origin, struct span host)
 {
-    if (strncasecmp(type, "application/json", 16)) return false;
-    return !type[16] || type[16] == ';' || type[16] == ' ';
+    const struct span a = authority(origin);
+    if (a.n && host.n > 3 && !memcmp(host.p + host.n - 3, ":80", 3) && a.n == host.n - 3)
+        host.n -= 3;
+    return a.n && a.n == host.n && !strncasecmp(a.p, host.p, a.n);
 }
 
-void guard_header(struct guard *g, const char *name, const char *value)
+static void see_length(struct seen *g, struct span v)
 {
-    if (!strcasecmp(name, "content-length")) {
-        g->n_length++;
-        g->length = strtoll(value, NULL, 10);
-    } else if (!strcasecmp(name, "transfer-encoding")) {
-        g->n_encoding++;
-        g->chunked = !strcasecmp(value, "chunked");
-    } else if (!strcasecmp(name, "host")) {
-        g->n_host++;
-        g->foreign_host = !loopback_host(value);
-    } else if (!strcasecmp(name, "origin")) {
-        g->foreign_origin |= foreign_origin(value);
-    } else if (!strcasecmp(name, "content-type")) {
-        g->is_json = is_json(value);
+    g->n_length++;
+    g->length = 0;
+    g->bad_length |= !v.n;
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.p[i] < '0' || v.p[i] > '9')
+            g->bad_length = true;
+        else if (g->length <= HTTP_MAX_BODY)
+            g->length = g->length * 10 + (v.p[i] - '0');
     }
 }
 
-const struct guard_verdict *guard_check(const struct guard *g)
+static void see_header(struct seen *g, struct span name, struct span v)
 {
-    static const struct guard_verdict smuggling = {400, "invalid",
-                                                   "one Content-Length, or Transfer-Encoding: "
-                                                   "chunked, not both"};
-    static const struct guard_verdict hosts = {400, "invalid", "exactly one Host header is needed"};
-    static const struct guard_verdict large = {413, "too_large", "the body is larger than 1 MiB"};
-    static const struct guard_verdict target_long = {
-        414, "too_large", "the request target is longer than 2047 bytes"};
-    static const struct guard_verdict target_bad = {
-        400, "invalid",
-        "the request target is malformed: bad escape, control byte, \"..\" or too many parameters"};
-    static const struct guard_verdict host = {403, "forbidden",
-                                              "seqd answers to localhost only: wrong Host"};
-    static const struct guard_verdict origin = {403, "forbidden",
-                                                "seqd does not serve web pages of other origins"};
-    static const struct guard_verdict type = {
-        415, "unsupported", "a body must come with Content-Type: application/json"};
-    if (g->n_length + g->n_encoding > 1 || (g->n_encoding && !g->chunked)) return &smuggling;
+    static const char json[] = "application/json";
+    const size_t n = sizeof json - 1;
+    g->n_headers++;
+    if (span_is(name, "content-length")) {
+        see_length(g, v);
+    } else if (span_is(name, "transfer-encoding")) {
+        g->n_encoding++;
+        g->chunked = span_is(v, "chunked");
+    } else if (span_is(name, "host")) {
+        g->n_host++;
+        g->host = v;
+    } else if (span_is(name, "origin")) {
+        g->n_origin++;
+        g->origin = v;
+    } else if (span_is(name, "content-type")) {
+        g->is_json = v.n >= n && !strncasecmp(v.p, json, n) &&
+                     (v.n == n || v.p[n] == ';' || v.p[n] == ' ');
+    }
+}
+
+/* A page may read what it is shown; what changes something is for pages of this very host and port. */
+static bool refused_origin(const struct seen *g, struct span method, bool local_only)
+{
+    if (!g->n_origin) return false;
+    if (g->n_origin > 1) return true;
+    if (span_is(method, "GET") || span_is(method, "HEAD"))
+        return local_only && !loopback_host(authority(g->origin));
+    return !same_origin(g->origin, g->host);
+}
+
+static const struct guard_verdict *check_meaning(const struct seen *g, const struct first_line *f,
+                                                 bool local_only)
+{
+    const bool old = span_is(f->version, "HTTP/1.0");
+    if (!old && !span_is(f->version, "HTTP/1.1")) return &bad_version;
+    if (g->n_headers > GUARD_HEADERS) return &many;
+    if (g->n_length + g->n_encoding > 1 || (g->n_encoding && (!g->chunked || old)))
+        return &smuggling;
+    if (g->bad_length) return &bad_length;
     if (g->n_host != 1) return &hosts;
-    if (g->length < 0 || g->length > HTTP_MAX_BODY) return &large;
-    if (g->target_too_long) return &target_long;
-    if (g->bad_target) return &target_bad;
-    if (g->local_only && g->foreign_host) return &host;
-    if (g->local_only && g->foreign_origin) return &origin;
-    return (g->length || g->n_encoding) && !g->is_json ? &type : NULL;
+    if (g->length > HTTP_MAX_BODY) return &guard_too_large;
+    if (local_only && !loopback_host(g->host)) return &host_refused;
+    if (refused_origin(g, f->method, local_only)) return &origin_refused;
+    return (g->length || g->n_encoding) && !g->is_json ? &type_refused : NULL;
+}
+
+static const struct guard_verdict *read_target(struct span raw, struct target *t)
+{
+    char text[TARGET_SIZE];
+    if (raw.n >= sizeof text) return &target_long;
+    memcpy(text, raw.p, raw.n);
+    text[raw.n] = 0;
+    return target_parse(t, text) ? &target_bad : NULL;
+}
+
+static struct span next_line(const char **p)
+{
+    const char *end = strstr(*p, "\r\n");
+    struct span line = {*p, (size_t)(end - *p)};
+    *p = end + 2;
+    return line;
+}
+
+/* bytes: a copy that is terminated; every LF in it follows a CR. */
+static const struct guard_verdict *read_head(const char *bytes, bool local_only,
+                                             struct guard_request *r)
+{
+    struct seen g = {0};
+    struct first_line f;
+    struct span name, value;
+    const char *p = bytes;
+    if (!split_first(next_line(&p), &f)) return &bad_line;
+    r->is_head = f.method.n == 4 && !memcmp(f.method.p, "HEAD", 4);
+    for (struct span line = next_line(&p); line.n; line = next_line(&p)) {
+        if (*line.p == ' ' || *line.p == '\t') return &folded;
+        if (!split_header(line, &name, &value)) return &bad_header;
+        see_header(&g, name, value);
+    }
+    const struct guard_verdict *v = check_meaning(&g, &f, local_only);
+    if (v || (v = read_target(f.target, &r->target))) return v;
+    r->body = g.n_encoding ? GUARD_CHUNKED : g.length ? GUARD_LENGTH : GUARD_NO_BODY;
+    r->length = g.length;
+    return NULL;
+}
+
+const struct guard_verdict *guard_head(const char *bytes, size_t n, bool local_only,
+                                       struct guard_request *r)
+{
+    char copy[GUARD_HEAD_SIZE + 1];
+    const size_t start = n >= 2 && !memcmp(bytes, "\r\n", 2) ? 2 : 0;
+    r->is_head = false;
+    r->body = GUARD_NO_BODY;
+    r->length = 0;
+    if (n < start + 4 || n > GUARD_HEAD_SIZE) return &large_head;
+    memcpy(copy, bytes + start, n - start);
+    copy[n - start] = 0;
+    return read_head(copy, local_only, r);
 }
 
 int64_t guard_problem(int status, const char *code, const char *detail, int64_t request, char *out,

@@ -1,19 +1,26 @@
-/* guard.h: what a request must be before anything else looks at it: a pure function of its headers,
- * shown one by one, because a header fetched by name shows one value of several. */
+/* guard.h: what a request must be before anything else looks at it: a pure function of the bytes
+ * of its head, as they were received. libmicrohttpd 0.9.75 reads leniently what RFC 9112 forbids
+ * (a blank before a colon, folded lines, NUL, bare LF, signs in Content-Length), and a proxy that
+ * reads the same bytes otherwise makes two requests out of one. So nothing reaches the library
+ * that this has not accepted. */
 #ifndef SEQD_DAEMON_GUARD_H
 #define SEQD_DAEMON_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "daemon/target.h"
 
-struct guard {
-    bool local_only; /* only loopback names, only our own pages */
-    bool target_too_long, bad_target;
-    /* filled by guard_header */
-    int n_length, n_encoding, n_host;
-    bool chunked, foreign_host, foreign_origin, is_json;
-    long long length;
+#define GUARD_HEAD_SIZE 8192 /* of the request line and the headers, with the empty line */
+#define GUARD_HEADERS   64
+
+enum guard_body { GUARD_NO_BODY, GUARD_LENGTH, GUARD_CHUNKED };
+
+struct guard_request {
+    struct target target;
+    bool is_head; /* HEAD: its answer has no body */
+    enum guard_body body;
+    int64_t length; /* of GUARD_LENGTH, 1 to HTTP_MAX_BODY */
 };
 
 struct guard_verdict {
@@ -21,8 +28,18 @@ struct guard_verdict {
     const char *code, *text;
 };
 
-void guard_header(struct guard *g, const char *name, const char *value);
-const struct guard_verdict *guard_check(const struct guard *g); /* NULL: let it in */
+/* Where the head ends that begins at bytes: the count of its bytes with the empty line, 0 when more
+ * must be read, -1 when no head may go on like this (*why). One empty line may come before it. from:
+ * as many bytes as the last call looked at. */
+int64_t guard_find(const char *bytes, size_t n, size_t from, const struct guard_verdict **why);
+
+/* local_only: Host must be a loopback name, and no page of another origin is answered.
+ * Returns NULL and fills *r, or why the request is refused. bytes[0, n): the whole head. */
+const struct guard_verdict *guard_head(const char *bytes, size_t n, bool local_only,
+                                       struct guard_request *r);
+
+extern const struct guard_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
+extern const struct guard_verdict guard_bad_chunk;
 
 /* A problem+json body of the HTTP front's own. Returns its length. */
 int64_t guard_problem(int status, const char *code, const char *detail, int64_t request, char *out,

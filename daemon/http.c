@@ -10,19 +10,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "api/core/log.h"
-#include "daemon/conns.h"
+#include "daemon/front.h"
 #include "daemon/guard.h"
 #include "daemon/listen.h"
-#include "daemon/target.h"
 
 #define MAX_CONNECTIONS 1000
 #define IDLE_S          60
-#define POOL_SIZE       16384 /* of a connection: bounds its headers too (431) */
-#define MAX_HEADERS     12
+#define POOL_SIZE       16384 /* of a connection: GUARD_HEAD_SIZE, GUARD_HEADERS and parameters fit */
+#define STREAM_PIECE    4096 /* a stream's smallest buffer */
+#define MAX_HEADERS     12   /* of an answer */
 
-static const char *const kept_headers[] = {
-    "idempotency-key", "last-event-id", "accept", "if-none-match", "range", "if-range",
-    "content-type",    "host",          "origin", NULL};
+static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
+                                           "if-none-match",   "range",         "if-range"};
+#define KEPT ((int)(sizeof kept_headers / sizeof *kept_headers))
 
 struct pair {
     char *name, *value;
@@ -32,15 +32,17 @@ struct http_req {
     struct http_req *next, **at; /* in h->open while it waits for its reply */
     struct http *h;
     struct MHD_Connection *mhd;
-    struct conn *conn;
+    struct front_conn *conn;
+    const struct target *target; /* front's, until the request is completed */
+    bool last;                   /* its answer closes the connection */
     int64_t id;
     char method[8];
-    struct target target;
-    int n_headers, n_out;
-    struct pair header[MAX_HEADERS], out[MAX_HEADERS];
+    char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
+    int n_out;
+    struct pair out[MAX_HEADERS];
     char *body;
     size_t body_size;
-    bool posted, too_large;
+    bool posted;
     struct MHD_Response *response; /* set: ready to be queued */
     int status;
 };
@@ -51,9 +53,10 @@ struct http_stream {
     struct MHD_Connection *mhd;
     struct http_stream_calls calls;
     void *arg;
+    void **slot; /* front's connection points back here, until the library lets go of it */
     bool suspended, ended, cut, closed, want_posted;
-    size_t from, to; /* bytes waiting: buf[from, to) */
-    char buf[HTTP_STREAM_SIZE];
+    size_t from, to, size; /* bytes waiting: buf[from, to) of size; NULL while none wait */
+    char *buf;
 };
 
 struct http {
@@ -65,12 +68,13 @@ struct http {
     int fd;
     char url[96];
     int64_t last_id;
-    struct loop_timer *sweeper;
-    struct conns *conns;
+    struct front *front;
+    struct front_conn *adding; /* in MHD_add_connection; front's thread, like all of the library */
     pthread_mutex_t mutex; /* everything below, and suspended/ended/closed and bytes of streams */
     bool stopping;
     struct http_req *open;
     struct http_stream *streams;
+    int n_streams;
 };
 
 #define LINK(list, x)                                                                              \
@@ -97,29 +101,30 @@ static void add_headers(struct MHD_Response *resp, struct http_req *r, const cha
     MHD_add_response_header(resp, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(resp, "Cache-Control", "no-store");
     MHD_add_response_header(resp, "X-Request-Id", id);
+    if (r->last) MHD_add_response_header(resp, "Connection", "close");
     for (int i = 0; i < r->n_out; i++)
         MHD_add_response_header(resp, r->out[i].name, r->out[i].value);
 }
 
 /* A refusal of this file's own, on either thread. */
 static struct MHD_Response *problem(struct http_req *r, int status, const char *code,
-                                    const char *detail, bool close_it)
+                                    const char *detail)
 {
     char body[1024];
     int64_t n = guard_problem(status, code, detail, r->id, body, sizeof body);
     struct MHD_Response *resp = MHD_create_response_from_buffer(n > 0 ? (size_t)n : 0, body,
                                                                 MHD_RESPMEM_MUST_COPY);
     if (!resp) return NULL;
+    if (status == 503 || status == 429) MHD_add_response_header(resp, "Retry-After", "1");
     add_headers(resp, r, "application/problem+json");
-    if (close_it) MHD_add_response_header(resp, "Connection", "close");
     return resp;
 }
 
 static enum MHD_Result refuse(struct http_req *r, int status, const char *code, const char *detail)
 {
-    struct MHD_Response *resp = problem(r, status, code, detail, true);
+    r->last = r->posted = true; /* nothing of it reaches the loop */
+    struct MHD_Response *resp = problem(r, status, code, detail);
     if (!resp) return MHD_NO;
-    r->posted = true; /* nothing of it reaches the loop */
     enum MHD_Result ok = MHD_queue_response(r->mhd, (unsigned)status, resp);
     MHD_destroy_response(resp);
     return ok;
@@ -136,6 +141,7 @@ static void answer(struct http_req *r, int status, struct MHD_Response *resp)
     struct MHD_Connection *mhd = r->mhd;
     pthread_mutex_unlock(&h->mutex);
     MHD_resume_connection(mhd); /* r may be freed from here on */
+    front_wake(h->front);
 }
 
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size)
@@ -160,48 +166,16 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
     r->out[r->n_out++] = (struct pair){must_dup(name), must_dup(value)};
 }
 
-/* ---- guards: first sight of a request, HTTP thread ------------------------------------------- */
-
-struct seen {
-    struct http_req *r;
-    struct guard guard;
-};
+/* ---- requests, front's thread ------------------------------------------------------------------ */
 
 static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
                                   const char *value)
 {
-    struct seen *s = arg;
-    if (!value) value = "";
-    guard_header(&s->guard, name, value);
-    for (int i = 0; kept_headers[i]; i++)
-        if (!strcasecmp(name, kept_headers[i]) && s->r->n_headers < MAX_HEADERS)
-            s->r->header[s->r->n_headers++] = (struct pair){must_dup(kept_headers[i]),
-                                                            must_dup(value)};
+    struct http_req *r = arg;
+    for (int i = 0; i < KEPT; i++)
+        if (!strcasecmp(name, kept_headers[i]) && !r->header[i])
+            r->header[i] = must_dup(value ? value : "");
     return MHD_YES;
-}
-
-static enum MHD_Result guard(struct http_req *r)
-{
-    struct seen s = {.r = r, .guard.local_only = r->h->o.local_only};
-    MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, see_header, &s);
-    s.guard.target_too_long = r->conn->target_too_long;
-    s.guard.bad_target = target_parse(&r->target, r->conn->target) != 0;
-    const struct guard_verdict *v = guard_check(&s.guard);
-    return v ? refuse(r, v->status, v->code, v->text) : MHD_YES;
-}
-
-static void *on_target(void *arg, const char *uri, struct MHD_Connection *mhd)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct conn *c = info ? info->socket_context : NULL;
-    if (!c) return NULL;
-    size_t n = strlen(uri);
-    c->target_too_long = n >= sizeof c->target;
-    if (c->target_too_long) n = 1;
-    memcpy(c->target, c->target_too_long ? "/" : uri, n);
-    c->target[n] = 0;
-    return NULL;
 }
 
 static struct http_req *begin(struct http *h, struct MHD_Connection *mhd, const char *method)
@@ -213,26 +187,26 @@ static struct http_req *begin(struct http *h, struct MHD_Connection *mhd, const 
     r->h = h;
     r->mhd = mhd;
     r->conn = info->socket_context;
+    r->target = front_request(r->conn).target;
+    r->last = front_request(r->conn).last;
     snprintf(r->method, sizeof r->method, "%s", !strcmp(method, "HEAD") ? "GET" : method);
     pthread_mutex_lock(&h->mutex);
     r->id = ++h->last_id;
     pthread_mutex_unlock(&h->mutex);
-    conns_deadline(h->conns, r->conn, h->o.body_ms);
+    MHD_get_connection_values(mhd, MHD_HEADER_KIND, see_header, r);
     return r;
 }
 
 static enum MHD_Result take_body(struct http_req *r, const char *data, size_t *size)
 {
-    if (!r->too_large && r->body_size + *size > HTTP_MAX_BODY) r->too_large = true;
-    if (!r->too_large) {
-        char *bigger = realloc(r->body, r->body_size + *size + 1);
-        if (!bigger) return MHD_NO;
-        memcpy(bigger + r->body_size, data, *size);
-        r->body = bigger;
-        r->body_size += *size;
-        r->body[r->body_size] = 0;
-    }
-    *size = 0; /* swallowed: a reply may not come in the middle of an upload */
+    assert(r->body_size + *size <= HTTP_MAX_BODY); /* front sees to it */
+    char *bigger = realloc(r->body, r->body_size + *size + 1);
+    if (!bigger) return MHD_NO;
+    memcpy(bigger + r->body_size, data, *size);
+    r->body = bigger;
+    r->body_size += *size;
+    r->body[r->body_size] = 0;
+    *size = 0;
     return MHD_YES;
 }
 
@@ -246,7 +220,6 @@ static enum MHD_Result post_to_loop(struct http_req *r)
 {
     struct http *h = r->h;
     r->posted = true;
-    conns_deadline(h->conns, r->conn, 0);
     pthread_mutex_lock(&h->mutex);
     bool stopping = h->stopping;
     if (!stopping) {
@@ -266,25 +239,18 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
     struct http_req *r = *state;
     if (!r) {
         *state = r = begin(arg, mhd, method);
-        return r ? guard(r) : MHD_NO;
+        return r ? MHD_YES : MHD_NO;
     }
     if (*size) return take_body(r, data, size);
-    if (r->too_large && !r->posted)
-        return refuse(r, 413, "too_large", "the body is larger than 1 MiB");
-    if (!r->posted) return post_to_loop(r);
+    if (!r->posted) {
+        const struct guard_verdict *v = front_request(r->conn).verdict;
+        return v ? refuse(r, v->status, v->code, v->text) : post_to_loop(r);
+    }
     if (!r->response) return MHD_NO;
     enum MHD_Result ok = MHD_queue_response(mhd, (unsigned)r->status, r->response);
     MHD_destroy_response(r->response);
     r->response = NULL;
     return ok;
-}
-
-static void free_pairs(struct pair *p, int n)
-{
-    for (int i = 0; i < n; i++) {
-        free(p[i].name);
-        free(p[i].value);
-    }
 }
 
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
@@ -296,37 +262,65 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     pthread_mutex_lock(&h->mutex);
     UNLINK(r);
     pthread_mutex_unlock(&h->mutex);
-    /* The next request must have reached the handler by then, however slowly it drips. */
-    conns_deadline(h->conns, r->conn, IDLE_S * 1000 + h->o.header_ms);
     if (r->response) MHD_destroy_response(r->response);
-    free_pairs(r->header, r->n_headers);
-    free_pairs(r->out, r->n_out);
+    for (int i = 0; i < KEPT; i++) free(r->header[i]);
+    for (int i = 0; i < r->n_out; i++) {
+        free(r->out[i].name);
+        free(r->out[i].value);
+    }
     free(r->body);
-    free(r);
     *state = NULL;
+    front_done(r->conn);
+    free(r);
 }
 
-/* ---- connections and their deadlines --------------------------------------------------------- */
+/* ---- connections, front's thread --------------------------------------------------------------- */
 
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
     struct http *h = arg;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-            mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-        /* NULL: its requests are dropped in begin() */
-        *state = conns_add(h->conns, info->connect_fd, h->o.header_ms);
+        *state = h->adding;
         return;
     }
-    if (*state) conns_remove(h->conns, *state);
+    struct front_conn *c = *state;
+    pthread_mutex_lock(&h->mutex);
+    struct http_stream *s = *front_slot(c);
+    if (s) s->slot = NULL;
+    pthread_mutex_unlock(&h->mutex);
+    front_closed(c);
 }
 
-static void sweep(void *arg)
+static int open_conn(void *arg, struct front_conn *c, int fd)
+{
+    static const struct sockaddr local = {.sa_family = AF_UNIX};
+    struct http *h = arg;
+    h->adding = c;
+    return MHD_add_connection(h->mhd, fd, &local, sizeof local.sa_family) == MHD_YES ? 0 : -1;
+}
+
+static int64_t run_library(void *arg)
 {
     struct http *h = arg;
-    conns_sweep(h->conns);
-    loop_timer_set(h->sweeper, h->o.header_ms < 1000 ? h->o.header_ms : 1000);
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    MHD_run(h->mhd);
+    return MHD_get_timeout(h->mhd, &ms) == MHD_YES ? (int64_t)ms : -1;
+}
+
+static void wake(struct http_stream *s);
+
+/* The library would not notice while it waits for bytes of the stream. */
+static void conn_gone(void *arg, struct front_conn *c)
+{
+    struct http *h = arg;
+    pthread_mutex_lock(&h->mutex);
+    struct http_stream *s = *front_slot(c);
+    if (s && !s->ended) {
+        s->ended = s->cut = true;
+        wake(s);
+    }
+    pthread_mutex_unlock(&h->mutex);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -346,8 +340,10 @@ static void say_closed(void *arg)
     struct http_stream *s = arg;
     pthread_mutex_lock(&s->h->mutex);
     UNLINK(s);
+    s->h->n_streams--;
     pthread_mutex_unlock(&s->h->mutex);
     s->calls.closed(s->arg);
+    free(s->buf);
     free(s);
 }
 
@@ -363,6 +359,11 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
         memcpy(buf, s->buf + s->from, n);
         s->from += n;
         got = (ssize_t)n;
+        if (s->from == s->to) { /* most streams are quiet most of the time */
+            free(s->buf);
+            s->buf = NULL;
+            s->from = s->to = s->size = 0;
+        }
         want = s->to - s->from < HTTP_STREAM_SIZE / 2 && !s->want_posted;
         if (want) s->want_posted = true;
     } else if (s->ended) {
@@ -381,6 +382,8 @@ static void stream_free(void *arg)
     struct http_stream *s = arg;
     pthread_mutex_lock(&s->h->mutex);
     s->closed = true;
+    if (s->slot) *s->slot = NULL;
+    s->slot = NULL;
     pthread_mutex_unlock(&s->h->mutex);
     loop_post(s->h->loop, say_closed, s);
 }
@@ -388,15 +391,27 @@ static void stream_free(void *arg)
 struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                      const struct http_stream_calls *calls, void *arg)
 {
+    struct http *h = r->h;
+    pthread_mutex_lock(&h->mutex);
+    const bool taken = h->n_streams >= h->o.max_connections / 2;
+    h->n_streams += !taken;
+    pthread_mutex_unlock(&h->mutex);
+    if (taken) {
+        answer(r, 503,
+               problem(r, 503, "peer", "all streams are taken: try again, or ask for pages"));
+        return NULL;
+    }
     struct http_stream *s = calloc(1, sizeof *s);
     if (!s) abort();
-    s->h = r->h;
+    s->h = h;
     s->mhd = r->mhd;
     s->calls = *calls;
     s->arg = arg;
-    pthread_mutex_lock(&r->h->mutex);
-    LINK(r->h->streams, s);
-    pthread_mutex_unlock(&r->h->mutex);
+    pthread_mutex_lock(&h->mutex);
+    LINK(h->streams, s);
+    s->slot = front_slot(r->conn);
+    *s->slot = s;
+    pthread_mutex_unlock(&h->mutex);
     struct MHD_Response *resp = MHD_create_response_from_callback(
         size < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)size, 4096, stream_read, s, stream_free);
     if (!resp) abort();
@@ -419,6 +434,20 @@ static void wake(struct http_stream *s)
     if (!s->suspended) return;
     s->suspended = false;
     MHD_resume_connection(s->mhd);
+    front_wake(s->h->front);
+}
+
+/* Room for size more bytes after those that wait, which move to the front. */
+static void make_room(struct http_stream *s, size_t size)
+{
+    const size_t held = s->to - s->from;
+    if (s->from) memmove(s->buf, s->buf + s->from, held);
+    s->from = 0;
+    s->to = held;
+    if (held + size <= s->size) return;
+    s->size = s->size ? s->size : STREAM_PIECE;
+    while (s->size < held + size) s->size *= 2;
+    if (!(s->buf = realloc(s->buf, s->size))) abort();
 }
 
 int http_stream_write(struct http_stream *s, const void *data, size_t size)
@@ -426,9 +455,7 @@ int http_stream_write(struct http_stream *s, const void *data, size_t size)
     int rc = -1;
     pthread_mutex_lock(&s->h->mutex);
     if (!s->closed && !s->ended && size <= HTTP_STREAM_SIZE - (s->to - s->from)) {
-        if (s->from) memmove(s->buf, s->buf + s->from, s->to - s->from);
-        s->to -= s->from;
-        s->from = 0;
+        make_room(s, size);
         memcpy(s->buf + s->to, data, size);
         s->to += size;
         wake(s);
@@ -463,23 +490,24 @@ const char *http_method(const struct http_req *r)
 
 const char *http_path(const struct http_req *r)
 {
-    return r->target.text;
+    return r->target->text;
 }
 
 const char *http_query(const struct http_req *r, const char *name)
 {
-    return target_query(&r->target, name);
+    return target_query(r->target, name);
 }
 
 const char *http_query_name(const struct http_req *r, int i)
 {
-    return i < r->target.n_params ? r->target.name[i] : NULL;
+    return i < r->target->n_params ? r->target->name[i] : NULL;
 }
 
 const char *http_header(const struct http_req *r, const char *name)
 {
-    for (int i = 0; i < r->n_headers; i++)
-        if (!strcmp(r->header[i].name, name)) return r->header[i].value;
+    for (int i = 0; i < KEPT; i++)
+        if (!strcmp(kept_headers[i], name)) return r->header[i];
+    assert(!"a header that is not kept");
     return NULL;
 }
 
@@ -498,7 +526,7 @@ int64_t http_id(const struct http_req *r)
 
 static size_t keep_raw(void *arg, struct MHD_Connection *mhd, char *s)
 {
-    return strlen(s); /* targets are decoded in decode(), once */
+    return strlen(s); /* target_parse() has decoded them, once */
 }
 
 __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *fmt, va_list ap)
@@ -511,22 +539,27 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 
 static struct MHD_Daemon *start(struct http *h)
 {
-    struct MHD_OptionItem more[] = {
-#if MHD_VERSION >= 0x00097701
-        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
-#else
-        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
-#endif
-        {MHD_OPTION_END, 0, NULL},
-    };
     return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, h->fd,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        h, MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_UNESCAPE_CALLBACK, keep_raw, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)POOL_SIZE, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+        h, MHD_OPTION_UNESCAPE_CALLBACK, keep_raw, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)h->o.max_connections * 2 + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)POOL_SIZE, MHD_OPTION_END);
+}
+
+static int start_front(struct http *h, struct err *e)
+{
+    static const struct front_calls calls = {open_conn, run_library, conn_gone};
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    struct front_options o = {.listen_fd = h->fd,
+                              .local_only = h->o.local_only,
+                              .max_connections = h->o.max_connections,
+                              .header_ms = h->o.header_ms,
+                              .body_ms = h->o.body_ms,
+                              .idle_ms = IDLE_S * 1000};
+    h->front = front_create(&o, info->epoll_fd, &calls, h, e);
+    return h->front ? 0 : -1;
 }
 
 struct http *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
@@ -538,10 +571,10 @@ struct http *http_create(struct loop *l, const struct http_options *o, http_hand
     h->o = *o;
     if (!h->o.header_ms) h->o.header_ms = 5000;
     if (!h->o.body_ms) h->o.body_ms = 30000;
+    if (!h->o.max_connections) h->o.max_connections = MAX_CONNECTIONS;
     h->handler = handler;
     h->arg = arg;
     h->fd = -1;
-    h->conns = conns_create();
     pthread_mutex_init(&h->mutex, NULL);
     h->fd = listen_open(o->listen, h->url, sizeof h->url, e);
     if (h->fd < 0) goto fail;
@@ -550,8 +583,7 @@ struct http *http_create(struct loop *l, const struct http_options *o, http_hand
         err_set(e, ERR_IO, "the HTTP server does not start on %s", h->o.listen);
         goto fail;
     }
-    h->sweeper = loop_timer_create(l, sweep, h);
-    sweep(h);
+    if (start_front(h, e)) goto fail;
     return h;
 fail:
     http_destroy(h);
@@ -577,23 +609,24 @@ static void release_all(struct http *h)
     }
     pthread_mutex_unlock(&h->mutex);
     for (struct http_req *r; (r = first_open(h));)
-        answer(r, 503, problem(r, 503, "stopping", "seqd is stopping", true));
+        answer(r, 503, problem(r, 503, "stopping", "seqd is stopping"));
 }
 
 void http_destroy(struct http *h)
 {
     if (!h) return;
-    if (h->mhd) {
-        MHD_quiesce_daemon(h->mhd);
+    if (h->front) {
+        front_stop(h->front);
         release_all(h);
-        MHD_stop_daemon(h->mhd);
+        front_finish(h->front);
     }
+    if (h->mhd) MHD_stop_daemon(h->mhd);
     for (struct http_stream *s = h->streams, *next; s; s = next) {
         next = s->next;
+        free(s->buf);
         free(s);
     }
-    loop_timer_destroy(h->sweeper);
-    conns_destroy(h->conns);
+    front_destroy(h->front);
     if (h->fd >= 0) close(h->fd);
     pthread_mutex_destroy(&h->mutex);
     free(h);

@@ -1,16 +1,14 @@
 /* http.h: requests in, replies and streams out. The only user of libmicrohttpd.
  *
- * One thread of libmicrohttpd's (epoll) parses and sends; a request whose body is complete is
- * suspended and handed to the loop thread, which replies now or later. Everything declared here is
- * called on the loop thread.
+ * One thread (front.h) reads requests, runs libmicrohttpd and sends; a request whose body is
+ * complete is suspended and handed to the loop thread, which replies now or later. Everything
+ * declared here is called on the loop thread.
  *
- * Guards, because libmicrohttpd 0.9.75 alone lets these through (tests/test_seqd_http.c):
- *   - Transfer-Encoding with Content-Length, or two of either: 400 and close (request smuggling)
- *   - absolute deadlines for headers (5 s) and body (30 s), enforced by a sweeper
- *   - the target is percent-decoded here, once; NUL, control bytes and ".." are refused
- *   - body at most HTTP_MAX_BODY; POST bodies are application/json
- *   - local_only: Host must be a loopback name, and a request with a foreign Origin is refused,
- *     because a web page may post to loopback */
+ * What a request must be (tests/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
+ * chunked.h), its body at most HTTP_MAX_BODY of application/json, its target decoded once, without
+ * NUL, control bytes and ".."; sent within absolute deadlines (5 s for the head, 30 s for the
+ * body); of a page, only of this very host and port where it changes something; with local_only,
+ * to a loopback name, because a web page may post to loopback. */
 #ifndef SEQD_DAEMON_HTTP_H
 #define SEQD_DAEMON_HTTP_H
 
@@ -34,6 +32,8 @@ struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
     bool local_only;
     int64_t header_ms, body_ms; /* deadlines; 0: 5 s and 30 s */
+    /* 0: 1000. A quarter of them for one address, half of them for streams; health beyond. */
+    int max_connections;
 };
 
 /* fails: ERR_INVALID for an address, ERR_CONFLICT when the port is in use. */
@@ -63,7 +63,7 @@ struct http_stream_calls {
 };
 /* Answers with a body that is written bit by bit; size: its bytes (Content-Length), -1 when
  * unknown.
- * r is gone afterwards. closed is called once. */
+ * r is gone afterwards. closed is called once. NULL, after 503: all streams are taken. */
 struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                      const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_stream *s);

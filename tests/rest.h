@@ -27,6 +27,8 @@ static struct {
     struct msg fetch; /* the last question to a node */
 } w;
 
+static int rest_connections; /* at once; 0: as seqd has it */
+
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
     if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
@@ -56,7 +58,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                                 .changed_arg = w.routes.follows};
     w.control = control_create(&o, &e);
     w.routes.control = w.control;
-    struct http_options h = {"127.0.0.1:0", true, deadline_ms, deadline_ms};
+    struct http_options h = {"127.0.0.1:0", true, deadline_ms, deadline_ms, rest_connections};
     w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
     CHECK_MSG(w.http != NULL, "%s", e.text);
     w.port = atoi(strrchr(http_url(w.http), ':') + 1);
@@ -93,13 +95,22 @@ static inline void finish(void)
 static char reply[1 << 20];
 static size_t reply_len;
 
-static inline int dial(void)
+/* As the client 127.0.0.LAST. */
+static inline int dial_from(int last)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)w.port)};
-    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    struct sockaddr_in sa = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)last);
+    CHECK(!bind(fd, (struct sockaddr *)&sa, sizeof sa));
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sa.sin_port = htons((uint16_t)w.port);
     CHECK(!connect(fd, (struct sockaddr *)&sa, sizeof sa));
     return fd;
+}
+
+static inline int dial(void)
+{
+    return dial_from(1);
 }
 
 static inline void send_all(int fd, const char *bytes, size_t n)

@@ -1,0 +1,23 @@
+/* chunked.h: a chunked body (RFC 9112, 7.1), read strictly: sizes of hexadecimal digits, CR LF at
+ * every border. Extensions and trailers are read over. Pure; bytes may come in any pieces. */
+#ifndef SEQD_DAEMON_CHUNKED_H
+#define SEQD_DAEMON_CHUNKED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "daemon/guard.h"
+
+struct chunked { /* begins as {0} */
+    int state;
+    int64_t left;          /* of the chunk */
+    int64_t total;         /* of all chunks begun */
+    int n_digits, n_other; /* of this size; of this extension, or of the trailers */
+};
+
+/* Reads on in bytes[0, n): returns how many it took, at least 1, and where data of the body lie
+ * among them, *n_data of them from *data (borrowed from bytes). *done: 1 when the body is complete,
+ * the last byte taken being its last; -1 when it is refused, *why saying why. */
+size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
+                    size_t *n_data, int *done, const struct guard_verdict **why);
+
+#endif

@@ -1,0 +1,611 @@
+#include "daemon/front.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "daemon/chunked.h"
+
+#define RESERVE   16    /* narrow connections, beyond max_connections */
+#define NARROW_MS 1000  /* a narrow connection's whole life */
+#define LINGER_MS 1000  /* for a client to read a last answer */
+#define PIECE     16384 /* moved at once, either way */
+#define EVENTS    64
+
+enum side { CLIENT, LIBRARY };
+
+/* What one direction still has to write. */
+struct pending {
+    char *bytes;
+    size_t from, to;
+};
+
+enum phase {
+    HEAD,   /* reading a head; in[] has what was read of it */
+    LENGTH, /* handing a body over, `left` bytes to go */
+    CHUNKS,
+    ANSWER, /* the request is handed over */
+    LINGER  /* the library has closed: its last bytes go out, what comes in is read over */
+};
+
+struct front_conn {
+    struct front_conn *next, **at;
+    struct front *f;
+    int fd[2];           /* [CLIENT], [LIBRARY]: front's end of the pair; -1: closed */
+    uint32_t events[2];  /* asked of epoll; 0: not in it */
+    bool served, killed; /* the library holds this; its client is gone */
+    bool narrow, again;  /* again: a request was answered before */
+    enum phase phase;
+    unsigned char address[16];
+    int64_t deadline_ms; /* 0: it is not the client's turn */
+    char *in;            /* GUARD_HEAD_SIZE bytes, while there are any */
+    size_t in_size, looked;
+    int64_t left;
+    struct chunked chunks;
+    struct pending out[2]; /* to [CLIENT], to [LIBRARY] */
+    struct guard_request request;
+    const struct guard_verdict *verdict;
+    void *slot;
+};
+
+struct front {
+    struct front_options o;
+    struct front_calls calls;
+    void *arg;
+    int epoll, event;
+    pthread_t thread;
+    bool started;
+    atomic_bool stopping, finishing;
+    struct front_conn *first, *dead; /* the newest first; freed after a round of events */
+    int n_full, n_narrow;
+    int64_t accept_at_ms; /* not before: descriptors had run out */
+    char piece[PIECE];
+};
+
+static const struct guard_verdict all_taken = {
+    503, "peer", "all connections are taken: only health is answered now; try again"};
+static const struct guard_verdict yours_taken = {
+    429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
+
+static int64_t now_ms(void) /* the loop's clock belongs to its thread */
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- the life of a connection ----------------------------------------------------------------- */
+
+/* Tags in epoll: the connection with the side in its lowest bit. */
+static void *tag(struct front_conn *c, enum side s)
+{
+    return (char *)c + s;
+}
+
+static void watch(struct front_conn *c, enum side s, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = tag(c, s)};
+    if (c->fd[s] < 0 || events == c->events[s]) return;
+    const int op = !c->events[s] ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+    epoll_ctl(c->f->epoll, op, c->fd[s], &ev);
+    c->events[s] = events;
+}
+
+static void close_side(struct front_conn *c, enum side s)
+{
+    watch(c, s, 0);
+    if (c->fd[s] >= 0) close(c->fd[s]);
+    c->fd[s] = -1;
+}
+
+static void count(struct front_conn *c, int by)
+{
+    *(c->narrow ? &c->f->n_narrow : &c->f->n_full) += by;
+}
+
+/* Freed when the library has let go of it, too, and no event of this round can name it. */
+static void bury(struct front_conn *c)
+{
+    if (c->served || !c->killed) return;
+    c->next = c->f->dead;
+    c->f->dead = c;
+}
+
+static void kill_conn(struct front_conn *c)
+{
+    if (c->killed) return;
+    c->killed = true;
+    close_side(c, CLIENT);
+    close_side(c, LIBRARY);
+    *c->at = c->next;
+    if (c->next) c->next->at = c->at;
+    count(c, -1);
+    if (c->served) c->f->calls.gone(c->f->arg, c);
+    bury(c);
+}
+
+static void free_dead(struct front *f)
+{
+    for (struct front_conn *c = f->dead, *next; c; c = next) {
+        next = c->next;
+        free(c->in);
+        free(c->out[CLIENT].bytes);
+        free(c->out[LIBRARY].bytes);
+        free(c);
+    }
+    f->dead = NULL;
+}
+
+/* ---- bytes out -------------------------------------------------------------------------------- */
+
+static bool waits(const struct front_conn *c, enum side s)
+{
+    return c->out[s].from < c->out[s].to;
+}
+
+static void ask_events(struct front_conn *c)
+{
+    const bool reads = c->phase == LINGER || (c->phase != ANSWER && !waits(c, LIBRARY));
+    watch(c, CLIENT, (reads ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0) | EPOLLERR);
+    /* Not at all while the client is slow: an end that the library has closed would wake for ever. */
+    watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
+}
+
+/* Sends what waits. -1: the other end is gone. */
+static int flush(struct front_conn *c, enum side s)
+{
+    struct pending *p = &c->out[s];
+    while (p->from < p->to) {
+        const ssize_t n = send(c->fd[s], p->bytes + p->from, p->to - p->from,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN ? 0 : -1;
+        p->from += (size_t)n;
+    }
+    free(p->bytes);
+    *p = (struct pending){0};
+    return 0;
+}
+
+/* Sends, and keeps what does not go now. Bounded: no more is read for a side that waits. */
+static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
+{
+    struct pending *p = &c->out[s];
+    while (n && !waits(c, s)) {
+        const ssize_t sent = send(c->fd[s], bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno != EAGAIN) return -1;
+        if (sent < 0) break;
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+    if (!n) return 0;
+    char *more = realloc(p->bytes, p->to + n);
+    if (!more) return -1;
+    p->bytes = more;
+    memcpy(more + p->to, bytes, n);
+    p->to += n;
+    return 0;
+}
+
+/* ---- requests --------------------------------------------------------------------------------- */
+
+static bool is_health(const struct target *t)
+{
+    return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
+}
+
+static const struct guard_verdict *narrow_verdict(const struct front_conn *c)
+{
+    if (!c->narrow || is_health(&c->request.target)) return NULL;
+    return c->f->n_full >= c->f->o.max_connections ? &all_taken : &yours_taken;
+}
+
+static void handed_over(struct front_conn *c)
+{
+    c->phase = ANSWER;
+    c->deadline_ms = 0;
+}
+
+/* The library gets an empty request in its place; it is the connection's last. */
+static int refuse(struct front_conn *c, const struct guard_verdict *v)
+{
+    static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    c->verdict = v;
+    handed_over(c);
+    c->in_size = 0;
+    return put(c, LIBRARY, c->request.is_head ? "HEAD" : "GET", c->request.is_head ? 4 : 3) ||
+                   put(c, LIBRARY, empty, sizeof empty - 1)
+               ? -1
+               : 0;
+}
+
+/* in[0, n) is done with. */
+static void consume(struct front_conn *c, size_t n)
+{
+    memmove(c->in, c->in + n, c->in_size - n);
+    c->in_size -= n;
+    c->looked = 0;
+}
+
+/* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
+static int read_head(struct front_conn *c)
+{
+    const struct guard_verdict *why = NULL;
+    const int64_t n = guard_find(c->in, c->in_size, c->looked, &why);
+    c->looked = c->in_size;
+    if (!n) return 0;
+    c->request.is_head = false;
+    if (n > 0) why = guard_head(c->in, (size_t)n, c->f->o.local_only, &c->request);
+    if (!why) why = narrow_verdict(c);
+    if (why) return refuse(c, why) ? -1 : 1;
+    if (put(c, LIBRARY, c->in, (size_t)n)) return -1;
+    consume(c, (size_t)n);
+    c->left = c->request.length;
+    c->chunks = (struct chunked){0};
+    c->phase = c->request.body == GUARD_CHUNKED  ? CHUNKS
+               : c->request.body == GUARD_LENGTH ? LENGTH
+                                                 : ANSWER;
+    c->deadline_ms = c->phase == ANSWER ? 0 : now_ms() + c->f->o.body_ms;
+    return 1;
+}
+
+static int put_length(struct front_conn *c, const char *bytes, size_t n)
+{
+    c->left -= (int64_t)n;
+    if (!c->left) handed_over(c);
+    return put(c, LIBRARY, bytes, n);
+}
+
+/* The last chunk, whether the client sent one or was refused: the library answers either way. */
+static int end_chunks(struct front_conn *c, const struct guard_verdict *why)
+{
+    c->verdict = why;
+    handed_over(c);
+    if (why) c->in_size = 0;
+    return put(c, LIBRARY, "0\r\n\r\n", 5);
+}
+
+/* Takes from in[] what belongs to the body. */
+static int read_chunks(struct front_conn *c)
+{
+    size_t at = 0, n_data;
+    const char *data;
+    const struct guard_verdict *why = NULL;
+    char size[24];
+    int done = 0, rc = 0;
+    while (!done && !rc && at < c->in_size) {
+        at += chunked_read(&c->chunks, c->in + at, c->in_size - at, &data, &n_data, &done, &why);
+        if (!n_data) continue;
+        const int n = snprintf(size, sizeof size, "%zx\r\n", n_data);
+        rc = put(c, LIBRARY, size, (size_t)n) || put(c, LIBRARY, data, n_data) ||
+             put(c, LIBRARY, "\r\n", 2);
+    }
+    consume(c, at);
+    if (rc) return -1;
+    return done ? end_chunks(c, done < 0 ? why : NULL) : 0;
+}
+
+/* Goes on with what was read, as far as it reaches. -1: kill. */
+static int proceed(struct front_conn *c)
+{
+    int more = 1;
+    while (more > 0 && c->in_size && c->phase != ANSWER && c->phase != LINGER) {
+        if (c->phase == HEAD) {
+            more = read_head(c);
+        } else if (c->phase == CHUNKS) {
+            if (read_chunks(c)) return -1;
+        } else {
+            const size_t n = (int64_t)c->in_size < c->left ? c->in_size : (size_t)c->left;
+            if (put_length(c, c->in, n)) return -1;
+            consume(c, n);
+        }
+    }
+    if (!c->in_size) {
+        free(c->in);
+        c->in = NULL;
+    }
+    return more < 0 ? -1 : 0;
+}
+
+/* A body of known length goes straight through; all else through in[]. */
+static int from_client(struct front_conn *c)
+{
+    struct front *f = c->f;
+    const bool straight = c->phase == LENGTH || c->phase == LINGER;
+    if (!straight && !c->in && !(c->in = malloc(GUARD_HEAD_SIZE))) return -1;
+    char *to = straight ? f->piece : c->in + c->in_size;
+    size_t room = straight ? sizeof f->piece : GUARD_HEAD_SIZE - c->in_size;
+    if (c->phase == LENGTH && c->left < (int64_t)room) room = (size_t)c->left;
+    const ssize_t n = recv(c->fd[CLIENT], to, room, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (!n) return -1; /* in the middle of a request, or between two */
+    if (c->phase == LINGER) return 0;
+    if (straight) return put_length(c, to, (size_t)n);
+    if (c->phase == HEAD && !c->in_size && c->again) c->deadline_ms = now_ms() + f->o.header_ms;
+    c->in_size += (size_t)n;
+    return proceed(c);
+}
+
+static int from_library(struct front_conn *c)
+{
+    struct front *f = c->f;
+    const ssize_t n = recv(c->fd[LIBRARY], f->piece, sizeof f->piece, MSG_DONTWAIT);
+    if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    /* Closed. A client that has sent more than was read would see a reset in the place of its
+     * answer if its socket were closed now. */
+    close_side(c, LIBRARY);
+    c->phase = LINGER;
+    c->deadline_ms = now_ms() + LINGER_MS;
+    if (!waits(c, CLIENT)) shutdown(c->fd[CLIENT], SHUT_WR);
+    return 0;
+}
+
+static int on_events(struct front_conn *c, enum side s, uint32_t events)
+{
+    if (events & EPOLLOUT) {
+        if (flush(c, s)) return -1;
+        if (s == CLIENT && c->phase == LINGER && !waits(c, CLIENT))
+            shutdown(c->fd[CLIENT], SHUT_WR);
+    }
+    if (s == CLIENT && events & (EPOLLERR | EPOLLHUP)) return -1;
+    if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT))
+        return from_library(c);
+    return s == CLIENT && events & EPOLLIN ? from_client(c) : 0;
+}
+
+/* ---- accepting -------------------------------------------------------------------------------- */
+
+static void address_of(const struct sockaddr_storage *sa, unsigned char out[16])
+{
+    memset(out, 0, 16);
+    if (sa->ss_family == AF_INET) memcpy(out, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+    if (sa->ss_family == AF_INET6) memcpy(out, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+}
+
+static int of_address(const struct front *f, const unsigned char address[16])
+{
+    int n = 0;
+    for (const struct front_conn *c = f->first; c; c = c->next)
+        n += !c->narrow && !memcmp(c->address, address, 16);
+    return n;
+}
+
+static void kill_oldest_narrow(struct front *f)
+{
+    struct front_conn *oldest = NULL;
+    for (struct front_conn *c = f->first; c; c = c->next)
+        if (c->narrow) oldest = c;
+    if (oldest) kill_conn(oldest);
+}
+
+static void link_conn(struct front *f, struct front_conn *c)
+{
+    c->next = f->first;
+    c->at = &f->first;
+    if (c->next) c->next->at = &c->next;
+    f->first = c;
+    count(c, 1);
+}
+
+static void add(struct front *f, int fd, const struct sockaddr_storage *sa)
+{
+    struct front_conn *c = calloc(1, sizeof *c);
+    int pair[2] = {-1, -1}, one = 1;
+    if (!c || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) {
+        free(c);
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->f = f;
+    c->fd[CLIENT] = fd;
+    c->fd[LIBRARY] = pair[0];
+    address_of(sa, c->address);
+    c->narrow = f->n_full >= f->o.max_connections ||
+                of_address(f, c->address) >= (f->o.max_connections + 3) / 4;
+    if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
+    c->deadline_ms = now_ms() +
+                     (c->narrow && f->o.header_ms > NARROW_MS ? NARROW_MS : f->o.header_ms);
+    link_conn(f, c);
+    c->served = true;
+    if (f->calls.open(f->arg, c, pair[1])) {
+        c->served = false;
+        kill_conn(c);
+        return;
+    }
+    ask_events(c);
+}
+
+static void watch_fd(struct front *f, int op, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+    epoll_ctl(f->epoll, op, fd, &ev);
+}
+
+static void accept_some(struct front *f)
+{
+    for (int i = 0; i < EVENTS; i++) {
+        struct sockaddr_storage sa = {0};
+        socklen_t size = sizeof sa;
+        const int fd = accept4(f->o.listen_fd, (struct sockaddr *)&sa, &size,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            add(f, fd, &sa);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            log_warn("http.accept", "error=\"%s\"", strerror(errno));
+            f->accept_at_ms = now_ms() + 100;
+            watch_fd(f, EPOLL_CTL_DEL, f->o.listen_fd);
+        }
+        return;
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------- */
+
+static void sweep(struct front *f)
+{
+    const int64_t now = now_ms();
+    for (struct front_conn *c = f->first, *next; c; c = next) {
+        next = c->next;
+        if (c->deadline_ms && now >= c->deadline_ms) kill_conn(c);
+    }
+}
+
+static bool unanswered(const struct front *f)
+{
+    for (const struct front_conn *c = f->first; c; c = c->next)
+        if (c->phase == ANSWER || waits(c, CLIENT)) return true;
+    return false;
+}
+
+static void round_of_events(struct front *f, int64_t wait_ms)
+{
+    struct epoll_event ev[EVENTS];
+    uint64_t n_wakes;
+    const int n = epoll_wait(f->epoll, ev, EVENTS, (int)wait_ms);
+    for (int i = 0; i < n; i++) {
+        const uintptr_t t = (uintptr_t)ev[i].data.ptr;
+        struct front_conn *c = (struct front_conn *)(t & ~(uintptr_t)1);
+        if (!c || c->killed) continue;
+        if (on_events(c, (enum side)(t & 1), ev[i].events))
+            kill_conn(c);
+        else
+            ask_events(c);
+    }
+    if (read(f->event, &n_wakes, sizeof n_wakes) < 0) n_wakes = 0;
+    if (f->stopping || now_ms() < f->accept_at_ms) return;
+    if (f->accept_at_ms) watch_fd(f, EPOLL_CTL_ADD, f->o.listen_fd);
+    f->accept_at_ms = 0;
+    accept_some(f);
+}
+
+static void *run(void *arg)
+{
+    struct front *f = arg;
+    const int64_t tick = f->o.header_ms < 2000 ? (f->o.header_ms + 1) / 2 : 1000;
+    int64_t swept = 0, end = 0;
+    for (;;) {
+        int64_t wait = f->calls.run(f->arg);
+        free_dead(f);
+        if (wait < 0 || wait > tick) wait = tick;
+        if (f->accept_at_ms && wait > 100) wait = 100;
+        if (f->finishing) {
+            if (!end) end = now_ms() + 1000;
+            if (!unanswered(f) || now_ms() >= end) return NULL;
+            if (wait > 10) wait = 10;
+        }
+        round_of_events(f, wait);
+        if (now_ms() - swept < tick) continue;
+        swept = now_ms();
+        sweep(f);
+    }
+}
+
+struct front *front_create(const struct front_options *o, int library_fd,
+                           const struct front_calls *calls, void *arg, struct err *e)
+{
+    struct front *f = calloc(1, sizeof *f);
+    if (!f) abort();
+    f->o = *o;
+    f->calls = *calls;
+    f->arg = arg;
+    f->epoll = epoll_create1(EPOLL_CLOEXEC);
+    f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->epoll < 0 || f->event < 0) {
+        err_errno(e, "epoll, eventfd");
+        front_destroy(f);
+        return NULL;
+    }
+    watch_fd(f, EPOLL_CTL_ADD, f->event);
+    watch_fd(f, EPOLL_CTL_ADD, f->o.listen_fd);
+    watch_fd(f, EPOLL_CTL_ADD, library_fd);
+    f->started = !pthread_create(&f->thread, NULL, run, f);
+    if (f->started) return f;
+    err_set(e, ERR_IO, "no thread for HTTP");
+    front_destroy(f);
+    return NULL;
+}
+
+void front_wake(struct front *f)
+{
+    const uint64_t one = 1;
+    if (write(f->event, &one, sizeof one) < 0) return; /* full: it is awake */
+}
+
+void front_stop(struct front *f)
+{
+    f->stopping = true;
+    watch_fd(f, EPOLL_CTL_DEL, f->o.listen_fd);
+    front_wake(f);
+}
+
+void front_finish(struct front *f)
+{
+    f->finishing = true;
+    front_wake(f);
+    if (f->started) pthread_join(f->thread, NULL);
+    f->started = false;
+}
+
+void front_destroy(struct front *f)
+{
+    if (!f) return;
+    assert(!f->started);
+    while (f->first) {
+        f->first->served = false;
+        kill_conn(f->first);
+    }
+    free_dead(f);
+    if (f->epoll >= 0) close(f->epoll);
+    if (f->event >= 0) close(f->event);
+    free(f);
+}
+
+/* ---- for the library's callbacks -------------------------------------------------------------- */
+
+struct front_request front_request(struct front_conn *c)
+{
+    return (struct front_request){&c->request.target, c->verdict, c->verdict || c->narrow};
+}
+
+void front_done(struct front_conn *c)
+{
+    if (c->killed || c->phase != ANSWER) return;
+    if (front_request(c).last) { /* the library closes */
+        c->deadline_ms = now_ms() + LINGER_MS;
+        return;
+    }
+    c->phase = HEAD;
+    c->again = true;
+    c->deadline_ms = now_ms() + (c->in_size ? c->f->o.header_ms : c->f->o.idle_ms);
+    if (proceed(c))
+        kill_conn(c);
+    else
+        ask_events(c);
+}
+
+void front_closed(struct front_conn *c)
+{
+    c->served = false;
+    bury(c);
+}
+
+void **front_slot(struct front_conn *c)
+{
+    return &c->slot;
+}

@@ -1,0 +1,70 @@
+/* front.h: the clients' sockets. One thread accepts, reads requests, and hands to the HTTP library
+ * only bytes that guard.h and chunked.h have accepted, over a socket pair for each connection:
+ *
+ *   client <--TCP--> front: head checked, body framed again <--pair--> libmicrohttpd (http.c)
+ *
+ * A request that is refused reaches the library as an empty one with its verdict beside it, so that
+ * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
+ * connection's next request is handed over when the one before has been answered.
+ *
+ * Limits: max_connections at once, a quarter of them of one address. Connections over these are
+ * narrow: RESERVE of them are held, the oldest gives way, and only health is answered on them.
+ * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a head
+ * from its first byte (a connection's first head: from accept), for a body from its head.
+ *
+ * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
+ * functions need no lock between them; front_wake and front_stop are for other threads. */
+#ifndef SEQD_DAEMON_FRONT_H
+#define SEQD_DAEMON_FRONT_H
+
+#include "api/core/err.h"
+#include "daemon/guard.h"
+
+struct front;
+
+/* The request that is under way on a connection. */
+struct front_request {
+    const struct target *target;
+    const struct guard_verdict
+        *verdict; /* not NULL: refuse it so; known when the body is complete */
+    bool last;    /* close the connection after the answer */
+};
+
+struct front_conn;
+
+struct front_options {
+    int listen_fd; /* borrowed */
+    bool local_only;
+    int max_connections;
+    int64_t header_ms, body_ms, idle_ms;
+};
+
+struct front_calls { /* all on front's thread */
+    /* Serve fd, the library's end of the pair, which it takes; 0, or -1 when it cannot. */
+    int (*open)(void *arg, struct front_conn *c, int fd);
+    /* Run what is ready. Returns how long the library may be left alone, ms; -1: until it stirs. */
+    int64_t (*run)(void *arg);
+    /* The client is gone; an answer that is under way may end. */
+    void (*gone)(void *arg, struct front_conn *c);
+};
+
+/* library_fd: readable when the library has work. Starts the thread.
+ * fails: ERR_IO. */
+struct front *front_create(const struct front_options *o, int library_fd,
+                           const struct front_calls *calls, void *arg, struct err *e);
+/* Any thread. stop: accepts nothing any more; then finish waits, at most one second, until
+ * every answer is sent, and ends the thread. */
+void front_wake(struct front *f);
+void front_stop(struct front *f);
+void front_finish(struct front *f);
+/* After finish, when the library is stopped. NULL allowed. */
+void front_destroy(struct front *f);
+
+/* Front's thread. */
+struct front_request front_request(struct front_conn *c);
+void front_done(struct front_conn *c);   /* the request is answered, or given up */
+void front_closed(struct front_conn *c); /* the library has closed; c is invalid for it */
+/* What the library keeps with a connection; NULL at first. */
+void **front_slot(struct front_conn *c);
+
+#endif

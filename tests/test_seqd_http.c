@@ -1,0 +1,440 @@
+/* The HTTP front over raw sockets: what a request may look like, byte by byte, and how many clients
+ * may be there at once. */
+#include "api/core/log.h"
+#include "daemon/json.h"
+#include "tests/rest.h"
+
+/* ---- guards ---------------------------------------------------------------------------------- */
+
+#define SMUGGLED "GET /v1/nodes HTTP/1.1\r\n" HEAD "\r\n"
+
+/* Bytes may contain NUL. Each ends with a request that may not be answered. */
+#define CASE(name, bytes, status)                                                                  \
+    {                                                                                              \
+        name, bytes, sizeof(bytes) - 1, status                                                     \
+    }
+#define POST_HEAD        "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define CHUNKED          POST_HEAD "Transfer-Encoding: chunked\r\n\r\n"
+#define GET_WITH(header) "GET /livez HTTP/1.1\r\nHost: localhost\r\n" header "\r\n\r\n" SMUGGLED
+#define LENGTH(text)                                                                               \
+    POST_HEAD "Content-Length:" text "\r\n\r\n"                                                    \
+              "{}" SMUGGLED
+#define ORIGIN(method, host, origin)                                                               \
+    method " /v1/jobs/1:cancel HTTP/1.1\r\nHost: " host "\r\nOrigin: " origin "\r\n\r\n" SMUGGLED
+
+static const struct {
+    const char *name, *bytes;
+    size_t size;
+    int status; /* of the only answer */
+} hostile[] = {
+    CASE("chunked and length",
+         POST_HEAD "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("length and chunked",
+         POST_HEAD "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("two lengths", POST_HEAD "Content-Length: 0\r\nContent-Length: 44\r\n\r\n" SMUGGLED, 400),
+    CASE("two equal lengths", POST_HEAD "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}" SMUGGLED,
+         400),
+    CASE("length with a sign", LENGTH(" +2"), 400),
+    CASE("negative length", LENGTH(" -2"), 400),
+    CASE("hex length", LENGTH(" 0x2"), 400),
+    CASE("list of lengths", LENGTH(" 2, 2"), 400),
+    CASE("length of 2^64 + 2", LENGTH(" 18446744073709551618"), 413),
+    CASE("empty length", LENGTH(""), 400),
+    CASE("length and blank before the colon", POST_HEAD "Content-Length : 2\r\n\r\n{}" SMUGGLED,
+         400),
+    CASE("two encodings",
+         POST_HEAD
+         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("encoding list", POST_HEAD "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("blank before the colon",
+         POST_HEAD "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("tab before the colon", POST_HEAD "Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("chunked in 1.0",
+         "POST /v1/jobs HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("raw nul in a value", GET_WITH("X: a\0b"), 400),
+    CASE("raw nul in a name", GET_WITH("X\0Y: a"), 400),
+    CASE("raw nul in the target", "GET /livez\0x HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED,
+         400),
+    CASE("control byte in a value", GET_WITH("X: a\001b"), 400),
+    CASE("carriage return in a value", GET_WITH("X: a\rb"), 400),
+    CASE("folded line", GET_WITH("X: a\r\n b"), 400),
+    CASE("folded encoding", POST_HEAD "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+         400),
+    CASE("first header begins with a blank",
+         "GET /livez HTTP/1.1\r\n X: a\r\nHost: localhost\r\n\r\n" SMUGGLED, 400),
+    CASE("header without colon", GET_WITH("X"), 400),
+    CASE("header without name", GET_WITH(": a"), 400),
+    CASE("bare lf in the head", "GET /livez HTTP/1.1\nHost: localhost\n\n" SMUGGLED, 400),
+    CASE("bare lf after a header", "GET /livez HTTP/1.1\r\nHost: localhost\nX: a\r\n\r\n" SMUGGLED,
+         400),
+    CASE("bare lf after a chunk's size", CHUNKED "2\n{}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("bare lf after a chunk", CHUNKED "2\r\n{}\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("bare lf after the last chunk", CHUNKED "2\r\n{}\r\n0\n\r\n" SMUGGLED, 400),
+    CASE("bare lf in the trailer", CHUNKED "2\r\n{}\r\n0\r\nX: a\n\r\n" SMUGGLED, 400),
+    CASE("chunk longer than it says", CHUNKED "2\r\n{}}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("chunk size with 0x", CHUNKED "0x2\r\n{}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("chunk size with a blank", CHUNKED " 2\r\n{}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("chunk size of 2^64 + 2", CHUNKED "10000000000000002\r\n{}\r\n0\r\n\r\n" SMUGGLED, 413),
+    CASE("chunk without size", CHUNKED "\r\n{}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("raw nul in a chunk's extension", CHUNKED "2;a=\0\r\n{}\r\n0\r\n\r\n" SMUGGLED, 400),
+    CASE("no host", "GET /livez HTTP/1.1\r\n\r\n" SMUGGLED, 400),
+    CASE("two hosts", "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n" SMUGGLED, 400),
+    CASE("rebound name", "GET /livez HTTP/1.1\r\nHost: evil.example:7433\r\n\r\n" SMUGGLED, 403),
+    CASE("almost loopback", "GET /livez HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n" SMUGGLED,
+         403),
+    CASE("foreign page", ORIGIN("POST", "localhost", "http://evil.example"), 403),
+    CASE("page without origin", ORIGIN("POST", "localhost", "null"), 403),
+    CASE("page of another port", ORIGIN("POST", "localhost:7433", "http://localhost:8080"), 403),
+    CASE("page of the usual port", ORIGIN("POST", "localhost:7433", "http://localhost"), 403),
+    CASE("page of another loopback name", ORIGIN("POST", "localhost:7433", "http://127.0.0.1:7433"),
+         403),
+    CASE("page of another port, PATCH", ORIGIN("PATCH", "localhost:7433", "http://localhost:8080"),
+         403),
+    CASE("page of another port, DELETE",
+         ORIGIN("DELETE", "localhost:7433", "http://localhost:8080"), 403),
+    CASE("two origins",
+         ORIGIN("POST", "localhost:1", "http://localhost:1\r\nOrigin: http://localhost:2"), 403),
+    CASE("form post",
+         "POST /v1/jobs HTTP/1.1\r\n" HEAD
+         "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+         415),
+    CASE("no type", "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Length: 2\r\n\r\n{}", 415),
+    CASE("prefix of the type",
+         "POST /v1/jobs HTTP/1.1\r\n" HEAD
+         "Content-Type: application/jsonx\r\nContent-Length: 2\r\n\r\n{}",
+         415),
+    CASE("too long", POST_HEAD "Content-Length: 1048577\r\n\r\n{}" SMUGGLED, 413),
+    CASE("nul in path", "GET /v1/jobs/1%00 HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("control byte", "GET /v1/%0ajobs HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("bad escape", "GET /v1/jobs/%zz HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("cut escape", "GET /v1/jobs/%4 HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("dots", "GET /v1/jobs/1/artifacts/../../x HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("coded dots", "GET /v1/jobs/1/artifacts/%2e%2e/x HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("no slash", "GET livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("proxy request", "GET http://evil/livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("two blanks", "GET  /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("blank at the end", "GET /livez HTTP/1.1 \r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("no version", "GET /livez\r\n" HEAD "\r\n" SMUGGLED, 400),
+    CASE("version 2.0", "GET /livez HTTP/2.0\r\n" HEAD "\r\n" SMUGGLED, 505),
+    CASE("version 1.2", "GET /livez HTTP/1.2\r\n" HEAD "\r\n" SMUGGLED, 505),
+    CASE("no HTTP", "\x16\x03\x01\x02\r\n\r\n" SMUGGLED, 400),
+    CASE("bytes before the request", "\r\n\r\n\r\nGET /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED,
+         400),
+    CASE("other method", "BREW /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 405),
+};
+
+/* Each is answered once, with a problem, and the connection is over: what follows is no request. */
+static void test_hostile_requests(void)
+{
+    begin();
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        int got = talk_n(hostile[i].bytes, hostile[i].size);
+        CHECK_MSG(got == hostile[i].status, "%s: %d", hostile[i].name, got);
+        CHECK_MSG(strstr(reply, "application/problem+json"), "%s: no problem: %s", hostile[i].name,
+                  reply);
+        CHECK_MSG(!strstr(reply, "slots"), "%s: the smuggled request was answered",
+                  hostile[i].name);
+        CHECK_MSG(!strstr(reply, "}HTTP/"), "%s: answered twice: %s", hostile[i].name, reply);
+    }
+    CHECK(get("/livez") == 200); /* still there */
+    finish();
+}
+
+#define GOOD(name, bytes, says)                                                                    \
+    {                                                                                              \
+        name, bytes, sizeof(bytes) - 1, says                                                       \
+    }
+/* What looks odd and is right. */
+static const struct {
+    const char *name, *bytes;
+    size_t size;
+    const char *says;
+} sound[] = {
+    GOOD("blanks around a value", "GET /livez HTTP/1.1\r\n" HEAD "X: \t a b \t\r\nY:\r\n\r\n",
+         "200"),
+    GOOD("bytes past ASCII", "GET /livez HTTP/1.1\r\n" HEAD "X: \xc3\xa4\r\n\r\n", "200"),
+    GOOD("an empty line before", "\r\nGET /livez HTTP/1.1\r\n" HEAD "\r\n", "200"),
+    GOOD("version 1.0", "GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n", "200"),
+    GOOD("a page of ours",
+         "POST /v1/jobs/1:cancel HTTP/1.1\r\nConnection: close\r\nHost: LOCALHOST:7433\r\n"
+         "Origin: http://localhost:7433\r\n\r\n",
+         "404"),
+    GOOD("chunks, an extension, a trailer",
+         "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
+         "Transfer-Encoding: Chunked\r\n\r\n"
+         "8;a=\"b\"\r\n{\"kind\":\r\n0A\r\n\"nonsense\"\r\n1\r\n}\r\n00\r\nX: a\r\n\r\n",
+         "nonsense"),
+    GOOD("no body", "POST /v1/jobs/1:cancel HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n", "404"),
+    GOOD("HEAD", "HEAD /livez HTTP/1.1\r\n" HEAD "\r\n", "200"),
+};
+
+static void test_sound_requests(void)
+{
+    begin();
+    for (size_t i = 0; i < sizeof sound / sizeof *sound; i++) {
+        talk_n(sound[i].bytes, sound[i].size);
+        CHECK_MSG(strstr(reply, sound[i].says), "%s: %s", sound[i].name, reply);
+        /* a byte at a time as well */
+        int fd = dial();
+        clear();
+        for (size_t k = 0; k < sound[i].size; k++) send_all(fd, sound[i].bytes + k, 1);
+        receive(fd, NULL);
+        close(fd);
+        CHECK_MSG(strstr(reply, sound[i].says), "%s, by bytes: %s", sound[i].name, reply);
+    }
+    finish();
+}
+
+/* Requests sent at once are answered one after the other. */
+static void test_pipelined(void)
+{
+    static const char two[] = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                              "POST /v1/jobs/7:cancel HTTP/1.1\r\nHost: localhost\r\n"
+                              "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+                              "GET /livez HTTP/1.1\r\n" HEAD "\r\n";
+    begin();
+    CHECK(talk(two) == 200);
+    const char *version = strstr(reply, "\"version\""), *no = strstr(reply, "there is no job 7"),
+               *ok = strstr(reply, "\"ok\"");
+    CHECK_MSG(version && no && ok && version < no && no < ok, "%s", reply);
+    finish();
+}
+
+/* The first value of a header counts, however many others stand before it. */
+static void test_headers_kept(void)
+{
+    begin();
+#define ACCEPTS "Accept: a/b\r\nAccept: a/b\r\nAccept: a/b\r\n"
+#define KEYS    ACCEPTS ACCEPTS ACCEPTS ACCEPTS "Idempotency-Key: abc\r\nIdempotency-Key: other\r\n"
+    CHECK(post_with("/v1/jobs", KEYS, job_json) == 201);
+    CHECK(post_with("/v1/jobs", KEYS, job_json) == 201);
+    CHECK_MSG(strstr(reply, "Idempotency-Replayed: true"), "%s", reply);
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n", job_json) == 201);
+    CHECK(strstr(reply, "Idempotency-Replayed: true"));
+    finish();
+}
+
+static void test_large_requests(void)
+{
+    begin();
+    char *big = malloc(2 << 20);
+    int n = sprintf(big, "GET /%0*d HTTP/1.1\r\n" HEAD "\r\n", 3000, 0);
+    CHECK(talk_n(big, (size_t)n) == 414);
+    n = sprintf(big, "GET /livez HTTP/1.1\r\n" HEAD "X: %0*d\r\n\r\n", 100000, 0);
+    int got = talk_n(big, (size_t)n);
+    CHECK_MSG(got == 431, "%d", got);
+    n = sprintf(big,
+                "GET /livez?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9&j=1&k=1&l=1&m=1&n=1&o=1&p=1&q=1"
+                " HTTP/1.1\r\n" HEAD "\r\n");
+    CHECK(talk_n(big, (size_t)n) == 400);
+    /* Chunked and endless: swallowed up to the limit, then refused. */
+    n = sprintf(big, "POST /v1/jobs HTTP/1.1\r\n" HEAD
+                     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 20; i++) {
+        n += sprintf(big + n, "10000\r\n");
+        memset(big + n, ' ', 0x10000);
+        n += 0x10000;
+        n += sprintf(big + n, "\r\n");
+    }
+    n += sprintf(big + n, "0\r\n\r\n");
+    CHECK(talk_n(big, (size_t)n) == 413);
+    /* A whole MiB of nothing but brackets is read and refused as JSON. */
+    n = sprintf(big, "POST /v1/plan HTTP/1.1\r\n" HEAD
+                     "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n");
+    memset(big + n, '[', 1 << 20);
+    CHECK(talk_n(big, (size_t)n + (1 << 20)) == 400 && strstr(reply, "deeper"));
+    free(big);
+    finish();
+}
+
+/* A client that drips is cut off, whether in its first or its second request, in headers or body. */
+static void drip(const char *first, const char *slow)
+{
+    int fd = dial();
+    clear();
+    if (first) {
+        send_all(fd, first, strlen(first));
+        CHECK(receive(fd, "\"ok\"}"));
+        clear();
+    }
+    size_t sent = 0, n = strlen(slow);
+    for (bool open = true; open && sent < n;) {
+        open = send(fd, slow + sent, 1, MSG_NOSIGNAL) == 1;
+        sent += open;
+        loop_turn(w.loop, 10);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 0) == 1) open = recv(fd, reply, sizeof reply - 1, 0) > 0;
+    }
+    CHECK_MSG(sent < n, "dripped %zu bytes to the end", sent);
+    close(fd);
+}
+
+static void test_slow_clients(void)
+{
+    static char slow[4096];
+    begin_in(true, 150);
+    int n = snprintf(slow, sizeof slow, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ");
+    memset(slow + n, 'a', 3000);
+    drip(NULL, slow);
+    n = snprintf(slow, sizeof slow,
+                 "POST /v1/plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                 "application/json\r\nContent-Length: 3000\r\n\r\n");
+    CHECK(n > 0);
+    int fd = dial(); /* headers at once, then the body by drips */
+    clear();
+    send_all(fd, slow, (size_t)n);
+    size_t sent = 0;
+    for (bool open = true; open && sent < 3000;) {
+        open = send(fd, " ", 1, MSG_NOSIGNAL) == 1;
+        sent += open;
+        loop_turn(w.loop, 10);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 0) == 1) open = recv(fd, reply, sizeof reply - 1, 0) > 0;
+    }
+    CHECK_MSG(sent < 3000, "dripped a whole body");
+    close(fd);
+    CHECK(get("/livez") == 200);
+    finish();
+}
+
+static void test_keep_alive(void)
+{
+    begin();
+    int fd = dial();
+    for (int i = 0; i < 20; i++) {
+        static const char r[] = "GET /livez HTTP/1.1\r\nHost: 127.0.0.1:99\r\n\r\n";
+        clear();
+        send_all(fd, r, sizeof r - 1);
+        CHECK(receive(fd, "\"ok\"}") && status_of() == 200);
+    }
+    close(fd);
+    finish();
+}
+
+/* ---- how many ----------------------------------------------------------------------------------- */
+
+#define LIMIT 32 /* connections at once; 8 of an address, 16 streams */
+
+/* One request of the client 127.0.0.last. Returns its status. */
+static int ask_from(int last, const char *path)
+{
+    char out[256];
+    int fd = dial_from(last);
+    clear();
+    snprintf(out, sizeof out, "GET %s HTTP/1.1\r\n" HEAD "\r\n", path);
+    send_all(fd, out, strlen(out));
+    receive(fd, NULL);
+    close(fd);
+    return status_of();
+}
+
+/* A stream of events, or its refusal. Returns the status. */
+static int follow_from(int last, int *fd)
+{
+    static const char follow[] = "GET /v1/jobs/1/events HTTP/1.1\r\nHost: localhost\r\n"
+                                 "Accept: text/event-stream\r\n\r\n";
+    *fd = dial_from(last);
+    clear();
+    send_all(*fd, follow, sizeof follow - 1);
+    receive(*fd, status_of() == 200 ? "submit" : "\r\n\r\n");
+    return status_of();
+}
+
+static void begin_limited(void)
+{
+    rest_connections = LIMIT;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+}
+
+static void test_address_quarter(void)
+{
+    int fd[LIMIT];
+    begin_limited();
+    for (int i = 0; i < LIMIT / 4; i++) CHECK(follow_from(1, &fd[i]) == 200);
+    CHECK(ask_from(1, "/livez") == 200 && strstr(reply, "Connection: close"));
+    CHECK(ask_from(1, "/readyz") == 200);
+    CHECK(ask_from(1, "/v1/jobs") == 429 && strstr(reply, "problem+json"));
+    CHECK(strstr(reply, "Retry-After: "));
+    CHECK(ask_from(2, "/v1/jobs") == 200); /* another one is not concerned */
+    close(fd[0]);
+    while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1); /* seen to be gone at once */
+    for (int i = 1; i < LIMIT / 4; i++) close(fd[i]);
+    finish();
+}
+
+static void test_streams_half(void)
+{
+    int fd[LIMIT], extra;
+    begin_limited();
+    for (int i = 0; i < LIMIT / 2; i++) CHECK(follow_from(1 + i / 8, &fd[i]) == 200);
+    CHECK(follow_from(9, &extra) == 503 && strstr(reply, "streams"));
+    close(extra);
+    CHECK(ask_from(9, "/v1/jobs/1/events") == 200); /* pages go on */
+    close(fd[0]);
+    for (int status = 0; status != 200; close(extra)) status = follow_from(9, &extra);
+    for (int i = 1; i < LIMIT / 2; i++) close(fd[i]);
+    finish();
+}
+
+/* Whoever holds connections and says nothing: health is answered. */
+static void test_all_taken(void)
+{
+    int fd[LIMIT], flood[64];
+    begin_limited();
+    for (int i = 0; i < LIMIT; i++) fd[i] = dial_from(1 + i / 8);
+    while (ask_from(9, "/v1/jobs") != 503) loop_turn(w.loop, 1); /* accepted one by one */
+    CHECK(strstr(reply, "all connections are taken") && strstr(reply, "Retry-After: "));
+    CHECK(ask_from(9, "/livez") == 200 && ask_from(9, "/readyz") == 200);
+    for (int i = 0; i < 64; i++) flood[i] = dial_from(10);
+    CHECK(ask_from(9, "/livez") == 200);
+    for (int i = 0; i < LIMIT; i++) close(fd[i]);
+    for (int i = 0; i < 64; i++) close(flood[i]);
+    while (ask_from(9, "/v1/jobs") != 200) loop_turn(w.loop, 1);
+    finish();
+}
+
+/* A client that goes away in the middle of anything leaves nothing behind. */
+static void test_gone_clients(void)
+{
+    begin_limited();
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++)
+        for (size_t n = 1; n < hostile[i].size; n += 7) {
+            int fd = dial();
+            send_all(fd, hostile[i].bytes, n);
+            close(fd);
+        }
+    while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1);
+    int fd;
+    for (int i = 0; i < 4 * LIMIT; i++) {
+        while (follow_from(1, &fd) != 200) close(fd);
+        close(fd);
+    }
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    RUN(test_hostile_requests);
+    RUN(test_sound_requests);
+    RUN(test_pipelined);
+    RUN(test_headers_kept);
+    RUN(test_large_requests);
+    RUN(test_slow_clients);
+    RUN(test_keep_alive);
+    RUN(test_address_quarter);
+    RUN(test_streams_half);
+    RUN(test_all_taken);
+    RUN(test_gone_clients);
+    return test_done("seqd_http");
+}
