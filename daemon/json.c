@@ -268,6 +268,25 @@ static int read_stop(struct reader *r, const json_t *v)
     return 0;
 }
 
+/* Labels are for choosing jobs by, not for keeping data in. Those that are stored are as they are. */
+static int check_label(struct reader *r, const char *key, const json_t *value)
+{
+    static const char key_bytes[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
+    const size_t n = strlen(key);
+    if (r->form == JSON_STORED || !json_is_string(value)) return 0;
+    if (!n || n > SPEC_LABEL_KEY || strspn(key, key_bytes) != n)
+        return err_field(r->e, ERR_INVALID, "labels",
+                         "labels: the key \"%.40s\" must have 1 to %d of the characters a-z A-Z 0-9 "
+                         ". _ / -",
+                         key, SPEC_LABEL_KEY);
+    if (json_string_length(value) > SPEC_LABEL_VALUE)
+        return err_field(r->e, ERR_TOO_LARGE, "labels",
+                         "labels: the value of \"%s\" has %zu bytes, at most %d", key,
+                         json_string_length(value), SPEC_LABEL_VALUE);
+    return 0;
+}
+
 static int read_labels(struct reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
@@ -279,6 +298,7 @@ static int read_labels(struct reader *r, const json_t *v)
     json_object_foreach((json_t *)v, key, member)
     {
         struct spec_label *l = &r->s->labels[r->s->n_labels];
+        if (check_label(r, key, member)) return -1;
         if (intern(r, "labels", member, &l->value)) return -1;
         if (spec_intern(r->s, key, strlen(key), &l->key))
             return err_field(r->e, ERR_TOO_LARGE, "labels", "labels are too long");

@@ -183,6 +183,22 @@ static void test_too_many(void)
         n += sprintf(text + n, "%s\"k%d\":\"v\"", i ? "," : "", i);
     sprintf(text + n, "}}");
     CHECK(read_text(text, &e) == -1 && !strcmp(e.field, "labels"));
+    static const struct {
+        int key, value; /* bytes */
+        char byte;      /* of the key */
+        bool ok;
+    } labels[] = {{63, 255, 'a', true}, {64, 1, 'a', false}, {0, 1, 'a', false},
+                  {1, 256, 'a', false}, {1, 1, ' ', false},  {1, 1, '<', false}};
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        n = sprintf(text, "{" BASE ",\"train\":{\"steps\":5},\"labels\":{\"");
+        for (int k = 0; k < labels[i].key; k++) text[n++] = labels[i].byte;
+        n += sprintf(text + n, "\":\"");
+        for (int k = 0; k < labels[i].value; k++) text[n++] = 'v';
+        sprintf(text + n, "\"}}");
+        const bool ok = !read_text(text, &e);
+        CHECK_MSG(ok == labels[i].ok && (ok || !strcmp(e.field, "labels")), "label %zu: %s", i,
+                  ok ? "read" : e.text);
+    }
 }
 
 static bool same_text(spec_ref a, spec_ref b)
@@ -237,7 +253,8 @@ static void test_round_trip(void)
         ",\"data\":{\"seq_len\":64,\"packing\":\"best_fit\",\"train\":["
         "{\"path\":\"a.jsonl\",\"weight\":0.7,\"text_key\":\"t\"},{\"path\":\"b.bin\",\"weight\":0."
         "3,\"eod\":7},"
-        "{\"path\":\"c.npy\",\"weight\":1},{\"path\":\"d.idx\",\"weight\":2},{\"path\":\"e.bin\",\"format\":\"nanogpt\",\"weight\":0.01}]},"
+        "{\"path\":\"c.npy\",\"weight\":1},{\"path\":\"d.idx\",\"weight\":2},{\"path\":\"e.bin\","
+        "\"format\":\"nanogpt\",\"weight\":0.01}]},"
         "\"eval\":{\"data\":[{\"path\":\"v.jsonl\"}],\"every_steps\":5},"
         "\"stages\":[{\"from_step\":3,\"seq_len\":128},{\"from_step\":6,\"lr\":0.001,\"rope_"
         "theta\":5e5}],"

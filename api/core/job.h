@@ -24,6 +24,8 @@
 #define SPEC_STOPS     4
 #define STOP_SIZE      256   /* bytes of a stop string */
 #define SPEC_LABELS    16
+#define SPEC_LABEL_KEY   63  /* bytes */
+#define SPEC_LABEL_VALUE 255 /* bytes */
 #define JOB_MAX_RANKS  64    /* ranks of one gang */
 #define JOB_MAX_SEQ    ((int64_t)1 << 26)
 #define JOB_MAX_HEAD   256   /* head size: columns of an attention tile */
