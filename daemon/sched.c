@@ -12,6 +12,19 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* ---- which nodes it may use --------------------------------------------------------------------- */
+
+bool sched_held(const struct sched_job *j)
+{
+    return j->only >= 0 && (j->checkpoint || j->toy);
+}
+
+bool sched_usable(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    if (!nodes[i].up || (nodes[i].quarantined && !j->toy)) return false;
+    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i);
+}
+
 /* ---- what a node has for a job ------------------------------------------------------------------ */
 
 /* What nobody can change for this job but by mending or adding GPUs. */
@@ -65,18 +78,19 @@ int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, i
 int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     bool free[GPU_MAX];
-    if (!nodes[i].up) return 0;
+    const int64_t kept_for = nodes[i].kept_for[j->device == SCHED_GPUS];
+    if (!sched_usable(j, nodes, i) || (kept_for && kept_for != j->id)) return 0;
     if (j->device == SCHED_GPUS)
         return beside(j, &nodes[i], nodes[i].memory_held, n_gpus(j, nodes, i, free));
     const int32_t width = sched_width(j, nodes, i);
-    return width ? width - nodes[i].n_reserved : 0;
+    return width ? width - nodes[i].n_reserved - nodes[i].n_kept : 0;
 }
 
 /* ---- which nodes may hold one gang together ---------------------------------------------------- */
 
 bool sched_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
 {
-    if (!nodes[a].up || !nodes[b].up) return false;
+    if (!sched_usable(j, nodes, a) || !sched_usable(j, nodes, b)) return false;
     return a == b || (!j->one_node && nodes[a].net && nodes[a].net == nodes[b].net);
 }
 
@@ -85,7 +99,7 @@ static struct group group_of(const struct sched_job *j, const struct sched_node 
 {
     const struct sched_node *l = &nodes[leader];
     struct group g = {.leader = leader};
-    if (l->up && (j->one_node || !l->net))
+    if (sched_usable(j, nodes, leader) && (j->one_node || !l->net))
         return (struct group){leader, 1, sched_width(j, nodes, leader),
                               sched_room(j, nodes, leader)};
     for (int i = 0; i < n; i++) {
@@ -100,7 +114,8 @@ static struct group group_of(const struct sched_job *j, const struct sched_node 
 /* The first node of its net stands for all of them. */
 static bool leads(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
-    if (!nodes[i].up || j->one_node || !nodes[i].net) return nodes[i].up;
+    const bool usable = sched_usable(j, nodes, i);
+    if (!usable || j->one_node || !nodes[i].net) return usable;
     for (int k = 0; k < i; k++)
         if (sched_together(j, nodes, k, i)) return false;
     return true;
@@ -130,7 +145,8 @@ static int best_fit(const struct sched_job *j, const struct sched_node *nodes, i
     int32_t best_room = 0;
     for (int i = 0; i < n; i++) {
         const int32_t room = sched_room(j, nodes, i);
-        if (!nodes[i].up || room < j->n_ranks || (j->only >= 0 && i != j->only)) continue;
+        if (!sched_usable(j, nodes, i) || room < j->n_ranks || (j->only >= 0 && i != j->only))
+            continue;
         if (best >= 0 && room >= best_room) continue;
         best = i;
         best_room = room;
@@ -212,8 +228,8 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* What its parts have been given is nobody else's from here on. */
-static void take(struct sched_job *j, struct sched_node *nodes)
+/* What its parts have been given is no other job's from here on; keep: the job does not start yet. */
+static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
     for (int i = 0; i < j->n_parts; i++) {
@@ -221,19 +237,19 @@ static void take(struct sched_job *j, struct sched_node *nodes)
         const int n = j->part[i].n_ranks;
         bool free[GPU_MAX];
         if (j->device != SCHED_GPUS) {
-            at->n_reserved += n;
+            *(keep ? &at->n_kept : &at->n_reserved) += n;
             continue;
         }
         n_gpus(j, nodes, j->part[i].node, free);
         const bool picked = ring_pick(at->gpu, free, at->n_gpus, n, gpu);
         assert(picked);
-        for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = SCHED_GPU_HELD;
+        for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = keep ? SCHED_GPU_KEPT : SCHED_GPU_HELD;
         at->memory_held += n * j->host_size;
         gpu += n;
     }
 }
 
-static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
+static bool find_place(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int one = best_fit(j, nodes, n);
     if (one >= 0) {
@@ -244,7 +260,13 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
         return false;
     }
     j->node = j->part[0].node;
-    take(j, nodes);
+    return true;
+}
+
+static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
+{
+    if (!find_place(j, nodes, n)) return false;
+    take(j, nodes, false);
     return true;
 }
 
@@ -255,11 +277,11 @@ static int prepare_node(const struct sched_job *j, const struct sched_node *node
     int best = -1;
     int32_t want = 0;
     for (int i = 0; i < n && j->device != SCHED_SLOTS; i++) {
-        const int32_t width = nodes[i].up ? sched_width(j, nodes, i) : 0;
+        const int32_t width = sched_usable(j, nodes, i) ? sched_width(j, nodes, i) : 0;
         if (width > want) want = width < j->n_ranks ? width : j->n_ranks;
     }
     for (int i = 0; i < n; i++) {
-        if (!nodes[i].up || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
+        if (!sched_usable(j, nodes, i) || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
         if (want && sched_width(j, nodes, i) < want) continue;
         if (best < 0 || nodes[i].n_preparing < nodes[best].n_preparing) best = i;
     }
@@ -281,31 +303,72 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
 /* Whether it would fit if nobody else were there. */
 static bool fits(const struct sched_job *j, const struct sched_node *nodes, const struct group *g)
 {
-    return g->leader >= 0 && nodes[g->leader].up && j->n_ranks <= g->slots &&
+    return g->leader >= 0 && sched_usable(j, nodes, g->leader) && j->n_ranks <= g->slots &&
            (j->only < 0 || sched_width(j, nodes, j->only) > 0);
 }
 
-static bool fits_with(struct sched_job *j, const struct sched_node *nodes, int n, int only,
-                      int avoid_node)
+bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    struct sched_job try = *j;
-    try.only = only;
-    try.avoid_node = avoid_node;
-    const struct group g = sched_widest(&try, nodes, n, false);
-    return fits(&try, nodes, &g);
+    const struct group g = sched_widest(j, nodes, n, false);
+    return fits(j, nodes, &g);
 }
 
-/* A GPU that failed is taken again only where no other will do. Data can be made once more, on a
- * node that has the GPUs. */
+static bool could_without(const struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    struct sched_job free = *j;
+    free.only = -1;
+    return sched_could(&free, nodes, n);
+}
+
+static bool any_usable(const struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (sched_usable(j, nodes, i)) return true;
+    return false;
+}
+
+/* Data can be made once more, elsewhere. On GPUs that is a step of its own: none is held meanwhile. */
+static void let_data_go(struct sched_job *j)
+{
+    j->prepare = j->prepare || j->device == SCHED_GPUS;
+    j->only = -1;
+}
+
+/* What the job would rather do without is used only where the rest does not do: another node for its
+ * data, then the GPU that failed it, the nodes that failed it, those without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    if (j->device != SCHED_GPUS || fits_with(j, nodes, n, j->only, j->avoid_node)) return;
-    if (j->only >= 0 && !j->checkpoint && fits_with(j, nodes, n, -1, j->avoid_node)) {
-        j->prepare = true;
-        j->only = -1;
-    } else {
-        j->avoid_node = -1;
+    const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node will do */
+    for (int step = 0; step < 4; step++) {
+        if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
+        if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {
+            let_data_go(j);
+            return;
+        }
+        if (step == 0) j->avoid_node = -1;
+        if (step == 1) j->blamed = (struct sched_set){0};
+        if (step == 2 && !j->awaited) j->lacks = (struct sched_set){0};
     }
+}
+
+/* It waits for the node that it is held to. What it would take if that node were idle is kept for it;
+ * false: that would not do either. Of several that wait for one node the first keeps it. */
+static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
+{
+    if (!sched_held(j) || !sched_usable(j, nodes, j->only)) return false;
+    struct sched_node *at = &nodes[j->only], was = *at;
+    int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
+    if (*kept_for) return true; /* after that one */
+    struct sched_job try = *j;
+    at->n_reserved = at->n_kept = 0;
+    at->memory_held = 0;
+    for (int k = 0; k < at->n_gpus; k++)
+        if (at->gpu[k].state != SCHED_GPU_UNFIT) at->gpu[k].state = SCHED_GPU_FREE;
+    const bool would = find_place(&try, nodes, n);
+    if (would) take(&try, nodes, true);
+    *at = was;
+    if (would) *kept_for = j->id;
+    return would;
 }
 
 /* Places one job or says why not. Returns whether those behind it must wait. */
@@ -318,7 +381,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false; /* preparing holds no slots: nobody is in the way */
     }
-    if (g.leader < 0 || !nodes[g.leader].up) {
+    if (g.leader < 0 || !sched_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
         because_no_node(j, nodes, n);
         return false;
     }
@@ -330,13 +393,21 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false;
     }
-    if (first) {
+    if (first && !j->toy) { /* where a toy run goes nothing else does */
         because_behind(j, nodes, n, first);
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
+    if (j->only >= 0 && !sched_held(j)) { /* not beside its data: then where there is room */
+        struct sched_job free = *j;
+        free.only = -1;
+        if (place_gang(&free, nodes, n)) {
+            *j = free;
+            return false;
+        }
+    }
     because_waiting(j, nodes, n);
-    return true;
+    return !keep(j, nodes, n) && !j->toy;
 }
 
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,

@@ -5,8 +5,18 @@
  * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each
  * other (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and
  * does not fit now is first in line: nothing behind it is placed, so it cannot be overtaken for
- * ever. Jobs that wait for their backoff or that these nodes could never hold do not block. The
- * reason a job waits is written by the same code that would have placed it: mend what it names and
+ * ever. Jobs that wait for their backoff or that these nodes could never hold do not block.
+ *
+ * Data can be made again: a gang that does not fit together with the node that prepared its data is
+ * placed without it, and makes the data where it runs. A checkpoint cannot: it holds rank 0 to its
+ * node. A job that is held and would fit if that node were idle is not first in line for all: it keeps
+ * what it needs, that node and the slots of its other ranks on others, and jobs after it are placed
+ * around that. Nothing starts on that node before it does, so it cannot be overtaken either.
+ *
+ * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A node
+ * in quarantine (quarantine.h) gets nothing but its toy run.
+ *
+ * The reason a job waits is written by the same code that would have placed it: mend what it names and
  * the job starts (tests/test_seqd_sched.c).
  *
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
@@ -40,19 +50,37 @@ enum sched_device {
     SCHED_GPUS,
 };
 
+struct sched_set { /* of nodes, by index */
+    uint64_t bits[NODE_MAX / 64];
+};
+
+static inline void sched_add(struct sched_set *s, int i)
+{
+    s->bits[i / 64] |= (uint64_t)1 << i % 64;
+}
+
+static inline bool sched_has(const struct sched_set *s, int i)
+{
+    return s->bits[i / 64] >> i % 64 & 1;
+}
+
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
-    int32_t ring;          /* ranks of one ring, which n_ranks is a multiple of; 0: n_ranks */
-    bool prepare;          /* next task is TASK_PREPARE: needs a node, no slots */
-    bool one_node;         /* its transport does not leave a node */
-    int64_t checkpoint;    /* of which step `only` has the newest; 0: it has prepared data */
-    int64_t not_before_ms; /* backoff */
-    int only;              /* the node that rank 0 must be on, as an index; -1: any will do */
-    int32_t device;        /* enum sched_device */
-    int64_t gpu_size;      /* bytes of memory that a GPU must have */
-    int64_t gpu_free;      /* and of those, that must be free now */
-    int64_t host_size;     /* SCHED_GPUS: bytes of its node's memory that a rank takes */
+    int32_t ring;            /* ranks of one ring, which n_ranks is a multiple of; 0: n_ranks */
+    bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
+    bool one_node;           /* its transport does not leave a node */
+    int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
+    int64_t not_before_ms;   /* backoff */
+    int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
+    bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
+    struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
+    struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
+    bool awaited;            /* a node that has its files is down */
+    int32_t device;          /* enum sched_device */
+    int64_t gpu_size;        /* bytes of memory that a GPU must have */
+    int64_t gpu_free;        /* and of those, that must be free now */
+    int64_t host_size;       /* SCHED_GPUS: bytes of its node's memory that a rank takes */
     int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
     int avoid_node; /* else will do; -1: none */
     /* out */
@@ -66,6 +94,7 @@ struct sched_job {
 enum sched_gpu_state {
     SCHED_GPU_FREE,
     SCHED_GPU_HELD, /* by a job of ours */
+    SCHED_GPU_KEPT, /* for one, in this pass */
     SCHED_GPU_BUSY, /* processes of others compute on it, or hold too much of its memory */
     SCHED_GPU_UNFIT,
 };
@@ -78,14 +107,24 @@ struct sched_gpu {
 
 struct sched_node {
     char name[NODE_NAME];
-    bool up;
-    int32_t net; /* nodes of one net (node_net) reach each other; 0: this one reaches none */
+    bool up, quarantined;
+    int64_t
+        kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: nothing
+                          * else of that line starts here */
+    int32_t net;     /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
+    int32_t
+        n_kept; /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
     bool emulated;
     int64_t memory_size, memory_held; /* 0: unknown; by jobs on GPUs, in/out as above */
     int32_t n_gpus;
     struct sched_gpu gpu[GPU_MAX];
 };
+
+/* Rank 0 may be nowhere but on node `only`: its checkpoint is there, or it tests that node. */
+bool sched_held(const struct sched_job *j);
+/* Whether the nodes that it may use could take the job, were they idle. */
+bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 
 /* Sorts jobs into scheduling order and fills every job's verdict. */
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,

@@ -12,6 +12,8 @@ struct group {
     int32_t slots, free; /* or GPUs: whatever the job takes */
 };
 
+/* Node i is up and not left out for this job. */
+bool sched_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Ranks of that job that node i could hold if nobody else were there, and that it can hold now. */
 int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i);

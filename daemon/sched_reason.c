@@ -31,20 +31,6 @@ static struct what what(const struct sched_job *j)
     return w;
 }
 
-void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
-{
-    const char *name = j->only >= 0 ? nodes[j->only].name : NULL;
-    if (name && j->checkpoint)
-        because(j, "no_node",
-                "node %s, which holds its %s, is down; to begin anew elsewhere: "
-                "seqctl restart %lld",
-                name, what(j).text, (long long)j->id);
-    else if (name)
-        because(j, "no_node", "node %s, which holds its %s, is down", name, what(j).text);
-    else
-        because(j, "no_node", "no node is up (%d known)", n);
-}
-
 /* ---- what is counted --------------------------------------------------------------------------- */
 
 static const char *unit(const struct sched_job *j, int n)
@@ -55,9 +41,9 @@ static const char *unit(const struct sched_job *j, int n)
 
 /* Of the nodes that are up; `group`: those that the job may use together with its leader. */
 struct census {
-    int up;
-    int32_t width, room;         /* of what the job takes */
-    int unfit, small, busy, all; /* GPUs */
+    int up, down, quarantined, lacks; /* up: that it may use */
+    int32_t width, room;              /* of what the job takes */
+    int unfit, small, busy, all;      /* GPUs */
     int cramped;
 };
 
@@ -80,7 +66,12 @@ static struct census census(const struct sched_job *j, const struct sched_node *
 {
     struct census c = {0};
     for (int i = 0; i < n; i++) {
-        if (!nodes[i].up) continue;
+        if (!nodes[i].up) c.down++;
+        if (nodes[i].up && nodes[i].quarantined && !j->toy)
+            c.quarantined++;
+        else if (nodes[i].up && (sched_has(&j->lacks, i) || sched_has(&j->blamed, i)))
+            c.lacks++;
+        if (!sched_usable(j, nodes, i)) continue;
         c.up++;
         c.width += sched_width(j, nodes, i);
         c.room += sched_room(j, nodes, i);
@@ -114,7 +105,41 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
     return w;
 }
 
+/* "3 nodes up, 1 down, 1 in quarantine": every node. */
+static struct what all_nodes(const struct census *c)
+{
+    struct what w;
+    int n = snprintf(w.text, sizeof w.text, "%d node%s up, %d down", c->up, s(c->up), c->down);
+    if (c->quarantined)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d in quarantine", c->quarantined);
+    if (c->lacks)
+        snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d left out after failing this job",
+                 c->lacks);
+    return w;
+}
+
 /* ---- reasons ------------------------------------------------------------------------------------ */
+
+void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    const struct census c = census(j, nodes, n);
+    const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
+    const char *state = only && only->up ? "in quarantine" : "down";
+    if (j->toy)
+        because(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
+    else if (only && j->checkpoint)
+        because(j, "no_node",
+                "node %s, which holds its %s, is %s; to begin anew elsewhere: "
+                "seqctl restart %lld",
+                only->name, what(j).text, state, (long long)j->id);
+    else if (only)
+        because(j, "no_node", "node %s, which holds its %s, is %s", only->name, what(j).text,
+                state);
+    else if (c.quarantined + c.lacks)
+        because(j, "no_node", "no node can take it: %s", all_nodes(&c).text);
+    else
+        because(j, "no_node", "no node is up (%d known)", n);
+}
 
 void because_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                        const struct group *g)
@@ -130,10 +155,10 @@ void because_too_large(struct sched_job *j, const struct sched_node *nodes, int 
                 j->n_ranks, units, nodes[j->only].name, what(j).text, g->slots,
                 left_out(j, &c).text);
     else
-        because(j, "too_large", "needs %d %s%s, the %s %d (%d node%s up, %d down)%s", j->n_ranks,
-                units, j->one_node ? " on one node (parallel.transport is shm)" : "",
+        because(j, "too_large", "needs %d %s%s, the %s %d (%s)%s", j->n_ranks, units,
+                j->one_node ? " on one node (parallel.transport is shm)" : "",
                 g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
-                g->slots, c.up, s(c.up), n - c.up, left_out(j, &c).text);
+                g->slots, all_nodes(&c).text, left_out(j, &c).text);
 }
 
 void because_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
@@ -175,5 +200,5 @@ void because_preparing(struct sched_job *j, const struct sched_node *nodes, int 
         because(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
                 up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
     else
-        because(j, "no_node", "no node is up (%d known)", n);
+        because_no_node(j, nodes, n);
 }

@@ -23,6 +23,7 @@ static int make_nodes(struct sched_node *n)
         n[i].n_preparing = below(SCHED_MAX_PREPARE + 1);
         n[i].net = below(4) ? 1 + below(2) : 0;
         n[i].emulated = below(2);
+        n[i].quarantined = below(6) == 0;
         n[i].n_gpus = below(3) ? below(9) : 0;
         for (int k = 0; k < n[i].n_gpus; k++) {
             struct sched_gpu *g = &n[i].gpu[k];
@@ -55,6 +56,12 @@ static int make_jobs(struct sched_job *j, int n_nodes)
                                   .avoid_gpu = below(4),
                                   .not_before_ms = below(5) ? 0 : 2000};
         if (n_nodes && below(3) == 0) j[i].only = below(n_nodes);
+        j[i].toy = j[i].only >= 0 && below(8) == 0;
+        for (int k = 0; k < n_nodes; k++) {
+            if (below(6) == 0) sched_add(&j[i].blamed, k);
+            if (below(8) == 0) sched_add(&j[i].lacks, k);
+        }
+        j[i].awaited = below(4) == 0 && !(j[i].only >= 0 && (j[i].checkpoint || j[i].toy));
     }
     return count;
 }
@@ -102,6 +109,7 @@ static void check_gang(const struct sched_job *j, const struct sched_node *nodes
     for (int i = 0; i < j->n_parts; i++) {
         int k = j->part[i].node;
         CHECK(nodes[k].up && j->part[i].n_ranks > 0 && !seen[k]);
+        CHECK(!nodes[k].quarantined || j->toy);
         if (j->n_parts > 1) CHECK(nodes[k].net && nodes[k].net == nodes[j->node].net);
         seen[k] = true;
         n += j->part[i].n_ranks;
@@ -136,9 +144,13 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
         CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
         CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
-        for (int g = 0; g < before[k].n_gpus;
-             g++) /* so many are held now that were free, as were given */
-            given[k] -= after[k].gpu[g].state != before[k].gpu[g].state;
+        /* As many are held now that were free, as were given; those that are kept were free. */
+        for (int g = 0; g < before[k].n_gpus; g++) {
+            const int was = before[k].gpu[g].state, is = after[k].gpu[g].state;
+            given[k] -= is == SCHED_GPU_HELD && was != SCHED_GPU_HELD;
+            CHECK(is == was ||
+                  (was == SCHED_GPU_FREE && (is == SCHED_GPU_HELD || is == SCHED_GPU_KEPT)));
+        }
         CHECK(given[k] == 0);
     }
 }
@@ -203,7 +215,10 @@ static void test_spread(void)
         j->prepare = false;
         j->not_before_ms = 0;
         j->avoid_node = -1; /* see test_avoid */
-        j->checkpoint = 1;  /* and data that can be made elsewhere: tests/test_seqd_gpus.c */
+        j->checkpoint = 1;  /* and data that can be made elsewhere: test_pinned */
+        j->toy = j->awaited = false;
+        j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
+        for (int i = 0; i < nn; i++) n[i].quarantined = false;
         int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
         if (one == 1) whole = 1;
         sched_pick(j, 1, n, nn, 1000);
@@ -256,7 +271,10 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
         for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++) n[nn++] = large_node();
         /* Jobs that wait for one node are helped there alone: this one, and those in front. */
         for (int i = 0; i < nj; i++)
-            if (all[i].only >= 0) n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
+            if (all[i].only >= 0) {
+                n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
+                n[all[i].only].quarantined = false;
+            }
     }
     sched_pick(jobs, nj, n, nn, now);
     const struct sched_job *again = find(jobs, nj, j->id);
@@ -265,6 +283,42 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
     if (strcmp(j->reason_code, "backoff"))
         CHECK_MSG(again->node >= 0, "job %lld: %s, then %s", (long long)j->id, j->reason,
                   again->reason);
+}
+
+/* Whether nodes that are up, of one net, without those of `out`, have as many slots as it has ranks. */
+static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
+                          const struct sched_set *out)
+{
+    for (int a = 0; a < nn; a++) {
+        int32_t sum = 0;
+        for (int k = 0; k < nn; k++) {
+            const bool usable = n[k].up && (!n[k].quarantined || j->toy) && !sched_has(out, k);
+            const bool near = k == a || (!j->one_node && n[k].net && n[k].net == n[a].net);
+            if (usable && near) sum += n[k].n_slots;
+        }
+        if (n[a].up && !n[a].quarantined && !sched_has(out, a) && sum >= j->n_ranks) return true;
+    }
+    return false;
+}
+
+/* A gang on a node that failed it, or that lacks its files: only where the others do not suffice. */
+static void check_left_out(const struct sched_job *was, const struct sched_job *j,
+                           const struct sched_node *n, int nn)
+{
+    bool blamed = false, lacks = false;
+    struct sched_set out = was->lacks;
+    for (int w = 0; w < NODE_MAX / 64; w++) out.bits[w] |= was->blamed.bits[w];
+    for (int i = 0; i < j->n_parts; i++) {
+        blamed = blamed || sched_has(&was->blamed, j->part[i].node);
+        lacks = lacks || sched_has(&was->lacks, j->part[i].node);
+    }
+    if (j->prepare || j->device != SCHED_SLOTS) return;
+    const bool held = was->only >= 0 && (was->checkpoint || was->toy);
+    if (held && (sched_has(&out, was->only))) return; /* it can be nowhere else */
+    if (held) return;
+    if (blamed) CHECK_MSG(!slots_suffice(was, n, nn, &out), "on a node that failed it");
+    if (lacks) CHECK_MSG(!slots_suffice(was, n, nn, &was->lacks), "on a node without its files");
+    if (lacks) CHECK_MSG(!was->awaited, "on a node without its files, while another is awaited");
 }
 
 static void test_random(void)
@@ -279,6 +333,7 @@ static void test_random(void)
         check_sums(jobs, nj, before, after, nn);
         for (int i = 0; i < nj; i++) {
             CHECK((jobs[i].node >= 0) == !*jobs[i].reason_code);
+            check_left_out(find(asked, nj, jobs[i].id), &jobs[i], before, nn);
             if (!jobs[i].prepare && jobs[i].only >= 0 && !before[jobs[i].only].up)
                 CHECK(jobs[i].node < 0);
             if (jobs[i].node < 0) check_reason(asked, nj, &jobs[i], before, nn);
@@ -374,18 +429,175 @@ static void test_never_fits_does_not_block(void)
     CHECK(j[1].node == 0);
 }
 
-/* A job runs where its data lies: the other node is free and does not count. */
+/* A job runs where its data lies if there is room, and elsewhere if there is not: data can be made
+ * again. A checkpoint cannot. */
 static void test_pinned(void)
 {
-    struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
-                              {.name = "b", .up = true, .n_slots = 4}};
+    const struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
+                                    {.name = "b", .up = true, .n_slots = 4}};
+    struct sched_node m[2] = {n[0], n[1]};
     struct sched_job j = {.id = 1, .n_ranks = 2, .only = 0};
-    sched_pick(&j, 1, n, 2, 0);
+    sched_pick(&j, 1, m, 2, 0);
+    CHECK(j.node == 1 && !j.prepare);
+    m[0] = n[0], m[1] = n[1];
+    m[0].n_reserved = 2;
+    j = (struct sched_job){.id = 1, .n_ranks = 2, .only = 0};
+    sched_pick(&j, 1, m, 2, 0);
+    CHECK(j.node == 0);
+    m[0] = n[0], m[1] = n[1];
+    m[1].n_reserved = 3;
+    j = (struct sched_job){.id = 1, .n_ranks = 2, .only = 0};
+    sched_pick(&j, 1, m, 2, 0);
     CHECK(j.node == -1);
     CHECK_STR(j.reason, "1/4 slots free on node a, which holds its data, needs 2");
-    n[0].n_reserved = 2;
-    sched_pick(&j, 1, n, 2, 0);
-    CHECK(j.node == 0);
+    m[0] = n[0], m[1] = n[1];
+    j = (struct sched_job){.id = 1, .n_ranks = 2, .only = 0, .checkpoint = 7};
+    sched_pick(&j, 1, m, 2, 0);
+    CHECK_STR(j.reason, "1/4 slots free on node a, which holds its checkpoint of step 7, needs 2");
+}
+
+/* 32 gangs that fill 256 nodes, each with its data on a node that an earlier one takes: one pass. */
+static void test_full_house(void)
+{
+    static struct sched_node n[NODE_MAX];
+    static struct sched_job j[32];
+    int n_placed = 0;
+    for (int i = 0; i < NODE_MAX; i++)
+        n[i] = (struct sched_node){.up = true, .net = 2, .n_slots = 8};
+    for (int i = 0; i < 32; i++)
+        j[i] = (struct sched_job){.id = i + 1, .n_ranks = 64, .ring = 64, .only = i};
+    sched_pick(j, 32, n, NODE_MAX, 0);
+    for (int i = 0; i < 32; i++) n_placed += j[i].node >= 0;
+    CHECK_MSG(n_placed == 32, "%d of 32 gangs are placed in the first pass", n_placed);
+    for (int i = 0; i < NODE_MAX; i++) CHECK(n[i].n_reserved == 8);
+}
+
+/* Three nodes of 4 slots; the first is full. Job 1 is held to it by a checkpoint. Others go on around
+ * it, but not there and not on what its other ranks will take; so it starts when that node is free. */
+static void test_held_does_not_block(void)
+{
+    const struct sched_node start[3] = {
+        {.name = "a", .up = true, .net = 2, .n_slots = 4, .n_reserved = 4},
+        {.name = "b", .up = true, .net = 2, .n_slots = 4},
+        {.name = "c", .up = true, .net = 2, .n_slots = 4}};
+    struct sched_node n[3];
+    struct sched_job j[5] = {{.id = 1, .n_ranks = 6, .ring = 6, .only = 0, .checkpoint = 9},
+                             {.id = 2, .n_ranks = 1, .only = -1},
+                             {.id = 3, .n_ranks = 3, .only = -1},
+                             {.id = 4, .n_ranks = 2, .only = 0, .checkpoint = 5},
+                             {.id = 5, .n_ranks = 2, .only = -1}};
+    struct sched_job k[5];
+    memcpy(n, start, sizeof n), memcpy(k, j, sizeof k);
+    sched_pick(k, 5, n, 3, 0);
+    CHECK(k[0].node == -1 && k[3].node == -1); /* both wait for a */
+    CHECK_STR(k[0].reason_code, "waiting_for_slots");
+    CHECK(k[1].node > 0 && k[2].node > 0 && k[4].node > 0);
+    CHECK(n[0].n_reserved == 4 && n[1].n_reserved + n[2].n_reserved == 6);
+    CHECK(n[1].n_kept + n[2].n_kept == 2);
+    struct sched_job more = {
+        .id = 6, .n_ranks = 1, .only = -1}; /* not on a, and no other is left */
+    memcpy(n, start, sizeof n), memcpy(k, j, sizeof k);
+    k[3] = more;
+    sched_pick(k, 5, n, 3, 0);
+    CHECK(k[4].id == 6 && k[4].node == -1);
+    memcpy(n, start, sizeof n), memcpy(k, j, sizeof k);
+    n[0].n_reserved = 0, n[1].n_reserved = 3, n[2].n_reserved = 3;
+    sched_pick(k, 5, n, 3, 0);
+    CHECK(k[0].node == 0 && k[0].n_parts == 3);
+}
+
+/* A held job that needs more than its node and what is free elsewhere is first in line for all. */
+static void test_held_and_large(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 4, .n_reserved = 1},
+                              {.name = "b", .up = true, .net = 2, .n_slots = 4, .n_reserved = 1}};
+    struct sched_job j[2] = {{.id = 1, .n_ranks = 8, .ring = 8, .only = 0, .checkpoint = 9},
+                             {.id = 2, .n_ranks = 1, .only = -1}};
+    sched_pick(j, 2, n, 2, 0);
+    CHECK(j[0].node == -1 && j[1].node == -1);
+    CHECK_STR(j[1].reason_code, "behind");
+}
+
+/* Small jobs for ever, on every node: a held job starts when what ran on its node before has ended. */
+static void test_held_is_not_starved(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 2, .n_reserved = 2},
+                              {.name = "b", .up = true, .net = 2, .n_slots = 2}};
+    for (int turn = 0; turn < 10; turn++) {
+        struct sched_job j[6] = {{.id = 1, .n_ranks = 3, .ring = 3, .only = 0, .checkpoint = 9}};
+        for (int i = 1; i < 6; i++)
+            j[i] = (struct sched_job){.id = i + 1, .n_ranks = 1, .only = -1};
+        n[0].kept_for[0] = n[1].kept_for[0] = 0;
+        n[0].n_kept = n[1].n_kept = 0;
+        sched_pick(j, 6, n, 2, 0);
+        CHECK(n[0].n_reserved <= 2 && n[1].n_reserved <= 2);
+        if (turn < 5) CHECK(j[0].node == -1 && n[0].n_reserved == 2 && n[1].n_reserved == 1);
+        if (turn == 5) {
+            CHECK(j[0].node == 0);
+            return;
+        }
+        n[1].n_reserved = 0;                /* each turn the small ones end */
+        if (turn == 4) n[0].n_reserved = 0; /* and at last what ran on a */
+    }
+}
+
+/* What failed the job is left out for it alone, and at once; where nothing else is up, it is taken. */
+static void test_left_out(void)
+{
+    const struct sched_node up[2] = {{.name = "a", .up = true, .n_slots = 2},
+                                     {.name = "b", .up = true, .n_slots = 4}};
+    struct sched_node n[2] = {up[0], up[1]};
+    struct sched_job j[2] = {{.id = 1, .n_ranks = 2, .only = -1},
+                             {.id = 2, .n_ranks = 2, .only = -1}};
+    sched_add(&j[0].blamed, 0);
+    sched_pick(j, 2, n, 2, 0);
+    CHECK(j[0].node == 1 && j[1].node == 0);
+    for (int lacks = 0; lacks < 2; lacks++) {
+        struct sched_job k = {.id = 1, .n_ranks = 2, .only = 0}; /* its data are there, too */
+        sched_add(lacks ? &k.lacks : &k.blamed, 0);
+        n[0] = up[0], n[1] = up[1];
+        n[1].n_reserved = 4; /* b is full: worth waiting for */
+        sched_pick(&k, 1, n, 2, 0);
+        CHECK(k.node == -1);
+        CHECK_STR(k.reason_code, "waiting_for_slots");
+        n[1].up = false;
+        k.awaited = true; /* it has the files */
+        sched_pick(&k, 1, n, 2, 0);
+        CHECK((k.node == -1) == (lacks == 1));
+        if (lacks)
+            CHECK_STR(k.reason, "no node can take it: 0 nodes up, 1 down, 1 left out after "
+                                "failing this job");
+        n[0] = up[0];
+        k.awaited = false;
+        sched_pick(&k, 1, n, 2, 0);
+        CHECK(k.node == 0);
+    }
+}
+
+static void test_quarantine(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 2, .quarantined = true},
+                              {.name = "b", .up = true, .n_slots = 1}};
+    struct sched_job j[3] = {{.id = 1, .n_ranks = 2, .only = -1},
+                             {.id = 2, .n_ranks = 1, .only = -1, .prepare = true},
+                             {.id = 3, .n_ranks = 2, .only = 0, .toy = true}};
+    sched_pick(j, 3, n, 2, 0);
+    CHECK_STR(j[0].reason,
+              "needs 2 slots, the largest node up has 1 (1 node up, 0 down, 1 in quarantine)");
+    CHECK(j[1].node == 1 && j[2].node == 0);
+    struct sched_job held = {.id = 4, .n_ranks = 1, .only = 0, .checkpoint = 3};
+    n[0].n_reserved = 0;
+    sched_pick(&held, 1, n, 2, 0);
+    CHECK_STR(held.reason,
+              "node a, which holds its checkpoint of step 3, is in quarantine; to begin "
+              "anew elsewhere: seqctl restart 4");
+    struct sched_job toy = {.id = 5, .n_ranks = 1, .only = -1, .toy = true};
+    sched_pick(&toy, 1, n, 2, 0);
+    CHECK(toy.node == -1);
+    n[1].up = false;
+    j[0].node = 0;
+    sched_pick(j, 1, n, 2, 0);
+    CHECK_STR(j[0].reason, "no node can take it: 0 nodes up, 1 down, 1 in quarantine");
 }
 
 static void check_parts(const struct sched_job *j, int n, const uint8_t (*want)[2])
@@ -472,6 +684,12 @@ int main(void)
     RUN(test_order);
     RUN(test_never_fits_does_not_block);
     RUN(test_pinned);
+    RUN(test_full_house);
+    RUN(test_held_does_not_block);
+    RUN(test_held_and_large);
+    RUN(test_held_is_not_starved);
+    RUN(test_left_out);
+    RUN(test_quarantine);
     RUN(test_rings);
     RUN(test_reach);
     RUN(test_checkpoint_node);
