@@ -134,6 +134,7 @@ struct rank_exit {
  *
  * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a
  * signal that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
+ * RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be run.
  * A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind;
  * where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that
  * the others find their own rank that is furthest behind and seqd may compare. */

@@ -209,8 +209,12 @@ static void nudged(void *arg, struct attempt *t)
 
 void agent_reap(struct agent *a)
 {
-    for (struct attempt *t = a->attempts; t; t = t->next)
-        if (t->gang_pid > 0 && waitpid(t->gang_pid, NULL, WNOHANG) == t->gang_pid) t->gang_pid = 0;
+    for (struct attempt *t = a->attempts; t; t = t->next) {
+        int status = 0;
+        if (t->gang_pid <= 0 || waitpid(t->gang_pid, &status, WNOHANG) != t->gang_pid) continue;
+        t->gang_pid = 0;
+        t->gang_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    }
     loop_timer_set(a->tick, 0);
 }
 
@@ -316,7 +320,7 @@ static void on_assign(struct agent *a, const struct msg *m)
     memcpy(f.field, e.field, sizeof f.field);
     memcpy(f.text, e.text, sizeof f.text);
     log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
-    send_record(a, m->job, m->epoch, RANK_FAIL, rank < 0 ? m->first_rank : rank, &f, sizeof f);
+    send_record(a, m->job, m->epoch, RANK_FAIL, rank < 0 ? RANK_GANG : rank, &f, sizeof f);
     send_end(a, m->job, m->epoch, GANG_LOST);
 }
 

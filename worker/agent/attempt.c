@@ -190,6 +190,18 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
+/* seqgang could not run, as without one of its libraries: nothing of it is in the spool. */
+static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
+{
+    struct rank_fail f = {.code = ERR_INTERNAL};
+    if (s->seq > 0 || a->gang_status == 0) return 0;
+    snprintf(f.text, sizeof f.text,
+             "seqgang exited with status %d before it began: see %.300s/gang.log", a->gang_status,
+             a->dir);
+    return spool_add(s, (struct rank_msg){.type = RANK_FAIL, .rank = RANK_GANG}, &f, sizeof f, true,
+                     e);
+}
+
 /* Ends the spool if the gang could not. */
 static int spool_finish(struct attempt *a, struct err *e)
 {
@@ -204,8 +216,10 @@ static int spool_finish(struct attempt *a, struct err *e)
         if (!a->finish_failed)
             log_warn("attempt.lost", "job=%lld epoch=%lld records=%lld", (long long)a->job,
                      (long long)a->epoch, (long long)s.seq);
-        rc = spool_add(&s, (struct rank_msg){.type = RANK_EXIT, .rank = RANK_GANG}, &x, sizeof x,
-                       true, e);
+        rc = spool_failure(a, &s, e);
+        if (rc >= 0)
+            rc = spool_add(&s, (struct rank_msg){.type = RANK_EXIT, .rank = RANK_GANG}, &x,
+                           sizeof x, true, e);
     }
     spool_close(&s);
     if (rc < 0 || path_of(a, "exit", path, e) < 0) return -1;

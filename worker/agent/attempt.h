@@ -24,7 +24,8 @@ struct attempt {
     int64_t job, epoch;
     char dir[FILE_PATH_SIZE];
     enum attempt_state state;
-    int gang_pid; /* our child, 0: adopted or reaped */
+    int gang_pid;    /* our child, 0: adopted or reaped */
+    int gang_status; /* what it exited with; 0 for one that a signal ended or that is not ours */
     int sock;     /* to the gang, -1: not connected */
     struct loop *loop;
     struct loop_fd *on_sock;

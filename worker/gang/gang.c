@@ -517,7 +517,7 @@ static int ranks_start(struct gang *g, struct err *e)
 /* A start that failed half way: no rank is left, and the spool says why. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    record_fail(g, g->start->first_rank, e);
+    record_fail(g, RANK_GANG, e); /* no rank's: this node cannot start any */
     g->ending = true;
     g->how = GANG_FAILED;
     for (int i = 0; i < g->n_started; i++) {
