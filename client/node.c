@@ -1,6 +1,8 @@
 /* node.c: the machines, and the daemon itself. */
 #include <stdio.h>
+#include <string.h>
 #include "client/api.h"
+#include "client/http.h"
 #include "client/text.h"
 #include "client/verbs.h"
 
@@ -37,8 +39,8 @@ static void print_gpus(const struct jv *list)
 
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
-    static const char *const head[] = {"NODE",   "STATE", "SLOTS FREE",      "CORES",
-                                       "MEMORY", "SEEN",  "RANKS LISTEN ON", NULL};
+    static const char *const head[] = {"NODE", "STATE",           "SLOTS FREE", "CORES", "MEMORY",
+                                       "SEEN", "RANKS LISTEN ON", "",           NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
     table_init(&t, head);
@@ -50,7 +52,9 @@ static void print_nodes(const struct cli *c, const struct jv *list)
             continue;
         }
         table_add(&t, jv_str(n, "name", "?"));
-        table_add(&t, jv_str(n, "state", "?"));
+        const bool up = !strcmp(jv_str(n, "state", "?"), "up"),
+                   shut = jv_get(n, "quarantine") != NULL;
+        table_add(&t, up && shut ? "quarantined" : jv_str(n, "state", "?"));
         snprintf(text, sizeof text, "%lld of %lld", (long long)jv_int(n, "slots_free", 0),
                  (long long)jv_int(n, "slots", 0));
         table_add(&t, text);
@@ -58,16 +62,28 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         table_add(&t, text_bytes(text, jv_int(n, "memory_bytes", 0)));
         table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
         table_add(&t, jv_str(n, "address", "-"));
+        table_add(&t, jv_str(n, "quarantine.reason", ""));
     }
     if (c->output != OUT_NAME) table_print(&t, stdout);
     if (c->output != OUT_NAME) print_gpus(list);
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
+/* `nodes release NODE`, else the list alone. */
 static int nodes_run(struct cli *c)
 {
     struct jv *list = NULL;
-    int rc = api_get(c, "/v1/nodes", &list);
+    char name[256], path[300];
+    int rc;
+    if (c->n_args == 1 || (c->n_args && strcmp(c->arg[0], "release")))
+        return cli_fail(CLI_USAGE, "want: seqctl nodes, or: seqctl nodes release NODE");
+    if (c->n_args) {
+        snprintf(path, sizeof path, "/v1/nodes/%s:release",
+                 http_escape(name, sizeof name, c->arg[1]));
+        rc = api_post(c, path, NULL, NULL, &list);
+    } else {
+        rc = api_get(c, "/v1/nodes", &list);
+    }
     if (!rc && !api_print(c, list)) print_nodes(c, list);
     jv_free(list);
     return rc;
@@ -88,11 +104,15 @@ static int version_run(struct cli *c)
 
 const struct verb nodes_verb = {
     .name = "nodes",
-    .operands = "",
+    .operands = "[release NODE]",
     .summary = "machines, their slots, memory and GPUs",
+    .max_args = 2,
     .run = nodes_run,
     .help = "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
-            "GPUs: who holds each, and what is wrong with those that nobody gets.",
+            "GPUs: who holds each, and what is wrong with those that nobody gets.\n\n"
+            "A node on which three jobs failed to start within an hour is quarantined: it gets no\n"
+            "jobs until a toy run on it succeeds, tried every ten minutes, or until\n\n"
+            "  seqctl nodes release NODE",
 };
 const struct verb version_verb = {
     .name = "version",

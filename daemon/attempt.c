@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
+#include "daemon/blame.h"
 #include "daemon/record.h"
 #include "daemon/secret.h"
 
@@ -146,6 +147,11 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
 {
     attempt_release(j->attempt);
     if (p) memcpy(ev->node, p->place.node, sizeof ev->node);
+    ev->stepped_ms = j->stepped_ms;
+    if (ev->blame) blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(c, j, ev->node), ev);
+    if (ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c)))
+        err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
+                   (int)(JOB_RETRY_MS / 3600000));
     if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
     log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
              (long long)j->id, (long long)j->epoch, ev->node, ev->rank, cause_name(ev->cause),
@@ -218,14 +224,14 @@ static void blame_gang(struct control *c, struct job *j, const struct part *p, i
         [GANG_LOST] = "the gang died; its ranks are dead",
         [GANG_UNKNOWN] = "the node knows no such attempt",
     };
-    struct event ev = {.type = EV_RANK_EXIT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
-    bool own = end == GANG_DONE || end == GANG_FAILED;
+    struct event ev = {.type = EV_RANK_EXIT, .rank = -1};
+    const bool own = end == GANG_DONE || end == GANG_FAILED;
     /* Ranks of a gang that was stopped or lost say that they were aborted: no cause of anything. */
     if (own && j->attempt->has_suspect) {
         suspect_convict(c, j);
         return;
     }
-    if (own) ev.cause = CAUSE_USER;
+    blame_gang_end(j, end, &ev);
     err_set(&ev.err, ERR_PEER, "%s", said[end]);
     if (j->attempt->n_parts > 1) err_prefix(&ev.err, "node %s", p->place.node);
     attempt_fail(c, j, p, &ev);

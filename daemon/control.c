@@ -41,6 +41,16 @@ const struct nodes *control_nodes(const struct control *c)
     return &c->nodes;
 }
 
+void control_each(struct control *c, void (*call)(void *arg, struct job *j), void *arg)
+{
+    jobs_each(&c->jobs, call, arg);
+}
+
+struct quarantine *control_quarantine(const struct control *c)
+{
+    return c->quarantine;
+}
+
 int control_n_live(const struct control *c)
 {
     return c->jobs.n;
@@ -277,6 +287,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
     add_event(c, t, ev);
+    quarantine_take(c, c->quarantine, t, j, ev);
     if (ev->type == EV_PREPARED &&
         json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) > 0)
         store_spec_set(t, j->id, c->spec_json, ev->form ? j->plan : NULL);
@@ -354,6 +365,7 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
     ev.job = j->id;
     ev.seq = ++c->last_event;
     ev.at_ms = control_utc_ms(c);
+    if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
     job_fold(j, &ev, NULL);
     struct store_txn *t = store_begin();
     int64_t n = json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json);
@@ -400,7 +412,7 @@ static int check_restart(struct control *c, const struct job *j, struct err *e)
                        (long long)j->id, job_state_name(j->state),
                        *j->checkpoint_node ? "" : " and has no checkpoint");
     const struct node *n = node_find(&c->nodes, j->checkpoint_node);
-    if (!n || !n->up) return 0;
+    if (!n || !n->up || quarantine_find(c->quarantine, n->name)) return 0;
     return err_set(e, ERR_CONFLICT,
                    "node %s is up: job %lld goes on there from its checkpoint of step %lld",
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
@@ -419,6 +431,41 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     }
     done(arg, NULL, &e);
+}
+
+/* ---- nodes in quarantine --------------------------------------------------------------------- */
+
+struct releasing {
+    struct control *c;
+    control_done *done;
+    void *arg;
+};
+
+static void released(void *arg, const struct err *e)
+{
+    struct releasing *r = arg;
+    r->done(r->arg, NULL, e);
+    control_want_sched(r->c);
+    free(r);
+}
+
+void control_release(struct control *c, const char *node, control_done *done, void *arg)
+{
+    struct err e;
+    if (!quarantine_find(c->quarantine, node)) {
+        if (node_find(&c->nodes, node))
+            err_set(&e, ERR_CONFLICT, "node %s is in no quarantine", node);
+        else
+            err_set(&e, ERR_NOT_FOUND, "there is no node %.63s", node);
+        done(arg, NULL, &e);
+        return;
+    }
+    struct releasing *r = malloc(sizeof *r);
+    if (!r) abort();
+    *r = (struct releasing){c, done, arg};
+    struct store_txn *t = store_begin();
+    quarantine_end(c->quarantine, t, node, "released by hand");
+    store_commit(c->o.store, t, released, r);
 }
 
 /* ---- once a second --------------------------------------------------------------------------- */
@@ -455,6 +502,7 @@ static void tick(void *arg)
         struct losing l = {c, n->name};
         jobs_each(&c->jobs, lose_job, &l);
     }
+    if (!c->paused) quarantine_tick(c, c->quarantine);
     if (now >= c->next_expect_ms) {
         session_expect_all(c);
         c->next_expect_ms = now + EXPECT_MS;
@@ -469,6 +517,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
     if (!c || jobs_init(&c->jobs)) abort();
     assert(o->secret);
     c->o = *o;
+    c->quarantine = quarantine_create();
     c->asks = asks_create(o->loop);
     c->tick = loop_timer_create(o->loop, tick, c);
     c->sched = loop_timer_create(o->loop, pass_run, c);
@@ -498,6 +547,7 @@ void control_destroy(struct control *c)
     jobs_each(&c->jobs, drop_attempt, NULL);
     jobs_fini(&c->jobs);
     nodes_fini(&c->nodes);
+    quarantine_destroy(c->quarantine);
     asks_destroy(c->asks);
     loop_timer_destroy(c->tick);
     loop_timer_destroy(c->sched);

@@ -9,6 +9,7 @@
  *
  * control.c  commits, submit, cancel, restart                 attempt.c  its parts, failures, ends
  * pass.c     the scheduling pass                              record.c   what a report means
+ * blame.c    whose failure it is                              quarantine.c  nodes that fail jobs
  * session.c  nodes that come, go and speak                    ask.c      questions to nodes
  * replay.c   after a restart of seqd                         gpus.c     GPUs and who holds them */
 #ifndef SEQD_DAEMON_CONTROL_H
@@ -58,6 +59,7 @@ struct control_submit {
     const struct job_spec *spec;   /* checked */
     const char *plan;              /* JSON, or NULL */
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
+    const char *only;              /* a toy run: tests this node; NULL: a job */
 };
 /* fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the queue is full. */
 void control_submit(struct control *c, const struct control_submit *s, control_done *done,
@@ -70,7 +72,13 @@ void control_cancel(struct control *c, int64_t id, control_done *done, void *arg
  * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
 void control_restart(struct control *c, int64_t id, control_done *done, void *arg);
 
+/* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT
+ * when it is in none. */
+void control_release(struct control *c, const char *node, control_done *done, void *arg);
+
 const struct job *control_job(const struct control *c, int64_t id); /* NULL: not live */
+void control_each(struct control *c, void (*call)(void *arg, struct job *j), void *arg);
+struct quarantine *control_quarantine(const struct control *c);
 const struct nodes *control_nodes(const struct control *c);
 /* Slots held on it now: by jobs, and by ranks of attempts that are over here and not yet there. */
 int32_t control_reserved(const struct control *c, const char *node);
@@ -93,6 +101,9 @@ const unsigned char *control_secret(const struct control *c);
 int control_send(struct control *c, const char *node, const struct msg *m);
 struct asks *control_asks(struct control *c);
 const char *control_any_node(const struct control *c); /* one that is up, or NULL */
+/* Whether nodes that the job does not leave out could take it without `node`, were all idle; a node
+ * that is down counts if it has prepared the job's data, and so has its files (pass.c). */
+bool pass_elsewhere(struct control *c, const struct job *j, const char *node);
 
 /* ---- questions to nodes (ask.c) -------------------------------------------------------------- */
 

@@ -6,12 +6,14 @@
 #include "daemon/control.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
+#include "daemon/quarantine.h"
 #include "daemon/sched.h"
 
 struct control {
     struct control_options o;
     struct jobs jobs;
     struct nodes nodes;
+    struct quarantine *quarantine;
     struct asks *asks;
     int64_t last_job, last_event;
     int64_t next_expect_ms;

@@ -216,26 +216,38 @@ static void put_node_gpu(struct jwrite *w, const struct gpu *g, int64_t holder)
     jwrite_end(w);
 }
 
-void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, const int64_t *holders,
-              int64_t now_ms)
+static void put_quarantine(struct jwrite *w, const struct quarantined *q)
+{
+    if (!q) {
+        jwrite_null(w, "quarantine");
+        return;
+    }
+    jwrite_object(w, "quarantine");
+    put_time(w, "since", q->at_ms);
+    jwrite_str(w, "reason", q->reason);
+    jwrite_end(w);
+}
+
+void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
     jwrite_str(w, "state", n->up ? "up" : "down");
+    put_quarantine(w, d->quarantined);
     if (*n->address)
         jwrite_str(w, "address", n->address);
     else
         jwrite_null(w, "address");
     jwrite_int(w, "slots", n->n_slots);
-    jwrite_int(w, "slots_free", n->n_slots - n_reserved);
+    jwrite_int(w, "slots_free", n->n_slots - d->n_reserved);
     jwrite_int(w, "cores", n->n_cores);
     jwrite_int(w, "memory_bytes", n->memory_size);
     jwrite_array(w, "gpus");
-    for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], holders[i]);
+    for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], d->holders[i]);
     jwrite_end(w);
     put_profile(w, &n->profile);
     jwrite_str(w, "version", n->version);
-    jwrite_int(w, "seen_ms_ago", now_ms - n->seen_ms);
+    jwrite_int(w, "seen_ms_ago", d->now_ms - n->seen_ms);
     jwrite_end(w);
 }
 

@@ -7,6 +7,7 @@
 #include "api/core/rank.h"
 #include "daemon/jobs.h"
 #include "daemon/node.h"
+#include "daemon/quarantine.h"
 
 #define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 40960) /* 64 KiB of labels, every byte escaped */
 #define DOC_STEP_SIZE 8192
@@ -18,9 +19,14 @@ char *doc_time(int64_t at_ms, char *out);
 int64_t doc_job(const struct job *j, char *out, size_t size);
 /* One optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
-/* holders: of each of its GPUs the job that holds it, 0: nobody. */
-void doc_node(struct jwrite *w, const struct node *n, int32_t n_reserved, const int64_t *holders,
-              int64_t now_ms);
+/* What the table of nodes does not know of one. */
+struct doc_node {
+    int32_t n_reserved;
+    int64_t holders[GPU_MAX]; /* of each of its GPUs the job that holds it, 0: none does */
+    int64_t now_ms;
+    const struct quarantined *quarantined; /* NULL: in none */
+};
+void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
 /* One event row: {"seq","job","epoch","at","type","data"}. */
 int64_t doc_event(int64_t seq, int64_t job, int64_t epoch, int64_t at_ms, int type,
                   const char *data, char *out, size_t size);

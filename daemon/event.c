@@ -24,6 +24,20 @@ static int cause_by_name(const char *name)
     return CAUSE_USER;
 }
 
+static const char *const blame_names[BLAME_N] = {
+    [BLAME_NONE] = "none",
+    [BLAME_NODE] = "node",
+    [BLAME_FILES] = "files",
+    [BLAME_JOB] = "job",
+};
+
+static int blame_by_name(const char *name)
+{
+    for (int i = 0; i < BLAME_N; i++)
+        if (!strcmp(blame_names[i], name)) return i;
+    return BLAME_NONE;
+}
+
 static const char *const *form_words(void)
 {
     return spec_field("parallel.form")->words;
@@ -71,6 +85,8 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
     if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
     if (ev->signal) jwrite_int(&w, "signal", ev->signal);
+    if (ev->blame) jwrite_str(&w, "blame", blame_names[ev->blame]);
+    if (ev->stepped_ms) jwrite_int(&w, "stepped_ms", ev->stepped_ms);
     if (ev->err.code) {
         jwrite_str(&w, "code", err_name(ev->err.code));
         if (*ev->err.field) jwrite_str(&w, "field", ev->err.field);
@@ -168,14 +184,16 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     if (jread_is(j, "step")) return read_int(j, &ev->step, e);
     if (jread_is(j, "steps")) return read_int(j, &ev->steps, e);
     if (jread_is(j, "n_tokens")) return read_int(j, &ev->n_tokens, e);
+    if (jread_is(j, "stepped_ms")) return read_int(j, &ev->stepped_ms, e);
     bool task = jread_is(j, "task"), cause = jread_is(j, "class"), code = jread_is(j, "code");
-    bool form = jread_is(j, "form");
-    if (task || cause || code || form) {
+    bool form = jread_is(j, "form"), blame = jread_is(j, "blame");
+    if (task || cause || code || form || blame) {
         if (read_text(j, word, sizeof word, e)) return -1;
         if (task) ev->task = strcmp(word, "prepare") ? TASK_RUN : TASK_PREPARE;
         if (cause) ev->cause = cause_by_name(word);
         if (code) ev->err.code = err_by_name(word);
         if (form) ev->form = form_by_name(word);
+        if (blame) ev->blame = blame_by_name(word);
         return 0;
     }
     int32_t *small = jread_is(j, "rank")          ? &ev->rank

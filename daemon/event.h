@@ -22,6 +22,15 @@ enum cause {
     CAUSE_N
 };
 
+/* What a failure says about the node it happened on (daemon/blame.h). */
+enum blame {
+    BLAME_NONE,
+    BLAME_NODE,  /* the node's: this job leaves it out, and it may be quarantined */
+    BLAME_FILES, /* the node lacks the job's files or has others: left out by this job alone */
+    BLAME_JOB,   /* the same failure came before: it is the job's, earlier blames are withdrawn */
+    BLAME_N
+};
+
 /* Where a contiguous range of an attempt's ranks runs. */
 struct job_place {
     char node[NODE_NAME];
@@ -34,12 +43,14 @@ struct event {
     enum job_event type;
     /* ASSIGN */
     int32_t task, n_ranks;
-    char node[NODE_NAME]; /* that of rank 0; below: the node it happened on */
+    char node[NODE_NAME]; /* that of rank 0; below: the node it happened on. SUBMIT: see job.only */
     int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS];
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of each rank; "": the job takes none */
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
+    int32_t blame;
+    int64_t stepped_ms; /* UTC: when the job completed its last step; 0: none */
     struct err err;
     /* CHECKPOINT, STEP */
     int64_t step;

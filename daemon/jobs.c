@@ -37,6 +37,7 @@ void job_destroy(struct job *j)
     free(j->spec);
     free(j->places);
     free(j->gpus);
+    free(j->left);
     free(j->result);
     free(j->plan);
     free(j->metrics);
@@ -110,6 +111,12 @@ int32_t job_slots(const struct job *j, const char *node)
     return n;
 }
 
+static enum job_phase_id phase_in(const struct job *j, enum job_state state)
+{
+    if (j->task == TASK_PREPARE) return PHASE_PREPARING;
+    return state == JOB_STARTING ? PHASE_STARTING : PHASE_RUNNING;
+}
+
 const char *job_phase(const struct job *j)
 {
     if (j->state == JOB_STARTING && j->task == TASK_PREPARE) return "preparing";
@@ -178,6 +185,7 @@ static void fold_assign(struct job *j, const struct event *ev)
     memcpy(j->node, ev->node, sizeof j->node);
     if (ev->task == TASK_RUN) j->attempts++;
     if (!j->started_ms) j->started_ms = ev->at_ms;
+    if (!j->tried_ms) j->tried_ms = ev->at_ms;
 }
 
 /* The GPU of the rank that its device failed is not the next one's, if that can be. */
@@ -192,6 +200,61 @@ static void fold_avoid(struct job *j, const struct event *ev)
     }
 }
 
+static bool same_failure(const struct job_left *l, enum job_phase_id phase, const struct event *ev)
+{
+    return l->phase == (int32_t)phase && l->code == (int32_t)ev->err.code &&
+           l->exit_status == ev->exit_status && l->signal == ev->signal;
+}
+
+const struct job_left *job_left(const struct job *j, const char *node, const struct event *ev)
+{
+    for (int i = 0; i < j->n_left; i++) {
+        const struct job_left *l = &j->left[i];
+        if (node && strcmp(l->node, node)) continue;
+        if (!ev || (l->blame == ev->blame && same_failure(l, phase_in(j, j->state), ev))) return l;
+    }
+    return NULL;
+}
+
+static void leave(struct job *j, enum job_phase_id phase, const struct event *ev)
+{
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == ev->blame && same_failure(&j->left[i], phase, ev) &&
+            !strcmp(j->left[i].node, ev->node))
+            return;
+    if (j->n_left == JOB_MAX_LEFT) { /* the oldest is forgotten */
+        memmove(j->left, j->left + 1, (size_t)--j->n_left * sizeof *j->left);
+    } else {
+        j->left = realloc(j->left, (size_t)(j->n_left + 1) * sizeof *j->left);
+        if (!j->left) abort();
+    }
+    struct job_left *l = &j->left[j->n_left++];
+    *l = (struct job_left){.blame = ev->blame,
+                           .phase = (int32_t)phase,
+                           .code = (int32_t)ev->err.code,
+                           .exit_status = ev->exit_status,
+                           .signal = ev->signal};
+    memcpy(l->node, ev->node, sizeof l->node);
+}
+
+/* The nodes it leaves out, by what the failure said of its own. */
+static void fold_blame(struct job *j, const struct event *ev, enum job_state before)
+{
+    const enum job_phase_id phase = phase_in(j, before);
+    if (ev->blame == BLAME_NODE || ev->blame == BLAME_FILES) leave(j, phase, ev);
+    if (ev->blame != BLAME_JOB) return;
+    int n = 0;
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame != BLAME_NODE || !same_failure(&j->left[i], phase, ev))
+            j->left[n++] = j->left[i];
+    j->n_left = n;
+}
+
+bool job_gives_up(const struct job *j, int64_t at_ms)
+{
+    return at_ms - (j->stepped_ms ? j->stepped_ms : j->tried_ms) >= JOB_RETRY_MS;
+}
+
 /* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
  * those that follow from it. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
@@ -201,10 +264,13 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     j->err_cause = ev->cause;
     j->err_rank = ev->rank;
     memcpy(j->err_node, ev->node, sizeof j->err_node);
-    j->n_failures++;
     fold_avoid(j, ev);
-    j->not_before_ms = ev->at_ms + backoff_ms(j->n_failures);
-    bool again = ev->cause == CAUSE_INFRASTRUCTURE && j->n_failures <= JOB_MAX_INFRA;
+    fold_blame(j, ev, before);
+    if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
+    /* A node that lacks files is asked once: the next one need not wait. */
+    if (ev->blame != BLAME_FILES) j->n_failures++;
+    j->not_before_ms = ev->at_ms + (ev->blame == BLAME_FILES ? 0 : backoff_ms(j->n_failures));
+    bool again = ev->cause == CAUSE_INFRASTRUCTURE && !job_gives_up(j, ev->at_ms);
     if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
         j->restarts++;
         again = true;
@@ -233,6 +299,15 @@ static void fold_restart(struct job *j)
     j->n_failures = 0;
     j->not_before_ms = 0;
     j->avoid_gpu[0] = j->avoid_node[0] = 0;
+    j->n_left = 0;
+    j->stepped_ms = j->tried_ms = 0;
+}
+
+/* Something came of this attempt: what fails from here on is no node that cannot start ranks. */
+static void fold_progress(struct job *j, const struct event *ev)
+{
+    j->step_epoch = j->epoch;
+    if (ev->at_ms > j->stepped_ms) j->stepped_ms = ev->at_ms;
 }
 
 int job_fold(struct job *j, const struct event *ev, struct err *e)
@@ -241,6 +316,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     if (ev->type == EV_SUBMIT) {
         if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
         j->created_ms = ev->at_ms;
+        memcpy(j->only, ev->node, sizeof j->only);
         j->version = 1;
         return 0;
     }
@@ -252,8 +328,15 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     switch (ev->type) {
     case EV_ASSIGN: fold_assign(j, ev); break;
     case EV_PREPARED: fold_prepared(j, ev); break;
-    case EV_STEP: j->step = ev->step; break;
+    case EV_STEP:
+        j->step = ev->step;
+        fold_progress(j, ev);
+        break;
+    case EV_ARTIFACT:
+    case EV_EVAL:
+    case EV_VERIFIED: fold_progress(j, ev); break;
     case EV_CHECKPOINT:
+        fold_progress(j, ev);
         j->checkpoint_step = ev->step;
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;

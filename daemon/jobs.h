@@ -8,12 +8,23 @@
 #include <stdbool.h>
 #include "daemon/event.h"
 
-/* Consecutive infrastructure failures without a new checkpoint before a job is given up: with the
- * backoff below that is over ten minutes of trying. */
-#define JOB_MAX_INFRA      16
+/* Infrastructure failures are retried for so long after the last completed step, or after the first
+ * attempt while there is none. */
+#define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
+#define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
 
 struct attempt; /* attempt.h: what an attempt is doing, forgotten when it ends */
+
+/* Where in its life an attempt failed: part of what makes two failures the same. */
+enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
+
+/* A node that the job leaves out wherever another one can take it, and the failure that did it. */
+struct job_left {
+    char node[NODE_NAME];
+    int32_t blame; /* BLAME_NODE or BLAME_FILES */
+    int32_t phase, code, exit_status, signal;
+};
 
 struct job {
     int64_t id;
@@ -30,8 +41,14 @@ struct job {
     int n_places;
     char (*gpus)[GPU_UUID_SIZE]; /* owns; of each rank; NULL: it takes none */
     char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
-    int64_t created_ms, started_ms, finished_ms;          /* 0: not yet */
+    struct job_left *left;                                /* owns */
+    int n_left;
+    char only[NODE_NAME]; /* a toy run, which tests this quarantined node; "": any will do */
+    int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
+    int64_t step_epoch;    /* the last one that completed a step, or gave a product */
+    int64_t stepped_ms;    /* UTC: of the last step; 0: none */
+    int64_t tried_ms;      /* UTC: of the first attempt, since it was last told to begin again */
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
     int64_t not_before_ms; /* backoff, UTC */
@@ -83,6 +100,10 @@ void job_set_plan(struct job *j, char *json);
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
+/* A node (NULL: any) that is left out, for the failure of ev (NULL: any) if it happened now; or NULL. */
+const struct job_left *job_left(const struct job *j, const char *node, const struct event *ev);
+/* Whether an infrastructure failure at that time is one too many. */
+bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
 /* Steps of a run over n_tokens: given, or derived from tokens or passes. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);

@@ -32,6 +32,56 @@ static void enqueue_gpus(const struct control *c, const struct job *j, struct sc
     }
 }
 
+/* The nodes that it leaves out. */
+static void leave_out(const struct control *c, const struct job *j, struct sched_job *q)
+{
+    for (int i = 0; i < c->nodes.n && j->n_left; i++)
+        for (int k = 0; k < j->n_left; k++) {
+            const struct job_left *l = &j->left[k];
+            if (strcmp(c->nodes.node[i].name, l->node)) continue;
+            sched_add(l->blame == BLAME_FILES ? &q->lacks : &q->blamed, i);
+        }
+}
+
+static int node_index(const struct control *c, const char *name)
+{
+    const struct node *n = *name ? node_find((struct nodes *)&c->nodes, name) : NULL;
+    return n ? (int)(n - c->nodes.node) : -1;
+}
+
+/* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared it;
+ * when that one is away or left out, another prepares it again. */
+static void choose_only(const struct control *c, const struct job *j, struct sched_job *q)
+{
+    const bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    q->toy = *j->only != 0;
+    q->checkpoint = checkpoint ? j->checkpoint_step : 0;
+    q->only = node_index(c, q->toy ? j->only : checkpoint ? j->checkpoint_node : j->prepared_node);
+    if (q->only < 0 || checkpoint || q->toy) return;
+    const struct node *n = &c->nodes.node[q->only];
+    q->awaited = !n->up && !sched_has(&q->lacks, q->only);
+    if (!n->up || sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only) ||
+        quarantine_find(c->quarantine, n->name))
+        q->only = -1;
+}
+
+static void describe(const struct control *c, const struct job *j, struct sched_job *q)
+{
+    memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
+    q->id = j->id;
+    q->priority = j->spec->priority;
+    q->n_ranks = j->spec->resources.ranks;
+    q->ring = j->spec->parallel.sp;
+    leave_out(c, j, q);
+    choose_only(c, j, q);
+    q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
+    q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
+    q->not_before_ms = j->not_before_ms;
+    q->device = device_of(j);
+    q->avoid_node = -1;
+    if (q->device == SCHED_GPUS) enqueue_gpus(c, j, q);
+}
+
 static void enqueue(void *arg, struct job *j)
 {
     struct pass *p = arg;
@@ -42,27 +92,7 @@ static void enqueue(void *arg, struct job *j)
         c->queue = realloc(c->queue, (size_t)c->queue_room * sizeof *c->queue);
         if (!c->queue) abort();
     }
-    int only = -1;
-    /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that
-     * prepared it; when that one is away, another prepares it again. */
-    bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
-    const char *name = checkpoint ? j->checkpoint_node : j->prepared_node;
-    for (int i = 0; i < c->nodes.n; i++)
-        if (!strcmp(c->nodes.node[i].name, name) && (checkpoint || c->nodes.node[i].up)) only = i;
-    struct sched_job *q = &c->queue[p->n++];
-    memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
-    q->id = j->id;
-    q->priority = j->spec->priority;
-    q->n_ranks = j->spec->resources.ranks;
-    q->ring = j->spec->parallel.sp;
-    q->prepare = job_needs_data(j) || (*j->prepared_node && only < 0);
-    q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
-    q->checkpoint = checkpoint ? j->checkpoint_step : 0;
-    q->not_before_ms = j->not_before_ms;
-    q->only = only;
-    q->device = device_of(j);
-    q->avoid_node = -1;
-    if (q->device == SCHED_GPUS) enqueue_gpus(c, j, q);
+    describe(c, j, &c->queue[p->n++]);
 }
 
 struct listing {
@@ -119,6 +149,7 @@ static void list_nodes(struct control *c, struct sched_node *out)
     for (int i = 0; i < c->nodes.n; i++) {
         const struct node *n = &c->nodes.node[i];
         out[i] = (struct sched_node){.up = n->up,
+                                     .quarantined = quarantine_find(c->quarantine, n->name),
                                      .net = node_net(n),
                                      .n_slots = n->n_slots,
                                      .n_reserved = node_stale_slots(n),
@@ -127,8 +158,28 @@ static void list_nodes(struct control *c, struct sched_node *out)
         list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
     }
+}
+
+static void list_held(struct control *c, struct sched_node *out)
+{
     struct listing l = {c, out};
     jobs_each(&c->jobs, list_job, &l);
+}
+
+bool pass_elsewhere(struct control *c, const struct job *j, const char *node)
+{
+    struct sched_node nodes[NODE_MAX];
+    struct sched_job *q = malloc(sizeof *q);
+    if (!q) abort();
+    describe(c, j, q);
+    const int i = node_index(c, node);
+    if (i >= 0) sched_add(&q->lacks, i);
+    if (!sched_held(q)) q->only = -1;
+    list_nodes(c, nodes);
+    const bool could = sched_could(q, nodes, c->nodes.n) ||
+                       (q->awaited && strcmp(node, j->prepared_node));
+    free(q);
+    return could;
 }
 
 /* The UUID of what rank r was given. */
@@ -170,6 +221,7 @@ void pass_run(void *arg)
     jobs_each(&c->jobs, enqueue, &p);
     if (!p.n) return;
     list_nodes(c, nodes);
+    list_held(c, nodes);
     sched_pick(c->queue, p.n, nodes, c->nodes.n, control_utc_ms(c));
     for (int i = 0; i < p.n; i++) {
         const struct sched_job *q = &c->queue[i];

@@ -6,10 +6,12 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "api/core/log.h"
+#include "daemon/blame.h"
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
 #define STEPS_FLUSH_SIZE (256 << 10)
+#define EXIT_NOT_RUN     127 /* of seqgang's child before exec, and of the dynamic linker */
 
 int record_parse(const struct msg *m, struct record *r)
 {
@@ -28,43 +30,6 @@ bool record_is_final(const struct msg *m)
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* What a full or read-only disk says (err_errno): the node's fault, not the job's. */
-static bool disk_fault(const struct err *e)
-{
-    static const char *const said[] = {"No space left", "Read-only file system",
-                                       "Disk quota exceeded"};
-    for (int i = 0; e->code == ERR_IO && i < 3; i++)
-        if (strstr(e->text, said[i])) return true;
-    return false;
-}
-
-/* A device that fails once is to blame; when the next one fails as well, the job is. */
-static enum cause cause_of_device(const struct job *j)
-{
-    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
-    return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
-}
-
-/* Would the same failure happen again? Then trying again only wastes time. */
-static enum cause cause_of(const struct job *j, const struct err *e)
-{
-    const struct attempt *a = j->attempt;
-    switch (e->code) {
-    case ERR_INVALID:
-    case ERR_NOT_FOUND:
-    case ERR_DOES_NOT_FIT:
-    case ERR_TOO_LARGE:
-    case ERR_CORRUPT:
-    case ERR_CONFLICT:
-    case ERR_UNSUPPORTED: return CAUSE_FINAL;
-    /* Between nodes it is the network, or a node that has not said so yet. */
-    case ERR_PEER: return a->n_parts > 1 ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
-    case ERR_DEVICE: return cause_of_device(j);
-    case ERR_IO: return disk_fault(e) ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
-    default: return CAUSE_USER;
-    }
-}
-
 static void on_fail(struct control *c, struct job *j, struct part *p, const struct record *r)
 {
     struct rank_fail f;
@@ -74,8 +39,10 @@ static void on_fail(struct control *c, struct job *j, struct part *p, const stru
     f.field[sizeof f.field - 1] = f.text[sizeof f.text - 1] = 0;
     enum err_code code = f.code > ERR_NONE && f.code < ERR_N ? (enum err_code)f.code : ERR_INTERNAL;
     err_field(&ev.err, code, f.field, "%s", f.text);
-    ev.cause = cause_of(j, &ev.err);
-    if (disk_fault(&ev.err)) err_prefix(&ev.err, "node %s", p->place.node);
+    blame_report(j, &ev);
+    /* Where it happened says more than which rank it was. */
+    if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
+        err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
     bool hang = code == ERR_TIMEOUT && f.behind > 0 && j->attempt->n_parts > 1;
     if (code == ERR_ABORTED || code == ERR_PEER || hang)
@@ -92,14 +59,17 @@ static void on_rank_exit(struct control *c, struct job *j, struct part *p,
     if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
-    ev.cause = x->signal == SIGKILL ? CAUSE_INFRASTRUCTURE : CAUSE_USER;
+    blame_exit(j, &ev);
     if (x->signal)
         err_set(&ev.err, ERR_PEER, "rank %d (pid %d) was killed by signal %d (%s)%s", x->rank,
                 x->pid, x->signal, strsignal(x->signal),
-                x->signal == SIGKILL ? ": not by seqd; out of memory, or somebody's hand" : "");
+                x->signal == SIGKILL   ? ": not by seqd; out of memory, or somebody's hand"
+                : x->signal == SIGTERM ? ": not by seqd"
+                                       : "");
     else
-        err_set(&ev.err, ERR_INTERNAL, "rank %d (pid %d) exited with status %d", x->rank, x->pid,
-                x->exit_status);
+        err_set(&ev.err, ERR_INTERNAL, "rank %d (pid %d) exited with status %d without a report%s",
+                x->rank, x->pid, x->exit_status,
+                x->exit_status == EXIT_NOT_RUN ? ": it could not be run; its log says why" : "");
     attempt_fail(c, j, p, &ev);
 }
 
@@ -182,7 +152,7 @@ static void on_step(struct control *c, struct job *j, const struct record *r)
     char json[DOC_STEP_SIZE];
     if (r->head.size < sizeof s) return;
     memcpy(&s, r->data, sizeof s);
-    struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step};
+    struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step, .at_ms = control_utc_ms(c)};
     int64_t n = doc_step(&s, j->epoch, json, sizeof json);
     ring_proven(c, j);
     if (n < 0 || job_fold(j, &ev, NULL)) return;

@@ -64,6 +64,24 @@ static int load_steps(void *arg, int64_t job, const char *data)
     j->metrics = strndup(last, strlen(last) - 1);
     if (!j->metrics) abort();
     j->step = strtoll(last + 8, NULL, 10);
+    const char *epoch = strstr(last, "\"epoch\":");
+    const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
+    /* Steps of an attempt that may still run have no time of their own: now is the latest. */
+    if (now) j->step_epoch = j->epoch, j->stepped_ms = control_utc_ms(c);
+    return 0;
+}
+
+static int load_blame(void *arg, const char *node, int64_t job, int64_t at_ms)
+{
+    quarantine_load_blame(((struct control *)arg)->quarantine, node, job, at_ms);
+    return 0;
+}
+
+static int load_quarantine(void *arg, const char *node, int64_t at_ms, const char *reason)
+{
+    struct control *c = arg;
+    quarantine_load(c->quarantine, node, at_ms, reason);
+    node_expect(&c->nodes, node, loop_now_ms(c->o.loop)); /* so that it is seen */
     return 0;
 }
 
@@ -78,7 +96,8 @@ static void expect_node(void *arg, struct job *j)
 
 int replay(struct control *c, struct err *e)
 {
-    struct store_load calls = {c, load_job, load_event, load_mark, load_steps};
+    struct store_load calls = {c,          load_job,   load_event,     load_mark,
+                               load_steps, load_blame, load_quarantine};
     if (store_load(c->o.store, &calls, e)) return -1;
     jobs_each(&c->jobs, expect_node, c);
     c->last_job = store_last_job(c->o.store);

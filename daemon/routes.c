@@ -21,6 +21,7 @@ const struct route route_table[] = {
     {"GET", "/v1/jobs/{id}/steps/{n}/data", "sample fragments", route_step_data},
     {"POST", "/v1/plan", "", route_plan},
     {"GET", "/v1/nodes", "", route_nodes},
+    {"POST", "/v1/nodes/{node}:release", "", route_release},
     {"GET", "/livez", "", route_livez},
     {"GET", "/readyz", "verbose", route_readyz},
     {"GET", "/version", "", route_version},
@@ -134,9 +135,21 @@ bool route_wants_stream(const struct http_req *r)
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
+/* {node} and what follows it: names may hold any byte, so the end of the path is what ends one. */
+static bool match_node(const char *rest, const char *path, struct route_args *a)
+{
+    const size_t tail = strlen(rest), size = strlen(path);
+    if (size <= tail || strcmp(path + size - tail, rest) || size - tail >= sizeof a->node)
+        return false;
+    memcpy(a->node, path, size - tail);
+    a->node[size - tail] = 0;
+    return true;
+}
+
 static bool match(const char *pattern, const char *path, struct route_args *a)
 {
     for (; *pattern; pattern++) {
+        if (!strncmp(pattern, "{node}", 6)) return match_node(pattern + 6, path, a);
         if (!strncmp(pattern, "{name}", 6)) {
             a->name = path;
             return *path != 0;

@@ -18,6 +18,7 @@ struct route_args {
     int64_t id;       /* {id} */
     int64_t n;        /* {n}: a step */
     const char *name; /* {name}: the rest of the path */
+    char node[NODE_NAME]; /* {node} */
 };
 
 typedef void route_call(struct routes *R, struct http_req *r, const struct route_args *a);
@@ -57,7 +58,7 @@ char *route_stored_json(const struct store_row *row);
 
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts, route_checkpoints,
-    route_events, route_metrics, route_nodes, route_livez, route_readyz, route_version,
+    route_events, route_metrics, route_nodes, route_release, route_livez, route_readyz, route_version,
     route_openapi;         /* views.c */
 route_call route_download; /* download.c */
 route_call route_step_data; /* origin.c */

@@ -52,6 +52,21 @@ CREATE TABLE IF NOT EXISTS part_marks (
   PRIMARY KEY (job, epoch, part)
 ) STRICT, WITHOUT ROWID;
 
+-- Failures of the last hour that are a node's, one row per job (daemon/quarantine.h).
+CREATE TABLE IF NOT EXISTS blames (
+  node TEXT NOT NULL,
+  job  INTEGER NOT NULL REFERENCES jobs (id),
+  at   INTEGER NOT NULL,
+  PRIMARY KEY (node, job)
+) STRICT, WITHOUT ROWID;
+
+-- Nodes that get no jobs.
+CREATE TABLE IF NOT EXISTS quarantine (
+  node   TEXT PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  reason TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Idempotency-Key of POST /v1/jobs.
 CREATE TABLE IF NOT EXISTS keys (
   key         TEXT PRIMARY KEY,

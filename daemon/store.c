@@ -37,6 +37,12 @@ static const char *const op_sql[OP_N] = {
     [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
                      "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
     [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
+    [OP_BLAME] = "INSERT INTO blames (job, at, node) VALUES (?1, ?2, ?5) "
+                 "ON CONFLICT (node, job) DO UPDATE SET at = excluded.at",
+    [OP_BLAME_END] = "DELETE FROM blames WHERE job = ?1 AND node = ?5",
+    [OP_QUARANTINE] = "INSERT INTO quarantine (at, node, reason) VALUES (?1, ?5, ?6) "
+                      "ON CONFLICT (node) DO UPDATE SET at = excluded.at, reason = excluded.reason",
+    [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
 };
 
 struct ask {
@@ -413,6 +419,19 @@ static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *
     return c->steps(c->arg, sqlite3_column_int64(st, 0), column(st, 1));
 }
 
+static int load_blame(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    if (!c->blame) return 0;
+    return c->blame(c->arg, column(st, 0), sqlite3_column_int64(st, 1),
+                    sqlite3_column_int64(st, 2));
+}
+
+static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    if (!c->quarantine) return 0;
+    return c->quarantine(c->arg, column(st, 0), sqlite3_column_int64(st, 1), column(st, 2));
+}
+
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
     if (load_rows(s, "SELECT id, spec, plan, result FROM jobs WHERE " LIVE " ORDER BY id", c,
@@ -430,7 +449,9 @@ int store_load(struct store *s, const struct store_load *c, struct err *e)
         load_rows(s,
                   "SELECT j.id, m.data FROM jobs AS j JOIN metrics AS m ON m.seq = "
                   "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
-                  c, load_steps, e))
+                  c, load_steps, e) ||
+        load_rows(s, "SELECT node, job, at FROM blames ORDER BY at", c, load_blame, e) ||
+        load_rows(s, "SELECT node, at, reason FROM quarantine", c, load_quarantine, e))
         return -1;
     return 0;
 }

@@ -44,6 +44,8 @@ struct store_load {
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
     /* The last row of its metrics. */
     int (*steps)(void *arg, int64_t job, const char *data);
+    int (*blame)(void *arg, const char *node, int64_t job, int64_t at_ms); /* ascending by time */
+    int (*quarantine)(void *arg, const char *node, int64_t at_ms, const char *reason);
 };
 int store_load(struct store *s, const struct store_load *calls, struct err *e);
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
@@ -66,6 +68,11 @@ void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms);
+
+void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t at_ms);
+void store_blame_remove(struct store_txn *t, const char *node, int64_t job);
+void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason);
+void store_quarantine_remove(struct store_txn *t, const char *node);
 
 /* e is NULL once it is durable; else the one thing that may fail, a key that exists (ERR_CONFLICT).
  * done may be NULL. Order of commits is order of calls. Takes t. */

@@ -91,6 +91,33 @@ void store_key_add(struct store_txn *t, const char *key, const char *fingerprint
     o->text[0] = txn_copy(key), o->text[1] = txn_copy(fingerprint);
 }
 
+void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t at_ms)
+{
+    struct op *o = add_op(t, OP_BLAME);
+    o->n[0] = job, o->n[1] = at_ms;
+    o->text[0] = txn_copy(node);
+}
+
+void store_blame_remove(struct store_txn *t, const char *node, int64_t job)
+{
+    struct op *o = add_op(t, OP_BLAME_END);
+    o->n[0] = job;
+    o->text[0] = txn_copy(node);
+}
+
+void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason)
+{
+    struct op *o = add_op(t, OP_QUARANTINE);
+    o->n[0] = at_ms;
+    o->text[0] = txn_copy(node), o->text[1] = txn_copy(reason);
+}
+
+void store_quarantine_remove(struct store_txn *t, const char *node)
+{
+    struct op *o = add_op(t, OP_QUARANTINE_END);
+    o->text[0] = txn_copy(node);
+}
+
 void txn_free(struct store_txn *t)
 {
     for (struct op *o = t->first, *next; o; o = next) {

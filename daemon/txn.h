@@ -14,6 +14,10 @@ enum op_type {
     OP_MARK,
     OP_PART_MARK,
     OP_KEY,
+    OP_BLAME,
+    OP_BLAME_END,
+    OP_QUARANTINE,
+    OP_QUARANTINE_END,
     OP_N
 };
 

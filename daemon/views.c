@@ -7,6 +7,7 @@
 #include "daemon/doc.h"
 #include "daemon/gpus.h"
 #include "daemon/json.h"
+#include "daemon/quarantine.h"
 #include "daemon/routes.h"
 #include "openapi_yaml.h"
 
@@ -468,18 +469,19 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
 
 static void put_node(struct jwrite *w, const struct control *c, const struct node *n)
 {
-    int64_t holders[GPU_MAX];
+    struct doc_node d = {.n_reserved = control_reserved(c, n->name), .now_ms = control_now_ms(c)};
+    d.quarantined = quarantine_find(control_quarantine(c), n->name);
     for (int k = 0; k < n->n_gpus; k++) {
         const struct job *j = gpus_holder(c, n->name, n->gpu[k].uuid);
-        holders[k] = j ? j->id : 0;
+        d.holders[k] = j ? j->id : 0;
     }
-    doc_node(w, n, control_reserved(c, n->name), holders, control_now_ms(c));
+    doc_node(w, n, &d);
 }
 
-void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
+static void reply_nodes(struct routes *R, struct http_req *r)
 {
     const struct nodes *t = control_nodes(R->control);
-    size_t size = 256 + (size_t)t->n * 1024;
+    size_t size = 256 + (size_t)t->n * (1024 + 6 * QUARANTINE_REASON);
     for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * 1024;
     char *out = malloc(size);
     struct jwrite w;
@@ -495,6 +497,26 @@ void route_nodes(struct routes *R, struct http_req *r, const struct route_args *
     jwrite_finish(&w);
     route_json(r, 200, out);
     free(out);
+}
+
+void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    reply_nodes(R, r);
+}
+
+static void on_released(void *arg, const struct job *j, const struct err *e)
+{
+    struct view *v = arg;
+    if (e)
+        route_fail(v->r, e);
+    else
+        reply_nodes(v->R, v->r);
+    free(v);
+}
+
+void route_release(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    control_release(R->control, a->node, on_released, view_of(R, r, a));
 }
 
 /* This answer itself went through the HTTP thread and the loop: both are alive. */

@@ -73,6 +73,7 @@ fi
 if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
 if ! skip gpus; then note "jobs on GPUs, without a GPU"; count tests/gpus.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
+note "a node that cannot start ranks"; count tests/badnode.sh
 if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
 if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi
 note "result"

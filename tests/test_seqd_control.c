@@ -460,13 +460,19 @@ static void test_failures_of_the_job(void)
         enum err_code code;
         const char *state;
         int cause;
-    } cases[] = {{ERR_INVALID, "failed", CAUSE_FINAL},      {ERR_NOT_FOUND, "failed", CAUSE_FINAL},
-                 {ERR_DOES_NOT_FIT, "failed", CAUSE_FINAL}, {ERR_CORRUPT, "failed", CAUSE_FINAL},
-                 {ERR_INTERNAL, "starting", CAUSE_USER},    {ERR_TIMEOUT, "starting", CAUSE_USER}};
-    for (int i = 0; i < 6; i++) {
+    } cases[] = {{ERR_INVALID, "failed", CAUSE_FINAL},
+                 {ERR_NOT_FOUND, "failed", CAUSE_FINAL},
+                 {ERR_DOES_NOT_FIT, "failed", CAUSE_FINAL},
+                 {ERR_CORRUPT, "failed", CAUSE_FINAL},
+                 {ERR_INTERNAL, "starting", CAUSE_USER},
+                 {ERR_TIMEOUT, "starting", CAUSE_USER},
+                 /* before the first step */
+                 {ERR_INTERNAL, "starting", CAUSE_INFRASTRUCTURE}};
+    for (int i = 0; i < 7; i++) {
         begin();
         struct sim_attempt *a = to_run();
         play_start(a);
+        if (i < 6) rec_step(a, 1);
         rec_fail(a, 1, cases[i].code, "the rank's own sentence");
         rec_exit(a, 1, 1, 0);
         rec_exit(a, RANK_GANG, GANG_FAILED, 0);
@@ -475,7 +481,7 @@ static void test_failures_of_the_job(void)
         CHECK(strstr(stored_doc, "the rank's own sentence"));
         CHECK(strstr(stored_doc, cause_name(cases[i].cause)));
         const struct job *j = control_job(w.control, 1);
-        if (j) CHECK(j->restarts == 1);
+        if (j) CHECK(j->restarts == (cases[i].cause == CAUSE_USER));
         finish();
     }
 }

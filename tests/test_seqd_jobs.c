@@ -51,7 +51,10 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->cause = 1 + rand_r(&seed) % (CAUSE_N - 1);
         ev->rank = rand_r(&seed) % 3 - 1;
         ev->signal = rand_r(&seed) % 2 ? 9 : 0;
-        snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node");
+        ev->blame = rand_r(&seed) % BLAME_N;
+        ev->exit_status = rand_r(&seed) % 3;
+        ev->stepped_ms = j->stepped_ms; /* steps are no rows: what they leave is told here */
+        snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node%d", rand_r(&seed) % 2);
         err_field(&ev->err, ERR_PEER, "data.train.0", "line\twith \"quotes\" \xc3\xa9 and %d", 5);
         break;
     case EV_PREPARED:
@@ -88,6 +91,9 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
     CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
     CHECK(a->spec->parallel.form == b->spec->parallel.form);
+    CHECK(a->tried_ms == b->tried_ms && a->n_left == b->n_left);
+    for (int i = 0; i < a->n_left && i < b->n_left; i++)
+        CHECK(!memcmp(&a->left[i], &b->left[i], sizeof *a->left));
 }
 
 /* The ASSIGN of a seqd that knew one node, and what no seqd has written. */
@@ -165,7 +171,7 @@ static void test_replay(void)
 
 static void fail_once(struct job *j, int cause, int64_t at)
 {
-    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = TASK_RUN};
+    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = TASK_RUN, .at_ms = at};
     struct event ev = {.type = EV_RANK_EXIT, .cause = cause, .at_ms = at};
     struct event stopped = {.type = EV_STOPPED, .at_ms = at};
     err_set(&ev.err, ERR_PEER, "it died");
@@ -190,10 +196,35 @@ static void test_budgets(void)
         CHECK_MSG(j->not_before_ms == 1000 + waits[i], "failure %d waits %lld", i,
                   (long long)j->not_before_ms - 1000);
     }
-    for (int i = 9; i < JOB_MAX_INFRA; i++) fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
-    CHECK(j->state == JOB_QUEUED);
+    for (int i = 9; i < 40; i++) fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + i);
+    CHECK(j->state == JOB_QUEUED); /* not a count: a day from the first attempt ends it */
+    fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + JOB_RETRY_MS - 1);
+    CHECK(j->state == JOB_QUEUED && !job_gives_up(j, 1000 + JOB_RETRY_MS - 1));
+    fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + JOB_RETRY_MS);
+    CHECK(j->state == JOB_FAILED);
+    job_destroy(j);
+
+    j = queued(); /* or from the last step, wherever it was heard of */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
-    CHECK(j->state == JOB_FAILED); /* a retry has its limit */
+    struct event assign = {.type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
+    CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &(struct event){.type = EV_READY}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STEP, .step = 1, .at_ms = 5000}, NULL));
+    CHECK(j->stepped_ms == 5000 && j->step_epoch == 2);
+    struct event late = {.type = EV_RANK_EXIT,
+                         .cause = CAUSE_INFRASTRUCTURE,
+                         .at_ms = 9000 + JOB_RETRY_MS - 1,
+                         .stepped_ms = 9000}; /* of a step that no row of the log has */
+    CHECK(!job_fold(j, &late, NULL) && j->target == JOB_QUEUED && j->stepped_ms == 9000);
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    fail_once(j, CAUSE_INFRASTRUCTURE, 9000 + JOB_RETRY_MS);
+    CHECK(j->state == JOB_FAILED);
+    job_destroy(j);
+
+    j = queued(); /* told to begin again, it has its day again */
+    fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
+    CHECK(!job_fold(j, &(struct event){.type = EV_RESTART, .at_ms = 1500}, NULL));
+    fail_once(j, CAUSE_INFRASTRUCTURE, 2000 + JOB_RETRY_MS);
+    CHECK(j->state == JOB_QUEUED && j->tried_ms == 2000 + JOB_RETRY_MS);
     job_destroy(j);
 
     j = queued();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "api/core/log.h"
 #include "daemon/json.h"
+#include "daemon/quarantine.h"
 #include "daemon/routes.h"
 #include "tests/rest.h"
 #include "tests/test.h"
@@ -256,6 +257,29 @@ static void test_plan_hardware_refused(void)
     /* What does not fit says so, with what was weighed. */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
     CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
+    finish();
+}
+
+/* Quarantine over REST; a name may hold what a path has other uses for. */
+static void test_quarantine(void)
+{
+    struct quarantine *q;
+    begin();
+    node_joins();
+    q = control_quarantine(w.control);
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"quarantine\":null"));
+    CHECK(post("/v1/nodes/n1:release", "") == 409 && strstr(reply, "node n1 is in no quarantine"));
+    CHECK(post("/v1/nodes/n2:release", "") == 404);
+    CHECK(post("/v1/nodes/:release", "") == 404 && post("/v1/nodes/n1:restart", "") == 404);
+    CHECK(get("/v1/nodes/n1:release") == 405);
+    quarantine_load(q, "n1", 1700000000000, "three \"bad\" starts");
+    quarantine_load(q, "a:1/b c", 1700000000000, "y");
+    CHECK(get("/v1/nodes") == 200);
+    CHECK(strstr(reply, "\"quarantine\":{\"since\":\"2023-11-14T22:13:20.000Z\","
+                        "\"reason\":\"three \\\"bad\\\" starts\"}"));
+    CHECK(post("/v1/nodes/n1:release", "") == 200 && strstr(reply, "\"quarantine\":null"));
+    CHECK(post("/v1/nodes/a:1%2Fb%20c:release", "") == 200 && !quarantine_find(q, "a:1/b c"));
+    CHECK(post("/v1/nodes/n1:release", "") == 409);
     finish();
 }
 
@@ -583,6 +607,7 @@ int main(void)
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
     RUN(test_auto_by_profile);
+    RUN(test_quarantine);
     RUN(test_idempotency);
     RUN(test_pages);
     RUN(test_event_stream);

@@ -1,0 +1,111 @@
+#include "daemon/blame.h"
+
+#include <signal.h>
+#include <string.h>
+#include "api/core/rank.h"
+
+/* What a full or read-only disk says (err_errno). */
+static bool disk_fault(const struct err *e)
+{
+    static const char *const said[] = {"No space left", "Read-only file system",
+                                       "Disk quota exceeded"};
+    for (int i = 0; e->code == ERR_IO && i < 3; i++)
+        if (strstr(e->text, said[i])) return true;
+    return false;
+}
+
+static bool has_stepped(const struct job *j)
+{
+    return j->step_epoch == j->epoch;
+}
+
+static void set(struct event *ev, enum cause cause, enum blame blame)
+{
+    ev->cause = cause;
+    ev->blame = blame;
+}
+
+/* Before the first step a node that cannot start ranks looks like this, and a job that crashes too:
+ * the next node tells them apart. After it, the node has shown that it can. */
+static void unexplained(const struct job *j, struct event *ev)
+{
+    if (has_stepped(j))
+        set(ev, CAUSE_USER, BLAME_NONE);
+    else
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
+}
+
+/* A device that fails once is to blame; when the next one fails as well, the job is. */
+static enum cause cause_of_device(const struct job *j)
+{
+    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
+    return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
+}
+
+/* Data of another digest than the job was prepared from (worker/rank/prepared.c). */
+static bool other_files(const struct err *e)
+{
+    return e->code == ERR_CONFLICT && !strncmp(e->field, "data.", 5);
+}
+
+void blame_report(const struct job *j, struct event *ev)
+{
+    const struct err *e = &ev->err;
+    if (disk_fault(e)) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+        return;
+    }
+    if (ev->rank == RANK_GANG) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
+        return;
+    }
+    if (e->code == ERR_NOT_FOUND || other_files(e)) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_FILES);
+        return;
+    }
+    switch (e->code) {
+    /* Would fail the same way again: trying again only wastes time. */
+    case ERR_INVALID:
+    case ERR_DOES_NOT_FIT:
+    case ERR_TOO_LARGE:
+    case ERR_CORRUPT:
+    case ERR_CONFLICT:
+    case ERR_UNSUPPORTED: set(ev, CAUSE_FINAL, BLAME_NONE); return;
+    case ERR_PEER:
+    case ERR_ABORTED: set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE); return;
+    case ERR_DEVICE: set(ev, cause_of_device(j), BLAME_NONE); return;
+    case ERR_INTERNAL: unexplained(j, ev); return;
+    default: set(ev, CAUSE_USER, BLAME_NONE); return;
+    }
+}
+
+/* What a program does to itself; every other signal comes from outside. */
+static bool self_raised(int signo)
+{
+    return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
+           signo == SIGABRT;
+}
+
+void blame_exit(const struct job *j, struct event *ev)
+{
+    if (ev->signal && !self_raised(ev->signal))
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+    else
+        unexplained(j, ev);
+}
+
+void blame_gang_end(const struct job *j, int end, struct event *ev)
+{
+    if (end == GANG_DONE || end == GANG_FAILED)
+        unexplained(j, ev);
+    else
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+}
+
+void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
+{
+    if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
+    /* Was it left out and taken all the same, no other could take the job: that is enough. */
+    if (ev->blame == BLAME_NODE && job_left(j, NULL, ev)) set(ev, CAUSE_USER, BLAME_JOB);
+    if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
+}

@@ -1,0 +1,34 @@
+/* blame.h: whose failure it is: the job's, its node's, or the infrastructure's. Pure.
+ *
+ *   what was said                               class            the node
+ *   a rank: input, numbers, plan                final, user      -
+ *   a rank: files missing, or others            final            left out for this job, if another
+ *                                                                node is left: then infrastructure
+ *   a rank: a peer, a full disk, a device once  infrastructure   -
+ *   an exit without a report, an internal       infrastructure   blamed, before the first step;
+ *   error, a gang that could not start                           after it, user
+ *   the same again, on another node or, where   user             earlier blames are withdrawn
+ *   no other takes the job, on the same one
+ *   a signal from outside, a gang that was      infrastructure   -
+ *   stopped or died, a node that left
+ *
+ * Who is blamed is left out by the scheduler for this job (sched.h); quarantine.h counts the jobs. */
+#ifndef SEQD_DAEMON_BLAME_H
+#define SEQD_DAEMON_BLAME_H
+
+#include "daemon/jobs.h"
+
+/* ev has what was said: err, rank, exit_status, signal. Each sets ev->cause and ev->blame. */
+
+/* A rank's own report; rank RANK_GANG: the gang's, which could not start. */
+void blame_report(const struct job *j, struct event *ev);
+/* A rank exited with a status or a signal and had said nothing. */
+void blame_exit(const struct job *j, struct event *ev);
+/* A gang's end (enum gang_end) that no rank explains. */
+void blame_gang_end(const struct job *j, int end, struct event *ev);
+
+/* The last word, when node and phase are known. elsewhere: a node that is not left out could take the
+ * job instead of ev->node. */
+void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
+
+#endif

@@ -1,0 +1,42 @@
+/* quarantine.h: nodes that get no jobs because three different ones blamed them within an hour.
+ *
+ * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is withdrawn,
+ * because the job failed the same way elsewhere, takes the quarantine that it made with it. The last
+ * node that could take jobs is never quarantined. Every ten minutes a toy run, a job of two ranks that
+ * reads no file, tests the node; its success ends the quarantine, as `seqctl nodes release` does. */
+#ifndef SEQD_DAEMON_QUARANTINE_H
+#define SEQD_DAEMON_QUARANTINE_H
+
+#include "daemon/control.h"
+
+#define QUARANTINE_JOBS   3
+#define QUARANTINE_MS     ((int64_t)3600 * 1000)
+#define QUARANTINE_TOY_MS ((int64_t)600 * 1000)
+#define QUARANTINE_REASON 384
+
+struct quarantined {
+    char node[NODE_NAME];
+    int64_t at_ms; /* UTC */
+    char reason[QUARANTINE_REASON];
+    int64_t toy_ms; /* the loop's clock: when the next toy run is due */
+};
+
+struct quarantine;
+struct quarantine *quarantine_create(void);
+void quarantine_destroy(struct quarantine *q);
+const struct quarantined *quarantine_find(const struct quarantine *q,
+                                          const char *node); /* or NULL */
+
+/* Rows of the store. */
+void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason);
+void quarantine_load_blame(struct quarantine *q, const char *node, int64_t job, int64_t at_ms);
+
+/* ev has been folded into j: what it says of nodes joins t. */
+void quarantine_take(struct control *c, struct quarantine *q, struct store_txn *t,
+                     const struct job *j, const struct event *ev);
+/* Once a second: toy runs that are due. */
+void quarantine_tick(struct control *c, struct quarantine *q);
+/* Ends it; false: the node is in none. The row's end joins t. */
+bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);
+
+#endif

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# A node that cannot start ranks beside one that can: seqrank lacks a library there, then seqgang does,
+# then a source. Every job succeeds on the other node; three blames quarantine the first, over a kill -9
+# of seqd, until it is released.
+#   BUILD=build/release   KEEP=1 keeps the state
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/lib.sh
+lib_start badnode
+
+spec() { # NAME
+    cat <<JSON
+{"kind": "train", "name": "$1",
+ "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1,
+   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "data": {"train": [{"path": "${2:-$T/data/text.txt}", "format": "text"}], "seq_len": 64},
+ "train": {"steps": 2, "global_batch": 2}, "checkpoint": {"every_steps": 2},
+ "limits": {"restarts": 0}, "resources": {"ranks": 2, "threads": 1}, "seed": 3}
+JSON
+}
+submit() { spec "$@" | seqctl submit - -o name -q; }
+seqd_run() {
+    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address "unix:$T/nodes.sock" >>"$T/seqd.log" 2>&1 &
+    SEQD_PID=$!
+}
+node() { # NAME BIN ROOT: its pid in PID
+    "$2/seqw" --bin "$2" --connect "unix:$T/nodes.sock" --name "$1" --state "$T/$1" --slots 2 --root "$3" >>"$T/seqw-$1.log" 2>&1 &
+    PID=$!
+}
+n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
+all_succeed() { # NAME ID...
+    local name=$1 id; shift
+    for id in "$@"; do
+        "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+        [ "$(field "$id" state)" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $(field "$id" state)" "$T/watch.out"; return; }
+        [ "$(field "$id" node)" = good ] || { bad "$name: job $id ran on $(field "$id" node)"; return; }
+    done
+    ok "$name"
+}
+quarantined() { seqctl nodes | grep -q '^bad .*quarantined.*3 jobs failed to start on it'; }
+
+# A program whose library is not there.
+without_library() { # PROGRAM: into $T/badbin
+    rm -f "$T/badbin/$1"
+    echo 'int gone(void) { return 0; }' | "${CC:-cc}" -shared -fPIC -x c -o "$T/libgone.so" - &&
+        echo 'int gone(void); int main(void) { return gone(); }' | "${CC:-cc}" -x c -o "$T/badbin/$1" - -L"$T" -lgone &&
+        rm "$T/libgone.so" && ! "$T/badbin/$1" 2>/dev/null
+}
+mkdir -p "$T/badbin" "$T/other"
+cp "$BIN"/seq{w,gang,rank} "$T/badbin"
+BIN_ALL=$BIN
+procs() { # both folders
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' \( -lname "$BIN_ALL/$1" -o -lname "$T/badbin/$1" \) 2>/dev/null |
+        sed 's#/proc/##; s#/exe##' | sort -n
+}
+make_text 4000 >"$T/data/text.txt"
+
+check "a seqrank without one of its libraries" without_library seqrank
+seqd_run
+node bad "$T/badbin" "$T/data"; BAD=$PID
+until_ok 200 n_up 1 || { bad "the bad node joins" "$T/seqd.log"; lib_end; exit 1; }
+node good "$BIN" "$T/data"; GOOD=$PID
+until_ok 200 n_up 2 || { bad "the good node joins" "$T/seqd.log"; lib_end; exit 1; }
+
+# All at once, then one by one.
+ids=$(for i in 1 2 3; do submit "together-$i"; done)
+all_succeed "three jobs at once" $ids
+for i in 4 5 6; do ids="$ids $(submit "alone-$i")"; all_succeed "job $i" "${ids##* }"; done
+says "the event blames the node" '"node": "bad".*"class": "infrastructure".*"exit_status": 127.*"blame": "node"' seqctl events "${ids%%[[:space:]]*}" -o jsonl
+check "the node is quarantined, with the reason" quarantined
+kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null
+seqd_run
+until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
+check "seqd killed and started: it still is" quarantined
+refuse "releasing another" 4 'in no quarantine' seqctl nodes release good
+refuse "releasing none" 3 'there is no node' seqctl nodes release elsewhere
+says "seqctl nodes release" 'bad +up' seqctl nodes release bad
+
+# seqgang cannot be run: the agent says so, not a rank.
+cp "$BIN/seqrank" "$T/badbin/seqrank"
+check "a seqgang without one of its libraries" without_library seqgang
+id=$(submit no-gang)
+all_succeed "a node without seqgang" "$id"
+says "seqgang's failure is told" 'seqgang exited with status 127.*gang.log' seqctl events "$id" -o jsonl
+
+# Well again; and then without the source.
+cp "$BIN/seqgang" "$T/badbin/seqgang.new" && mv "$T/badbin/seqgang.new" "$T/badbin/seqgang"
+make_text 4000 >"$T/other/more.txt"
+kill "$BAD"; wait "$BAD"
+kill "$GOOD"; wait "$GOOD"
+until_ok 100 n_up 0
+node bad "$T/badbin" "$T/data"; BAD=$PID
+until_ok 200 n_up 1
+node good "$BIN" "$T/other"; GOOD=$PID
+until_ok 200 n_up 2 || bad "the nodes come back"
+id=$(submit no-source more.txt)
+all_succeed "a node without the source" "$id"
+says "left out without blame" '"blame": "files"' seqctl events "$id" -o jsonl
+refuse "no node has it: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl submit --wait <(spec nowhere none.txt)
+
+stops() { kill -TERM "$1" && wait "$1"; }
+check "the bad node stops" stops "$BAD"
+check "the good node stops" stops "$GOOD"
+check "seqd stops" stops "$SEQD_PID"
+SEQD_PID=
+check "nothing is left running" until_ok 50 nothing_left
+lib_end

@@ -1,0 +1,247 @@
+/* Whose failure it is: every row of the rule, then what the fold makes of it. */
+#include <signal.h>
+#include <stdlib.h>
+#include "daemon/blame.h"
+#include "tests/test.h"
+
+static struct job *job_at(enum job_state state, bool stepped)
+{
+    static struct job_spec s;
+    spec_defaults(&s);
+    s.kind = JOB_TRAIN;
+    s.resources.ranks = 2;
+    s.limits.restarts = 1;
+    struct job *j = job_create(1, &s);
+    j->state = state;
+    j->task = TASK_RUN;
+    j->epoch = 4;
+    j->step_epoch = stepped ? 4 : 3; /* steps of an earlier attempt, on another node, say nothing */
+    return j;
+}
+
+/* ---- what is said once ------------------------------------------------------------------------ */
+
+static const struct {
+    int rank;
+    enum err_code code;
+    const char *field, *text;
+    int cause, blame;             /* before the first step */
+    int cause_after, blame_after; /* after it */
+} reports[] = {
+#define SAME(cause, blame) cause, blame, cause, blame
+    {1, ERR_INVALID, "", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_DOES_NOT_FIT, "", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_TOO_LARGE, "", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_CORRUPT, "data.train", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_UNSUPPORTED, "", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_CONFLICT, "checkpoint.resume", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
+    {1, ERR_NOT_FOUND, "data.train.0.path", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
+    {1, ERR_NOT_FOUND, "model.path", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
+    {1, ERR_CONFLICT, "data.train", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
+    {1, ERR_PEER, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_ABORTED, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_DEVICE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_TIMEOUT, "", "x", SAME(CAUSE_USER, BLAME_NONE)},
+    {1, ERR_IO, "", "read /x: Input/output error", SAME(CAUSE_USER, BLAME_NONE)},
+    {1, ERR_IO, "", "write /x: No space left on device", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_IO, "", "open /x: Read-only file system", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_IO, "", "write /x: Disk quota exceeded", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_INTERNAL, "", "x", CAUSE_INFRASTRUCTURE, BLAME_NODE, CAUSE_USER, BLAME_NONE},
+    /* the gang itself: seqrank cannot be run */
+    {RANK_GANG, ERR_NOT_FOUND, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
+    {RANK_GANG, ERR_IO, "", "cannot run /x: Permission denied",
+     SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
+    {RANK_GANG, ERR_INTERNAL, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
+    {RANK_GANG, ERR_IO, "", "open /x/sock: No space left on device",
+     SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+};
+
+static void test_reports(void)
+{
+    for (size_t i = 0; i < 2 * sizeof reports / sizeof *reports; i++) {
+        const bool after = i % 2;
+        struct job *j = job_at(JOB_RUNNING, after);
+        struct event ev = {.type = EV_RANK_EXIT, .rank = reports[i / 2].rank};
+        err_field(&ev.err, reports[i / 2].code, reports[i / 2].field, "%s", reports[i / 2].text);
+        blame_report(j, &ev);
+        CHECK_MSG(ev.cause == (after ? reports[i / 2].cause_after : reports[i / 2].cause) &&
+                      ev.blame == (after ? reports[i / 2].blame_after : reports[i / 2].blame),
+                  "row %zu%s: cause %d, blame %d", i / 2, after ? ", after a step" : "", ev.cause,
+                  ev.blame);
+        job_destroy(j);
+    }
+}
+
+/* Every signal: what a program does to itself is an exit, the rest comes from outside. */
+static void test_exits(void)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (int signo = 0; signo < NSIG; signo++)
+        for (int after = 0; after < 2; after++) {
+            struct job *j = job_at(JOB_RUNNING, after);
+            struct event ev = {.rank = 1, .signal = signo, .exit_status = signo ? 0 : 127};
+            bool self = signo == 0;
+            for (int i = 0; i < 5; i++) self = self || signo == own[i];
+            blame_exit(j, &ev);
+            CHECK_MSG(ev.cause == (self && after ? CAUSE_USER : CAUSE_INFRASTRUCTURE) &&
+                          ev.blame == (self && !after ? BLAME_NODE : BLAME_NONE),
+                      "signal %d, after %d: cause %d, blame %d", signo, after, ev.cause, ev.blame);
+            job_destroy(j);
+        }
+}
+
+static void test_gang_ends(void)
+{
+    for (int end = 0; end < GANG_END_N; end++)
+        for (int after = 0; after < 2; after++) {
+            struct job *j = job_at(JOB_RUNNING, after);
+            struct event ev = {.rank = -1};
+            const bool own = end == GANG_DONE || end == GANG_FAILED;
+            blame_gang_end(j, end, &ev);
+            CHECK_MSG(ev.cause == (own && after ? CAUSE_USER : CAUSE_INFRASTRUCTURE) &&
+                          ev.blame == (own && !after ? BLAME_NODE : BLAME_NONE),
+                      "end %d, after %d: cause %d, blame %d", end, after, ev.cause, ev.blame);
+            job_destroy(j);
+        }
+}
+
+static void test_device_twice(void)
+{
+    struct job *j = job_at(JOB_RUNNING, true);
+    struct event ev = {.rank = 1};
+    err_set(&ev.err, ERR_DEVICE, "x");
+    j->n_failures = 1, j->err.code = ERR_DEVICE;
+    blame_report(j, &ev);
+    CHECK(ev.cause == CAUSE_USER && !ev.blame);
+    job_destroy(j);
+}
+
+/* ---- what is said again ----------------------------------------------------------------------- */
+
+struct said {
+    const char *node;
+    enum job_state state;
+    int task, status, signo;
+    bool elsewhere;
+    int cause, blame; /* wanted */
+    int n_left;       /* and nodes left out then */
+};
+
+/* One attempt that fails so. */
+static void fail(struct job *j, const struct said *s, size_t line)
+{
+    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = s->task, .at_ms = 1};
+    CHECK(!job_fold(j, &assign, NULL));
+    if (s->state == JOB_RUNNING) CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL));
+    struct event ev = {.type = EV_RANK_EXIT, .rank = 1, .signal = s->signo, .at_ms = 1};
+    snprintf(ev.node, sizeof ev.node, "%s", s->node);
+    ev.exit_status = s->status;
+    if (s->status == -1) { /* files */
+        ev.exit_status = 0;
+        err_field(&ev.err, ERR_NOT_FOUND, "model.path", "/m does not exist on this node");
+        blame_report(j, &ev);
+    } else {
+        err_set(&ev.err, s->signo ? ERR_PEER : ERR_INTERNAL, "x");
+        blame_exit(j, &ev);
+    }
+    blame_settle(j, s->elsewhere, &ev);
+    CHECK_MSG(ev.cause == s->cause && ev.blame == s->blame, "line %zu: cause %d, blame %d", line,
+              ev.cause, ev.blame);
+    CHECK(!job_fold(j, &ev, NULL));
+    CHECK_MSG(j->n_left == s->n_left, "line %zu: %d nodes left out", line, j->n_left);
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+}
+
+#define INFRA CAUSE_INFRASTRUCTURE
+static const struct {
+    const char *name;
+    struct said said[5];
+    enum job_state end;
+} stories[] = {
+    {"the same on two nodes is the job's, and both blames go",
+     {{"a", JOB_STARTING, TASK_RUN, 127, 0, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_STARTING, TASK_RUN, 127, 0, true, CAUSE_USER, BLAME_JOB, 0}},
+     JOB_QUEUED},
+    {"so it is where limits.restarts are used up",
+     {{"a", JOB_STARTING, TASK_RUN, 127, 0, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_STARTING, TASK_RUN, 127, 0, true, CAUSE_USER, BLAME_JOB, 0},
+      {"a", JOB_STARTING, TASK_RUN, 127, 0, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_STARTING, TASK_RUN, 127, 0, true, CAUSE_USER, BLAME_JOB, 0}},
+     JOB_FAILED},
+    {"twice on one is enough: it came back because no other took it",
+     {{"a", JOB_STARTING, TASK_RUN, 127, 0, false, INFRA, BLAME_NODE, 1},
+      {"a", JOB_STARTING, TASK_RUN, 127, 0, false, CAUSE_USER, BLAME_JOB, 0}},
+     JOB_QUEUED},
+    {"another status is another failure",
+     {{"a", JOB_STARTING, TASK_RUN, 127, 0, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_STARTING, TASK_RUN, 1, 0, true, INFRA, BLAME_NODE, 2},
+      {"c", JOB_STARTING, TASK_RUN, 127, 0, true, CAUSE_USER, BLAME_JOB, 1}},
+     JOB_QUEUED},
+    {"another signal is another failure",
+     {{"a", JOB_RUNNING, TASK_RUN, 0, SIGSEGV, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_RUNNING, TASK_RUN, 0, SIGILL, true, INFRA, BLAME_NODE, 2}},
+     JOB_QUEUED},
+    {"another phase is another failure",
+     {{"a", JOB_STARTING, TASK_PREPARE, 1, 0, true, INFRA, BLAME_NODE, 1},
+      {"b", JOB_STARTING, TASK_RUN, 1, 0, true, INFRA, BLAME_NODE, 2},
+      {"c", JOB_RUNNING, TASK_RUN, 1, 0, true, INFRA, BLAME_NODE, 3}},
+     JOB_QUEUED},
+    {"a kill from outside blames nobody, however often",
+     {{"a", JOB_STARTING, TASK_RUN, 0, SIGKILL, true, INFRA, BLAME_NONE, 0},
+      {"b", JOB_STARTING, TASK_RUN, 0, SIGKILL, true, INFRA, BLAME_NONE, 0},
+      {"b", JOB_STARTING, TASK_RUN, 0, SIGTERM, true, INFRA, BLAME_NONE, 0}},
+     JOB_QUEUED},
+    {"nodes without the files are left out until none is left",
+     {{"a", JOB_STARTING, TASK_PREPARE, -1, 0, true, INFRA, BLAME_FILES, 1},
+      {"b", JOB_STARTING, TASK_PREPARE, -1, 0, true, INFRA, BLAME_FILES, 2},
+      {"c", JOB_STARTING, TASK_PREPARE, -1, 0, false, CAUSE_FINAL, BLAME_NONE, 2}},
+     JOB_FAILED},
+};
+
+static void test_stories(void)
+{
+    for (size_t i = 0; i < sizeof stories / sizeof *stories; i++) {
+        struct job *j = job_at(JOB_QUEUED, false);
+        for (size_t k = 0; k < 5 && stories[i].said[k].node; k++)
+            fail(j, &stories[i].said[k], 10 * i + k);
+        CHECK_MSG(j->state == stories[i].end, "%s: %s", stories[i].name, job_state_name(j->state));
+        job_destroy(j);
+    }
+}
+
+/* A node that lacks files is no failure that the next one should wait for. */
+static void test_backoff(void)
+{
+    struct job *j = job_at(JOB_QUEUED, false);
+    for (int i = 0; i < 4; i++)
+        fail(j, &(struct said){"a", JOB_STARTING, TASK_RUN, -1, 0, true, INFRA, BLAME_FILES, 1}, 0);
+    CHECK(j->n_failures == 0 && j->not_before_ms == 1);
+    fail(j, &(struct said){"b", JOB_STARTING, TASK_RUN, 9, 0, true, INFRA, BLAME_NODE, 2}, 1);
+    CHECK(j->n_failures == 1 && j->not_before_ms == 1); /* the first one at once */
+    fail(j, &(struct said){"c", JOB_STARTING, TASK_RUN, 8, 0, true, INFRA, BLAME_NODE, 3}, 2);
+    CHECK(j->n_failures == 2 && j->not_before_ms == 1001);
+    job_destroy(j);
+}
+
+/* A toy run has its answer with its first failure. */
+static void test_toy(void)
+{
+    struct job *j = job_at(JOB_QUEUED, false);
+    snprintf(j->only, sizeof j->only, "a");
+    fail(j, &(struct said){"a", JOB_STARTING, TASK_RUN, 127, 0, false, CAUSE_FINAL, BLAME_NONE, 0},
+         0);
+    CHECK(j->state == JOB_FAILED);
+    job_destroy(j);
+}
+
+int main(void)
+{
+    RUN(test_reports);
+    RUN(test_exits);
+    RUN(test_gang_ends);
+    RUN(test_device_twice);
+    RUN(test_stories);
+    RUN(test_backoff);
+    RUN(test_toy);
+    return test_done("seqd_blame");
+}
