@@ -51,6 +51,11 @@ struct quarantine *control_quarantine(const struct control *c)
     return c->quarantine;
 }
 
+int64_t control_passes(const struct control *c)
+{
+    return c->n_passes;
+}
+
 int control_n_live(const struct control *c)
 {
     return c->jobs.n;
@@ -109,7 +114,10 @@ int32_t control_reserved(const struct control *c, const char *node)
 
 void control_want_sched(struct control *c)
 {
-    loop_timer_set(c->sched, 0);
+    if (c->pass_wanted) return;
+    c->pass_wanted = true;
+    const int64_t in_ms = c->next_pass_ms - loop_clock_ms(c->o.loop);
+    loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
 
 /* ---- commits --------------------------------------------------------------------------------- */
@@ -490,11 +498,27 @@ static void tick_job(void *arg, struct job *j)
     attempt_tick(c, j, loop_now_ms(c->o.loop));
 }
 
+static void arm_tick(struct control *c)
+{
+    c->tick_due_ms = loop_clock_ms(c->o.loop) + TICK_MS;
+    c->busy_ms = loop_busy_ms(c->o.loop);
+    loop_timer_set(c->tick, TICK_MS);
+}
+
+/* A tick that is late because the loop was busy: in that time no node could be heard. */
+static void count_lag(struct control *c, int64_t now)
+{
+    const int64_t late = now - c->tick_due_ms, busy = loop_busy_ms(c->o.loop) - c->busy_ms;
+    const int64_t lag = late < busy ? late : busy;
+    if (lag > 0) nodes_lag(&c->nodes, lag, now);
+}
+
 static void tick(void *arg)
 {
     struct control *c = arg;
     struct err e;
     int64_t now = loop_now_ms(c->o.loop);
+    count_lag(c, now);
     jobs_each(&c->jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, c, &e)) log_error("log.sync", "text=\"%s\"", e.text);
     for (struct node *n; (n = node_next_lost(&c->nodes, now));) {
@@ -507,8 +531,8 @@ static void tick(void *arg)
         session_expect_all(c);
         c->next_expect_ms = now + EXPECT_MS;
     }
-    pass_run(c);
-    loop_timer_set(c->tick, TICK_MS);
+    control_want_sched(c);
+    arm_tick(c);
 }
 
 struct control *control_create(const struct control_options *o, struct err *e)
@@ -525,7 +549,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
         control_destroy(c);
         return NULL;
     }
-    loop_timer_set(c->tick, TICK_MS);
+    arm_tick(c);
     control_want_sched(c);
     return c;
 }

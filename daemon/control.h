@@ -83,6 +83,7 @@ const struct nodes *control_nodes(const struct control *c);
 /* Slots held on it now: by jobs, and by ranks of attempts that are over here and not yet there. */
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
+int64_t control_passes(const struct control *c); /* scheduling passes so far */
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
 int64_t control_utc_ms(const struct control *c);

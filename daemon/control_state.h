@@ -18,6 +18,10 @@ struct control {
     int64_t last_job, last_event;
     int64_t next_expect_ms;
     bool paused;
+    int64_t n_passes;
+    bool pass_wanted;
+    int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
+    int64_t tick_due_ms, busy_ms; /* of the next tick; loop_busy_ms at the last one */
     struct loop_timer *tick, *sched;
     char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
@@ -25,7 +29,7 @@ struct control {
     int queue_room;
 };
 
-void control_want_sched(struct control *c); /* a scheduling pass in this round */
+void control_want_sched(struct control *c); /* a scheduling pass, soon */
 void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch);
 
 /* pass.c: arg: struct control */

@@ -60,6 +60,22 @@ void node_down(struct nodes *t, const char *name, int64_t now_ms)
     n->since_ms = now_ms;
 }
 
+static int64_t later(int64_t at_ms, int64_t by_ms, int64_t now_ms)
+{
+    return at_ms + by_ms < now_ms ? at_ms + by_ms : now_ms;
+}
+
+void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct node *n = &t->node[i];
+        if (n->up)
+            n->seen_ms = later(n->seen_ms, lag_ms, now_ms);
+        else
+            n->since_ms = later(n->since_ms, lag_ms, now_ms);
+    }
+}
+
 struct node *node_next_lost(struct nodes *t, int64_t now_ms)
 {
     for (int i = 0; i < t->n; i++) {

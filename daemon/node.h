@@ -47,6 +47,8 @@ bool node_take_gpus(struct node *n, const struct msg *m);
 void node_down(struct nodes *t, const char *name, int64_t now_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
+/* The loop was behind by so long: that is no silence of any node. */
+void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* The next node that has just become lost (marks it), or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms);
 

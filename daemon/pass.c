@@ -7,6 +7,8 @@
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
 
+#define PASS_REST 4 /* times a pass's length before the next one begins */
+
 struct pass {
     struct control *c;
     int n;
@@ -212,14 +214,13 @@ static void assign(struct control *c, struct job *j, const struct sched_job *q,
     control_apply(c, j, &ev);
 }
 
-void pass_run(void *arg)
+static void pass(struct control *c)
 {
-    struct control *c = arg;
     struct sched_node nodes[NODE_MAX];
     struct pass p = {.c = c};
-    if (c->paused) return;
     jobs_each(&c->jobs, enqueue, &p);
     if (!p.n) return;
+    c->n_passes++;
     list_nodes(c, nodes);
     list_held(c, nodes);
     sched_pick(c->queue, p.n, nodes, c->nodes.n, control_utc_ms(c));
@@ -232,4 +233,17 @@ void pass_run(void *arg)
         if (q->node < 0) continue;
         assign(c, j, q, nodes);
     }
+}
+
+/* With a long queue a pass takes long; nodes that join one by one want one each. What four times its
+ * length brings is for the next. */
+void pass_run(void *arg)
+{
+    struct control *c = arg;
+    const int64_t from_ms = loop_clock_ms(c->o.loop);
+    c->pass_wanted = false;
+    if (c->paused) return;
+    pass(c);
+    const int64_t now_ms = loop_clock_ms(c->o.loop);
+    c->next_pass_ms = now_ms + PASS_REST * (now_ms - from_ms);
 }

@@ -334,11 +334,21 @@ static void let_data_go(struct sched_job *j)
     j->only = -1;
 }
 
+static bool is_empty(const struct sched_set *s)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < NODE_MAX / 64; i++) any |= s->bits[i];
+    return !any;
+}
+
 /* What the job would rather do without is used only where the rest does not do: another node for its
  * data, then the GPU that failed it, the nodes that failed it, those without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node will do */
+    const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
+                       !is_empty(&j->blamed) || !is_empty(&j->lacks);
+    if (!picky) return; /* as most are: nothing is weighed for them twice */
     for (int step = 0; step < 4; step++) {
         if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
         if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {

@@ -19,10 +19,12 @@
 #include "daemon/secret.h"
 #include "tests/test.h"
 
+#ifndef NODES /* a test may want many nodes of few gangs */
 #define NODES 3
 #define SLOTS 2
 #define SPOOL 48
 #define GANGS 96 /* per node, in one test */
+#endif
 
 struct gang { /* a node's part of an attempt */
     int64_t job, epoch;
@@ -59,6 +61,8 @@ static struct world {
     struct logs *logs;
     struct control *control;
     bool obeys; /* gangs end when told to stop */
+    int64_t
+        utc_costs_ms; /* asking for the time takes so long: once in a pass that places nothing */
     struct sim node[NODES];
 } w;
 
@@ -69,6 +73,7 @@ static inline int64_t fake_clock(void *arg)
 
 static inline int64_t fake_utc(void)
 {
+    w.now += w.utc_costs_ms;
     return 1000000 + w.now;
 }
 
@@ -325,11 +330,11 @@ static inline void goodbye(struct sim *n)
 
 /* ---- seqd ---------------------------------------------------------------------------------------- */
 
-static inline void open_seqd(void)
+static inline void open_seqd_with(loop_clock *clock)
 {
     static unsigned char secret[SECRET_SIZE];
     struct err e = {0};
-    w.loop = loop_create(fake_clock, NULL, &e);
+    w.loop = loop_create(clock, NULL, &e);
     w.store = store_open(w.loop, w.dir, &e);
     CHECK_MSG(w.store && !secret_open(w.dir, secret, &e), "%s", e.text);
     w.logs = logs_open(w.dir, &e);
@@ -341,6 +346,11 @@ static inline void open_seqd(void)
                                 .utc_ms = fake_utc};
     w.control = control_create(&o, &e);
     CHECK_MSG(w.control != NULL, "%s", e.text);
+}
+
+static inline void open_seqd(void)
+{
+    open_seqd_with(fake_clock);
 }
 
 static inline void close_seqd(void)
@@ -383,8 +393,9 @@ static inline void begin(void)
     w.now = 1000;
     w.obeys = true;
     for (int i = 0; i < NODES; i++) {
-        snprintf(w.node[i].name, sizeof w.node[i].name, "%c", 'a' + i);
-        snprintf(w.node[i].address, sizeof w.node[i].address, "10.0.0.%d", i + 1);
+        if (i < 26) snprintf(w.node[i].name, sizeof w.node[i].name, "%c", 'a' + i);
+        if (i >= 26) snprintf(w.node[i].name, sizeof w.node[i].name, "n%d", i);
+        snprintf(w.node[i].address, sizeof w.node[i].address, "10.0.%d.%d", i / 250, i % 250 + 1);
     }
     open_seqd();
 }
@@ -407,7 +418,8 @@ static inline void on_done(void *arg, const struct job *j, const struct err *e)
     got_id = j ? j->id : 0;
 }
 
-static inline int64_t submit_on(const char *device, int ranks, int restarts, const char *plan)
+/* Does not wait for the commit: for many. */
+static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
 {
     static struct job_spec s;
     struct err e;
@@ -422,6 +434,11 @@ static inline int64_t submit_on(const char *device, int ranks, int restarts, con
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!job_check(&s, &e), "%s", e.text);
     control_submit(w.control, &(struct control_submit){.spec = &s, .plan = plan}, on_done, NULL);
+}
+
+static inline int64_t submit_on(const char *device, int ranks, int restarts, const char *plan)
+{
+    submit_begin(device, ranks, restarts, plan);
     settle();
     return got_id;
 }

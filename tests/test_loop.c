@@ -80,6 +80,31 @@ static void test_timers(void)
     loop_destroy(l);
 }
 
+static void take_long(void *arg)
+{
+    *(int64_t *)arg += 300;
+}
+
+/* What was posted before the turn is heard before a timer that is due judges. */
+static void test_mail_before_timers(void)
+{
+    int64_t now = 0;
+    struct note n = {{0}};
+    struct loop *l = loop_create(hand_clock, &now, NULL);
+    struct loop_timer *t = loop_timer_create(l, note_a, &n);
+    loop_timer_set(t, 10);
+    now += 5000; /* the loop was away for long */
+    loop_post(l, note_b, &n);
+    loop_turn(l, 0);
+    CHECK_STR(n.text, "ba");
+    CHECK(loop_busy_ms(l) == 0 && loop_clock_ms(l) == 5000); /* asleep, it was not busy */
+    loop_post(l, take_long, &now);
+    loop_turn(l, 0);
+    CHECK(loop_busy_ms(l) == 300 && loop_now_ms(l) == 5000 && loop_clock_ms(l) == 5300);
+    loop_timer_destroy(t);
+    loop_destroy(l);
+}
+
 struct many {
     int64_t last, n_fired;
     int n_wrong;
@@ -238,6 +263,7 @@ int main(void)
 {
     RUN(test_timers);
     RUN(test_many_timers);
+    RUN(test_mail_before_timers);
     RUN(test_mailbox);
     RUN(test_fds);
     RUN(test_signals);

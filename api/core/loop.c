@@ -43,7 +43,7 @@ struct loop {
     bool stopped;
     loop_clock *clock;
     void *clock_arg;
-    int64_t now_ms;
+    int64_t now_ms, busy_ms;
     struct loop_fd *fds, *wake, *signals;
     bool any_removed;
     struct loop_timer **heap; /* smallest (due_ms, order) first */
@@ -184,7 +184,7 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Timers that a callback sets for now wait for the next turn: no timer can starve the fds. */
+/* Timers that a timer's call sets for now wait for the next turn: none can starve the fds. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;
@@ -320,6 +320,16 @@ int64_t loop_now_ms(const struct loop *l)
     return l->now_ms;
 }
 
+int64_t loop_clock_ms(const struct loop *l)
+{
+    return l->clock(l->clock_arg);
+}
+
+int64_t loop_busy_ms(const struct loop *l)
+{
+    return l->busy_ms;
+}
+
 void loop_turn(struct loop *l, int timeout_ms)
 {
     struct epoll_event events[EVENTS_PER_TURN];
@@ -331,12 +341,13 @@ void loop_turn(struct loop *l, int timeout_ms)
     int n = epoll_wait(l->epoll_fd, events, EVENTS_PER_TURN, timeout_ms);
     assert(n >= 0 || errno == EINTR);
     l->now_ms = l->clock(l->clock_arg);
-    timers_run(l);
     for (int i = 0; i < n; i++) {
         struct loop_fd *f = events[i].data.ptr;
         if (!f->removed) f->call(f->arg, events[i].events);
     }
+    timers_run(l);
     fds_sweep(l);
+    l->busy_ms += l->clock(l->clock_arg) - l->now_ms;
 }
 
 void loop_run(struct loop *l)

@@ -1,0 +1,183 @@
+/* Many nodes and a long queue: what fits starts in one pass, passes leave the loop time for the rest,
+ * and no node is given up while the loop is behind. Counts passes and moves time by hand.
+ *   SEQD_BENCH=1   instead: 10,000 live jobs and 256 nodes after a restart of seqd, by the clock */
+#define NODES 256
+#define SLOTS 8
+#define SPOOL 20
+#define GANGS 4
+#include <time.h>
+#include "tests/sim.h"
+
+static void all_up(void)
+{
+    for (int i = 0; i < NODES; i++) hello(&w.node[i]);
+}
+
+/* Answers every preparation that waits. */
+static void prepare_all(void)
+{
+    for (int i = 0; i < NODES; i++)
+        for (int k = 0; k < w.node[i].n_gangs; k++) {
+            struct gang *g = &w.node[i].gang[k];
+            if (g->task == TASK_PREPARE && !g->over) play_prepare(g), send_spool(&w.node[i], g);
+        }
+}
+
+static int count_runs(void)
+{
+    int n = 0;
+    for (int i = 0; i < NODES; i++)
+        for (int k = 0; k < w.node[i].n_gangs; k++)
+            n += w.node[i].gang[k].task == TASK_RUN && w.node[i].gang[k].first == 0;
+    return n;
+}
+
+/* 32 gangs fill 256 nodes exactly, each with its data on a node that another one takes. */
+static void test_full_house(void)
+{
+    begin();
+    all_up();
+    for (int i = 0; i < 32; i++) submit_begin("cpu", 64, 0, "{}");
+    settle();
+    prepare_all();
+    const int64_t before = control_passes(w.control);
+    while (count_runs() < 32 && control_passes(w.control) < before + 40) settle(), w.now += 1;
+    CHECK_MSG(count_runs() == 32 && control_passes(w.control) <= before + 2,
+              "%d of 32 gangs began in %lld passes", count_runs(),
+              (long long)(control_passes(w.control) - before));
+    for (int i = 0; i < NODES; i++) CHECK(control_reserved(w.control, w.node[i].name) == SLOTS);
+    finish();
+}
+
+/* Nodes join one after the other while passes are slow: at most a fifth of the time is theirs. */
+static void test_a_fifth(void)
+{
+    enum { COST_MS = 50, N_JOBS = 40 };
+    begin();
+    for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* nobody takes those */
+    settle();
+    pass(1000);
+    w.utc_costs_ms = COST_MS;
+    const int64_t passes = control_passes(w.control), from = w.now;
+    for (int i = 0; i < NODES; i++) {
+        hello(&w.node[i]);
+        for (int k = 0; k < 4; k++) loop_turn(w.loop, 0), w.now++;
+    }
+    const int64_t n = control_passes(w.control) - passes, took = w.now - from;
+    CHECK_MSG(n >= 4 && (n - 1) * COST_MS * 5 <= took, "%lld passes of %d ms in %lld ms",
+              (long long)n, COST_MS, (long long)took);
+    w.utc_costs_ms = 0;
+    for (int i = 0; i < 300; i++) loop_turn(w.loop, 0), w.now++;
+    CHECK(control_passes(w.control) > passes + n); /* the last one wanted is not lost */
+    finish();
+}
+
+/* A pass that takes eleven seconds after a restart, and nodes that come back during it: what is queued
+ * when it ends is heard before any node is judged, and the time it took is no silence of theirs. */
+static void test_behind(void)
+{
+    struct gang *g[3];
+    begin();
+    for (int i = 0; i < 3; i++) hello(&w.node[i]);
+    for (int i = 0; i < 3; i++) submit_begin("cpu", 8, 0, "{}");
+    settle();
+    prepare_all();
+    settle();
+    for (int i = 0; i < 3; i++) {
+        g[i] = &w.node[i].gang[w.node[i].n_gangs - 1];
+        CHECK(g[i]->task == TASK_RUN);
+        play_blobs(g[i]), play_ready(g[i]), send_all(&w.node[i]);
+    }
+    settle();
+    for (int i = 0; i < 40; i++) submit_begin("emulated", 1, 0, "{}");
+    settle();
+    for (int i = 0; i < 3; i++) w.node[i].up = false;
+    close_seqd();
+    open_seqd();
+    w.utc_costs_ms = NODE_LOST_MS + 1000;
+    const int64_t from = w.now;
+    for (int i = 0; i < 10; i++) loop_turn(w.loop, 0); /* a pass; the tick is late */
+    CHECK(w.now > from + NODE_LOST_MS);
+    hello(&w.node[0]);
+    for (int i = 0; i < 10; i++) loop_turn(w.loop, 0), w.now += 100;
+    w.utc_costs_ms = 0;
+    hello(&w.node[1]);
+    settle();
+    for (int i = 1; i <= 3; i++) CHECK_MSG(is(i, "running"), "job %d: %s", i, stored);
+    pass(2000);
+    CHECK(is(1, "running") && is(2, "running") && is(3, "running"));
+    for (int i = 0; i < 12; i++) pass(1000); /* silence, with the loop idle, is silence */
+    CHECK(!is(3, "running") && is(1, "running") && is(2, "running"));
+    finish();
+}
+
+/* ---- by the clock ----------------------------------------------------------------------------- */
+
+static int64_t real_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int64_t real_clock(void *arg)
+{
+    return real_ms();
+}
+
+static void bench(void)
+{
+    begin();
+    all_up();
+    for (int i = 0; i < 5; i++) submit_begin("cpu", 64, 0, "{}");
+    settle();
+    prepare_all(), settle();
+    for (int i = 0; i < NODES; i++)
+        for (int k = 0; k < w.node[i].n_gangs; k++) {
+            struct gang *g = &w.node[i].gang[k];
+            if (g->task == TASK_RUN) play_blobs(g), play_ready(g), send_spool(&w.node[i], g);
+        }
+    settle();
+    for (int i = 0; i < 9995; i++) {
+        submit_begin("emulated", 64, 0, "{}");
+        if (i % 200 == 0) settle();
+    }
+    settle();
+    for (int i = 0; i < NODES; i++) w.node[i].up = false;
+    close_seqd();
+    int64_t at = real_ms();
+    open_seqd_with(real_clock);
+    printf("replay %lld ms\n", (long long)(real_ms() - at));
+    at = real_ms();
+    int64_t longest = 0;
+    for (int i = 0; i < NODES; i++) {
+        const int64_t t = real_ms();
+        hello(&w.node[i]);
+        loop_turn(w.loop, 0);
+        if (real_ms() - t > longest) longest = real_ms() - t;
+    }
+    printf("last of %d nodes back after %lld ms, %lld passes, longest turn %lld ms\n", NODES,
+           (long long)(real_ms() - at), (long long)control_passes(w.control), (long long)longest);
+    at = real_ms();
+    const int64_t before = control_passes(w.control);
+    while (real_ms() - at < 5000) loop_turn(w.loop, 10);
+    printf("then %lld passes in 5 s; running:", (long long)(control_passes(w.control) - before));
+    for (int i = 1; i <= 5; i++) printf(" %d", job(i)->state == JOB_RUNNING);
+    printf("\n");
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    if (getenv("SEQD_BENCH")) {
+        bench();
+        return 0;
+    }
+    RUN(test_full_house);
+    RUN(test_a_fifth);
+    RUN(test_behind);
+    return test_done("seqd_many");
+}
