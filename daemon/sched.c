@@ -359,6 +359,7 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
         if (step == 1) j->blamed = (struct sched_set){0};
         if (step == 2 && !j->awaited) j->lacks = (struct sched_set){0};
     }
+    if (!sched_held(j)) j->only = -1;
 }
 
 /* It waits for the node that it is held to. What it would take if that node were idle is kept for it;
@@ -408,13 +409,9 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
-    if (j->only >= 0 && !sched_held(j)) { /* not beside its data: then where there is room */
-        struct sched_job free = *j;
-        free.only = -1;
-        if (place_gang(&free, nodes, n)) {
-            *j = free;
-            return false;
-        }
+    if (j->only >= 0 && !sched_held(j)) { /* not beside its data: then anywhere */
+        j->only = -1;
+        if (place_gang(j, nodes, n)) return false;
     }
     because_waiting(j, nodes, n);
     return !keep(j, nodes, n) && !j->toy;

@@ -22,12 +22,13 @@ struct what {
     char text[176];
 };
 
-/* What the node that it must be on has of it. */
+/* Why it must be on that node (sched_held). */
 static struct what what(const struct sched_job *j)
 {
-    struct what w = {"data"};
-    if (j->checkpoint)
-        snprintf(w.text, sizeof w.text, "checkpoint of step %lld", (long long)j->checkpoint);
+    struct what w = {"is to be tested"};
+    if (!j->toy)
+        snprintf(w.text, sizeof w.text, "holds its checkpoint of step %lld",
+                 (long long)j->checkpoint);
     return w;
 }
 
@@ -127,14 +128,11 @@ void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
     const char *state = only && only->up ? "in quarantine" : "down";
     if (j->toy)
         because(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
-    else if (only && j->checkpoint)
+    else if (only)
         because(j, "no_node",
-                "node %s, which holds its %s, is %s; to begin anew elsewhere: "
+                "node %s, which %s, is %s; to begin anew elsewhere: "
                 "seqctl restart %lld",
                 only->name, what(j).text, state, (long long)j->id);
-    else if (only)
-        because(j, "no_node", "node %s, which holds its %s, is %s", only->name, what(j).text,
-                state);
     else if (c.quarantined + c.lacks)
         because(j, "no_node", "no node can take it: %s", all_nodes(&c).text);
     else
@@ -147,11 +145,10 @@ void because_too_large(struct sched_job *j, const struct sched_node *nodes, int 
     const struct census c = census(j, nodes, n);
     const char *units = unit(j, j->n_ranks);
     if (j->only >= 0 && !sched_width(j, nodes, j->only))
-        because(j, "too_large", "rank 0 needs a %s on node %s, which holds its %s and has none%s",
-                unit(j, 1), nodes[j->only].name, what(j).text, left_out(j, &c).text);
+        because(j, "too_large", "rank 0 needs a %s on node %s, which %s and has none%s", unit(j, 1),
+                nodes[j->only].name, what(j).text, left_out(j, &c).text);
     else if (j->only >= 0)
-        because(j, "too_large",
-                "needs %d %s, node %s, which holds its %s, and what it reaches have %d%s",
+        because(j, "too_large", "needs %d %s, node %s, which %s, and what it reaches have %d%s",
                 j->n_ranks, units, nodes[j->only].name, what(j).text, g->slots,
                 left_out(j, &c).text);
     else
@@ -170,12 +167,12 @@ void because_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
     const char *units = unit(j, 2);
     const struct what out = left_out(j, &c);
     if (only && g.free >= j->n_ranks)
-        because(j, code, "0/%d %s free on node %s, which holds its %s: rank 0 needs one there%s",
+        because(j, code, "0/%d %s free on node %s, which %s: rank 0 needs one there%s",
                 sched_width(j, nodes, j->only), units, only->name, what(j).text, out.text);
     else if (only)
-        because(j, code, "%d/%d %s free on node %s, which holds its %s%s, needs %d%s", g.free,
-                g.slots, units, only->name, what(j).text,
-                g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks, out.text);
+        because(j, code, "%d/%d %s free on node %s, which %s%s, needs %d%s", g.free, g.slots, units,
+                only->name, what(j).text, g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks,
+                out.text);
     else if (j->one_node)
         because(j, code,
                 "%d/%d %s free on %d node%s, needs %d on one node (parallel.transport is shm)%s",

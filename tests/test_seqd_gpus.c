@@ -85,7 +85,7 @@ static void test_memory_beside(void)
     struct gang *g = gang_of(A, one, 2);
     CHECK(g && !gang_of(A, two, 2));
     CHECK(reason_is(two, "waiting_for_gpus",
-                    "2/5 GPUs free on node a, which holds its data, needs 3; of 8 GPUs 3 lack 0.0 "
+                    "2/5 GPUs free on 1 node, needs 3; of 8 GPUs 3 lack 0.0 "
                     "GiB of the node's memory"));
     play_to_running(A, g);
     play_run(g), send_spool(A, g), settle();
@@ -117,8 +117,7 @@ static void test_given(void)
     CHECK(gang_of(A, id + 1, 2) && gang_of(A, id + 1, 2)->n_uuids == 0);
     /* Three are not free, two are; and who waits for GPUs is not in the way of who wants one less. */
     const int64_t three = submit_gpus(A, 3);
-    CHECK(reason_is(three, "waiting_for_gpus",
-                    "2/4 GPUs free on node a, which holds its data, needs 3"));
+    CHECK(reason_is(three, "waiting_for_gpus", "2/4 GPUs free on 1 node, needs 3"));
     const int64_t behind = submit_gpus(A, 1);
     CHECK(reason_is(behind, "behind",
                     "behind job 3, which is first in line; 2/4 GPUs free on 1 node"));
@@ -138,9 +137,8 @@ static void test_busy(void)
     A->gpu[0].n_processes = 1;
     hello(A);
     const int64_t id = submit_gpus(A, 2);
-    CHECK(reason_is(
-        id, "waiting_for_gpus",
-        "1/2 GPUs free on node a, which holds its data, needs 2; of 2 GPUs 1 is used by others"));
+    CHECK(reason_is(id, "waiting_for_gpus",
+                    "1/2 GPUs free on 1 node, needs 2; of 2 GPUs 1 is used by others"));
     A->gpu[0].n_processes = 0;
     heartbeat(A), settle();
     struct gang *g = gang_of(A, id, 2);
@@ -384,8 +382,7 @@ static void test_restart(void)
     hello(A), settle();
     CHECK(!g->stopped && is(id, "running"));
     play_prepare(gang_of(A, next, 1)), send_spool(A, gang_of(A, next, 1)), settle();
-    CHECK(reason_is(next, "waiting_for_gpus",
-                    "2/4 GPUs free on node a, which holds its data, needs 3"));
+    CHECK(reason_is(next, "waiting_for_gpus", "2/4 GPUs free on 1 node, needs 3"));
     CHECK(strstr(doc(id), "\"gpus\":[\"A0\",\"A1\"]"));
     play_run(g), send_spool(A, g), settle();
     CHECK(is(id, "succeeded") && gang_of(A, next, 2) != NULL);

@@ -449,7 +449,7 @@ static void test_pinned(void)
     j = (struct sched_job){.id = 1, .n_ranks = 2, .only = 0};
     sched_pick(&j, 1, m, 2, 0);
     CHECK(j.node == -1);
-    CHECK_STR(j.reason, "1/4 slots free on node a, which holds its data, needs 2");
+    CHECK_STR(j.reason, "1/4 slots free on 1 node that reach each other, needs 2");
     m[0] = n[0], m[1] = n[1];
     j = (struct sched_job){.id = 1, .n_ranks = 2, .only = 0, .checkpoint = 7};
     sched_pick(&j, 1, m, 2, 0);
