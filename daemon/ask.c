@@ -9,9 +9,11 @@
 struct ask {
     struct ask *next;
     struct asks *all;
-    int64_t request;
-    enum msg_type want;
-    char node[NODE_NAME];
+    struct control *control;
+    struct msg m;
+    bool any; /* another node may be asked */
+    int n_tried;
+    char tried[ASK_NODES][NODE_NAME]; /* the last of them is asked now */
     struct loop_timer *timer;
     control_answer *answer;
     void *arg;
@@ -31,10 +33,40 @@ struct asks *asks_create(struct loop *l)
     return a;
 }
 
+static const char *asked(const struct ask *q)
+{
+    return q->n_tried ? q->tried[q->n_tried - 1] : "";
+}
+
+/* -1: there is no such node, or it is not connected. */
+static int ask_node(struct ask *q, const char *node, struct err *e)
+{
+    if (!node) return err_set(e, ERR_PEER, "no node is up to answer");
+    snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
+    q->m.request = ++q->all->last;
+    const int rc = control_send(q->control, node, &q->m);
+    q->n_tried++; /* not before: a session that breaks now is not yet this question's */
+    if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
+    loop_timer_set(q->timer, ASK_TIMEOUT_MS);
+    return 0;
+}
+
+static bool ask_another(struct ask *q)
+{
+    while (q->any && q->n_tried < ASK_NODES) {
+        const char *node = control_any_node(q->control, (const char(*)[NODE_NAME])q->tried,
+                                            q->n_tried);
+        if (!node) return false;
+        if (!ask_node(q, node, NULL)) return true;
+    }
+    return false;
+}
+
 /* Takes it out of the list, so that the callee may ask again. */
 static void finish(struct ask *q, const struct msg *m, const struct err *e)
 {
     struct ask **at = &q->all->first;
+    if (e && ask_another(q)) return;
     while (*at && *at != q) at = &(*at)->next;
     if (*at) *at = q->next;
     loop_timer_destroy(q->timer);
@@ -57,14 +89,15 @@ static void timed_out(void *arg)
 {
     struct ask *q = arg;
     struct err e;
-    err_set(&e, ERR_TIMEOUT, "node %s did not answer within %d s", q->node, ASK_TIMEOUT_MS / 1000);
+    err_set(&e, ERR_TIMEOUT, "node %s did not answer within %d s", asked(q), ASK_TIMEOUT_MS / 1000);
     finish(q, NULL, &e);
 }
 
 void asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
-        if (q->request != m->request || q->want != m->type || strcmp(q->node, node)) continue;
+        const enum msg_type want = q->m.type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED;
+        if (q->m.request != m->request || want != m->type || strcmp(asked(q), node)) continue;
         finish(q, m->err.code ? NULL : m, m->err.code ? &m->err : NULL);
         return;
     }
@@ -76,7 +109,7 @@ void asks_node_down(struct asks *a, const char *node)
     err_set(&e, ERR_PEER, "node %s went away", node);
     for (struct ask *q = a->first, *next; q; q = next) {
         next = q->next;
-        if (!strcmp(q->node, node)) finish(q, NULL, &e);
+        if (!strcmp(asked(q), node)) finish(q, NULL, &e);
     }
 }
 
@@ -84,30 +117,17 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
                  void *arg)
 {
     struct asks *a = control_asks(c);
-    struct msg out = *m;
     struct err e;
-    if (!node) node = control_any_node(c);
-    if (!node) {
-        err_set(&e, ERR_PEER, "no node is up to answer");
-        answer(arg, NULL, &e);
-        return;
-    }
-    out.request = ++a->last;
-    if (control_send(c, node, &out)) {
-        err_set(&e, ERR_PEER, "node %s is not connected", node);
-        answer(arg, NULL, &e);
-        return;
-    }
     struct ask *q = calloc(1, sizeof *q);
     if (!q) abort();
     q->all = a;
-    q->request = out.request;
-    q->want = m->type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED; /* also of a TRACE */
-    snprintf(q->node, sizeof q->node, "%s", node);
+    q->control = c;
+    q->m = *m;
+    q->any = !node;
     q->answer = answer;
     q->arg = arg;
     q->timer = loop_timer_create(a->loop, timed_out, q);
-    loop_timer_set(q->timer, ASK_TIMEOUT_MS);
     q->next = a->first;
     a->first = q;
+    if (ask_node(q, node ? node : control_any_node(c, NULL, 0), &e)) finish(q, NULL, &e);
 }

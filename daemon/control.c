@@ -86,11 +86,18 @@ int control_send(struct control *c, const char *node, const struct msg *m)
     return c->o.send(c->o.send_arg, node, m);
 }
 
-const char *control_any_node(const struct control *c)
+const char *control_any_node(const struct control *c, const char (*but)[NODE_NAME], int n_but)
 {
-    for (int i = 0; i < c->nodes.n; i++)
-        if (c->nodes.node[i].up) return c->nodes.node[i].name;
-    return NULL;
+    const char *any = NULL;
+    for (int i = 0; i < c->nodes.n; i++) {
+        const struct node *n = &c->nodes.node[i];
+        bool skip = !n->up;
+        for (int k = 0; k < n_but; k++) skip = skip || !strcmp(but[k], n->name);
+        if (skip) continue;
+        if (!quarantine_find(c->quarantine, n->name)) return n->name;
+        any = n->name;
+    }
+    return any;
 }
 
 struct tally {

@@ -101,7 +101,8 @@ void control_result(struct control *c, struct job *j, const char *json);
 const unsigned char *control_secret(const struct control *c);
 int control_send(struct control *c, const char *node, const struct msg *m);
 struct asks *control_asks(struct control *c);
-const char *control_any_node(const struct control *c); /* one that is up, or NULL */
+/* One that is up and none of `but`, in no quarantine if there is such a one; or NULL. */
+const char *control_any_node(const struct control *c, const char (*but)[NODE_NAME], int n_but);
 /* Whether nodes that the job does not leave out could take it without `node`, were all idle; a node
  * that is down counts if it has prepared the job's data, and so has its files (pass.c). */
 bool pass_elsewhere(struct control *c, const struct job *j, const char *node);
@@ -109,10 +110,13 @@ bool pass_elsewhere(struct control *c, const struct job *j, const char *node);
 /* ---- questions to nodes (ask.c) -------------------------------------------------------------- */
 
 #define ASK_TIMEOUT_MS 10000
+#define ASK_NODES      8
 
 /* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called once. */
 typedef void control_answer(void *arg, const struct msg *m, const struct err *e);
-/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up. */
+/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up (of a
+ * DESCRIBE alone), and where that one fails to answer, up to ASK_NODES others: one that cannot run
+ * seqrank, or has not the files, speaks for no other. The last failure is the answer. */
 void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
                  void *arg);
 

@@ -485,6 +485,20 @@ static void test_stalled_reader(void)
 
 /* ---- things that live on a node ------------------------------------------------------------------ */
 
+static struct model_shape described_shape(void)
+{
+    return (struct model_shape){.n_layers = 2,
+                                .width = 64,
+                                .n_heads = 4,
+                                .n_kv_heads = 2,
+                                .head_dim = 16,
+                                .ffn_width = 128,
+                                .vocab = 258,
+                                .max_pos = 99,
+                                .norm_eps = 1e-5,
+                                .rope_theta = 1e4};
+}
+
 static void test_described_model(void)
 {
     static const char r[] =
@@ -504,16 +518,7 @@ static void test_described_model(void)
         wait_question();
         CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
         struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
-        m.shape = (struct model_shape){.n_layers = 2,
-                                       .width = 64,
-                                       .n_heads = 4,
-                                       .n_kv_heads = 2,
-                                       .head_dim = 16,
-                                       .ffn_width = 128,
-                                       .vocab = 258,
-                                       .max_pos = 99,
-                                       .norm_eps = 1e-5,
-                                       .rope_theta = 1e4};
+        m.shape = described_shape();
         if (bad) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         receive(fd, NULL);
@@ -526,6 +531,45 @@ static void test_described_model(void)
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"model\":{\"path\":\"/m\"}"));
     CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
     finish();
+}
+
+/* The first node cannot run seqrank, the second has no such model, the third answers. */
+static void test_described_by_another(void)
+{
+    static const char r[] =
+        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
+    char out[512];
+    for (int n_nodes = 2; n_nodes <= 3; n_nodes++) {
+        begin();
+        for (int i = 1; i <= n_nodes; i++) {
+            struct msg m = {.type = MSG_HELLO, .memory_size = (int64_t)1 << 33};
+            snprintf(m.node, sizeof m.node, "n%d", i);
+            control_link_calls.up(w.control, m.node, &m);
+        }
+        int fd = dial();
+        clear();
+        snprintf(out, sizeof out,
+                 "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json"
+                 "\r\nContent-Length: %zu\r\n\r\n%s",
+                 sizeof r - 1, r);
+        send_all(fd, out, strlen(out));
+        for (int i = 1; i <= n_nodes; i++) {
+            wait_question();
+            struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+            m.shape = described_shape();
+            if (i == 1) err_set(&m.err, ERR_INVALID, "seqrank: cannot open libgone.so");
+            if (i == 2) err_set(&m.err, ERR_NOT_FOUND, "/m does not exist on this node");
+            char name[8];
+            snprintf(name, sizeof name, "n%d", i);
+            w.fetch.type = 0;
+            control_link_calls.message(w.control, name, &m);
+        }
+        receive(fd, NULL);
+        close(fd);
+        CHECK_MSG(status_of() == (n_nodes == 2 ? 400 : 201), "%d nodes: %s", n_nodes, reply);
+        if (n_nodes == 2) CHECK(strstr(reply, "/m does not exist on this node"));
+        finish();
+    }
 }
 
 static void test_download(void)
@@ -614,6 +658,7 @@ int main(void)
     RUN(test_metric_stream);
     RUN(test_stalled_reader);
     RUN(test_described_model);
+    RUN(test_described_by_another);
     RUN(test_download);
     RUN(test_logs_route);
     return test_done("seqd_rest");
