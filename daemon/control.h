@@ -103,8 +103,9 @@ int control_send(struct control *c, const char *node, const struct msg *m);
 struct asks *control_asks(struct control *c);
 /* One that is up and none of `but`, in no quarantine if there is such a one; or NULL. */
 const char *control_any_node(const struct control *c, const char (*but)[NODE_NAME], int n_but);
-/* Whether nodes that the job does not leave out could take it without `node`, were all idle; a node
- * that is down counts if it has prepared the job's data, and so has its files (pass.c). */
+/* Whether nodes that the job does not leave out could take it without `node`, were all idle. A node
+ * that is down counts until it is lost, and where it has prepared the job's data, even then: it has
+ * the files (pass.c). */
 bool pass_elsewhere(struct control *c, const struct job *j, const char *node);
 
 /* ---- questions to nodes (ask.c) -------------------------------------------------------------- */

@@ -45,6 +45,18 @@ static void leave_out(const struct control *c, const struct job *j, struct sched
         }
 }
 
+/* A node that is away for a moment, as while its agent or seqd is restarted, can still take the job:
+ * until it is back or lost, no other verdict is sought on a node that the job leaves out. */
+static bool is_soon(const struct control *c, const struct sched_job *q)
+{
+    for (int i = 0; i < c->nodes.n; i++) {
+        const struct node *n = &c->nodes.node[i];
+        if (n->up || n->lost || quarantine_find(c->quarantine, n->name)) continue;
+        if (!sched_has(&q->blamed, i) && !sched_has(&q->lacks, i)) return true;
+    }
+    return false;
+}
+
 static int node_index(const struct control *c, const char *name)
 {
     const struct node *n = *name ? node_find((struct nodes *)&c->nodes, name) : NULL;
@@ -76,6 +88,7 @@ static void describe(const struct control *c, const struct job *j, struct sched_
     q->ring = j->spec->parallel.sp;
     leave_out(c, j, q);
     choose_only(c, j, q);
+    q->soon = j->n_left && !sched_held(q) && is_soon(c, q);
     q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
     q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
     q->not_before_ms = j->not_before_ms;
@@ -178,7 +191,7 @@ bool pass_elsewhere(struct control *c, const struct job *j, const char *node)
     if (i >= 0) sched_add(&q->lacks, i);
     if (!sched_held(q)) q->only = -1;
     list_nodes(c, nodes);
-    const bool could = sched_could(q, nodes, c->nodes.n) ||
+    const bool could = sched_could(q, nodes, c->nodes.n) || (!sched_held(q) && is_soon(c, q)) ||
                        (q->awaited && strcmp(node, j->prepared_node));
     free(q);
     return could;

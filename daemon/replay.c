@@ -90,6 +90,7 @@ static void expect_node(void *arg, struct job *j)
     struct control *c = arg;
     int64_t now = loop_now_ms(c->o.loop);
     if (*j->checkpoint_node) node_expect(&c->nodes, j->checkpoint_node, now);
+    if (*j->prepared_node) node_expect(&c->nodes, j->prepared_node, now);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
         node_expect(&c->nodes, j->attempt->parts[i].place.node, now);
 }

@@ -356,8 +356,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
             return;
         }
         if (step == 0) j->avoid_node = -1;
-        if (step == 1) j->blamed = (struct sched_set){0};
-        if (step == 2 && !j->awaited) j->lacks = (struct sched_set){0};
+        if (step == 1 && !j->soon) j->blamed = (struct sched_set){0};
+        if (step == 2 && !j->soon && !j->awaited) j->lacks = (struct sched_set){0};
     }
     if (!sched_held(j)) j->only = -1;
 }

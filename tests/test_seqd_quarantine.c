@@ -51,7 +51,7 @@ static void play(void)
 static void play_on(int seconds)
 {
     for (play(); seconds > 0; seconds -= 10) {
-        pass(10000);
+        pass(seconds < 10 ? seconds * 1000 : 10000);
         for (int i = 0; i < NODES; i++)
             if (w.node[i].up) heartbeat(&w.node[i]);
         play();
@@ -198,6 +198,24 @@ static void test_last_node(void)
     finish();
 }
 
+/* The other node is away for a moment: it is waited for, with no second verdict from the bad one. */
+static void test_away_for_a_moment(void)
+{
+    for (int lacks = 0; lacks < 2; lacks++) {
+        start(lacks ? LACKS : BAD, GOOD);
+        goodbye(B);
+        CHECK(submit(1, 0) == 1);
+        play_on(9);
+        CHECK(is(1, "queued") && A->n_gangs == 1);
+        CHECK_STR(job(1)->reason,
+                  "no node can take it: 0 nodes up, 1 down, 1 left out after failing this job");
+        hello(B);
+        play_on(10);
+        CHECK(is(1, "succeeded") && A->n_gangs == 1);
+        finish();
+    }
+}
+
 static void to_quarantine(void)
 {
     start(BAD, GOOD);
@@ -294,9 +312,12 @@ static void test_files_of_a_node_that_is_down(void)
     send_all(A);
     goodbye(A), hello(B);
     play_on(30);
-    CHECK(is(1, "queued"));
-    CHECK_STR(job(1)->reason,
-              "no node can take it: 0 nodes up, 1 down, 1 left out after failing this job");
+    for (int restart = 0; restart < 2; restart++) {
+        if (restart) restart_seqd(), play_on(30); /* it knows the node all the same */
+        CHECK(is(1, "queued"));
+        CHECK_STR(job(1)->reason,
+                  "no node can take it: 0 nodes up, 1 down, 1 left out after failing this job");
+    }
     hello(A);
     play_on(10);
     CHECK(is(1, "succeeded"));
@@ -355,6 +376,36 @@ static void test_a_day(void)
     finish();
 }
 
+static void on_restart(void *arg, const struct job *j, const struct err *e)
+{
+    *(enum err_code *)arg = j ? ERR_NONE : e->code;
+}
+
+/* A checkpoint on a node in quarantine is waited for, and may be given up. */
+static void test_checkpoint_in_quarantine(void)
+{
+    start(GOOD, GOOD);
+    goodbye(B);
+    CHECK(submit(1, 0) == 1);
+    play_gang(A, gang_of(A, 1, 1)), send_all(A), settle();
+    struct gang *g = gang_of(A, 1, 2);
+    play_blobs(g), play_ready(g), rec_step(g, 1), rec_event(g, 0, EV_CHECKPOINT, 1, "{}");
+    send_all(A), settle();
+    quarantine_load(control_quarantine(w.control), "a", 1000, "the test said so");
+    hello(B);
+    rec_exit(g, 0, 0, SIGKILL), rec_exit(g, RANK_GANG, GANG_FAILED, 0);
+    send_all(A);
+    pass(1001);
+    CHECK(is(1, "queued"));
+    CHECK_STR(job(1)->reason, "node a, which holds its checkpoint of step 1, is in quarantine; to "
+                              "begin anew elsewhere: seqctl restart 1");
+    enum err_code code = ERR_N;
+    control_restart(w.control, 1, on_restart, &code);
+    play_on(10);
+    CHECK(code == ERR_NONE && is(1, "succeeded") && n_runs(B) == 1);
+    finish();
+}
+
 int main(void)
 {
     setenv("SEQD_LOG", "error", 0);
@@ -366,11 +417,13 @@ int main(void)
     RUN(test_bad_job);
     RUN(test_withdrawn);
     RUN(test_last_node);
+    RUN(test_away_for_a_moment);
     RUN(test_release);
     RUN(test_toy);
     RUN(test_files);
     RUN(test_files_of_a_node_that_is_down);
     RUN(test_after_a_step);
     RUN(test_a_day);
+    RUN(test_checkpoint_in_quarantine);
     return test_done("seqd_quarantine");
 }

@@ -62,6 +62,7 @@ static int make_jobs(struct sched_job *j, int n_nodes)
             if (below(8) == 0) sched_add(&j[i].lacks, k);
         }
         j[i].awaited = below(4) == 0 && !(j[i].only >= 0 && (j[i].checkpoint || j[i].toy));
+        j[i].soon = below(4) == 0 && !(j[i].only >= 0 && (j[i].checkpoint || j[i].toy));
     }
     return count;
 }
@@ -216,7 +217,7 @@ static void test_spread(void)
         j->not_before_ms = 0;
         j->avoid_node = -1; /* see test_avoid */
         j->checkpoint = 1;  /* and data that can be made elsewhere: test_pinned */
-        j->toy = j->awaited = false;
+        j->toy = j->awaited = j->soon = false;
         j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
         for (int i = 0; i < nn; i++) n[i].quarantined = false;
         int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
@@ -318,6 +319,7 @@ static void check_left_out(const struct sched_job *was, const struct sched_job *
     if (held) return;
     if (blamed) CHECK_MSG(!slots_suffice(was, n, nn, &out), "on a node that failed it");
     if (lacks) CHECK_MSG(!slots_suffice(was, n, nn, &was->lacks), "on a node without its files");
+    if (blamed || lacks) CHECK_MSG(!was->soon, "on a node left out, while another comes back");
     if (lacks) CHECK_MSG(!was->awaited, "on a node without its files, while another is awaited");
 }
 
@@ -506,6 +508,21 @@ static void test_held_does_not_block(void)
     CHECK(k[0].node == 0 && k[0].n_parts == 3);
 }
 
+/* The one slot that is free on its node is too few for a held job, and goes to no other. */
+static void test_held_node_is_closed(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
+                              {.name = "b", .up = true, .n_slots = 4}};
+    struct sched_job j[3] = {{.id = 1, .n_ranks = 4, .only = 0, .checkpoint = 9},
+                             {.id = 2, .n_ranks = 1, .only = -1},
+                             {.id = 3, .n_ranks = 1, .only = -1, .device = SCHED_GPUS}};
+    n[0].n_gpus = 1;
+    j[2].avoid_node = -1;
+    sched_pick(j, 3, n, 2, 0);
+    CHECK(j[0].node == -1 && j[1].node == 1);
+    CHECK(j[2].node == 0); /* its GPUs are another matter */
+}
+
 /* A held job that needs more than its node and what is free elsewhere is first in line for all. */
 static void test_held_and_large(void)
 {
@@ -686,6 +703,7 @@ int main(void)
     RUN(test_pinned);
     RUN(test_full_house);
     RUN(test_held_does_not_block);
+    RUN(test_held_node_is_closed);
     RUN(test_held_and_large);
     RUN(test_held_is_not_starved);
     RUN(test_left_out);
