@@ -106,6 +106,8 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
 {
     if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
     /* Was it left out and taken all the same, no other could take the job: that is enough. */
-    if (ev->blame == BLAME_NODE && job_left(j, NULL, ev)) set(ev, CAUSE_USER, BLAME_JOB);
+    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
+    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
+        set(ev, CAUSE_USER, BLAME_NONE);
     if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
 }

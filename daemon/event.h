@@ -27,7 +27,8 @@ enum blame {
     BLAME_NONE,
     BLAME_NODE,  /* the node's: this job leaves it out, and it may be quarantined */
     BLAME_FILES, /* the node lacks the job's files or has others: left out by this job alone */
-    BLAME_JOB,   /* the same failure came before: it is the job's, earlier blames are withdrawn */
+    BLAME_JOB,   /* the same failure came before: it is the job's, earlier blames are withdrawn, and
+                  * none follows for it */
     BLAME_N
 };
 

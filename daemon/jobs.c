@@ -206,14 +206,19 @@ static bool same_failure(const struct job_left *l, enum job_phase_id phase, cons
            l->exit_status == ev->exit_status && l->signal == ev->signal;
 }
 
-const struct job_left *job_left(const struct job *j, const char *node, const struct event *ev)
+bool job_leaves(const struct job *j, const char *node, int blame)
 {
-    for (int i = 0; i < j->n_left; i++) {
-        const struct job_left *l = &j->left[i];
-        if (node && strcmp(l->node, node)) continue;
-        if (!ev || (l->blame == ev->blame && same_failure(l, phase_in(j, j->state), ev))) return l;
-    }
-    return NULL;
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == blame && !strcmp(j->left[i].node, node)) return true;
+    return false;
+}
+
+bool job_failed_so(const struct job *j, int blame, const struct event *ev)
+{
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == blame && same_failure(&j->left[i], phase_in(j, j->state), ev))
+            return true;
+    return false;
 }
 
 static void leave(struct job *j, enum job_phase_id phase, const struct event *ev)
@@ -234,20 +239,19 @@ static void leave(struct job *j, enum job_phase_id phase, const struct event *ev
                            .code = (int32_t)ev->err.code,
                            .exit_status = ev->exit_status,
                            .signal = ev->signal};
-    memcpy(l->node, ev->node, sizeof l->node);
+    if (ev->blame != BLAME_JOB) memcpy(l->node, ev->node, sizeof l->node);
 }
 
-/* The nodes it leaves out, by what the failure said of its own. */
+/* The nodes it leaves out, by what the failure said of its own; and what is known to be its own. */
 static void fold_blame(struct job *j, const struct event *ev, enum job_state before)
 {
     const enum job_phase_id phase = phase_in(j, before);
-    if (ev->blame == BLAME_NODE || ev->blame == BLAME_FILES) leave(j, phase, ev);
-    if (ev->blame != BLAME_JOB) return;
     int n = 0;
-    for (int i = 0; i < j->n_left; i++)
+    for (int i = 0; i < j->n_left && ev->blame == BLAME_JOB; i++)
         if (j->left[i].blame != BLAME_NODE || !same_failure(&j->left[i], phase, ev))
             j->left[n++] = j->left[i];
-    j->n_left = n;
+    if (ev->blame == BLAME_JOB) j->n_left = n;
+    if (ev->blame) leave(j, phase, ev);
 }
 
 bool job_gives_up(const struct job *j, int64_t at_ms)

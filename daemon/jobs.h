@@ -19,10 +19,11 @@ struct attempt; /* attempt.h: what an attempt is doing, forgotten when it ends *
 /* Where in its life an attempt failed: part of what makes two failures the same. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
 
-/* A node that the job leaves out wherever another one can take it, and the failure that did it. */
+/* A node that the job leaves out wherever another one can take it, and the failure that did it; or a
+ * failure that is known to be the job's own. */
 struct job_left {
-    char node[NODE_NAME];
-    int32_t blame; /* BLAME_NODE or BLAME_FILES */
+    char node[NODE_NAME]; /* "" with BLAME_JOB */
+    int32_t blame;
     int32_t phase, code, exit_status, signal;
 };
 
@@ -100,8 +101,10 @@ void job_set_plan(struct job *j, char *json);
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
-/* A node (NULL: any) that is left out, for the failure of ev (NULL: any) if it happened now; or NULL. */
-const struct job_left *job_left(const struct job *j, const char *node, const struct event *ev);
+/* Whether a failure with that blame makes it leave the node out. */
+bool job_leaves(const struct job *j, const char *node, int blame);
+/* Whether the failure of ev, if it happens now, has happened before and had that blame. */
+bool job_failed_so(const struct job *j, int blame, const struct event *ev);
 /* Whether an infrastructure failure at that time is one too many. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */

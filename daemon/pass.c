@@ -40,7 +40,7 @@ static void leave_out(const struct control *c, const struct job *j, struct sched
     for (int i = 0; i < c->nodes.n && j->n_left; i++)
         for (int k = 0; k < j->n_left; k++) {
             const struct job_left *l = &j->left[k];
-            if (strcmp(c->nodes.node[i].name, l->node)) continue;
+            if (l->blame == BLAME_JOB || strcmp(c->nodes.node[i].name, l->node)) continue;
             sched_add(l->blame == BLAME_FILES ? &q->lacks : &q->blamed, i);
         }
 }

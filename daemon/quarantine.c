@@ -134,7 +134,7 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
     char node[NODE_NAME];
     for (int i = q->n_blames - 1; i >= 0; i--) {
         memcpy(node, q->blame[i].node, sizeof node);
-        if (q->blame[i].job != j->id || job_left(j, node, NULL)) continue;
+        if (q->blame[i].job != j->id || job_leaves(j, node, BLAME_NODE)) continue;
         remove_blame(q, t, i);
         if (count_blames(q, node) < QUARANTINE_JOBS)
             quarantine_end(q, t, node, "a job that blamed it failed the same way elsewhere");
@@ -151,7 +151,7 @@ void quarantine_take(struct control *c, struct quarantine *q, struct store_txn *
         return;
     }
     if (ev->blame == BLAME_JOB) withdraw(q, t, j);
-    if (ev->blame != BLAME_NODE || !job_left(j, ev->node, NULL)) return;
+    if (ev->blame != BLAME_NODE || !job_leaves(j, ev->node, BLAME_NODE)) return;
     forget_old(q, t, now_ms);
     add_blame(q, t, ev->node, j->id, now_ms);
     if (count_blames(q, ev->node) >= QUARANTINE_JOBS && !quarantine_find(q, ev->node) &&
