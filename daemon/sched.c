@@ -373,8 +373,10 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     struct sched_job try = *j;
     at->n_reserved = at->n_kept = 0;
     at->memory_held = 0;
-    for (int k = 0; k < at->n_gpus; k++)
+    for (int k = 0; k < at->n_gpus; k++) {
         if (at->gpu[k].state != SCHED_GPU_UNFIT) at->gpu[k].state = SCHED_GPU_FREE;
+        at->gpu[k].memory_free = at->gpu[k].memory_size;
+    }
     const bool would = find_place(&try, nodes, n);
     if (would) take(&try, nodes, true);
     *at = was;

@@ -523,6 +523,27 @@ static void test_held_node_is_closed(void)
     CHECK(j[2].node == 0); /* its GPUs are another matter */
 }
 
+/* The same for GPUs, of which a job that computes has the memory, too. */
+static void test_held_for_gpus(void)
+{
+    struct sched_node n[2] = {
+        {.name = "a", .up = true, .n_slots = 4, .n_gpus = 2, .memory_size = 8},
+        {.name = "b", .up = true, .n_slots = 4, .n_gpus = 1}};
+    struct sched_job j[3] = {{.id = 1, .n_ranks = 2, .only = 0, .checkpoint = 9},
+                             {.id = 2, .n_ranks = 1, .only = -1},
+                             {.id = 3, .n_ranks = 1, .only = -1}};
+    for (int i = 0; i < 3; i++) {
+        j[i].device = SCHED_GPUS, j[i].gpu_size = j[i].gpu_free = 10, j[i].host_size = 4;
+        j[i].avoid_node = -1;
+    }
+    n[0].gpu[0] = (struct sched_gpu){.memory_size = 16, .state = SCHED_GPU_HELD};
+    n[0].gpu[1] = n[1].gpu[0] = (struct sched_gpu){.memory_size = 16, .memory_free = 16};
+    n[0].memory_held = 4;
+    sched_pick(j, 3, n, 2, 0);
+    CHECK(j[0].node == -1 && j[1].node == 1 && j[2].node == -1);
+    CHECK(n[0].gpu[1].state == SCHED_GPU_FREE && n[0].kept_for[1] == 1);
+}
+
 /* A held job that needs more than its node and what is free elsewhere is first in line for all. */
 static void test_held_and_large(void)
 {
@@ -704,6 +725,7 @@ int main(void)
     RUN(test_full_house);
     RUN(test_held_does_not_block);
     RUN(test_held_node_is_closed);
+    RUN(test_held_for_gpus);
     RUN(test_held_and_large);
     RUN(test_held_is_not_starved);
     RUN(test_left_out);
