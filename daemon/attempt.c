@@ -149,7 +149,8 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
     if (p) memcpy(ev->node, p->place.node, sizeof ev->node);
     ev->stepped_ms = j->stepped_ms;
     if (ev->blame) blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(c, j, ev->node), ev);
-    if (ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c)))
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c));
+    if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
                    (int)(JOB_RETRY_MS / 3600000));
     if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;

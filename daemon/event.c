@@ -87,6 +87,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (ev->signal) jwrite_int(&w, "signal", ev->signal);
     if (ev->blame) jwrite_str(&w, "blame", blame_names[ev->blame]);
     if (ev->stepped_ms) jwrite_int(&w, "stepped_ms", ev->stepped_ms);
+    if (ev->gives_up) jwrite_bool(&w, "gives_up", true);
     if (ev->err.code) {
         jwrite_str(&w, "code", err_name(ev->err.code));
         if (*ev->err.field) jwrite_str(&w, "field", ev->err.field);
@@ -176,6 +177,10 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     int64_t n = 0;
     if (jread_is(j, "detail")) return read_detail(j, ev, e);
     if (jread_is(j, "nodes")) return read_places(j, ev, e);
+    if (jread_is(j, "gives_up")) {
+        ev->gives_up = jread_next(j) == J_TRUE;
+        return 0;
+    }
     if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
     if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);

@@ -6,6 +6,7 @@
 #ifndef SEQD_DAEMON_EVENT_H
 #define SEQD_DAEMON_EVENT_H
 
+#include <stdbool.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "api/wire.h"
@@ -52,6 +53,7 @@ struct event {
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     int32_t blame;
     int64_t stepped_ms; /* UTC: when the job completed its last step; 0: none */
+    bool gives_up;      /* an infrastructure failure that is not retried: it was the last one */
     struct err err;
     /* CHECKPOINT, STEP */
     int64_t step;

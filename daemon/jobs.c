@@ -274,7 +274,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     /* A node that lacks files is asked once: the next one need not wait. */
     if (ev->blame != BLAME_FILES) j->n_failures++;
     j->not_before_ms = ev->at_ms + (ev->blame == BLAME_FILES ? 0 : backoff_ms(j->n_failures));
-    bool again = ev->cause == CAUSE_INFRASTRUCTURE && !job_gives_up(j, ev->at_ms);
+    bool again = ev->cause == CAUSE_INFRASTRUCTURE && !ev->gives_up;
     if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
         j->restarts++;
         again = true;

@@ -52,6 +52,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->rank = rand_r(&seed) % 3 - 1;
         ev->signal = rand_r(&seed) % 2 ? 9 : 0;
         ev->blame = rand_r(&seed) % BLAME_N;
+        ev->gives_up = rand_r(&seed) % 8 == 0;
         ev->exit_status = rand_r(&seed) % 3;
         ev->stepped_ms = j->stepped_ms; /* steps are no rows: what they leave is told here */
         snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node%d", rand_r(&seed) % 2);
@@ -175,7 +176,9 @@ static void fail_once(struct job *j, int cause, int64_t at)
     struct event ev = {.type = EV_RANK_EXIT, .cause = cause, .at_ms = at};
     struct event stopped = {.type = EV_STOPPED, .at_ms = at};
     err_set(&ev.err, ERR_PEER, "it died");
-    CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &ev, NULL));
+    CHECK(!job_fold(j, &assign, NULL));
+    ev.gives_up = cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, at);
+    CHECK(!job_fold(j, &ev, NULL));
     CHECK(j->state == JOB_STOPPING && !job_fold(j, &stopped, NULL));
 }
 
@@ -214,10 +217,22 @@ static void test_budgets(void)
                          .cause = CAUSE_INFRASTRUCTURE,
                          .at_ms = 9000 + JOB_RETRY_MS - 1,
                          .stepped_ms = 9000}; /* of a step that no row of the log has */
+    CHECK(job_gives_up(j, 5000 + JOB_RETRY_MS) && !job_gives_up(j, 4999 + JOB_RETRY_MS));
     CHECK(!job_fold(j, &late, NULL) && j->target == JOB_QUEUED && j->stepped_ms == 9000);
     CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
     fail_once(j, CAUSE_INFRASTRUCTURE, 9000 + JOB_RETRY_MS);
     CHECK(j->state == JOB_FAILED);
+    job_destroy(j);
+
+    /* The log of a seqd that counted to 16 says nothing of days: what it retried was retried. */
+    static const char old[] = "{\"node\":\"n1\",\"class\":\"infrastructure\",\"signal\":9,"
+                              "\"code\":\"peer\",\"text\":\"x\"}";
+    struct event was = {.type = EV_RANK_EXIT, .at_ms = 1000 + 3 * JOB_RETRY_MS};
+    j = queued();
+    fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
+    assign = (struct event){.type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
+    CHECK(!job_fold(j, &assign, NULL) && !event_read(old, sizeof old - 1, &was, NULL));
+    CHECK(!job_fold(j, &was, NULL) && j->target == JOB_QUEUED);
     job_destroy(j);
 
     j = queued(); /* told to begin again, it has its day again */
