@@ -533,6 +533,62 @@ static void test_spec_digest(void)
     free(s);
 }
 
+/* Another value of a field, within its range. */
+static void change(struct job_spec *spec, const struct field *f)
+{
+    void *v = (char *)spec + f->offset;
+    switch (f->type) {
+    case FIELD_INT: *(int64_t *)v += 1; break;
+    case FIELD_DOUBLE: *(double *)v = *(double *)v * 1.5 + 0.25; break;
+    case FIELD_STRING: spec_intern(spec, "other", 5, v); break;
+    case FIELD_BOOL: *(int32_t *)v = !*(int32_t *)v; break;
+    case FIELD_ENUM: *(int32_t *)v = *(int32_t *)v ? 0 : 1; break;
+    default: *(int32_t *)v += 1; break;
+    }
+}
+
+/* Whatever field makes the digests differ is the one that the refusal names, with both values. */
+static void test_spec_difference(void)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    static char json[CKPT_SPEC_SIZE];
+    char before[SHA256_HEX], after[SHA256_HEX], state[256 + CKPT_SPEC_SIZE], path[CKPT_PATH_SIZE];
+    int n_named = 0;
+    spec_defaults(s);
+    s->optim.lr = 0.125;
+    s->data.seq_len = 77;
+    ckpt_spec_digest(s, before);
+    CHECK(!ckpt_spec_json(s, json));
+    snprintf(state, sizeof state, "{\"version\":1,\"spec\":%s}", json);
+    snprintf(path, sizeof path, "%s/train_state.json", in_dir("differs"));
+    CHECK(!file_make_dir(in_dir("differs"), NULL) && !file_write(path, state, strlen(state), &e));
+    for (const struct field *f = spec_fields; f->path; f++) {
+        const struct job_spec kept = *s;
+        change(s, f);
+        ckpt_spec_digest(s, after);
+        if (strcmp(before, after)) {
+            CHECK(ckpt_spec_refuse(in_dir("differs"), s, &e) == -1 && e.code == ERR_CONFLICT);
+            CHECK_MSG(!strcmp(e.field, f->path), "%s: names %s", f->path, e.field);
+            n_named++;
+        }
+        *s = kept;
+    }
+    CHECK_MSG(n_named > 30, "%d fields", n_named);
+    s->optim.lr = 0.5;
+    ckpt_spec_refuse(in_dir("differs"), s, &e);
+    CHECK_MSG(strstr(e.text, "made with optim.lr 0.125, this job has 0.5"), "%s", e.text);
+    s->optim.lr = 0.125;
+    s->n_stages = 1;
+    s->stages[0].from_step = 3;
+    ckpt_spec_refuse(in_dir("differs"), s, &e);
+    CHECK_MSG(!strcmp(e.field, "stages") && strstr(e.text, "stages none, "), "%s", e.text);
+    /* One that an older version made says less. */
+    CHECK(!file_write(path, "{\"version\":1}", 13, &e));
+    ckpt_spec_refuse(in_dir("differs"), s, &e);
+    CHECK_STR(e.field, "checkpoint.resume");
+    free(s);
+}
+
 int main(void)
 {
     /* in memory where there is such a place: the tests count on order, not on the disk */
@@ -553,6 +609,7 @@ int main(void)
     RUN(test_write_fails);
     RUN(test_killed);
     RUN(test_spec_digest);
+    RUN(test_spec_difference);
     file_remove(dir, NULL);
     return test_done("ckpt");
 }

@@ -26,6 +26,7 @@ struct training {
     struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* of a step in each stage */
     struct comm_count eval_want[PURPOSE_N];
     struct ckpt_state state;
+    char spec_json[CKPT_SPEC_SIZE]; /* of state */
     struct ckpt_info last; /* rank 0: the newest checkpoint; path "" before the first */
     struct ckpt_info best; /* rank 0: of the lowest held-out loss; path "" when none */
     struct rank_step step; /* the newest report */

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +50,8 @@ static void fill_state(struct training *t)
     st->scale = t->train.scale;
     memcpy(st->data_id, r->args->prepared_id, sizeof st->data_id);
     ckpt_spec_digest(s, st->spec_digest);
+    assert(!ckpt_spec_json(s, t->spec_json));
+    st->spec_json = t->spec_json;
 }
 
 /* What comes behind a whole checkpoint is no reason to call it none. */

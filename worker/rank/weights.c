@@ -47,11 +47,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     const int rc = ckpt_load(info->path, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
     if (s->spec_digest[0] && strcmp(digest, s->spec_digest))
-        return err_field(
-            e, ERR_CONFLICT, "checkpoint.resume",
-            "%s was made by a job with another model, data, schedule or precision; to start from "
-            "its weights alone set model.path to %s/hf",
-            info->path, info->path);
+        return ckpt_spec_refuse(info->path, r->spec, e);
     if (rc) return -1;
     if (strcmp(r->args->prepared_id, s->data_id))
         return err_field(e, ERR_CONFLICT, "data.train",

@@ -76,7 +76,7 @@ enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
 {
-    char path[FILE_PATH_SIZE], text[4096];
+    char path[FILE_PATH_SIZE], text[4096 + CKPT_SPEC_SIZE];
     struct jwrite w;
     jwrite_init(&w, text, sizeof text);
     jwrite_object(&w, NULL);
@@ -91,6 +91,7 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
         case STATE_TEXT: jwrite_str(&w, key, v); break;
         }
     }
+    if (s->spec_json) jwrite_raw(&w, "spec", s->spec_json);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
     if (n < 0) return err_set(e, ERR_INTERNAL, "train_state.json needs %zu bytes", w.len);
@@ -385,65 +386,6 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
     struct manifest m;
     if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
     return read_state(step_dir, m.step, s, e);
-}
-
-/* ---- what must stay the same ----------------------------------------------------------------- */
-
-/* Left out, so that a field that comes with a later version leaves the digests of older jobs as
- * they were. */
-static bool is_default(const struct job_spec *spec, const struct field *f)
-{
-    const void *v = (const char *)spec + f->offset;
-    switch (f->type) {
-    case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
-    case FIELD_DOUBLE: return *(const double *)v == f->fallback;
-    case FIELD_STRING: return !strcmp(spec_text(spec, *(const spec_ref *)v), f->text);
-    default: return *(const int32_t *)v == (int32_t)f->fallback;
-    }
-}
-
-static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
-{
-    const void *v = (const char *)spec + f->offset;
-    char number[32];
-    const char *text = number;
-    switch (f->type) {
-    case FIELD_INT: snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)v); break;
-    case FIELD_DOUBLE: jwrite_number(number, *(const double *)v); break;
-    case FIELD_STRING: text = spec_text(spec, *(const spec_ref *)v); break;
-    default: snprintf(number, sizeof number, "%d", *(const int32_t *)v); break;
-    }
-    sha256_add(sha, f->path, strlen(f->path) + 1);
-    sha256_add(sha, text, strlen(text) + 1);
-}
-
-/* What the stages say, not which of two ways they say it. */
-static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
-{
-    for (int i = 0; i < spec->n_stages; i++) {
-        const double v[] = {(double)spec->stages[i].from_step, (double)stage_seq_len(spec, i),
-                            stage_lr(spec, i), stage_rope_theta(spec, i)};
-        for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
-            char number[32];
-            jwrite_number(number, v[k]);
-            sha256_add(sha, number, strlen(number) + 1);
-        }
-    }
-}
-
-void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
-{
-    static const char *const parts[] = {"model.config.", "data.",     "train.",
-                                        "optim.",        "schedule.", "precision.",
-                                        "objective.",    "ema.",      "seed"};
-    struct sha256 sha;
-    sha256_init(&sha);
-    for (const struct field *f = spec_fields; f->path; f++)
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (!strncmp(f->path, parts[i], strlen(parts[i])) && !is_default(spec, f))
-                digest_field(&sha, spec, f);
-    if (spec->n_stages) digest_stages(&sha, spec);
-    sha256_hex(&sha, out);
 }
 
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)

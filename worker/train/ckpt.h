@@ -27,6 +27,7 @@
 #include "worker/train/scale.h"
 
 #define CKPT_PATH_SIZE 1280
+#define CKPT_SPEC_SIZE 16384 /* of ckpt_spec_json */
 
 struct ckpt_state {
     int64_t step; /* optimizer steps done; the next one is step + 1 */
@@ -39,6 +40,7 @@ struct ckpt_state {
     double loss;                  /* of the last step; informational */
     char data_id[80];             /* prepared data the cursor counts in */
     char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
+    const char *spec_json;        /* ckpt_spec_json, borrowed; NULL: none, and when read */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
     struct guard_state guard;     /* what judges the next steps */
@@ -109,6 +111,11 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
  * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the
  * data, whose identity is data_id. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
+/* The same fields with their values, an object of strings. -1: they need more than CKPT_SPEC_SIZE. */
+int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
+/* Why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first field
+ * that differs and both its values, as far as the checkpoint says them. Returns -1. */
+int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
 /* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}. Length, or -1. */
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size);

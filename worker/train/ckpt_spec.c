@@ -1,0 +1,195 @@
+/* What of a job must be the same when it goes on from a checkpoint: as a digest, which decides, and
+ * as text, which says what differs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+#include "worker/plan/stage.h"
+#include "worker/train/ckpt.h"
+
+#define STATE_FILE_SIZE 65536
+#define VALUE_SIZE      1024 /* of a value as text; the stages are the longest */
+
+/* Left out, so that a field that comes with a later version leaves the digests of older jobs as
+ * they were. */
+static bool is_default(const struct job_spec *spec, const struct field *f)
+{
+    const void *v = (const char *)spec + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
+    case FIELD_DOUBLE: return *(const double *)v == f->fallback;
+    case FIELD_STRING: return !strcmp(spec_text(spec, *(const spec_ref *)v), f->text);
+    default: return *(const int32_t *)v == (int32_t)f->fallback;
+    }
+}
+
+static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
+{
+    const void *v = (const char *)spec + f->offset;
+    char number[32];
+    const char *text = number;
+    switch (f->type) {
+    case FIELD_INT: snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)v); break;
+    case FIELD_DOUBLE: jwrite_number(number, *(const double *)v); break;
+    case FIELD_STRING: text = spec_text(spec, *(const spec_ref *)v); break;
+    default: snprintf(number, sizeof number, "%d", *(const int32_t *)v); break;
+    }
+    sha256_add(sha, f->path, strlen(f->path) + 1);
+    sha256_add(sha, text, strlen(text) + 1);
+}
+
+/* What the stages say, not which of two ways they say it. */
+static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
+{
+    for (int i = 0; i < spec->n_stages; i++) {
+        const double v[] = {(double)spec->stages[i].from_step, (double)stage_seq_len(spec, i),
+                            stage_lr(spec, i), stage_rope_theta(spec, i)};
+        for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
+            char number[32];
+            jwrite_number(number, v[k]);
+            sha256_add(sha, number, strlen(number) + 1);
+        }
+    }
+}
+
+static bool is_governed(const struct field *f)
+{
+    static const char *const parts[] = {"model.config.", "data.",     "train.",
+                                        "optim.",        "schedule.", "precision.",
+                                        "objective.",    "ema.",      "seed"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strncmp(f->path, parts[i], strlen(parts[i]))) return true;
+    return false;
+}
+
+void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
+{
+    struct sha256 sha;
+    sha256_init(&sha);
+    for (const struct field *f = spec_fields; f->path; f++)
+        if (is_governed(f) && !is_default(spec, f)) digest_field(&sha, spec, f);
+    if (spec->n_stages) digest_stages(&sha, spec);
+    sha256_hex(&sha, out);
+}
+
+/* ---- as text ---------------------------------------------------------------------------------- */
+
+static void value_text(const struct job_spec *spec, const struct field *f, char out[VALUE_SIZE])
+{
+    const void *v = (const char *)spec + f->offset;
+    switch (f->type) {
+    case FIELD_INT: snprintf(out, VALUE_SIZE, "%lld", (long long)*(const int64_t *)v); break;
+    case FIELD_DOUBLE: jwrite_number(out, *(const double *)v); break;
+    case FIELD_STRING:
+        snprintf(out, VALUE_SIZE, "\"%.200s\"", spec_text(spec, *(const spec_ref *)v));
+        break;
+    case FIELD_BOOL: snprintf(out, VALUE_SIZE, *(const int32_t *)v ? "true" : "false"); break;
+    case FIELD_ENUM: snprintf(out, VALUE_SIZE, "\"%s\"", f->words[*(const int32_t *)v]); break;
+    default: snprintf(out, VALUE_SIZE, "%d", *(const int32_t *)v); break;
+    }
+}
+
+static void stages_text(const struct job_spec *spec, char out[VALUE_SIZE])
+{
+    size_t n = 0;
+    if (!spec->n_stages) snprintf(out, VALUE_SIZE, "none");
+    for (int i = 0; i < spec->n_stages; i++) {
+        char lr[32], theta[32];
+        jwrite_number(lr, stage_lr(spec, i));
+        jwrite_number(theta, stage_rope_theta(spec, i));
+        n += (size_t)snprintf(out + n, VALUE_SIZE - n,
+                              "%sfrom step %lld: seq_len %lld, lr %s, rope_theta %s",
+                              i ? "; " : "", (long long)spec->stages[i].from_step,
+                              (long long)stage_seq_len(spec, i), lr, theta);
+    }
+}
+
+int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE])
+{
+    char text[VALUE_SIZE];
+    struct jwrite w;
+    jwrite_init(&w, out, CKPT_SPEC_SIZE);
+    jwrite_object(&w, NULL);
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (!is_governed(f) || is_default(spec, f)) continue;
+        value_text(spec, f, text);
+        jwrite_str(&w, f->path, text);
+    }
+    stages_text(spec, text);
+    jwrite_str(&w, "stages", text);
+    jwrite_end(&w);
+    return jwrite_finish(&w) < 0 ? -1 : 0;
+}
+
+/* The text of one field in the state file's object "spec". -1: the file has no such object, 0: the
+ * object has no such field, 1: found. */
+static int stored_text(const char *state, size_t size, const char *path, char out[VALUE_SIZE])
+{
+    struct jread j;
+    jread_init(&j, state, size);
+    if (jread_next(&j) != J_OBJECT) return -1;
+    while (jread_next(&j) == J_KEY) {
+        if (!jread_is(&j, "spec")) {
+            if (jread_skip(&j)) return -1;
+            continue;
+        }
+        if (jread_next(&j) != J_OBJECT) return -1;
+        while (jread_next(&j) == J_KEY) {
+            const bool found = jread_is(&j, path);
+            if (jread_next(&j) != J_STRING) return -1;
+            if (found) return jread_copy(&j, out, VALUE_SIZE) ? -1 : 1;
+        }
+        return 0;
+    }
+    return -1;
+}
+
+static int refuse(struct err *e, const char *dir, const char *field, const char *made,
+                  const char *has)
+{
+    return err_field(e, ERR_CONFLICT, field,
+                     "%s was made with %s %s, this job has %s: give the same, or start from its "
+                     "weights alone with model.path %s/hf",
+                     dir, field, made, has, dir);
+}
+
+/* 1: named in e, 0: no field of the table differs, -1: the checkpoint does not say. */
+static int name_difference(const char *dir, const char *state, size_t size,
+                           const struct job_spec *spec, struct err *e)
+{
+    char made[VALUE_SIZE], has[VALUE_SIZE];
+    struct job_spec *defaults = malloc(sizeof *defaults);
+    int rc = 0;
+    if (!defaults) abort();
+    spec_defaults(defaults);
+    for (const struct field *f = spec_fields; f->path && !rc; f++) {
+        if (!is_governed(f)) continue;
+        const int found = stored_text(state, size, f->path, made);
+        if (found < 0) rc = -1;
+        if (!found) value_text(defaults, f, made);
+        value_text(spec, f, has);
+        if (found >= 0 && strcmp(made, has)) rc = 1, refuse(e, dir, f->path, made, has);
+    }
+    stages_text(spec, has);
+    if (!rc && stored_text(state, size, "stages", made) == 1 && strcmp(made, has))
+        rc = 1, refuse(e, dir, "stages", made, has);
+    free(defaults);
+    return rc;
+}
+
+int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e)
+{
+    char path[CKPT_PATH_SIZE + 32];
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/train_state.json", step_dir);
+    char *state = file_read(path, STATE_FILE_SIZE, &size, NULL);
+    const int named = state ? name_difference(step_dir, state, size, spec, e) : -1;
+    free(state);
+    if (named > 0) return -1;
+    return err_field(e, ERR_CONFLICT, "checkpoint.resume",
+                     "%s was made by a job with another model, data, schedule or precision; to "
+                     "start from its weights alone set model.path to %s/hf",
+                     step_dir, step_dir);
+}
