@@ -130,6 +130,13 @@ static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, 
 {
     const char *whole = path;
     while (next_part(&path, part, size)) {
+        json_t *element = json_is_array(at) && part[strspn(part, "0123456789")] == 0
+                              ? json_array_get(at, strtoul(part, NULL, 10))
+                              : NULL;
+        if (element && *path) {
+            at = element;
+            continue;
+        }
         if (!json_is_object(at)) {
             err_set(e, ERR_INVALID, "%s: there is no object to hold \"%s\"", whole, part);
             return NULL;

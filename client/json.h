@@ -29,7 +29,8 @@ size_t jv_len(const struct jv *v);
 const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key NULL allowed */
 
 /* Sets path to a value given as text: JSON if it parses as JSON, else a string. Missing objects on
- * the way are made. fails: ERR_INVALID when something on the way is no object. */
+ * the way are made; a number on the way indexes an array. fails: ERR_INVALID when something on the
+ * way is no object. */
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 

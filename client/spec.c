@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "client/http.h"
 #include "client/text.h"
 
 static char *read_all(const char *path, size_t *size, struct err *e)
@@ -46,6 +48,59 @@ static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 
+/* ---- whose directory a relative path belongs to ----------------------------------------------- */
+
+static bool is_loopback(const char *url)
+{
+    static const char *const names[] = {"localhost", "127.", "[::1]"};
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    for (int i = 0; i < 3; i++)
+        if (!strncmp(host, names[i], strlen(names[i]))) return true;
+    return false;
+}
+
+static int make_absolute(struct jv *spec, const char *field, const char *cwd, struct err *e)
+{
+    char path[8192];
+    const char *given = jv_str(spec, field, NULL);
+    if (!given || !*given || *given == '/') return 0;
+    while (!strncmp(given, "./", 2)) given += 2;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
+        sizeof path)
+        return err_field(e, ERR_TOO_LARGE, field, "%s: the path is longer than %zu bytes", field,
+                         sizeof path - 1);
+    return jv_set_str(spec, field, path, e);
+}
+
+int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
+{
+    static const char *const single[] = {"model.path", "input.path", "context.load"};
+    static const char *const lists[] = {"data.train", "eval.data"};
+    for (int i = 0; i < 3; i++)
+        if (make_absolute(spec, single[i], cwd, e)) return -1;
+    const char *resume = jv_str(spec, "checkpoint.resume", "auto");
+    if (strcmp(resume, "auto") && strcmp(resume, "none") &&
+        make_absolute(spec, "checkpoint.resume", cwd, e))
+        return -1;
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < jv_len(jv_get(spec, lists[i])); k++) {
+            char field[64];
+            snprintf(field, sizeof field, "%s.%zu.path", lists[i], k);
+            if (make_absolute(spec, field, cwd, e)) return -1;
+        }
+    return 0;
+}
+
+/* seqd on this machine reads the same files: what is relative is so to where the person stands. */
+static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
+{
+    char cwd[4096];
+    if (!c->http || !is_loopback(http_url(c->http))) return 0;
+    if (!getcwd(cwd, sizeof cwd)) return err_errno(e, "the current directory");
+    return spec_make_absolute(spec, cwd, e);
+}
+
 int spec_load(struct cli *c, const char *kind, struct jv **out)
 {
     struct err e = {0};
@@ -60,7 +115,8 @@ int spec_load(struct cli *c, const char *kind, struct jv **out)
         jv_free(spec);
         return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", c->arg[0]);
     }
-    if (apply_sets(c, spec, &e) || (kind && jv_set_str(spec, "kind", kind, &e))) {
+    if (apply_sets(c, spec, &e) || (kind && jv_set_str(spec, "kind", kind, &e)) ||
+        settle_paths(c, spec, &e)) {
         jv_free(spec);
         return cli_fail(CLI_ERROR, "%s", e.text);
     }

@@ -28,7 +28,7 @@ export SEQD_NVML=none
 seqd_start || { lib_end; exit 1; }
 refuse "no GPU: refused when it is submitted" 1 'resources\.device "cuda": no node has a GPU \(1 known: local\)' on cuda
 says "but planned, with what the host holds beside" 'and of the host' plan_on cuda
-says "the example can be planned" "memory per rank" seqctl plan client/examples/train-gpu.json
+says "the example can be planned" "memory per rank" seqctl plan "$PWD/client/examples/train-gpu.json"
 says "and planned for machines that are not here" 'memory per rank' plan_on cuda --set 'hardware={"devices":2,"memory_gib":80}'
 refuse "the device of tests is not offered" 1 'no node takes it' on emulated
 refuse "no such device" 1 '"cpu", "cuda"' on tpu

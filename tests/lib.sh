@@ -47,7 +47,8 @@ until_ok() {
     return 1
 }
 
-seqctl() { "$BIN/seqctl" "$@"; }
+# Relative paths in specs belong to the caller's directory: here the one of the data.
+seqctl() { env -C "$T/data" "$BIN/seqctl" "$@"; }
 field() { seqctl show "$1" --field "$2" 2>/dev/null; }
 ready() { seqctl version -o json >/dev/null 2>&1 && [ -n "$(seqctl nodes -o name 2>/dev/null)" ]; }
 

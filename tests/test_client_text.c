@@ -6,6 +6,7 @@
 #include "client/curve.h"
 #include "client/event.h"
 #include "client/json.h"
+#include "client/spec.h"
 #include "client/text.h"
 #include "tests/test.h"
 
@@ -279,6 +280,38 @@ static void test_event_line(void)
     jv_free(v);
 }
 
+/* Paths belong to where the person stands; what is no path, and what is absolute, stays. */
+static void test_spec_paths(void)
+{
+    static const char given[] =
+        "{\"name\":\"a/b\",\"model\":{\"path\":\"./m\"},\"input\":{\"path\":\"in.txt\"},"
+        "\"context\":{\"load\":\"../c\"},\"checkpoint\":{\"resume\":\"step-1\"},\"data\":{"
+        "\"train\":[{\"path\":\"worker/*/*.c\"},{\"path\":\"/abs/x\"}]}, "
+        "\"eval\":{\"data\":[{\"path\":\"e\"}]}}";
+    static const char want[] =
+        "{\"name\": \"a/b\", \"model\": {\"path\": \"/home/u/m\"}, \"input\": {\"path\": \"/home/u/"
+        "in.txt\"}, \"context\": {\"load\": \"/home/u/../c\"}, \"checkpoint\": {\"resume\": "
+        "\"/home/u/"
+        "step-1\"}, \"data\": {\"train\": [{\"path\": \"/home/u/worker/*/*.c\"}, {\"path\": "
+        "\"/abs/x\"}]}, "
+        "\"eval\": {\"data\": [{\"path\": \"/home/u/e\"}]}}";
+    struct err e = {0};
+    struct jv *v = jv_parse(given, sizeof given - 1, &e), *w;
+    CHECK_MSG(!spec_make_absolute(v, "/home/u", &e), "%s", e.text);
+    char *text = jv_dump(v, JV_COMPACT);
+    CHECK_STR(text, want);
+    free(text);
+    jv_free(v);
+    static const char words[] =
+        "{\"checkpoint\": {\"resume\": \"auto\"}, \"model\": {\"config\": {}}}";
+    w = jv_parse(words, sizeof words - 1, &e);
+    CHECK(!spec_make_absolute(w, "/", &e));
+    text = jv_dump(w, JV_COMPACT);
+    CHECK_STR(text, words);
+    free(text);
+    jv_free(w);
+}
+
 int main(void)
 {
     RUN(test_clean);
@@ -295,5 +328,6 @@ int main(void)
     RUN(test_json_set);
     RUN(test_json_text);
     RUN(test_event_line);
+    RUN(test_spec_paths);
     return test_done("client_text");
 }

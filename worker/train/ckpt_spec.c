@@ -100,8 +100,8 @@ static void stages_text(const struct job_spec *spec, char out[VALUE_SIZE])
         jwrite_number(lr, stage_lr(spec, i));
         jwrite_number(theta, stage_rope_theta(spec, i));
         n += (size_t)snprintf(out + n, VALUE_SIZE - n,
-                              "%sfrom step %lld: seq_len %lld, lr %s, rope_theta %s",
-                              i ? "; " : "", (long long)spec->stages[i].from_step,
+                              "%sfrom step %lld: seq_len %lld, lr %s, rope_theta %s", i ? "; " : "",
+                              (long long)spec->stages[i].from_step,
                               (long long)stage_seq_len(spec, i), lr, theta);
     }
 }
