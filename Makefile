@@ -101,6 +101,9 @@ LIBGANG := $(B)/libgang.a
 LIBRANK := $(B)/librank.a
 LIBCLIENT := $(B)/libclient.a
 
+# All cores, for who has not said -j.
+JOBS_ALL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 ## all: build the five programs into build/release
 all: $(PROGRAMS)
 
@@ -162,6 +165,11 @@ $(SOUND_OBJ): $(B)/obj/%.o: FORCE | release-objects
 release-objects:
 	$(Q)$(MAKE) -s MODE=release CC='$(CC)' all
 endif
+
+# What the control plane is built with: asked for once, before the compiler stumbles over a header.
+$(B)/libraries: deploy/deps
+	@mkdir -p $(@D); CC='$(CC)' deploy/deps --headers && touch $@
+$(call obj,$(API_SRC) $(DAEMON_SRC) $(AGENT_SRC) $(CLIENT_SRC)) $(B)/gen/api/cluster.pb-c.c: | $(B)/libraries
 
 # cluster.proto -> C, outside the tree.
 $(B)/gen/api/cluster.pb-c.c $(B)/gen/api/cluster.pb-c.h &: api/cluster.proto
@@ -303,7 +311,7 @@ check-headers: $(B)/gen/api/cluster.pb-c.h
 
 ## demo: the main job on real input, in minutes: train, kill, resume, score, generate, verify
 demo: deps
-	$(Q)$(MAKE) all && deploy/demo.sh
+	$(Q)$(MAKE) $(JOBS_ALL) all && deploy/demo.sh
 
 ## bench: tables of speed, as ratios to the machine's measured limits
 bench: deps
@@ -338,11 +346,11 @@ fuzz: $(B)/gen/api/cluster.pb-c.h
 deps:
 	$(Q)deploy/deps
 
-## install: programs into DESTDIR/PREFIX/bin, systemd's units, and with CUDA=1 the kernels
+## install: programs into DESTDIR/PREFIX/bin, systemd's units and their /srv/seqd, with CUDA=1 the kernels
 PREFIX ?= /usr/local
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(UNITS)
+	install -d $(DESTDIR)$(PREFIX)/bin $(UNITS) $(DESTDIR)/srv/seqd
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for u in seqd seqw; do sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(UNITS)/$$u.service; done
 ifeq ($(CUDA),1)

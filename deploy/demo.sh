@@ -27,6 +27,9 @@ show() { # a command as one could type it
     printf '\n'
 }
 run() { show "$@"; "$@"; }
+cut_to() { # a line that is cut says so
+    awk -v n="$1" '{ print (length($0) > n ? substr($0, 1, n - 3) "..." : $0); fflush() }'
+}
 stop_all() { # whatever happens, leave nothing behind
     [ -n "$SEQD" ] && kill -INT "$SEQD" 2>/dev/null && wait "$SEQD" 2>/dev/null
     SEQD=
@@ -66,16 +69,21 @@ cat "$DIR"/text/exam/* | head -c 60000 >"$DIR/text/exam.txt"
 echo "$(ls "$DIR/text/train" | wc -l) files, $(cat "$DIR"/text/train/* | wc -c) bytes; exam: $(wc -c <"$DIR/text/exam.txt") bytes"
 
 # ---- 2 ------------------------------------------------------------------------------------------
-say "2. Start the daemon: loopback only, all state in one directory, one local node."
+say "2. Start the daemon: loopback only, all state in one directory, one local node. The commands of this
+   demo can be typed in another terminal while it runs, after these two lines:"
+echo "\$ export PATH=${PATH%%:*}:\$PATH SEQD_URL=$SEQD_URL"
+echo "\$ cd $DIR/text"
 show "seqd --dev --state $DIR/state --listen 127.0.0.1:0 &"
 cd "$DIR/text" || exit 1
 seqd --dev --state "$DIR/state" --listen 127.0.0.1:0 >"$DIR/seqd.log" 2>&1 &
 SEQD=$!
-for ((i = 0; i < 200; i++)); do
-    [ -n "$(seqctl nodes -o name 2>/dev/null)" ] && break
+# A node first measures itself, a moment long: plans with times follow that.
+for ((i = 0; i < 300; i++)); do
+    seqctl nodes -o json 2>/dev/null | grep -q hop_s && break
     kill -0 "$SEQD" 2>/dev/null || fail "seqd did not start"
     sleep 0.1
 done
+[ "$i" -lt 300 ] || fail "the node has not measured itself within 30 s"
 ADDRESS=$(sed 's#^http://##' "$DIR/state/address")
 run curl -fsS "http://$ADDRESS/readyz" || fail "seqd is not ready"; echo
 run seqctl nodes || fail "no node"
@@ -101,7 +109,9 @@ JOB=$(seqctl submit "${TRAIN[@]}" -o name) || fail "the job was refused"
 KILLER=$!
 show "seqctl watch $JOB"
 if [ -t 1 ]; then seqctl watch "$JOB"
-else seqctl watch "$JOB" 2>&1 | awk '/^step/ { if ($2 % 5 == 0) print substr($0, 1, 100); fflush(); next } { print; fflush() }'
+else
+    echo "(no terminal: every fifth step)"
+    seqctl watch "$JOB" 2>&1 | awk '/^step/ && $2 % 5 { next } { print; fflush() }' | cut_to 150
 fi
 wait "$KILLER"
 [ "$(field state)" = succeeded ] || fail "the job ended as $(field state)"
@@ -109,7 +119,7 @@ wait "$KILLER"
 seqctl events "$JOB" -o jsonl | grep -q '"signal": 9' || fail "the kill left no event"
 echo "this happened meanwhile: $(cat "$DIR/killed"), a seqrank. What seqd wrote down:"
 show "seqctl events $JOB"
-seqctl events "$JOB" | cut -c 1-110
+seqctl events "$JOB" | cut_to 150
 LOSS=$(seqctl metrics "$JOB" -o jsonl | tail -n 10 | sed 's/.*"loss": \([0-9.e+-]*\), "grad.*/\1/' | awk '{ s += $1 } END { print s / NR }')
 ENTROPY=$(field result.unigram_entropy) HF=$(field result.hf)
 printf '\nfinal loss %.3f nats a byte (mean of the last 10 steps); guessing by letter frequencies (unigram entropy) gives %.3f\n' "$LOSS" "$ENTROPY"
@@ -124,17 +134,18 @@ JOB=$(seqctl ls --limit 1 -o name)
 printf 'perplexity %.2f, bits a byte %.3f\n' "$(field result.ppl)" "$(field result.bits_per_byte)"
 
 # ---- 6 ------------------------------------------------------------------------------------------
-say "6. Let it write."
-run seqctl submit "$REPO/client/examples/generate-tiny.json" --set "$MODEL" --set sampling.max_tokens=200 --set sampling.temperature=0.6 --name sample --wait || fail "generate"
-JOB=$(seqctl ls --limit 1 -o name)
-echo "--- static int $(field result.text | tr -cd '[:print:]\n\t')"
-echo "---"
-
-# ---- 7 ------------------------------------------------------------------------------------------
-say "7. Prove that the number of ranks does not change the model: 2048 tokens, loss and every gradient."
+say "6. Prove that the number of ranks does not change the model: 2048 tokens, loss and every gradient."
 for p in 2 4; do
     run seqctl verify "${TRAIN[@]}" --set "$MODEL" --set verify.max_tokens=2048 --set parallel.sp=$p --set resources.ranks=$p || fail "verify"
 done
+
+# ---- 7 ------------------------------------------------------------------------------------------
+say "7. Read the model back: the directory is what transformers saves and loads."
+run ls "$HF"
+run seqrank --describe "$HF" || fail "the model cannot be read"; echo
+READ="import transformers as t; m = t.LlamaForCausalLM.from_pretrained('$HF'); print(m.num_parameters(), 'parameters,', m.dtype)"
+if python3 -c 'import torch, transformers' 2>/dev/null; then run python3 -c "$READ" || fail "transformers does not load the model"
+else printf 'with the Python package transformers (not installed here):\n  python3 -c "%s"\n' "$READ"; fi
 
 # ---- 8 ------------------------------------------------------------------------------------------
 say "8. Stop with Ctrl-C."
@@ -146,7 +157,6 @@ left=; for p in $PIDS; do kill -0 "$p" 2>/dev/null && left="$left $p"; done
 [ -z "$left" ] || fail "still running:$left"
 echo "no process is left"
 
-say "The model: $HF
-   python3 -c 'import transformers; print(transformers.LlamaForCausalLM.from_pretrained(\"$HF\"))'
-Everything of this demo is in $DIR: rm -r it when you have seen enough.
-Done in $((SECONDS - START)) s. Next: README.md, client/examples/, seqctl help."
+say "The model is $HF.
+   Everything of this demo is in $DIR: rm -r it when you have seen enough.
+   Done in $((SECONDS - START)) s. Next: README.md, client/examples/, seqctl help."

@@ -36,6 +36,8 @@ one check-layers make -s check-layers
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
+no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
+one missing-libraries-say-what-to-do no_libraries
 note "unit tests"
 count tests/run.sh release
 note "the papers: every count against its formula"
