@@ -22,6 +22,10 @@
  * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention,
  * weight gradients, rstd, logits, master weights and Adam's moments.
  *
+ * NaN and infinity pass through: an operation whose inputs hold one has it, or what it makes of it,
+ * in its outputs. Infinity may become finite where the function does (exp(-inf), tanh(inf)), NaN never;
+ * it may spread to other rows of the call. Rows that see no key are 0 whatever lies beside them.
+ *
  * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
  * its own inputs, in an order of additions that does not depend on the number of rows, on the
  * thread count or on where the row lies; reductions over rows go over ascending rows. */
@@ -99,7 +103,9 @@ struct gemm_args {
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
  *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0)
- *           between calls in units of the device's own: only attn_finish makes them mean something
+ *           between calls in units of the device's own: only attn_finish makes them mean something.
+ *           l is 0 and m -inf as long as a row has seen no key; one whose scores were all -inf has
+ *           another m
  * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;
@@ -127,8 +133,8 @@ struct attn_drop {
 };
 
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).
- * A row that saw nobody: out = 0, lse = -inf. o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself
- * when fp32; m, l [H, ml_ld]. */
+ * A row that saw no key (l 0, m -inf): out = 0, lse = -inf. One whose scores were all -inf: NaN.
+ * o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself when fp32; m, l [H, ml_ld]. */
 struct attn_finish_args {
     struct tensor o, out;
     float *m, *l;
@@ -409,8 +415,9 @@ struct mse_args {
 };
 
 /* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
- * lower index, weighted by p over their sum. expert, weight [T, k] out, descending. Backward:
- * dlogits [T, E] (fp32) from dweight [T, k]. */
+ * lower index, weighted by p over their sum. expert, weight [T, k] out, descending. A logit that is
+ * NaN comes last and makes the weights of its row NaN. Backward: dlogits [T, E] (fp32) from dweight
+ * [T, k]. */
 struct route_args {
     struct tensor logits;
     int64_t k;

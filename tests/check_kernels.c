@@ -13,6 +13,7 @@
 #include "tests/kern_cond.h"
 #include "tests/kern_drop.h"
 #include "tests/kern_elem.h"
+#include "tests/kern_finite.h"
 #include "tests/kern_linear.h"
 #include "tests/kern_naive.h"
 #include "tests/kern_transfer.h"
@@ -673,6 +674,9 @@ static const struct {
     {"attn beside a plain computation", check_naive, 0, true},
     {"attn far below a maximum", check_attn_far, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},
+    {"attn_*, NaN and infinity", check_finite_attn, 0, true},
+    {"linear_*, NaN and infinity", check_finite_linear, 0, true},
+    {"all others, NaN and infinity", check_finite_others, 0, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},
     {"rope", check_rope, 1, true},
     {"rope, parts of a head and neighbours", check_rope_variants, 0, true},
@@ -814,6 +818,7 @@ int main(int argc, char **argv)
     quick = getenv("SEQD_TEST_SHAPES") && !strcmp(getenv("SEQD_TEST_SHAPES"), "small");
     if (getenv("SEQD_TEST_DEVICE")) device_name = getenv("SEQD_TEST_DEVICE");
     RUN(test_every_slot);
+    RUN(test_every_slot_finite);
     RUN(test_unknown_names);
     static const char *const itself[] = {"sm80", SMALL_SHAPE, OTHER_WAY, NULL};
     const bool cpu = !strcmp(device_name, "cpu");

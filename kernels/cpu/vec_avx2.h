@@ -165,7 +165,7 @@ static inline vf v_round(vf x)
 /* x = n + the result, which lies in [0, 1); n is whole. -inf gives an n whose power of two is 0. */
 static inline vf v_frac(vf x, vf *n)
 {
-    x = v_max(x, v_set1(-160.0f));
+    x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */
     *n = _mm256_floor_ps(x);
     return _mm256_sub_ps(x, *n);
 }

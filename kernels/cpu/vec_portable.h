@@ -160,7 +160,7 @@ static inline vf v_round(vf x)
 /* x = n + the result, which lies in [0, 1]; n is whole. -inf gives an n whose power of two is 0. */
 static inline vf v_frac(vf x, vf *n)
 {
-    x = v_max(x, v_set1(-160.0f));
+    x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */
     *n = v_round(x - v_set1(0.5f));
     return x - *n;
 }

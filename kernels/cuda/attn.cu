@@ -158,7 +158,7 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
         if (at >= c.Tq || threadIdx.x % 4) continue;
-        st.m[head * st.ml_ld + at] = m[i / 2][i % 2];
+        st.m[head * st.ml_ld + at] = attn_seen(c, at, m[i / 2][i % 2], sum);
         st.l[head * st.ml_ld + at] = sum;
     }
 }
@@ -341,7 +341,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     for (int i = 0; i < F32_EACH; i++) {
         const int r = i0 + (int)threadIdx.x / 16 + 16 * i;
         if (threadIdx.x % 16 || r >= c.Tq) continue;
-        st.m[head * st.ml_ld + r] = m[i];
+        st.m[head * st.ml_ld + r] = attn_seen(c, r, m[i], l[i]);
         st.l[head * st.ml_ld + r] = l[i];
     }
 }
@@ -464,7 +464,8 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 
 /* ---- finish and delta ------------------------------------------------------------------------ */
 
-/* Each element alone; a head's first column also has m. */
+/* Each element alone; a head's first column also writes m, which says as much of `seen` before as
+ * after. */
 struct finish_of {
     mat o, out;
     float *m;
@@ -475,13 +476,14 @@ struct finish_of {
     {
         const int64_t head = (int)col / D, i = head * ml_ld + row;
         const float sum = l[i];
+        const bool seen = sum != 0 || m[i] != -INFINITY;
         float x[VEC];
         load(o, row, col, x);
         UNROLL
-        for (int e = 0; e < VEC; e++) x[e] = sum > 0 ? x[e] / sum : 0;
+        for (int e = 0; e < VEC; e++) x[e] = seen ? x[e] / sum : 0;
         store(out, row, col, x);
-        if (col != head * D) return;
-        m[i] = sum > 0 ? (float)((double)m[i] / LOG2_E + log((double)sum)) : -INFINITY;
+        if (col != head * D || !seen) return;
+        m[i] = sum == 0 ? NAN : (float)((double)m[i] / LOG2_E + log((double)sum));
     }
 };
 

@@ -11,6 +11,7 @@
 #ifndef SEQD_CUDA_ATTN_H
 #define SEQD_CUDA_ATTN_H
 
+#include <float.h>
 #include "kernels/cuda/mma.h"
 #include "kernels/philox.h"
 
@@ -129,6 +130,13 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
     hi = hi > c.Tk ? c.Tk : hi;
     if (lo >= hi) return {0, 0};
     return {(int)lo, (int)hi};
+}
+
+/* The maximum that row `row` leaves behind: its sum is 0 although it saw a key where all its scores were
+ * -inf, and then m must not say that it saw none. */
+static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
+{
+    return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
 }
 
 /* What rows [i0, i0 + n) see together, as one interval: for a whole warp. */

@@ -46,7 +46,7 @@ static __device__ float act_slope(int fn, float x)
         const float z = 2 * GELU_K * (x + 0.044715f * x * x * x), s = sigmoid(z);
         return s + x * s * sigmoid(-z) * 2 * GELU_K * (1 + 3 * 0.044715f * x * x);
     }
-    case ACT_RELU: return x > 0 ? 1 : 0;
+    case ACT_RELU: return x > 0 ? 1 : x <= 0 ? 0 : x; /* NaN stays NaN */
     case ACT_ELU1: return x > 0 ? 1 : expf(x);
     case ACT_SIGMOID: return sigmoid(x) * sigmoid(-x);
     case ACT_TANH: {

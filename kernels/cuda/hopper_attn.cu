@@ -190,7 +190,7 @@ static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
         if (at >= h.c.Tq || threadIdx.x % 4) continue;
-        h.m[head * h.ml_ld + at] = r.m[i];
+        h.m[head * h.ml_ld + at] = attn_seen(h.c, at, r.m[i], sum);
         h.l[head * h.ml_ld + at] = sum;
     }
 }

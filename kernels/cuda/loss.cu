@@ -320,6 +320,8 @@ static __global__ void route_fwd_kernel(const float *logits, int64_t ld, int64_t
         e[j] = at;
         sum += exp((double)x[at] - (double)x[e[0]]);
     }
+    for (int i = 0; i < E; i++)
+        if (isnan(x[i])) sum = (double)NAN;
     for (int j = 0; j < k; j++)
         weight[row * k + j] = (float)(exp((double)x[e[j]] - (double)x[e[0]]) / sum);
 }

@@ -23,7 +23,8 @@ static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_o
         sum += d * d;
     }
     sum = block_sum<NORM_THREADS>(sum, room);
-    const float r = (float)(1.0 / sqrt(sum / (double)n + (double)eps));
+    /* a sum that is infinite would make 0 of the group */
+    const float r = isfinite(sum) ? (float)(1.0 / sqrt(sum / (double)n + (double)eps)) : NAN;
     for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
         float z = (get(x, row, c0 + j) - mean) * r;
         if (g.data) z *= get(g, 0, j);
