@@ -77,11 +77,11 @@ static float *sums_of(struct frame *f, const struct linear *a)
 }
 
 /* x [T, H*D] fp32 divided by z [H, T] in place: what finishes softmax attention does just that; a
- * row of zero sum (padding) becomes 0. m is scratch. */
+ * row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = scratch_take(f, 4 * H * x.rows), *l = scratch_take(f, 4 * H * x.rows);
-    f->be->ops->fill(f->be, m, H * x.rows, 0);
+    f->be->ops->fill(f->be, m, H * x.rows, -INFINITY);
     f->be->ops->copy(f->be, l, z, 4 * H * x.rows);
     f->be->ops->attn_finish(f->be, &(struct attn_finish_args){.o = x,
                                                               .out = to,
