@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include "worker/model/finite.h"
 #include "worker/model/model.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
@@ -193,6 +194,7 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
         set_scratch(m, h, s, h->s->at.scratch_forward[i]);
         set_carry(m, h, s);
         if (run_op(m, h, s, e)) return -1;
+        if (m->prog.watch.on) finite_look(m, h->b, s->op);
     }
     return 0;
 }

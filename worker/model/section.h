@@ -13,6 +13,12 @@
 
 struct model;
 
+/* Looking for NaN and infinity behind each operation of the forward pass (finite.h). */
+struct section_watch {
+    bool on;
+    int64_t n_ops, first; /* operations so far; the first that left some, as finite.c has it */
+};
+
 /* What a model has beside struct model's own. */
 struct section_state {
     struct sections all;
@@ -33,6 +39,7 @@ struct section_state {
     bool own;                   /* decode: this rank keeps the new token's keys and values */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
+    struct section_watch watch;
     char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
 };
 

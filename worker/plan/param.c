@@ -70,11 +70,16 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
                                               : f.out.n_weights);
 }
 
-static void write_name(char out[64], const struct program *p, int64_t l, const struct weight *w)
+void param_prefix(const struct program *p, int bucket, char out[64])
+{
+    const int64_t number = p->layer_base + (bucket - 1) / p->layer_step;
+    snprintf(out, 64, p->prefix, (int)number);
+}
+
+static void write_name(char out[64], const struct program *p, int bucket, const struct weight *w)
 {
     char prefix[64];
-    const int64_t number = p->layer_base + l / p->layer_step;
-    snprintf(prefix, sizeof prefix, p->prefix, (int)number);
+    param_prefix(p, bucket, prefix);
     const int n = snprintf(out, 64, "%s%s", prefix, w->name);
     assert(n > 0 && n < 64);
 }
@@ -83,7 +88,7 @@ static void write_name(char out[64], const struct program *p, int64_t l, const s
 static void fill(struct param *out, const struct program *p, int bucket, int i, int64_t offset)
 {
     const struct weight *w = &p->weight[i];
-    write_name(out->name, p, bucket - 1, w);
+    write_name(out->name, p, bucket, w);
     out->rows = w->rows;
     out->cols = w->cols;
     out->offset = offset + w->offset;

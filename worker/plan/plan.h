@@ -52,6 +52,8 @@ int64_t param_section(const struct model_shape *m, int bucket);
 int param_tensors(const struct model_shape *m);
 /* Those of a bucket (worker/plan/zero.h): 0 is `in`, 1 .. L the layers, L + 1 `out`: [*first, *last). */
 void param_range(const struct model_shape *m, int bucket, int *first, int *last);
+/* What the names of a bucket's tensors begin with: "model.layers.3.". p: the bucket's program. */
+void param_prefix(const struct program *p, int bucket, char out[64]);
 /* The i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* The first max tensors. Returns how many there are. */

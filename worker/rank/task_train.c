@@ -110,6 +110,7 @@ static int one_step(struct training *t, struct err *e)
     t->ledger_equal = t->ledger_equal && t->step.ledger_ok;
     if (run_first(r) && link_send_step(r->link, &t->step, e)) return -1;
     if (t->train.verdict != GUARD_ACCEPT && training_bad_step(t, e)) return -1;
+    if (t->train.step == r->spec->train.steps && train_updated(&t->train, e)) return -1;
     return after_step(t, e);
 }
 

@@ -39,7 +39,7 @@ static void fill_state(struct training *t)
     const struct job_spec *s = r->spec;
     struct ckpt_state *st = &t->state;
     st->step = t->train.step;
-    st->adam_t = t->train.step - t->guard.state.skipped - t->train.scale.overflows;
+    st->adam_t = train_updates(&t->train);
     st->next_sample = stage_sample(s, t->train.step);
     st->seed = s->seed;
     st->lr = t->step.lr;

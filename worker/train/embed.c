@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 #include "worker/train/npyhead.h"
 #include "worker/train/piece.h"
@@ -86,9 +87,7 @@ int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, doubl
     free(buf);
     for (int64_t c = 0; c < C && !rc; c++) {
         if (mean) out[c] /= (double)n;
-        if (!isfinite(out[c]))
-            rc = err_field(e, ERR_CORRUPT, "model.path",
-                           "a hidden state is not finite: the weights are damaged");
+        if (!isfinite(out[c])) rc = finite_blame_forward(m, e, "a hidden state");
     }
     if (!rc && spec->embed.normalize) normalize(out, C);
     return rc;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "worker/comm/ledger.h"
+#include "worker/model/finite.h"
 
 double eval_bits_per_byte(const struct eval *v)
 {
@@ -27,6 +28,12 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
+/* A ring alone cannot look where others hold its weights (zero 3): all do, in the end. */
+static bool ring_looks(const struct train *t)
+{
+    return t->plan->zero < 3 || t->plan->dp == 1;
+}
+
 static int one_window(struct train *t, struct pass *p, int64_t w, struct err *e)
 {
     const struct eval_args *a = p->a;
@@ -42,6 +49,9 @@ static int one_window(struct train *t, struct pass *p, int64_t w, struct err *e)
     own.nll = model_nll(m, &m->batch);
     own.bytes = count_bytes(m);
     if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
+    if (!isfinite(own.nll) && ring_looks(t))
+        return finite_blame_forward(m, e, "the loss of held-out sequence %lld after step %lld",
+                                    (long long)w, (long long)t->step);
     p->sum.nll += own.nll;
     p->sum.bytes += own.bytes;
     return 0;
@@ -94,6 +104,9 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
     /* In the last round a ring may have no window, but it has weights that the others need. */
     if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &p.sum, e)) return -1;
+    if (!isfinite(p.sum.nll))
+        return finite_blame(&t->model, NULL, e, "the held-out loss after step %lld",
+                            (long long)t->step);
     if (compare(t, p.want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;
     out->n_bytes = (int64_t)p.sum.bytes;

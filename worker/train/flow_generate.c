@@ -8,6 +8,7 @@
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/source.h"
+#include "worker/model/finite.h"
 #include "worker/train/reply.h"
 #include "worker/train/results.h"
 
@@ -116,17 +117,37 @@ static int keep(struct work *w, int64_t i, const struct flow_sample *s, struct a
     return writer ? artifact_describe(done, e) : 0;
 }
 
+static int make_again(void *arg, struct err *e)
+{
+    struct work *w = arg;
+    bool ok;
+    return make(w, w->order.request, &w->order.s, &ok, e);
+}
+
+/* A sample that is NaN or infinity: where a weight is, no request can be answered and the job fails;
+ * otherwise it is the request's own, refused on every rank. Rank 0 alone has a line to write. */
+static int blame(struct work *w, int64_t i, const struct flow_sample *s, struct err *e)
+{
+    const struct finite_again again = {make_again, w};
+    char name[64], where[FINITE_WHERE];
+    if (finite_weights(w->m, name, e)) return -1;
+    if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
+    if (finite_where(w->m, &again, where, e)) return -1;
+    err_set(&w->request.refused, ERR_CORRUPT,
+            "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
+            *where ? where : "what guidance makes of the model's outputs", s->guidance,
+            w->m->dtype == DT_F16 ? ", or set precision.params to bf16, since fp16 ends at 65504"
+                                  : "");
+    return 0;
+}
+
 static int sample(struct work *w, int64_t i, const struct flow_sample *s,
                   struct artifact_done *done, struct err *e)
 {
     bool ok = false;
     if (make(w, i, s, &ok, e)) return -1;
     if (ok) return keep(w, i, s, done, e);
-    /* On every rank; rank 0 alone has a line to write. */
-    err_set(&w->request.refused, ERR_CORRUPT,
-            "the sample is not finite: guidance %.16g is too large, or the weights are damaged",
-            s->guidance);
-    return 0;
+    return blame(w, i, s, e);
 }
 
 /* ---- its line -------------------------------------------------------------------------------- */

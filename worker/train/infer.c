@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "worker/comm/ledger.h"
+#include "worker/model/finite.h"
 #include "worker/model/tokenizer.h"
 #include "worker/plan/volume.h"
 
@@ -197,11 +198,13 @@ static size_t record_size(int n_top)
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Records of this rank's rows; those without a token behind them stay zero. */
-static void record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
-                        char *records)
+/* Records of this rank's rows; those without a token behind them stay zero. Returns the first token
+ * whose log-probability is NaN or infinity. */
+static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
+                           char *records)
 {
     struct model *m = in->model;
+    int64_t bad = FINITE_NONE;
     const struct shard *sh = &m->sp.shard;
     const int64_t V = m->shape.vocab, step = m->plan->loss_chunk;
     struct sample_top top[SAMPLE_TOP];
@@ -218,8 +221,10 @@ static void record_rows(const struct infer *in, struct infer_work *w, const stru
             sample_logprobs(w->logits, V, r->tokens[pos + 1], &chosen, r->logprobs, top);
             memcpy(to, &chosen, sizeof chosen);
             memcpy(to + sizeof chosen, top, (size_t)r->logprobs * sizeof *top);
+            if (!isfinite(chosen) && pos + 1 < bad) bad = pos + 1;
         }
     }
+    return bad;
 }
 
 /* From rank order to the order of the prompt. */
@@ -242,11 +247,6 @@ static int order_records(const struct infer *in, const struct request *r, const 
             memcpy(&out->logprob[at], from, sizeof(double));
             memcpy(&out->top[at * r->logprobs], from + sizeof(double),
                    (size_t)r->logprobs * sizeof *out->top);
-            if (!isfinite(out->logprob[at]))
-                return err_field(e, ERR_CORRUPT, "model.path",
-                                 "the log-probability of prompt token %lld is not finite: the "
-                                 "weights are damaged",
-                                 (long long)at);
         }
     }
     return 0;
@@ -260,13 +260,20 @@ static int prompt_logprobs(const struct infer *in, struct infer_work *w, const s
     const size_t mine = (size_t)m->sp.shard.T * record_size(r->logprobs);
     const bool first = m->sp.shard.r == 0;
     char *rows = calloc(1, mine), *all = rows;
+    int64_t bad;
     int rc = -1;
     if (m->comm && first) all = malloc(mine * (size_t)m->plan->sp);
     if (!rows || !all) {
         err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
         goto out;
     }
-    record_rows(in, w, r, rows);
+    bad = record_rows(in, w, r, rows);
+    if (finite_least(m, &bad, e)) goto out;
+    if (bad != FINITE_NONE) {
+        finite_blame_forward(m, e, "the log-probability of token %lld of prompt %s",
+                             (long long)bad, r->id);
+        goto out;
+    }
     if (m->comm && comm_gather(m->comm, PURPOSE_CONTROL, 0, rows, (int64_t)mine, all, m->bounce, e))
         goto out;
     rc = first ? order_records(in, r, all, out, e) : 0;
@@ -278,16 +285,33 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-static int check_finite(const struct infer *in, const float *logits, const struct request *r,
-                        int64_t position, struct err *e)
+/* A prompt and the n tokens that were chosen behind it. */
+struct text_again {
+    const struct infer *in;
+    const struct request *r;
+    const int32_t *tokens;
+    int64_t n;
+};
+
+static int text_again(void *arg, struct err *e)
 {
+    const struct text_again *x = arg;
+    struct tensor unused;
+    int rc = infer_forward(x->in, x->r->tokens, x->r->n_tokens, e);
+    for (int64_t i = 0; i < x->n && !rc; i++) rc = model_decode(x->in->model, x->tokens[i], &unused, e);
+    return rc;
+}
+
+/* logits: behind n tokens of an answer. Every rank has the same. */
+static int check_finite(const struct infer *in, const float *logits, const struct request *r,
+                        const int32_t *tokens, int64_t n, struct err *e)
+{
+    struct text_again x = {in, r, tokens, n};
     for (int64_t i = 0; i < in->model->shape.vocab; i++)
         if (!isfinite(logits[i]))
-            return err_field(
-                e, ERR_CORRUPT, "model.path",
-                "logits behind token %lld of prompt %s are not finite: the weights are "
-                "damaged",
-                (long long)position, r->id);
+            return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
+                                "a logit behind token %lld of prompt %s",
+                                (long long)(r->n_tokens + n), r->id);
     return 0;
 }
 
@@ -343,6 +367,7 @@ static bool shared_as_planned(const struct infer *in, const struct infer_work *w
     if (r->echo && r->logprobs >= 0) {
         const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
         volume_add(&want, volume_gather(P, mine, me == 0), 1);
+        volume_add(&want, volume_sum_small(P, 1), 1);
     }
     return ledger_equal(&comm_ledger(m->comm)[PURPOSE_CONTROL], &want);
 }
@@ -364,7 +389,7 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
     memcpy(w->logits, w->first, (size_t)V * sizeof *w->logits);
     while (n < r->max_tokens) {
         key.position = r->n_tokens + n;
-        if (check_finite(in, w->logits, r, key.position, e)) return -1;
+        if (check_finite(in, w->logits, r, w->tokens, n, e)) return -1;
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
         const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample,
                                              may_end || r->ignore_eos ? -1 : TOKEN_EOD, &key);

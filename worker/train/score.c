@@ -7,6 +7,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/comm/ledger.h"
+#include "worker/model/finite.h"
 #include "worker/train/npyhead.h"
 #include "worker/train/score_journal.h"
 #include "worker/train/window.h"
@@ -189,9 +190,7 @@ static int sum_window(struct scorer *s, int64_t window, struct score *out, struc
         out->ledger_equal = out->ledger_equal && equal;
     }
     if (isfinite(nll)) return 0;
-    return err_field(e, ERR_CORRUPT, "model.path",
-                     "the loss of window %lld is not finite: the weights are damaged",
-                     (long long)window);
+    return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
 }
 
 /* Its losses by position, on rank 0 in s->nll. Collective. */

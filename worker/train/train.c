@@ -9,6 +9,7 @@
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
 #include "worker/data/flow_batch.h"
+#include "worker/model/finite.h"
 #include "worker/train/schedule.h"
 #include "worker/train/walk.h"
 #include "worker/plan/stage.h"
@@ -207,11 +208,25 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     out->host_planned = t->plan->host_size;
 }
 
+int64_t train_updates(const struct train *t)
+{
+    return t->step - t->scale.overflows - (t->guard ? t->guard->state.skipped : 0);
+}
+
+/* Half floats had no room for the gradient at any scale, and no step has changed the weights: what the
+ * guard could do gives the same bits once more. */
+static bool never_fits(const struct train *t, const struct rank_step *out)
+{
+    return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&
+           !isfinite(out->grad_norm) && train_updates(t) == 0;
+}
+
 static enum guard_verdict judge_step(struct train *t, const struct rank_step *out)
 {
     const bool marked = t->guard && guard_marked(t->guard, t->step);
     t->overflowed = !marked && scale_overflows(t->spec, &t->scale, out->loss, out->grad_norm);
     if (t->overflowed) return GUARD_SKIP;
+    if (!marked && never_fits(t, out)) return GUARD_FAIL;
     if (t->guard) return guard_judge(t->guard, t->step, out->loss, out->grad_norm);
     return isfinite(out->loss) && isfinite(out->grad_norm) ? GUARD_ACCEPT : GUARD_FAIL;
 }
@@ -223,21 +238,35 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
-/* Updates of the weights so far, which Adam's moments have seen. */
-static int64_t updates(const struct train *t)
+static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
-    return t->step - t->scale.overflows - (t->guard ? t->guard->state.skipped : 0);
+    const double scale = scale_of(t->spec, &t->scale);
+    if (t->spec->precision.params != PRECISION_FP16)
+        return err_field(e, ERR_INVALID, "guard.nonfinite",
+                         "none of %lld steps updated the weights, since every loss or gradient was "
+                         "NaN or infinity: lower optim.lr %g, or set guard.nonfinite to fail",
+                         (long long)steps, t->spec->optim.lr);
+    return err_field(e, ERR_INVALID, "precision.params",
+                     "none of %lld steps updated the weights, since fp16 ends at 65504 and their "
+                     "gradients do not fit with the loss scale at %.0f: set precision.params to bf16 "
+                     "or fp32%s",
+                     (long long)steps, scale,
+                     scale > 1 ? ", or train.steps higher, since the scale is halved by each" : "");
+}
+
+int train_updated(const struct train *t, struct err *e)
+{
+    return t->step == 0 || train_updates(t) > 0 ? 0 : no_update(t, t->step, e);
 }
 
 /* The same steps give the same bits: another attempt would end here too. */
-static int not_finite(const struct train *t, const struct rank_step *out, struct err *e)
+static int not_finite(struct train *t, const struct rank_step *out, struct err *e)
 {
     if (t->step == 0 && *spec_text(t->spec, t->spec->model.path))
-        return err_field(e, ERR_CORRUPT, "model.path",
-                         "step 1: loss %g, gradient norm %g before any update: the weights of %s "
-                         "are damaged",
-                         fabs(out->loss), fabs(out->grad_norm),
-                         spec_text(t->spec, t->spec->model.path));
+        return finite_blame(&t->model, NULL, e, "step 1: the loss (%g) or gradient norm (%g) of %s",
+                            fabs(out->loss), fabs(out->grad_norm),
+                            spec_text(t->spec, t->spec->model.path));
+    if (never_fits(t, out)) return no_update(t, t->step + 1, e);
     char again[64] = "";
     if (t->guard && t->guard->state.rollbacks)
         snprintf(again, sizeof again, " after %lld rollbacks",
@@ -263,7 +292,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
     }
-    t->hold.rate = (struct optim_rate){out->lr, 1, updates(t) + 1};
+    t->hold.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
     t->scale_was = scale_of(t->spec, &t->scale);
     t->hold.skip = t->guard && guard_marked(t->guard, t->step);
     memcpy(t->now, t->want, sizeof t->now);
@@ -276,7 +305,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->targets = sum.targets;
     if (holding_norm(&t->hold, &out->grad_norm, e)) return -1;
     out->grad_norm /= t->scale_was;
-    const int64_t n = updates(t) + 1;
+    const int64_t n = train_updates(t) + 1;
     t->verdict = judge(t, out);
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
     const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm) / t->scale_was, n};

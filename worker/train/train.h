@@ -88,7 +88,13 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the
- * caller goes back. fails: comm's errors; the guard's GUARD_FAIL, naming the step. */
+ * caller goes back. fails: comm's errors; GUARD_FAIL, of the guard's, or where half floats have never
+ * had room for a gradient, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
+
+/* Updates of the weights so far, which Adam's moments have seen. */
+int64_t train_updates(const struct train *t);
+/* After the last step. fails: ERR_INVALID where steps were done and none has updated the weights. */
+int train_updated(const struct train *t, struct err *e);
 
 #endif

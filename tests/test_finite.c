@@ -1,0 +1,225 @@
+/* NaN and infinity in a result: the error names the tensor of the weights that holds one, else the
+ * first operation that makes one, on any number of ranks; and a training of half floats that never
+ * changed a weight fails. The kernels' part: tests/kern_finite.h. */
+#include "tests/engine.h"
+#include "tests/param.h"
+#include "worker/model/finite.h"
+#include "worker/train/eval.h"
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+
+enum { S = 40 };
+static struct synth text = {.S = S, .doc_len = 17, .vocab = 61};
+
+struct own {
+    struct plan plan;
+    struct engine_memory mem[JOB_MAX_RANKS];
+    struct err err[JOB_MAX_RANKS]; /* of each rank */
+    float *w;                      /* the weights, [n_params] */
+    int (*body)(struct train *t, struct err *e);
+    int64_t n_steps; /* that rank 0 has done */
+};
+
+static void rank_body(struct ranks *g, int rank, void *arg)
+{
+    struct own *x = arg;
+    struct err e = {0};
+    struct train *t = calloc(1, sizeof *t);
+    struct comm *comm = g ? g->comm[rank] : NULL;
+    const struct train_options o = {.spec = &spec,
+                                    .plan = &x->plan,
+                                    .arena = x->mem[rank].arena,
+                                    .segment = comm ? comm_segment(comm) : NULL,
+                                    .be = x->mem[rank].be,
+                                    .comm = comm,
+                                    .rank = rank,
+                                    .n_ranks = x->plan.n_ranks,
+                                    .source = {synth_batch, synth_targets, &text}};
+    if (!t) abort();
+    CHECK_MSG(!train_init(t, &o, &e), "%s", e.text);
+    holding_write(&t->hold, HOLD_WEIGHTS, 0, x->plan.n_params, x->w);
+    x->body(t, &x->err[rank]);
+    if (rank == 0) x->n_steps = t->step;
+    free(t);
+}
+
+struct way {
+    int P, dp, zero;
+    enum precision_id precision;
+};
+
+/* Normal weights; the caller spoils them. */
+static void own_init(struct own *x, const struct way *w, int (*body)(struct train *, struct err *))
+{
+    struct err e = {0};
+    *x = (struct own){.body = body};
+    engine_spec(&spec, S);
+    spec.parallel.sp = w->P, spec.parallel.dp = w->dp, spec.parallel.zero = w->zero;
+    spec.train.global_batch = w->dp;
+    spec.precision.params = (int32_t)w->precision;
+    CHECK_MSG(!plan_make(&spec, 0, &x->plan, &e), "%s", e.text);
+    x->w = calloc((size_t)x->plan.n_params, 4);
+    if (!x->w) abort();
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
+        struct param p;
+        param_get(&spec.model.shape, i, &p);
+        for (int64_t k = 0; k < p.count; k++)
+            x->w[p.offset + k] = p.cols ? 0.1f * sinf((float)(k * k % 1009)) : 1;
+    }
+}
+
+static void scale_tensor(struct own *x, const char *name, float by)
+{
+    const struct param p = param_named(&spec.model.shape, name);
+    for (int64_t k = 0; k < p.count; k++) x->w[p.offset + k] *= by;
+}
+
+/* Every rank says the same. */
+static void own_run(struct own *x, const char *field, const char *text_has)
+{
+    engine_ranks(&spec, &x->plan, NULL, NULL, x->mem, rank_body, x);
+    for (int r = 0; r < x->plan.n_ranks; r++) {
+        const struct err *e = &x->err[r];
+        CHECK_MSG(strstr(e->text, text_has), "rank %d: \"%s\" has no \"%s\"", r, e->text, text_has);
+        CHECK_STR(e->field, field);
+        CHECK(e->code == ERR_CORRUPT || e->code == ERR_INVALID); /* the job's: not tried again */
+        if (r % x->plan.sp) CHECK_STR(e->text, x->err[r - r % x->plan.sp].text);
+    }
+    free(x->w);
+}
+
+/* ---- where it is ----------------------------------------------------------------------------- */
+
+static int forward(struct train *t, struct err *e)
+{
+    struct model *m = &t->model;
+    if (synth_batch(&text, &m->sp.shard, 0, &m->batch, e) || model_forward(m, &m->batch, e))
+        return -1;
+    return finite_blame_forward(m, e, "the loss");
+}
+
+static const struct way ways[] = {
+    {1, 1, 0, PRECISION_FP32}, {3, 1, 1, PRECISION_FP32}, {2, 2, 3, PRECISION_FP32},
+    {2, 1, 0, PRECISION_BF16}, {2, 1, 1, PRECISION_FP16},
+};
+#define EACH_WAY(i) for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+
+static void test_weight(void)
+{
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "model.layers.0.self_attn.q_proj.weight",
+                                        "model.layers.1.mlp.down_proj.weight", "lm_head.weight"};
+    EACH_WAY(i)
+    {
+        struct own x;
+        const char *name = names[i % 4];
+        own_init(&x, &ways[i], forward);
+        const struct param p = param_named(&spec.model.shape, name);
+        x.w[p.offset + p.count - 1] = i % 2 ? INFINITY : NAN;
+        x.w[x.plan.n_params - 1] = i == 1 ? NAN : x.w[x.plan.n_params - 1]; /* a later one */
+        own_run(&x, "model.path", name);
+    }
+}
+
+/* Weights are finite, what they make is not. */
+static void test_operation(void)
+{
+    static const struct {
+        const char *spoiled[2];
+        float by, by_fp16;
+        const char *begins;
+    } cases[] = {
+        {{"model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"},
+         1e25f,
+         2000,
+         "the output of model.layers.1.mlp.down_proj.weight"},
+        {{"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"},
+         1e25f,
+         0,
+         "the attention of model.layers.0"},
+        {{"lm_head.weight"}, 3e38f, 0, "a logit"},
+    };
+    EACH_WAY(i)
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const bool half = ways[i].precision == PRECISION_FP16;
+        struct own x;
+        if (half && !cases[c].by_fp16) continue;
+        own_init(&x, &ways[i], forward);
+        for (int k = 0; k < 2 && cases[c].spoiled[k]; k++)
+            scale_tensor(&x, cases[c].spoiled[k], half ? cases[c].by_fp16 : cases[c].by);
+        own_run(&x, half ? "precision.params" : "model.path", cases[c].begins);
+    }
+}
+
+/* ---- held-out sequences ---------------------------------------------------------------------- */
+
+static int evaluate(struct train *t, struct err *e)
+{
+    struct comm_count want[PURPOSE_N] = {0};
+    struct eval out;
+    const struct eval_args a = {
+        .source = {synth_batch, synth_targets, &text}, .n_windows = 3, .seq_len = S, .want = want};
+    CHECK(eval_run(t, &a, &out, e) == -1);
+    return 0;
+}
+
+static void test_eval(void)
+{
+    EACH_WAY(i)
+    {
+        struct own x;
+        own_init(&x, &ways[i], evaluate);
+        const char *name = "model.layers.0.self_attn.q_proj.weight";
+        x.w[param_named(&spec.model.shape, name).offset + 3] = NAN;
+        own_run(&x, "model.path", name);
+    }
+}
+
+/* ---- trainings that change nothing ----------------------------------------------------------- */
+
+static int all_steps(struct train *t, struct err *e)
+{
+    struct rank_step out;
+    while (t->step < spec.train.steps) {
+        if (train_step(t, &out, e)) return -1;
+        CHECK(t->overflowed && isfinite(out.loss) && !isfinite(out.grad_norm));
+    }
+    return train_updated(t, e);
+}
+
+/* A loss that fits, and gradients that fit at no scale: a head of 60,000 behind a norm of 100, of two
+ * targets. */
+static void loud(struct own *x, const struct way *w, int64_t steps)
+{
+    own_init(x, w, all_steps);
+    spec.train.steps = steps;
+    const struct param head = param_named(&spec.model.shape, "lm_head.weight");
+    for (int64_t k = 0; k < head.count; k++)
+        x->w[head.offset + k] = k * k % 1009 % 2 ? 6e4f : -6e4f;
+    scale_tensor(x, "model.norm.weight", 100);
+}
+
+static void test_no_update(void)
+{
+    static const struct way one = {1, 1, 1, PRECISION_FP16}, two = {2, 1, 1, PRECISION_FP16};
+    struct own x;
+    text.bare_from = 2;
+    loud(&x, &one, 5); /* ends before the scale does */
+    own_run(&x, "precision.params", "none of 5 steps updated the weights");
+    CHECK(x.n_steps == 5 && strstr(x.err[0].text, "scale at 2048: ") &&
+          strstr(x.err[0].text, "train.steps higher"));
+    loud(&x, &two, 100); /* 2^16 is halved 16 times; then no scale is left */
+    own_run(&x, "precision.params", "none of 17 steps updated the weights");
+    CHECK(x.n_steps == 16 && strstr(x.err[0].text, "scale at 1: "));
+    CHECK(!strstr(x.err[0].text, "train.steps"));
+    text.bare_from = 0;
+}
+
+int main(void)
+{
+    RUN(test_weight);
+    RUN(test_operation);
+    RUN(test_eval);
+    RUN(test_no_update);
+    return test_done("finite");
+}

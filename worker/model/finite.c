@@ -1,0 +1,193 @@
+#include "worker/model/finite.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* An exponent of ones is NaN or infinity in every dtype. */
+static bool holds(const void *p, int64_t n, enum dtype t)
+{
+    const uint32_t mask = t == DT_F32 ? 0x7f800000 : t == DT_F16 ? 0x7c00 : 0x7f80;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t x = t == DT_F32 ? ((const uint32_t *)p)[i] : ((const uint16_t *)p)[i];
+        if ((x & mask) == mask) return true;
+    }
+    return false;
+}
+
+#define LOOK 4096 /* elements at a time */
+
+static bool row_holds(struct be *be, const char *row, int64_t n, enum dtype t)
+{
+    uint32_t room[LOOK];
+    for (int64_t i = 0; i < n; i += LOOK) {
+        const int64_t k = n - i < LOOK ? n - i : LOOK;
+        be->ops->download(be, room, row + i * dtype_size(t), k * dtype_size(t));
+        if (holds(room, k, t)) return true;
+    }
+    return false;
+}
+
+static bool tensor_holds(struct be *be, struct tensor t)
+{
+    if (t.ld == t.cols) return row_holds(be, t.data, t.rows * t.cols, t.dtype);
+    for (int64_t i = 0; i < t.rows; i++)
+        if (row_holds(be, (char *)t.data + i * t.ld * dtype_size(t.dtype), t.cols, t.dtype))
+            return true;
+    return false;
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+int finite_least(struct model *m, int64_t *x, struct err *e)
+{
+    if (!m->comm) return 0;
+    const int64_t *all = comm_each_i64(m->comm, PURPOSE_CONTROL, *x, m->bounce, e);
+    if (!all) return -1;
+    for (int q = 0; q < m->plan->sp; q++)
+        if (all[q] < *x) *x = all[q];
+    return 0;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static int fetch(struct model *m, int bucket, struct err *e)
+{
+    return bucket > m->shape.n_layers ? model_fetch_head(m, e) : model_fetch(m, bucket, e);
+}
+
+/* The first of a bucket's tensors that holds some, before `found`; else `found`. */
+static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
+{
+    int i, last;
+    for (param_range(&m->shape, bucket, &i, &last); i < last && i < found; i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        if (tensor_holds(m->be, model_weight(m, p.offset, 1, p.count))) return i;
+    }
+    return found;
+}
+
+int finite_weights(struct model *m, char name[64], struct err *e)
+{
+    struct param p = {.name = ""};
+    int64_t found = FINITE_NONE;
+    for (int b = 0; b <= m->shape.n_layers + 1; b++) { /* to the end: others fetch too */
+        if (fetch(m, b, e)) return -1;
+        found = look_at_bucket(m, b, found);
+    }
+    if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
+    if (finite_least(m, &found, e)) return -1;
+    if (found != FINITE_NONE) param_get(&m->shape, (int)found, &p);
+    memcpy(name, p.name, sizeof p.name);
+    return 0;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* The first find as a number that is smaller the earlier it is: operations run alike on every rank. */
+#define FIND(n, b, op) ((n) << 24 | (int64_t)(b) << 8 | (op))
+
+_Static_assert(SECTION_MAX < 1 << 16 && PROG_OPS < 1 << 8, "they fit");
+
+void finite_look(struct model *m, int b, int op)
+{
+    struct section_watch *w = &m->prog.watch;
+    const int v = section_at(m, b).p->op[op].out[0];
+    w->n_ops++;
+    if (w->first != FINITE_NONE || v == PROG_NONE || !m->prog.frame.value[v].data) return;
+    if (tensor_holds(m->be, m->prog.frame.value[v])) w->first = FIND(w->n_ops, b, op);
+}
+
+/* "the output of model.layers.2.mlp.down_proj.weight", "the attention of model.layers.2". */
+static void describe(const struct model *m, int64_t find, char *out, size_t size)
+{
+    static const char *const names[OP_KIND_N] = {[OP_EMBED] = "embedding",
+                                                 [OP_ATTENTION] = "attention",
+                                                 [OP_CROSS] = "cross-attention",
+                                                 [OP_LINEAR_ATTENTION] = "linear attention",
+                                                 [OP_NORM] = "norm",
+                                                 [OP_ACT] = "activation",
+                                                 [OP_GLU] = "gated activation",
+                                                 [OP_MIX] = "sum of two",
+                                                 [OP_MOE] = "mixture of experts"};
+    const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);
+    const struct op *o = &section_at(m, b).p->op[op];
+    char prefix[64];
+    struct param p;
+    int first, last;
+    if (o->n_w > 0 && o->w >= 0) {
+        param_range(&m->shape, b, &first, &last);
+        param_get(&m->shape, first + o->w, &p);
+        snprintf(out, size, "the output of %s", p.name);
+        return;
+    }
+    const char *name = names[o->kind] ? names[o->kind] : "operation";
+    param_prefix(section_at(m, b).p, b, prefix);
+    if (b == 0 || b > m->shape.n_layers)
+        snprintf(out, size, "the %s %s the layers", name, b ? "after" : "before");
+    else
+        snprintf(out, size, "the %s of %.*s", name, (int)strlen(prefix) - 1, prefix);
+}
+
+/* ---- the sentence ---------------------------------------------------------------------------- */
+
+int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
+                 struct err *e)
+{
+    struct section_watch *w = &m->prog.watch;
+    *where = 0;
+    *w = (struct section_watch){.on = true, .first = FINITE_NONE};
+    const int rc = x->again(x->arg, e);
+    w->on = false;
+    if (rc || finite_least(m, &w->first, e)) return -1;
+    if (w->first != FINITE_NONE) describe(m, w->first, where, FINITE_WHERE);
+    return 0;
+}
+
+static int blame(struct model *m, const struct finite_again *x, struct err *e, const char *what)
+{
+    const bool fp16 = m->dtype == DT_F16;
+    char name[64], where[FINITE_WHERE] = "";
+    if (finite_weights(m, name, e)) return -1;
+    if (*name)
+        return err_field(
+            e, ERR_CORRUPT, "model.path",
+            "%s is NaN or infinity, since tensor %s of the weights holds one%s: replace "
+            "the weights",
+            what, name, fp16 ? " (or a number past fp16's 65504)" : "");
+    if (x && finite_where(m, x, where, e)) return -1;
+    return err_field(e, ERR_CORRUPT, fp16 ? "precision.params" : "model.path",
+                     "%s is NaN or infinity though all weights are finite%s%s: %s", what,
+                     x ? ", and first so is " : "", x && !*where ? "a logit" : where,
+                     fp16 ? "set precision.params to bf16 or fp32, since fp16 ends at 65504"
+                          : "use weights that are not too large");
+}
+
+int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return blame(m, x, e, what);
+}
+
+static int forward_again(void *arg, struct err *e)
+{
+    struct model *m = arg;
+    return model_forward(m, &m->batch, e);
+}
+
+int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return blame(m, &(struct finite_again){forward_again, m}, e, what);
+}

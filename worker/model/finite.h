@@ -1,0 +1,44 @@
+/* finite.h: where NaN or infinity comes from, asked after a result held one: the tensor of the weights
+ * that holds it, else the first operation that made it of finite numbers. Until then it costs nothing.
+ *
+ * tested: tests/test_finite.c */
+#ifndef SEQD_MODEL_FINITE_H
+#define SEQD_MODEL_FINITE_H
+
+#include "worker/model/model.h"
+
+/* Computes once more what led to the result, on every rank. */
+struct finite_again {
+    int (*again)(void *arg, struct err *e);
+    void *arg;
+};
+
+/* Says what the result is and where its first NaN or infinity is: an ERR_CORRUPT about model.path, or
+ * about precision.params where half floats have no room for what finite weights make. x NULL: the
+ * weights alone are looked at. Returns -1. Collective over the ring; with zero 3 over all ranks, which
+ * all fetch. */
+int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* model_forward of the batch at hand: what most results are made of. */
+int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Computes once more and says which operation is the first to make NaN or infinity, "" where none does:
+ * "the output of model.layers.2.mlp.down_proj.weight". Collective. */
+#define FINITE_WHERE 128
+int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
+                 struct err *e);
+/* The name of the first tensor of the weights that holds NaN or infinity, "" where none does. Collective
+ * as finite_blame. */
+int finite_weights(struct model *m, char name[64], struct err *e);
+
+/* *x becomes the smallest of the ring's ranks. Collective; sends what comm_sum_i64 of one number does. */
+#define FINITE_NONE INT64_MAX
+int finite_least(struct model *m, int64_t *x, struct err *e);
+
+/* ---- inside worker/model --------------------------------------------------------------------- */
+
+/* After an operation of section b, while m->prog.watch.on. */
+void finite_look(struct model *m, int b, int op);
+
+#endif
