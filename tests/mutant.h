@@ -14,6 +14,12 @@ static inline void mutant_report(int mutant, bool caught, const char *by)
     CHECK_MSG(caught, "mutant %s passes: %s", sp_mutant_names[mutant], by);
 }
 
+/* Of a fault that no proof sees: verify computes one step and no update. */
+static inline void verify_blind(int mutant)
+{
+    printf("verify %s blind one step, and no update\n", sp_mutant_names[mutant]);
+}
+
 /* The same of a proof. by: the tensor it names, and of what: "layers.1.k_proj (llama, ring, P 3)". */
 static inline void verify_report(int mutant, bool named, const char *by)
 {

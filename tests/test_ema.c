@@ -1,19 +1,21 @@
 /* The moving average of the weights against one kept in float64 beside the training, by every rank
  * of what it owns: every ZeRO stage, bf16 with its master weights, fused updates, skipped steps. */
 #include "tests/engine.h"
-#include "tests/test.h"
+#include "tests/mutant.h"
 
 enum { STEPS = 6, S = 40 };
 
 struct beside { /* of one rank */
     double *ema;
-    float *w;
-    int64_t n;
+    float *w, *got, *last; /* last: the average before the step */
+    int64_t n, n_bad, n_skipped;
+    char bad[128]; /* the first */
 };
 
 struct watch {
     struct beside rank[8];
     double decay;
+    int mutant;
 };
 
 /* NaN marks what a rank does not own. */
@@ -26,42 +28,54 @@ static void read_own(struct train *t, enum holding_array which, float *out, int6
 
 static void before(struct train *t, int rank, void *arg)
 {
-    struct beside *b = &((struct watch *)arg)->rank[rank];
+    struct watch *x = arg;
+    struct beside *b = &x->rank[rank];
+    t->model.sp.mutant = x->mutant;
     if (b->ema) return;
     b->n = t->plan->n_params;
     b->ema = malloc((size_t)b->n * sizeof *b->ema);
-    b->w = malloc((size_t)b->n * sizeof *b->w);
+    b->w = malloc(3 * (size_t)b->n * sizeof *b->w);
     if (!b->ema || !b->w) abort();
+    b->got = b->w + b->n, b->last = b->got + b->n;
     read_own(t, HOLD_WEIGHTS, b->w, b->n);
+    read_own(t, HOLD_EMA, b->got, b->n);
     for (int64_t i = 0; i < b->n; i++) b->ema[i] = b->w[i];
 }
 
+static void note(struct beside *b, const struct train *t, int64_t i, double want)
+{
+    if (!b->n_bad++)
+        snprintf(b->bad, sizeof b->bad, "step %lld element %lld: %.9g, want %.9g",
+                 (long long)t->step, (long long)i, b->got[i], want);
+}
+
 /* Each update rounds d ema, (1 - d) w and their sum: at most 3 half units of the largest value seen,
- * and errors of earlier updates shrink by d. */
+ * and errors of earlier updates shrink by d. A skipped step leaves the bits alone. */
 static void after(struct train *t, int rank, void *arg)
 {
-    const struct watch *x = arg;
-    const struct beside *b = &x->rank[rank];
+    struct watch *x = arg;
+    struct beside *b = &x->rank[rank];
     int64_t owned = 0;
-    float *got = malloc((size_t)b->n * sizeof *got);
-    if (!got) abort();
+    memcpy(b->last, b->got, (size_t)b->n * sizeof *b->got);
     read_own(t, HOLD_WEIGHTS, b->w, b->n);
-    read_own(t, HOLD_EMA, got, b->n);
+    read_own(t, HOLD_EMA, b->got, b->n);
+    b->n_skipped += t->verdict == GUARD_SKIP;
     for (int64_t i = 0; i < b->n; i++) {
         if (isnan(b->ema[i])) {
-            CHECK(isnan(got[i]));
+            if (!isnan(b->got[i])) note(b, t, i, b->ema[i]);
             continue;
         }
         owned++;
-        if (t->verdict == GUARD_ACCEPT) b->ema[i] = x->decay * b->ema[i] + (1 - x->decay) * b->w[i];
+        if (t->verdict != GUARD_ACCEPT) {
+            if (b->got[i] != b->last[i]) note(b, t, i, b->last[i]);
+            continue;
+        }
+        b->ema[i] = x->decay * b->ema[i] + (1 - x->decay) * b->w[i];
         const double bound = 0x1p-24 * 3 / (1 - x->decay) * fmax(fabs(b->ema[i]), fabs(b->w[i]));
         /* and d itself is rounded to fp32 */
-        CHECK_MSG(fabs(got[i] - b->ema[i]) <= 2 * bound + 1e-30,
-                  "rank %d step %lld element %lld: %.9g, want %.9g", rank, (long long)t->step,
-                  (long long)i, got[i], b->ema[i]);
+        if (!(fabs(b->got[i] - b->ema[i]) <= 2 * bound + 1e-30)) note(b, t, i, b->ema[i]);
     }
     CHECK(owned > 0);
-    free(got);
 }
 
 struct way {
@@ -69,20 +83,34 @@ struct way {
     double max_norm; /* 0: fused */
 };
 
-static void run(const struct way *w)
+/* Steps that a rollback has marked: skipped whether an update is fused or not. Two updates before them
+ * have parted the average from the weights. */
+static const int64_t marked[] = {2, 4};
+enum { MARKED = sizeof marked / sizeof *marked };
+
+/* How many elements were wrong after some step, on all ranks. */
+static int64_t run(const struct way *w, int mutant, const char **bad)
 {
-    struct job_spec spec;
+    static struct job_spec spec;
+    static struct guard guards[8];
+    static struct watch x;
     struct synth y = {.S = S, .doc_len = 17, .vocab = 61};
-    struct watch x = {.decay = 0.75};
+    int64_t n_bad = 0;
+    x = (struct watch){.decay = 0.75, .mutant = mutant};
     engine_spec(&spec, S);
     spec.ema.decay = x.decay;
     spec.parallel.zero = w->zero;
     spec.precision.params = w->precision;
     spec.optim.max_grad_norm = w->max_norm;
     spec.train.global_batch = w->dp;
+    for (int i = 0; i < 8; i++) {
+        guards[i] = (struct guard){.spec = &spec, .n_marks = MARKED};
+        memcpy(guards[i].mark, marked, sizeof marked);
+    }
     struct engine_run r = {.P = w->P,
                            .dp = w->dp,
                            .steps = STEPS,
+                           .guard = guards,
                            .before_step = before,
                            .after_step = after,
                            .arg = &x,
@@ -90,19 +118,40 @@ static void run(const struct way *w)
     engine_go(&r, &spec);
     CHECK(r.plan.fused == (w->max_norm == 0));
     CHECK(r.plan.item[PLAN_EMA].size == r.plan.n_shard * 4);
-    for (int i = 0; i < 8; i++) free(x.rank[i].ema), free(x.rank[i].w);
+    for (int i = 0; i < 8; i++) {
+        const struct beside *b = &x.rank[i];
+        CHECK(!b->ema || b->n_skipped == MARKED);
+        if (b->n_bad && !n_bad) *bad = b->bad;
+        n_bad += b->n_bad;
+        free(b->ema), free(b->w);
+    }
     engine_free(&r);
+    return n_bad;
 }
+
+static const struct way ways[] = {
+    {1, 1, 0, PRECISION_FP32, 1}, {2, 1, 1, PRECISION_FP32, 1}, {2, 2, 2, PRECISION_FP32, 1},
+    {2, 2, 3, PRECISION_FP32, 1}, {2, 1, 3, PRECISION_BF16, 1}, {2, 2, 1, PRECISION_BF16, 1},
+    {2, 2, 3, PRECISION_FP32, 0}, {1, 1, 0, PRECISION_BF16, 0}, {2, 2, 3, PRECISION_FP16, 1},
+};
+#define EACH_WAY(i) for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 
 static void test_average(void)
 {
-    static const struct way ways[] = {
-        {1, 1, 0, PRECISION_FP32, 1}, {2, 1, 1, PRECISION_FP32, 1}, {2, 2, 2, PRECISION_FP32, 1},
-        {2, 2, 3, PRECISION_FP32, 1}, {2, 1, 3, PRECISION_BF16, 1}, {2, 2, 1, PRECISION_BF16, 1},
-        {2, 2, 3, PRECISION_FP32, 0}, {1, 1, 0, PRECISION_BF16, 0}, {2, 2, 3, PRECISION_FP16, 1},
-    };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) run(&ways[i]);
+    const char *bad = "";
+    EACH_WAY(i) CHECK_MSG(!run(&ways[i], MUTANT_NONE, &bad), "way %zu: %s", i, bad);
 }
+
+#ifdef SEQD_MUTANTS
+static void test_mutant(void)
+{
+    const char *bad;
+    EACH_WAY(i)
+    mutant_report(MUTANT_EMA_SKIPPED, run(&ways[i], MUTANT_EMA_SKIPPED, &bad) > 0,
+                  "the average after a skipped step");
+    verify_blind(MUTANT_EMA_SKIPPED);
+}
+#endif
 
 /* Without ema.decay nothing is held. */
 static void test_none(void)
@@ -119,6 +168,9 @@ static void test_none(void)
 int main(void)
 {
     RUN(test_average);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_none);
     return test_done("ema");
 }

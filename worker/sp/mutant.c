@@ -26,6 +26,8 @@ const char *const sp_mutant_names[MUTANT_N] = {
     [MUTANT_PAD_SEEN] = "pad_seen",
     [MUTANT_SWITCH_SWAPPED] = "switch_swapped",
     [MUTANT_GRAD_DROPPED] = "grad_dropped",
+    [MUTANT_EMA_SKIPPED] = "ema_skipped",
+    [MUTANT_DROPOUT_SAME] = "dropout_same",
 };
 
 void sp_mutant_over_p(int mutant, struct tensor grad, int P)

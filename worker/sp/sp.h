@@ -96,6 +96,8 @@ enum sp_mutant {
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
+    MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
+    MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     MUTANT_N
 };
 #ifdef SEQD_MUTANTS

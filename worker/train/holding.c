@@ -117,7 +117,11 @@ static int bucket_update(struct holding *h, int b, const struct optim_rate *r, s
 {
     const struct optim_part x = part_of(h, b);
     if (r) optim_update(&h->optim, &x, r);
-    if (r && h->ema) average(h, &x);
+    bool moves = r && h->ema;
+#ifdef SEQD_MUTANTS
+    moves |= h->ema && h->model->sp.mutant == MUTANT_EMA_SKIPPED;
+#endif
+    if (moves) average(h, &x);
     return bucket_publish(h, b, e);
 }
 

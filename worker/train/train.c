@@ -280,6 +280,15 @@ static int not_finite(struct train *t, const struct rank_step *out, struct err *
                      t->spec->optim.lr);
 }
 
+/* Each step has masks of its own. */
+static int64_t dropout_step(const struct train *t)
+{
+#ifdef SEQD_MUTANTS
+    if (t->model.sp.mutant == MUTANT_DROPOUT_SAME) return 0;
+#endif
+    return t->step;
+}
+
 int train_step(struct train *t, struct rank_step *out, struct err *e)
 {
     struct rank_step local;
@@ -297,7 +306,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     t->hold.skip = t->guard && guard_marked(t->guard, t->step);
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
-    philox_key(t->spec->seed, t->step, t->model.sp.drop.key);
+    philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
     t->model.sp.drop.rate = 0; /* evaluation drops nothing */
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
