@@ -218,7 +218,12 @@ static void mat_add(struct mat to, struct mat x)
 /* Sums of up to Dk, then of 64 and Dv products, of both signs: each as a chain whose error grows as
  * the root of its length, and a state that is rounded once a block. That the bars of blockwise
  * attention hold: forward 2e-6, backward 5e-6. In 16 bits the part that enters is added to what was
- * rounded: one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16. */
+ * rounded: one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16.
+ *
+ * Tensor cores cut off (kern.h) half a place for each CUT_K products, of a sum that is two thirds of the
+ * whole on average: ULP / 2 a time. Of m and dm that are 64 rows in three terms, 12 ULP: 0.7e-6. Of
+ * rows, Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6 that two terms miss
+ * (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each other. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);

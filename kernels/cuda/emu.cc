@@ -1,6 +1,7 @@
 #include "kernels/cuda/emu.h"
 #include "kernels/half.h"
 
+#include <assert.h>
 #include <atomic>
 #include <fcntl.h>
 #include <mutex>
@@ -185,36 +186,103 @@ static struct warp_product {
     float d[32][4];
 } products[MOST / 32];
 
-static float half(const uint32_t *words, int at, int high, bool f16)
+#define DOT_COLS 8 /* at a time */
+
+/* Parts of a sum are counted in units of one place: 17 of 2^26 each fit in an int. What is not finite
+ * has no such count: there the plain sum stands. */
+template <int K>
+static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
-    const uint16_t bits = (uint16_t)(high ? words[at] >> 16 : words[at]);
-    return half_value(f16 ? DT_F16 : DT_BF16, bits);
+    float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
+    int32_t total[DOT_COLS];
+    for (int j = 0; j < DOT_COLS; j++) {
+        plain[j] = sum[j];
+        most[j] = fabsf(sum[j]);
+    }
+    for (int k = 0; k < K; k++)
+        for (int j = 0; j < DOT_COLS; j++) {
+            const float x = a[k] * b[k * b_ld + j], size = fabsf(x);
+            part[k][j] = x;
+            plain[j] += x;
+            most[j] = most[j] > size ? most[j] : size;
+        }
+    for (int j = 0; j < DOT_COLS; j++) {
+        /* a unit is no smaller than what a float can be divided by */
+        const float m = most[j] > 0x1p-98f ? most[j] : 0x1p-98f;
+        const int first = (int)(__float_as_uint(m) >> 23), last = first - (bits - 1);
+        unit[j] = __uint_as_float((uint32_t)last << 23);
+        per[j] = __uint_as_float((uint32_t)(254 - last) << 23);
+        total[j] = (int32_t)(sum[j] * per[j]);
+    }
+    for (int k = 0; k < K; k++)
+        for (int j = 0; j < DOT_COLS; j++) total[j] += (int32_t)(part[k][j] * per[j]);
+    for (int j = 0; j < DOT_COLS; j++) {
+        double x = total[j];
+        uint64_t u;
+        memcpy(&u, &x, sizeof u);
+        u &= ~(((uint64_t)1 << 29) - 1); /* the first 24 bits */
+        memcpy(&x, &u, sizeof x);
+        const float cut = (float)x * unit[j];
+        sum[j] = plain[j] - plain[j] == 0 ? cut : plain[j];
+    }
 }
 
-/* Sums over k ascending, in fp32. Whoever comes first after the exchange makes all lanes' parts. */
+void emu_dot(float *sum, int n, const float *a, const float *b, int b_ld, int K, int bits)
+{
+    assert(n % DOT_COLS == 0 && (K == 8 || K == 16) && bits <= 26);
+    for (int j = 0; j < n; j += DOT_COLS)
+        if (K == 8)
+            dot<8>(sum + j, a, b + j, b_ld, bits);
+        else
+            dot<16>(sum + j, a, b + j, b_ld, bits);
+}
+
+static float half(uint32_t word, int high, bool f16)
+{
+    return half_value(f16 ? DT_F16 : DT_BF16, (uint16_t)(high ? word >> 16 : word));
+}
+
+#define INFINITE 0x7f800000
+
+/* The bits of the largest, without its sign. */
+static int largest(const float *x, int n)
+{
+    int most = 0;
+    for (int i = 0; i < n; i++) {
+        const int size = (int)(__float_as_uint(x[i]) & 0x7fffffff);
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+/* Whoever comes first after the exchange makes all lanes' parts. */
 static void multiply(struct warp_product *p, bool f16)
 {
-    float a[16][16], b[16][8];
+    float a[16][16], b[16][8], sum[16][8];
     for (int t = 0; t < 32; t++) {
-        const uint32_t *w = (const uint32_t *)emu_of_lane(t);
+        const struct emu_fragments *w = (const struct emu_fragments *)emu_of_lane(t);
         const int g = t / 4, r = t % 4;
         for (int i = 0; i < 8; i++)
-            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w, i / 2, i % 2, f16);
-        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w, 4 + i / 2, i % 2, f16);
+            a[g + i / 2 % 2 * 8][2 * r + i / 4 * 8 + i % 2] = half(w->a[i / 2], i % 2, f16);
+        for (int i = 0; i < 4; i++) b[2 * r + i / 2 * 8 + i % 2][g] = half(w->b[i / 2], i % 2, f16);
+        for (int i = 0; i < 4; i++) sum[g + i / 2 * 8][2 * r + i % 2] = w->d[i];
     }
+    const int most_b = largest(b[0], 16 * 8);
     for (int row = 0; row < 16; row++) {
-        float sum[8] = {0};
-        for (int k = 0; k < 16; k++)
-            for (int col = 0; col < 8; col++) sum[col] += a[row][k] * b[k][col];
+        const int most_a = largest(a[row], 16);
+        /* most of a tile of a small matrix is 0, which changes nothing beside what is finite */
+        const bool skip = (!most_a && most_b < INFINITE) || (!most_b && most_a < INFINITE);
+        for (int k = 0; k < 16 && !skip; k += EMU_MMA_K)
+            emu_dot(sum[row], 8, a[row] + k, b[k], 8, EMU_MMA_K, EMU_MMA_BITS);
         for (int col = 0; col < 8; col++)
-            p->d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2] = sum[col];
+            p->d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2] = sum[row][col];
     }
 }
 
-const float *emu_mma(const uint32_t mine[6], bool f16)
+const float *emu_mma(const struct emu_fragments *mine, bool f16)
 {
     struct warp_product *p = &products[emu.now / 32];
-    emu_exchange(mine, 6 * sizeof *mine);
+    emu_exchange(mine, sizeof *mine);
     if (p->turn != self()->turn) multiply(p, f16);
     p->turn = self()->turn;
     return p->d[emu_lane()];

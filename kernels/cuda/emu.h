@@ -87,9 +87,30 @@ void emu_async_begin(void);
 bool emu_async_apart(void); /* of warps that could go on only one does */
 bool emu_async_step(void);
 void emu_async_end(void);
-/* This lane's four elements of A B, of the warp's fragments (mma.h): words a[0..3], b[0..1], of bf16
- * or of fp16. */
-const float *emu_mma(const uint32_t mine[6], bool f16);
+/* What tensor cores make of sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n: products are
+ * exact; they and the sum are cut off `bits` from the first bit of the largest of them; the total, which
+ * is exact, is cut off to fp32. Nothing is rounded to nearest, so a sum of many steps lies nearer to
+ * zero than it should.
+ *
+ *             K   bits
+ *   8.0       8   25     A100; mma.sync here
+ *   9.0      16   26     H100, H200, as on 10.0; wgmma here
+ *
+ * from: measurements. M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA
+ * tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN", arXiv:2403.00232 (2024);
+ * F. A. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv:2512.07004 (2025). */
+#define EMU_MMA_K      8
+#define EMU_MMA_BITS   25
+#define EMU_WGMMA_K    16
+#define EMU_WGMMA_BITS 26
+void emu_dot(float *sum, int n, const float *a, const float *b, int b_ld, int K, int bits);
+/* This lane's four elements of D + A B, of the warp's fragments (mma.h): words a[0..3], b[0..1], of
+ * bf16 or of fp16, and d[0..3]. */
+struct emu_fragments {
+    uint32_t a[4], b[2];
+    float d[4];
+};
+const float *emu_mma(const struct emu_fragments *mine, bool f16);
 
 static inline void __syncthreads(void)
 {

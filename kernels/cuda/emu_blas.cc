@@ -151,9 +151,17 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
         for (int64_t j = 0; j < ld.cols; j++)
             for (int64_t i = 0; i < ld.rows; i++) {
                 float sum = 0;
-                for (int64_t k = 0; k < K; k++)
-                    sum += (op.trans[0] ? at(a, &la, k, i) : at(a, &la, i, k)) *
-                           (op.trans[1] ? at(b, &lb, j, k) : at(b, &lb, k, j));
+                for (int64_t k = 0; k < K; k += EMU_MMA_K) {
+                    float x[EMU_MMA_K] = {0}, y[EMU_MMA_K][8] = {{0}}, of[8] = {sum};
+                    for (int64_t e = k; e < K && e < k + EMU_MMA_K; e++) {
+                        x[e - k] = op.trans[0] ? at(a, &la, e, i) : at(a, &la, i, e);
+                        y[e - k][0] = op.trans[1] ? at(b, &lb, j, e) : at(b, &lb, e, j);
+                        if (la.type == BLAS_R_32F) sum += x[e - k] * y[e - k][0];
+                    }
+                    if (la.type == BLAS_R_32F) continue; /* not on tensor cores */
+                    emu_dot(of, 8, x, y[0], 8, EMU_MMA_K, EMU_MMA_BITS);
+                    sum = of[0];
+                }
                 sum = to * sum + (old != 0 ? old * at(c, &ld, i, j) : 0);
                 set(d, &ld, i, j, op.has_bias ? sum + at(op.bias, &one, i, 0) : sum);
             }

@@ -298,10 +298,12 @@ static float value(uint16_t bits)
     return __uint_as_float((unsigned)bits << 16);
 }
 
-/* What a lane says of the product; all of a warpgroup say the same but for their registers. */
+/* What a lane says of the product; all of a warpgroup say the same but for their registers and what
+ * they have summed up. */
 struct said {
     struct emu_product p;
     uint32_t a[4];
+    const float *sum;
 };
 static_assert(sizeof(struct said) <= EMU_SLOT, "an exchange takes it");
 
@@ -318,17 +320,20 @@ static void multiply(struct product *x)
         struct said s;
         memcpy(&s, emu_of_lane(t), sizeof s);
         if (!same(&s.p, p)) emu_fail("lanes of a warp issue different products");
+        for (int i = 0; i < p->n / 2; i++)
+            x->d[t / 4 + i % 4 / 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] = p->add ? s.sum[i] : 0;
         for (int i = 0; i < 8 && p->registers; i++)
             x->a[t / 4 + i / 2 % 2 * 8][t % 4 * 2 + i / 4 * 8 + i % 2] = (uint16_t)(s.a[i / 2] >>
                                                                                     (i % 2 ? 16
                                                                                            : 0));
     }
     read_operands(p, x->a, x->b);
+    float a[EMU_WGMMA_K], b[EMU_WGMMA_K][128];
+    for (int k = 0; k < 16; k++)
+        for (int n = 0; n < p->n; n++) b[k][n] = value(x->b[k][n]);
     for (int m = 0; m < 16; m++) {
-        float sum[128] = {0};
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < p->n; n++) sum[n] += value(x->a[m][k]) * value(x->b[k][n]);
-        memcpy(x->d[m], sum, sizeof sum);
+        for (int k = 0; k < 16; k++) a[k] = value(x->a[m][k]);
+        emu_dot(x->d[m], p->n, a, b[0], 128, EMU_WGMMA_K, EMU_WGMMA_BITS);
     }
 }
 
@@ -369,7 +374,8 @@ void emu_product(const struct emu_product *p)
     if (!t->begun) emu_fail("products without products_begin");
     const unsigned turn = ++t->turn;
     if (turn - t->checked > DEEP) emu_fail("too many products under way");
-    struct said s = {*p, {0}};
+    struct accumulator *a = accumulator_of(t, p);
+    struct said s = {*p, {0}, a->x};
     s.p.d = NULL;
     if (p->registers) memcpy(s.a, p->registers, sizeof s.a);
     memcpy(t->a[turn % DEEP], s.a, sizeof s.a);
@@ -384,13 +390,9 @@ void emu_product(const struct emu_product *p)
         w->turn = turn;
         check_group(&x->p, turn);
     }
-    struct accumulator *a = accumulator_of(t, p);
     a->batch = t->batch;
-    for (int i = 0; i < a->n; i++) {
-        const float part = x->d[emu_lane() / 4 + i % 4 / 2 * 8]
-                               [i / 4 * 8 + emu_lane() % 4 * 2 + i % 2];
-        a->x[i] = p->add ? a->x[i] + part : part;
-    }
+    for (int i = 0; i < a->n; i++)
+        a->x[i] = x->d[emu_lane() / 4 + i % 4 / 2 * 8][i / 4 * 8 + emu_lane() % 4 * 2 + i % 2];
     emu_warp_barrier(); /* nobody of the warp is two products ahead */
 }
 

@@ -58,9 +58,9 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
                                            const uint32_t (&b)[2])
 {
 #ifdef SEQD_EMU
-    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const float *product = emu_mma(mine, is_f16<T>);
-    for (int i = 0; i < 4; i++) d[i] += product[i];
+    const struct emu_fragments mine = {
+        {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+    memcpy(d, emu_mma(&mine, is_f16<T>), sizeof d);
 #else
 #define MMA_OF(type)                                                                               \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                    \
