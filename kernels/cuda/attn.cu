@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     if (!hull.hi) return; /* all of the block */
     attn_fetch<DP, sh::rows, sh::threads>(qs, q, c.q.ld, i0, c.Tq, c.D, st.aligned);
     int k0 = hull.lo / ATTN_T * ATTN_T;
-    attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+    attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
     copies_commit();
     float o[FRAGS][DP / 8][4], m[FRAGS][2], l[FRAGS][2];
     const attn_bounds bounds = attn_bounds_of(c, row, 16 * FRAGS);
@@ -201,7 +201,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
         __syncthreads(); /* keys are there, the last values are read */
-        attn_fetch<DP, ATTN_T, sh::threads>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+        attn_fetch<DP, ATTN_T, sh::threads, true>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
         copies_commit();
         if (view != SEES_NONE) {
             float s[FRAGS][ATTN_N][4];
@@ -218,12 +218,13 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         copies_wait<0>();
         __syncthreads(); /* values are there, these keys are read */
         if (k0 + ATTN_T < hull.hi)
-            attn_fetch<DP, ATTN_T, sh::threads>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D, st.aligned);
+            attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D,
+                                                      st.aligned);
         copies_commit();
         if (view != SEES_NONE) fwd_values<DP, FRAGS>(o, alpha, p, vs);
     }
-    const int end_row = attn_anew(row);
-    const int64_t end_head = attn_anew((int)head);
+    const int end_row = made_again(row);
+    const int64_t end_head = made_again((int)head);
     UNROLL
     for (int f = 0; f < FRAGS; f++)
         attn_put<DP>(o[f], st.o + end_head * c.D, st.o_ld, end_row + 16 * f, c.Tq, 0, c.D);

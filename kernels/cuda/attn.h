@@ -189,16 +189,6 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
-/* x, of which the compiler knows nothing: what it made of x before a loop it makes again behind, and
- * keeps no registers for it meanwhile. */
-static __device__ __forceinline__ int attn_anew(int x)
-{
-#ifndef SEQD_EMU
-    asm volatile("" : "+r"(x));
-#endif
-    return x;
-}
-
 /* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: of a sum over a
  * million keys beside a larger one, what lies below would be lost; 2^15 is the largest that it has
  * room for, p being 1 at most. bf16 ends where fp32 does. */
@@ -211,19 +201,20 @@ template <int DP> struct attn_ld {
 };
 
 /* N rows from r0 of a head's columns, x's first being its; 0 where there are none. aligned: rows
- * begin at 16 bytes and D is whole packs. */
-template <int DP, int N, int THREADS, class T>
+ * begin at 16 bytes and D is whole packs. AGAIN: addresses are made each time, and take no registers
+ * in between. */
+template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
 {
     const int LD = attn_ld<DP>::value;
     if (aligned) {
-        UNROLL
-        for (int i = threadIdx.x; i < N * (DP / 8); i += THREADS) {
-            const int r = i / (DP / 8), c = i % (DP / 8) * 8;
+        const int zero = AGAIN ? made_again(0) : 0;
+        share_out<N *(DP / 8), THREADS>([&](int at) {
+            const int i = at + zero, r = i / (DP / 8), c = i % (DP / 8) * 8;
             const bool there = r0 + r < n_rows && c < D;
             copy16_async(to + r * LD + c, there ? x + (r0 + r) * ld + c : x, there ? 16 : 0);
-        }
+        });
         return;
     }
     for (int i = threadIdx.x; i < N * DP; i += THREADS) {
@@ -367,8 +358,7 @@ typedef float f32_tile[ATTN_T][ATTN_T + 16]; /* two rows of a warp lie in differ
 static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, int r0, int n_rows,
                                                  int64_t col, int c, int D, bool aligned)
 {
-    UNROLL
-    for (int i = threadIdx.x; i < ATTN_T * F32_SLICE / 4; i += F32_THREADS) {
+    share_out<ATTN_T * F32_SLICE / 4, F32_THREADS>([&](int i) {
         const int r = i / (F32_SLICE / 4), at = i % (F32_SLICE / 4) * 4;
         const bool row = r0 + r < n_rows;
         float v[4] = {};
@@ -380,7 +370,7 @@ static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, in
                 if (row && c + at + e < D) v[e] = get(x, r0 + r, col + c + at + e);
         }
         store(&to[r][at], v);
-    }
+    });
 }
 
 /* d[i][j] += a[row i] b[row j] over a slice of n columns. */

@@ -252,10 +252,10 @@ static __device__ __forceinline__ void dq_fetch(const bwd_room<T, DP, SMALL> &ro
     typedef bwd_shape<DP, SMALL> sh;
     UNROLL
     for (int i = 0; i < 2; i++)
-        attn_fetch<DP, ATTN_T, sh::threads>(room.tile[i] + stage * 2 * sh::tile,
-                                            (const T *)b.c.kv.data +
-                                                (i * (int64_t)b.c.Hk + g) * b.c.D,
-                                            b.c.kv.ld, k0, b.c.Tk, b.c.D, b.aligned);
+        attn_fetch<DP, ATTN_T, sh::threads, true>(room.tile[i] + stage * 2 * sh::tile,
+                                                  (const T *)b.c.kv.data +
+                                                      (i * (int64_t)b.c.Hk + g) * b.c.D,
+                                                  b.c.kv.ld, k0, b.c.Tk, b.c.D, b.aligned);
 }
 
 template <class T, int DP, bool SMALL>

@@ -51,6 +51,25 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* x, of which the compiler knows nothing: what it made of x before a loop it makes again behind, and
+ * keeps no registers for it meanwhile. */
+static __device__ __forceinline__ int made_again(int x)
+{
+#ifndef SEQD_EMU
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
+/* f(i) for a thread's i below N: threadIdx.x and every THREADS further. Of a loop from threadIdx.x on the
+ * compiler does not know how often it runs, and does not unroll it. */
+template <int N, int THREADS, class F> static __device__ __forceinline__ void share_out(const F &f)
+{
+    UNROLL
+    for (int n = 0; n < N / THREADS; n++) f((int)threadIdx.x + n * THREADS);
+    if (N % THREADS && (int)threadIdx.x < N % THREADS) f((int)threadIdx.x + N / THREADS * THREADS);
+}
+
 /* ---- elements --------------------------------------------------------------------------------- */
 
 struct bf16 {

@@ -100,13 +100,12 @@ static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int6
                                              int64_t n_rows, int64_t n_cols)
 {
     if (ALIGNED) {
-        UNROLL
-        for (int i = threadIdx.x; i < TILE::rows * TILE::cols / 8; i += TILE::threads) {
+        share_out<TILE::rows * TILE::cols / 8, TILE::threads>([&](int i) {
             const int r = i / (TILE::cols / 8), c = i % (TILE::cols / 8) * 8;
             const bool there = r0 + r < n_rows && c0 + c < n_cols;
             copy16_async(to + r * TILE::ld + c, there ? g + (r0 + r) * ld + c0 + c : g,
                          there ? 16 : 0);
-        }
+        });
         return;
     }
     for (int i = threadIdx.x; i < TILE::rows * TILE::cols; i += TILE::threads) {
@@ -243,14 +242,19 @@ template <int TILE> struct f32_room {
 template <bool K_ROWS, int TILE> struct f32_packs {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     float x[n][4];
+    /* Worked out in each step: 128 registers have no room for them beside the sums. */
+    static __device__ __forceinline__ int pack(int i)
+    {
+        return made_again((int)threadIdx.x) + i * F32_THREADS;
+    }
     static __device__ __forceinline__ int k(int i)
     {
-        const int at = threadIdx.x + i * F32_THREADS;
+        const int at = pack(i);
         return K_ROWS ? at / (TILE / 4) : at % (F32_K / 4) * 4;
     }
     static __device__ __forceinline__ int col(int i)
     {
-        const int at = threadIdx.x + i * F32_THREADS;
+        const int at = pack(i);
         return K_ROWS ? at % (TILE / 4) * 4 : at / (F32_K / 4);
     }
     /* g: [K, n_cols], or [n_cols, K]. */

@@ -44,13 +44,12 @@ static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int
 {
     const T *from = (const T *)g.data + r0 * g.ld + c0;
     if (wide) {
-        UNROLL
-        for (int i = threadIdx.x; i < LINEAR_T * WIDTH / 8; i += THREADS) {
+        share_out<LINEAR_T * WIDTH / 8, THREADS>([&](int i) {
             const int r = i / (WIDTH / 8), c = i % (WIDTH / 8) * 8;
             const bool there = r < n && c < cols;
             copy16_async(to + r * (WIDTH + PAD) + c, there ? from + r * g.ld + c : g.data,
                          there ? 16 : 0);
-        }
+        });
         return;
     }
     for (int i = threadIdx.x; i < LINEAR_T * WIDTH; i += THREADS) {
