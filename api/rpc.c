@@ -113,7 +113,7 @@ struct rpc_client {
     struct endpoint ep;
     grpc_channel *channel;
     struct loop_timer *retry;
-    int64_t retry_ms;
+    int64_t retry_ms, wait_ms; /* wait_ms: asked for by rpc_client_wait */
     bool is_failing;
     char address[256];
 };
@@ -639,7 +639,8 @@ static void client_retry(void *owner, struct rpc_stream *s, const char *why)
     if (c->ep.stopping) return;
     if (!c->is_failing) log_warn("rpc.down", "address=%s why=\"%s\"", c->address, why);
     c->is_failing = true;
-    loop_timer_set(c->retry, c->retry_ms);
+    loop_timer_set(c->retry, c->wait_ms > c->retry_ms ? c->wait_ms : c->retry_ms);
+    c->wait_ms = 0;
     c->retry_ms = c->retry_ms * 2 < RETRY_MAX_MS ? c->retry_ms * 2 : RETRY_MAX_MS;
 }
 
@@ -683,6 +684,11 @@ struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rp
     c->channel = channel_create(address);
     client_start(c);
     return c;
+}
+
+void rpc_client_wait(struct rpc_client *c, int64_t ms)
+{
+    c->wait_ms = ms;
 }
 
 void rpc_client_destroy(struct rpc_client *c)

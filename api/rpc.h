@@ -42,6 +42,8 @@ struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
 void rpc_client_destroy(struct rpc_client *c);
+/* When the session ends that is open now, the next one is not dialled before so long. */
+void rpc_client_wait(struct rpc_client *c, int64_t ms);
 
 /* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,
  * or when the stream is closing (closed is about to be called). */

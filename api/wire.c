@@ -14,7 +14,7 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_PROFILE == (int)SEQD__MSG__BODY_PROFILE,
+                  (int)MSG_REFUSED == (int)SEQD__MSG__BODY_REFUSED,
               "enum msg_type numbers the members of Msg.body");
 
 /* ---- attempts, errors -------------------------------------------------------------------------- */
@@ -36,8 +36,6 @@ static int attempt_unpack(const Seqd__Attempt *w, int64_t *job, int64_t *epoch, 
     if (range_check(w->job, 1, INT64_MAX, "job", e) < 0) return -1;
     return range_check(w->epoch, 1, INT64_MAX, "epoch", e);
 }
-
-#define WIRE_ATTEMPTS 4096 /* attempts on one node: 4096 slots of 1 rank, and their dead */
 
 static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__Attempt ***out)
 {
@@ -98,6 +96,7 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     w->abi = m->abi;
     w->node = (char *)m->node;
     w->version = (char *)m->version;
+    w->instance = (ProtobufCBinaryData){sizeof m->instance, (uint8_t *)m->instance};
     w->n_slots = m->n_slots;
     w->n_cores = m->n_cores;
     w->memory_size = m->memory_size;
@@ -115,6 +114,12 @@ static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct er
     return err_field(e, ERR_INVALID, "address", "address %s is no numeric IP address", out);
 }
 
+bool wire_name_good(const char *name)
+{
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
+    return *name && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
+}
+
 static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Hello *w = body;
@@ -123,7 +128,15 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     m->n_cores = w->n_cores;
     m->memory_size = w->memory_size;
     if (text_copy(m->node, sizeof m->node, w->node, "node", e) < 0) return -1;
-    if (!m->node[0]) return err_field(e, ERR_INVALID, "node", "node is empty: give it a name");
+    if (!wire_name_good(m->node))
+        return err_field(e, ERR_INVALID, "node",
+                         "node has a name that is empty or has characters other than letters, "
+                         "digits, '.', '_', '-', ':'");
+    if (m->abi != WIRE_ABI) return 0; /* it is refused: nothing else of it has a meaning here */
+    if (w->instance.len != sizeof m->instance)
+        return err_field(e, ERR_INVALID, "instance", "instance has %zu bytes, want %zu",
+                         w->instance.len, sizeof m->instance);
+    memcpy(m->instance, w->instance.data, sizeof m->instance);
     if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
     if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
     if (address_unpack(w->address, m->address, e) < 0) return -1;
@@ -132,14 +145,36 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
 }
 
-static int empty_pack(const struct msg *m, struct arena *a, void *body)
+#define HOUR_MS 3600000
+
+static int welcome_pack(const struct msg *m, struct arena *a, void *body)
 {
+    Seqd__Welcome *w = body;
+    w->heartbeat_ms = m->heartbeat_ms;
     return 0;
 }
 
-static int empty_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int welcome_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
+    const Seqd__Welcome *w = body;
+    m->heartbeat_ms = w->heartbeat_ms;
+    return range_check(w->heartbeat_ms, 1, HOUR_MS, "heartbeat_ms", e);
+}
+
+static int refused_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Refused *w = body;
+    w->reason = (char *)m->reason;
+    w->retry_ms = m->retry_ms;
     return 0;
+}
+
+static int refused_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Refused *w = body;
+    m->retry_ms = w->retry_ms;
+    if (text_copy(m->reason, sizeof m->reason, w->reason, "reason", e) < 0) return -1;
+    return range_check(w->retry_ms, 0, HOUR_MS, "retry_ms", e);
 }
 
 static int heartbeat_pack(const struct msg *m, struct arena *a, void *body)
@@ -252,6 +287,16 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
     return error_unpack(w->error, &m->err, e);
 }
 
+/* It becomes the name of a directory. Empty where an ASSIGN names no data. */
+static int prepared_id_unpack(const char *in, struct msg *m, struct err *e)
+{
+    if (text_copy(m->prepared_id, sizeof m->prepared_id, in, "prepared_id", e) < 0) return -1;
+    if (!*m->prepared_id || prepared_id_good(m->prepared_id)) return 0;
+    return err_field(e, ERR_INVALID, "prepared_id",
+                     "prepared_id '%s' is not an id of prepared data: want lower-case hex digits",
+                     m->prepared_id);
+}
+
 static int assign_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Assign *w = body;
@@ -282,8 +327,7 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
     if (range_check(w->n_local, 1, w->n_ranks, "n_local", e) < 0) return -1;
     if (range_check(w->first_rank, 0, w->n_ranks - w->n_local, "first_rank", e) < 0) return -1;
     if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
-    if (text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e) < 0)
-        return -1;
+    if (prepared_id_unpack(w->prepared_id, m, e) < 0) return -1;
     if (w->key.len != 0 && w->key.len != sizeof m->key)
         return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
                          w->key.len, sizeof m->key);
@@ -372,12 +416,14 @@ static int ack_unpack(const void *body, struct arena *a, struct msg *m, struct e
 static int expect_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Expect *w = body;
+    w->more = m->more;
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
 }
 
 static int expect_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Expect *w = body;
+    m->more = w->more;
     return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
 }
 
@@ -447,7 +493,7 @@ static int trace_unpack(const void *body, struct arena *a, struct msg *m, struct
     if (text_copy(t->packing, sizeof t->packing, w->packing, "packing", e) < 0 ||
         text_copy(t->overlong, sizeof t->overlong, w->overlong, "overlong", e) < 0)
         return -1;
-    return text_copy(m->prepared_id, sizeof m->prepared_id, w->prepared_id, "prepared_id", e);
+    return prepared_id_unpack(w->prepared_id, m, e);
 }
 
 static int forget_pack(const struct msg *m, struct arena *a, void *body)
@@ -498,7 +544,7 @@ static const struct row {
     [MSG_LOG] = {&seqd__log__descriptor, log_pack, log_unpack},
     [MSG_DESCRIBED] = {&seqd__described__descriptor, described_pack, described_unpack},
     [MSG_FETCHED] = {&seqd__fetched__descriptor, fetched_pack, fetched_unpack},
-    [MSG_WELCOME] = {&seqd__welcome__descriptor, empty_pack, empty_unpack},
+    [MSG_WELCOME] = {&seqd__welcome__descriptor, welcome_pack, welcome_unpack},
     [MSG_ASSIGN] = {&seqd__assign__descriptor, assign_pack, assign_unpack},
     [MSG_BLOBS] = {&seqd__blobs__descriptor, blobs_pack, blobs_unpack},
     [MSG_STOP] = {&seqd__stop__descriptor, stop_pack, stop_unpack},
@@ -509,6 +555,7 @@ static const struct row {
     [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
     [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
     [MSG_PROFILE] = {&seqd__profile__descriptor, profile_pack, profile_unpack},
+    [MSG_REFUSED] = {&seqd__refused__descriptor, refused_pack, refused_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

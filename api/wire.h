@@ -2,11 +2,16 @@
  * The only user of protobuf-c is wire.c. Every count and length is checked on the way in.
  *
  * The session (one per node, dialled by seqw; order is kept in each direction)
- *   seqw  HELLO      every attempt whose directory is here, alive or ended and not yet forgotten
+ *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart), and
+ *                    every attempt whose directory is here, alive or ended and not yet forgotten
  *   seqd  WELCOME    then ACK for what it already has of those attempts (saves sending it again),
  *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
  *                    listed, forgets what ended and is not listed, and answers what is listed and
- *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s.
+ *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A list of
+ *                    more than WIRE_ATTEMPTS takes several messages; the last one says so.
+ *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
+ *                    is closed. A name that is up belongs to its instance: another one is refused
+ *                    until the name is down, the same one replaces its own session at once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
  *                    may have others on other nodes), once per epoch: the same epoch again is ignored, an older one
  *                    than this node has seen of the job is answered GANG_UNKNOWN
@@ -17,9 +22,14 @@
  *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
- *   seqw  HEARTBEAT  every 2 s: with its GPUs as they are now, as HELLO has them
+ *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as HELLO
+ *                    has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
- *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each */
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each
+ *
+ * A node speaks for itself: REPORT and LOG count from the node that has the part of the attempt, for
+ * the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once; HEARTBEAT and
+ * PROFILE say nothing about other nodes. Everything else is dropped, counted and logged. */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -33,16 +43,19 @@
 #include "api/core/profile.h"
 #include "api/core/rank.h"
 
-#define WIRE_ABI      2u
+#define WIRE_ABI      3u /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE (4 << 20) /* one message */
 #define NODE_NAME     64
 #define WIRE_CHUNK    65536     /* bytes of log in one message */
 #define WIRE_TRACE_SIZE (1 << 20) /* of the answer to a TRACE */
+#define WIRE_ATTEMPTS 4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
+#define WIRE_INSTANCE_SIZE 16
+#define WIRE_HEARTBEAT_MS  2000
 
 enum msg_type {
     /* seqw -> seqd */
     MSG_HELLO = 1,  /* first message of a session */
-    MSG_HEARTBEAT,  /* every 2 s */
+    MSG_HEARTBEAT,  /* the node's loop runs */
     MSG_REPORT,     /* one spooled record of an attempt: see below */
     MSG_LOG,        /* bytes of one rank's log at an offset */
     MSG_DESCRIBED,  /* answer to MSG_DESCRIBE */
@@ -59,7 +72,9 @@ enum msg_type {
     MSG_FORGET,     /* attempt is final and acknowledged: its directory may go */
     MSG_TRACE,      /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
     /* seqw -> seqd */
-    MSG_PROFILE     /* what the node measured about itself */
+    MSG_PROFILE,    /* what the node measured about itself */
+    /* seqd -> seqw */
+    MSG_REFUSED     /* first answer: no session, and why */
 };
 
 /* Who sends it: a node, or seqd. */
@@ -83,6 +98,7 @@ struct msg {
     /* HELLO */
     uint32_t abi;
     char node[NODE_NAME], version[32];
+    unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
     char address[RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
@@ -92,6 +108,9 @@ struct msg {
     const struct gpu *gpus;
     int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
+    bool more;           /* EXPECT: the list goes on in the next message */
+    int64_t heartbeat_ms; /* WELCOME */
+    int64_t retry_ms;     /* REFUSED: no sooner */
     /* most others */
     int64_t job, epoch;
     /* ASSIGN: the gang's start record, less what the agent itself knows (directories, program) */
@@ -122,10 +141,12 @@ struct msg {
     struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
     struct wire_trace trace; /* TRACE, of prepared_id */
     struct profile profile;  /* PROFILE */
-    /* STOP */
+    /* STOP, REFUSED */
     char reason[128];
 };
 
+/* The name of a node: it stands in logs, in JSON and in commands. */
+bool wire_name_good(const char *name);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input

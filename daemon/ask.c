@@ -93,14 +93,16 @@ static void timed_out(void *arg)
     finish(q, NULL, &e);
 }
 
-void asks_take(struct asks *a, const char *node, const struct msg *m)
+bool asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
         const enum msg_type want = q->m.type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED;
         if (q->m.request != m->request || want != m->type || strcmp(asked(q), node)) continue;
+        if (!m->err.code && q->m.offset != m->offset) return false;
         finish(q, m->err.code ? NULL : m, m->err.code ? &m->err : NULL);
-        return;
+        return true;
     }
+    return false;
 }
 
 void asks_node_down(struct asks *a, const char *node)

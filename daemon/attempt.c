@@ -41,12 +41,15 @@ struct part *attempt_part(const struct attempt *a, const char *node)
     return NULL;
 }
 
+bool attempt_part_has(const struct part *p, int rank)
+{
+    return rank >= p->place.first_rank && rank < p->place.first_rank + p->place.n_ranks;
+}
+
 const struct part *attempt_part_of_rank(const struct attempt *a, int rank)
 {
-    for (int i = 0; i < a->n_parts; i++) {
-        const struct job_place *p = &a->parts[i].place;
-        if (rank >= p->first_rank && rank < p->first_rank + p->n_ranks) return &a->parts[i];
-    }
+    for (int i = 0; i < a->n_parts; i++)
+        if (attempt_part_has(&a->parts[i], rank)) return &a->parts[i];
     return NULL;
 }
 
@@ -266,11 +269,10 @@ void attempt_part_end(struct control *c, struct job *j, struct part *p, int64_t 
     stop_when_all_ended(c, j);
 }
 
-void attempt_lose_node(struct control *c, struct job *j, struct part *p)
+void attempt_lose_node(struct control *c, struct job *j, struct part *p, const char *why)
 {
     struct event lost = {.type = EV_NODE_LOST, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
-    err_set(&lost.err, ERR_PEER, "node %s has not been seen for %d s", p->place.node,
-            NODE_LOST_MS / 1000);
+    err_set(&lost.err, ERR_PEER, "node %s %s", p->place.node, why);
     attempt_fail(c, j, p, &lost);
     /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
     p->ended = p->lost = true;
@@ -313,32 +315,24 @@ void attempt_tick(struct control *c, struct job *j, int64_t now_ms)
 
 /* ---- reports ----------------------------------------------------------------------------------- */
 
-static bool speaks_for(const struct part *p, int rank)
-{
-    return rank == RANK_GANG ||
-           (rank >= p->place.first_rank && rank < p->place.first_rank + p->place.n_ranks);
-}
-
-void attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m)
+bool attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m)
 {
     struct attempt *a = j->attempt;
     struct record r;
-    if (record_parse(m, &r) || !speaks_for(p, r.head.rank)) {
-        log_warn("report.damaged", "job=%lld node=%s seq=%lld size=%zu", (long long)j->id,
-                 p->place.node, (long long)m->seq, m->size);
-        return;
-    }
+    if (record_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1) {
         /* Again, after a new session; or ahead of what we have, which the next EXPECT mends. */
         struct msg ack = {.type = MSG_ACK, .job = j->id, .epoch = a->epoch, .rank = -1};
         ack.seq = p->marked;
         if (m->seq <= p->seq && p->marked) control_send(c, p->place.node, &ack);
-        return;
+        return true;
     }
-    if (m->seq) p->seq = m->seq;
+    if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
+    if (!record_is_of(p, &r)) return false;
     if (a->ended) {
         if (record_is_final(m)) p->ended = true;
-        return;
+        return true;
     }
     if (!p->ended) record_take(c, j, p, &r);
+    return true;
 }

@@ -55,19 +55,21 @@ void attempt_destroy(struct attempt *a);
 /* NULL: it has no part on that node, or the node was lost. */
 struct part *attempt_part(const struct attempt *a, const char *node);
 const struct part *attempt_part_of_rank(const struct attempt *a, int rank); /* NULL: no such rank */
+bool attempt_part_has(const struct part *p, int rank);
 /* A part's mark as of now. */
 int64_t attempt_mark(const struct attempt *a, const struct part *p);
 bool attempt_has_news(const struct attempt *a); /* a mark has moved, or steps wait */
-/* A REPORT of j's current attempt, from the node of part p. */
-void attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m);
+/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own to
+ * send. */
+bool attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m);
 void attempt_send_assign(struct control *c, const struct job *j, const struct part *p);
 void attempt_send_assigns(struct control *c, const struct job *j);
 /* To every part that has not ended. */
 void attempt_send_stop(struct control *c, const struct job *j, int64_t now_ms);
 /* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
 void attempt_send_blobs(struct control *c, const struct job *j, const struct part *p);
-/* Ends the part of a node that cannot say so itself: a lost one. */
-void attempt_lose_node(struct control *c, struct job *j, struct part *p);
+/* Ends the part of a node that cannot say so itself. why: a sentence behind "node NAME". */
+void attempt_lose_node(struct control *c, struct job *j, struct part *p, const char *why);
 /* Once a second, while it is not ended: deadlines. */
 void attempt_tick(struct control *c, struct job *j, int64_t now_ms);
 

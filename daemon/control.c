@@ -487,14 +487,30 @@ void control_release(struct control *c, const char *node, control_done *done, vo
 
 struct losing {
     struct control *c;
-    const char *node;
+    const char *node, *why;
 };
 
 static void lose_job(void *arg, struct job *j)
 {
     struct losing *l = arg;
     struct part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node) : NULL;
-    if (p && !p->ended) attempt_lose_node(l->c, j, p);
+    if (p && !p->ended) attempt_lose_node(l->c, j, p, l->why);
+}
+
+void control_lose_node(struct control *c, const char *node, const char *why)
+{
+    struct losing l = {c, node, why};
+    log_warn("node.lost", "node=%s why=\"%s\"", node, why);
+    jobs_each(&c->jobs, lose_job, &l);
+}
+
+static void lose_nodes(struct control *c, int64_t now)
+{
+    char why[64];
+    const int64_t lost_ms = c->o.lost_ms ? c->o.lost_ms : NODE_LOST_MS;
+    snprintf(why, sizeof why, "has not been seen for %lld s", (long long)(lost_ms + 999) / 1000);
+    for (struct node *n; (n = node_next_lost(&c->nodes, now, lost_ms));)
+        control_lose_node(c, n->name, why);
 }
 
 static void tick_job(void *arg, struct job *j)
@@ -528,11 +544,7 @@ static void tick(void *arg)
     count_lag(c, now);
     jobs_each(&c->jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, c, &e)) log_error("log.sync", "text=\"%s\"", e.text);
-    for (struct node *n; (n = node_next_lost(&c->nodes, now));) {
-        log_warn("node.lost", "node=%s", n->name);
-        struct losing l = {c, n->name};
-        jobs_each(&c->jobs, lose_job, &l);
-    }
+    lose_nodes(c, now);
     if (!c->paused) quarantine_tick(c, c->quarantine);
     if (now >= c->next_expect_ms) {
         session_expect_all(c);

@@ -42,6 +42,7 @@ struct control_options {
     /* Bytes of its log have come; NULL: nobody cares. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
+    int64_t lost_ms; /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
 
 /* Replays the store. fails as store_load, or ERR_CORRUPT naming the job whose log does not fold. */
@@ -124,7 +125,8 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
 struct asks;
 struct asks *asks_create(struct loop *l);
 void asks_destroy(struct asks *a); /* nobody is answered any more */
-void asks_take(struct asks *a, const char *node, const struct msg *m); /* DESCRIBED, FETCHED */
+/* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
+bool asks_take(struct asks *a, const char *node, const struct msg *m);
 void asks_node_down(struct asks *a, const char *node);
 
 #endif

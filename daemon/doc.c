@@ -248,6 +248,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     put_profile(w, &n->profile);
     jwrite_str(w, "version", n->version);
     jwrite_int(w, "seen_ms_ago", d->now_ms - n->seen_ms);
+    jwrite_int(w, "messages_dropped", n->n_dropped);
     jwrite_end(w);
 }
 

@@ -1,18 +1,27 @@
 #include "daemon/link.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
 #include "api/rpc.h"
 
-enum { ARENA_SIZE = 16 << 20 }; /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
+enum {
+    ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
+    MISSED = 3,            /* heartbeats: then the node is down */
+    RETRY_MS = 5000,       /* of who was refused, when that may pass */
+    RETRY_VERSION_MS = 60000
+};
 
 struct session {
     struct link *link;
     struct rpc_stream *stream;
     struct session *next;
     char node[NODE_NAME]; /* empty until HELLO */
+    unsigned char instance[WIRE_INSTANCE_SIZE];
+    int64_t silent_ms; /* since its last message */
+    bool refused;      /* told so: it is to close the session */
 };
 
 struct link {
@@ -20,6 +29,9 @@ struct link {
     const struct link_calls *calls;
     void *arg;
     struct session *sessions;
+    struct loop *loop;
+    struct loop_timer *watch;
+    int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
     struct arena arena; /* of the message being handled or packed; reset after */
 };
 
@@ -50,13 +62,80 @@ static void session_unbind(struct session *s, const char *why)
     if (!s->node[0]) return;
     memcpy(node, s->node, sizeof node);
     s->node[0] = 0;
-    s->link->calls->down(s->link->arg, node, why);
+    s->link->calls->down(s->link->arg, node, why, s->silent_ms);
 }
 
+/* What it said makes no sense. */
 static void session_refuse(struct session *s, const char *why)
 {
     log_warn("link.refused", "node=%s why=\"%s\"", s->node[0] ? s->node : "-", why);
     rpc_stream_close(s->stream);
+}
+
+/* It may not join, and is told why. It closes the session; the watch does so if it does not. */
+static void session_turn_away(struct session *s, const char *node, const char *why, int64_t retry_ms)
+{
+    struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms};
+    log_warn("link.refused", "node=%s retry_ms=%lld why=\"%s\"", node, (long long)retry_ms, why);
+    snprintf(m.reason, sizeof m.reason, "%s", why);
+    s->refused = true;
+    session_send(s, &m);
+}
+
+/* ---- silence ----------------------------------------------------------------------------------- */
+
+static int64_t watch_period_ms(const struct link *k)
+{
+    return k->heartbeat_ms > 1 ? k->heartbeat_ms / 2 : 1;
+}
+
+static void session_watch(struct session *s, int64_t passed_ms)
+{
+    struct link *k = s->link;
+    const int64_t limit_ms = MISSED * k->heartbeat_ms + k->heartbeat_ms / 2;
+    char why[96];
+    s->silent_ms += passed_ms;
+    if (s->silent_ms < limit_ms) return;
+    snprintf(why, sizeof why, "no heartbeat for %.1f s: its agent hangs or is stopped",
+             (double)s->silent_ms / 1000);
+    session_unbind(s, why);
+    rpc_stream_close(s->stream);
+}
+
+/* However late it runs, at most one heartbeat has been missed since: what came meanwhile is only
+ * read after it. */
+static void watch(void *arg)
+{
+    struct link *k = arg;
+    const int64_t now_ms = loop_now_ms(k->loop);
+    int64_t passed_ms = now_ms - k->watched_ms;
+    if (passed_ms > k->heartbeat_ms) passed_ms = k->heartbeat_ms;
+    k->watched_ms = now_ms;
+    for (struct session *s = k->sessions; s; s = s->next) session_watch(s, passed_ms);
+    loop_timer_set(k->watch, watch_period_ms(k));
+}
+
+void link_set_heartbeat(struct link *k, int64_t ms)
+{
+    k->heartbeat_ms = ms;
+    loop_timer_set(k->watch, watch_period_ms(k));
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+/* NULL: it may join. */
+static const char *session_admit(struct session *s, const struct msg *m, int64_t *retry_ms)
+{
+    struct link *k = s->link;
+    const struct session *up = session_find(k, m->node);
+    *retry_ms = RETRY_VERSION_MS;
+    if (m->abi != WIRE_ABI)
+        return "another version of the protocol: upgrade seqw and seqd together";
+    *retry_ms = RETRY_MS;
+    if (up && memcmp(up->instance, m->instance, sizeof m->instance))
+        return "a node of this name is up, with another state directory: give this one another "
+               "--name, or stop the other";
+    return k->calls->admit ? k->calls->admit(k->arg, m) : NULL;
 }
 
 static void session_hello(struct session *s, const struct msg *m)
@@ -66,8 +145,10 @@ static void session_hello(struct session *s, const struct msg *m)
         session_refuse(s, "a second hello");
         return;
     }
-    if (m->abi != WIRE_ABI) {
-        session_refuse(s, "another version of the protocol: upgrade seqw and seqd together");
+    int64_t retry_ms;
+    const char *why = session_admit(s, m, &retry_ms);
+    if (why) {
+        session_turn_away(s, m->node, why, retry_ms);
         return;
     }
     struct session *old = session_find(k, m->node);
@@ -76,7 +157,9 @@ static void session_hello(struct session *s, const struct msg *m)
         rpc_stream_close(old->stream);
     }
     memcpy(s->node, m->node, sizeof s->node);
-    if (session_send(s, &(struct msg){.type = MSG_WELCOME}) == 0) k->calls->up(k->arg, m->node, m);
+    memcpy(s->instance, m->instance, sizeof s->instance);
+    const struct msg welcome = {.type = MSG_WELCOME, .heartbeat_ms = k->heartbeat_ms};
+    if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
 static void stream_opened(void *arg, struct rpc_stream *stream)
@@ -95,7 +178,10 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
     struct session *s = rpc_stream_user(stream);
     struct msg m;
     struct err e;
-    if (wire_unpack(data, size, &k->arena, &m, &e) < 0) {
+    s->silent_ms = 0;
+    if (s->refused) {
+        rpc_stream_close(stream);
+    } else if (wire_unpack(data, size, &k->arena, &m, &e) < 0) {
         session_refuse(s, e.text);
     } else if (m.type == MSG_HELLO) {
         session_hello(s, &m);
@@ -128,11 +214,17 @@ struct link *link_create(struct loop *l, const char *address, const struct link_
     if (!k) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
     k->calls = calls;
     k->arg = arg;
+    k->loop = l;
     arena_init(&k->arena, ARENA_SIZE);
     k->server = rpc_serve(l, address, &rpc_calls, k, e);
-    if (k->server) return k;
-    free(k);
-    return NULL;
+    if (!k->server) {
+        free(k);
+        return NULL;
+    }
+    k->watched_ms = loop_now_ms(l);
+    k->watch = loop_timer_create(l, watch, k);
+    link_set_heartbeat(k, WIRE_HEARTBEAT_MS);
+    return k;
 }
 
 void link_destroy(struct link *k)
@@ -143,6 +235,7 @@ void link_destroy(struct link *k)
         next = s->next;
         free(s);
     }
+    loop_timer_destroy(k->watch);
     arena_fini(&k->arena);
     free(k);
 }

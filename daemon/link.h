@@ -9,19 +9,29 @@
 struct link;
 
 struct link_calls {
-    /* A node said HELLO (m->node, slots, attempts). A second session of the same name replaces the
-     * first, whose down is called before. m is borrowed for the call. */
+    /* A node said HELLO (m->node, slots, attempts). A second session of the same instance replaces
+     * the first, whose down is called before. m is borrowed for the call. */
     void (*up)(void *arg, const char *node, const struct msg *hello);
-    void (*down)(void *arg, const char *node, const char *why);
+    /* silent_ms: since its last message. */
+    void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);
     /* Any later message of that node. */
     void (*message)(void *arg, const char *node, const struct msg *m);
+    /* Before WELCOME: NULL, or why this node cannot join now. No callback: all can. */
+    const char *(*admit)(void *arg, const struct msg *hello);
 };
 
 /* address: "unix:/dir/sock" or "127.0.0.1:port". WELCOME is sent before up is called; link_send
- * works inside every call but down. link_destroy calls nothing; not inside a call. */
+ * works inside every call but down. link_destroy calls nothing; not inside a call.
+ *
+ * A name that is up is replaced by its own instance alone: another one is refused until the name is
+ * down. A node of which three heartbeats are missing is down: gRPC answers for a process whose loop
+ * stands still. Silence is counted in turns of this loop, so that one that is behind does not take
+ * its own delay for the nodes'. */
 struct link *link_create(struct loop *l, const char *address, const struct link_calls *calls,
                          void *arg, struct err *e);
 void link_destroy(struct link *k);
+/* How often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says otherwise. */
+void link_set_heartbeat(struct link *k, int64_t ms);
 /* -1 when the node has no session, or one that does not drain (it is closed then): the caller keeps
  * the truth in its tables and sends again at up. */
 int link_send(struct link *k, const char *node, const struct msg *m);

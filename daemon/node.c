@@ -26,8 +26,9 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
 {
     struct node *n = node_expect(t, hello->node, now_ms);
     if (!n) return NULL;
-    n->up = true;
+    n->up = n->joined = true;
     n->lost = false;
+    memcpy(n->instance, hello->instance, sizeof n->instance);
     n->since_ms = n->seen_ms = now_ms;
     n->n_slots = hello->n_slots;
     n->n_cores = hello->n_cores;
@@ -52,12 +53,12 @@ bool node_take_gpus(struct node *n, const struct msg *m)
     return news;
 }
 
-void node_down(struct nodes *t, const char *name, int64_t now_ms)
+void node_down(struct nodes *t, const char *name, int64_t since_ms)
 {
     struct node *n = node_find(t, name);
     if (!n || !n->up) return;
     n->up = false;
-    n->since_ms = now_ms;
+    n->since_ms = since_ms;
 }
 
 static int64_t later(int64_t at_ms, int64_t by_ms, int64_t now_ms)
@@ -76,11 +77,11 @@ void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms)
     }
 }
 
-struct node *node_next_lost(struct nodes *t, int64_t now_ms)
+struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms)
 {
     for (int i = 0; i < t->n; i++) {
         struct node *n = &t->node[i];
-        if (n->up || n->lost || now_ms - n->since_ms < NODE_LOST_MS) continue;
+        if (n->up || n->lost || now_ms - n->since_ms < lost_ms) continue;
         n->lost = true;
         return n;
     }

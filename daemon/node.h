@@ -21,6 +21,9 @@ struct node {
     char name[NODE_NAME], version[32];
     bool up;
     bool lost;        /* down for longer than NODE_LOST_MS, and acted upon */
+    bool joined;      /* it has said HELLO: instance holds */
+    unsigned char instance[WIRE_INSTANCE_SIZE];
+    int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
     int64_t since_ms; /* of the loop's clock: up or down since */
     int64_t seen_ms;  /* last message */
     int32_t n_slots, n_cores;
@@ -44,13 +47,13 @@ struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen *
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
 /* A HELLO or HEARTBEAT says what GPUs it has. True: something about their health is new. */
 bool node_take_gpus(struct node *n, const struct msg *m);
-void node_down(struct nodes *t, const char *name, int64_t now_ms);
+void node_down(struct nodes *t, const char *name, int64_t since_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
 /* The loop was behind by so long: that is no silence of any node. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
-/* The next node that has just become lost (marks it), or NULL. */
-struct node *node_next_lost(struct nodes *t, int64_t now_ms);
+/* The next node that has been down for lost_ms by now (marks it), or NULL. */
+struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 
 void nodes_fini(struct nodes *t);
 

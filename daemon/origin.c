@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/jread.h"
 #include "daemon/event.h"
 #include "daemon/json.h"
 #include "daemon/routes.h"
@@ -39,11 +40,10 @@ static void on_traced(void *arg, const struct msg *m, const struct err *e)
         fail(o, e);
         return;
     }
-    size_t n = m->size;
-    const char *json = m->data;
-    while (n && json[n - 1] == '\n') n--;
-    if (n && json[0] == '{' && json[n - 1] == '}') {
-        http_reply(o->r, 200, "application/json", json, n);
+    struct jread j;
+    jread_init(&j, m->data, m->size);
+    if (m->size && jread_next(&j) == J_OBJECT && !jread_skip(&j) && jread_next(&j) == J_END) {
+        http_reply(o->r, 200, "application/json", m->data, m->size);
         free(o);
         return;
     }

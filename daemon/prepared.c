@@ -8,6 +8,7 @@
 #include "worker/plan/form.h"
 
 #define PLAN_JSON_SIZE 65536
+#define MAX_TOKENS     ((int64_t)1 << 50) /* of a job's data */
 
 struct result {
     struct event ev;
@@ -71,6 +72,14 @@ static int read_result(const char *json, struct result *r)
     return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
 }
 
+/* A node's word: the id becomes the name of a directory, and the sizes are multiplied. */
+static bool can_be(const struct job *j, const struct result *r)
+{
+    const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
+    return prepared_id_good(r->ev.prepared_id) && r->ev.n_tokens <= MAX_TOKENS &&
+           r->per_pass >= 0 && r->per_pass <= MAX_TOKENS / seq_len;
+}
+
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
 /* What was planned at submit held another form. */
@@ -127,7 +136,8 @@ void prepared_take(struct control *c, struct job *j, struct part *p, const char 
 {
     struct result r = {.ev = {.type = EV_PREPARED, .rank = -1}};
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
-    if (!read_result(json, &r)) {
+    const bool read = !read_result(json, &r);
+    if (read && can_be(j, &r)) {
         /* Packing decides how many sequences a pass has: as many as so many tokens end to end. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
@@ -137,5 +147,12 @@ void prepared_take(struct control *c, struct job *j, struct part *p, const char 
     }
     struct event bad = {.type = EV_RANK_EXIT, .rank = 0, .cause = CAUSE_FINAL};
     err_set(&bad.err, ERR_INVALID, "the preparation found no tokens in the data");
+    if (read) {
+        bad.cause = CAUSE_INFRASTRUCTURE;
+        err_set(&bad.err, ERR_PEER,
+                "node %s prepared the data and sent a result that cannot be right: prepared_id "
+                "'%s', n_tokens %lld, samples_per_pass %lld",
+                p->place.node, r.ev.prepared_id, (long long)r.ev.n_tokens, (long long)r.per_pass);
+    }
     if (attempt_alive(j)) attempt_fail(c, j, p, &bad);
 }

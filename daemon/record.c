@@ -22,6 +22,27 @@ int record_parse(const struct msg *m, struct record *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
+/* The rank in an exit is the one that its head names, and only an exit speaks for the gang. */
+static bool exit_is_of(const struct part *p, const struct record *r)
+{
+    struct rank_exit x;
+    if (r->head.size < sizeof x) return false;
+    memcpy(&x, r->data, sizeof x);
+    return x.rank == r->head.rank && (x.rank == RANK_GANG || attempt_part_has(p, x.rank));
+}
+
+bool record_is_of(const struct part *p, const struct record *r)
+{
+    struct rank_event re;
+    bool first = r->head.type == RANK_STEP || r->head.type == RANK_RESULT;
+    if (r->head.type == RANK_EXIT) return exit_is_of(p, r);
+    if (r->head.type == RANK_EVENT && r->head.size >= sizeof re) {
+        memcpy(&re, r->data, sizeof re);
+        first = re.type != EV_NOTE;
+    }
+    return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
+}
+
 bool record_is_final(const struct msg *m)
 {
     struct record r;

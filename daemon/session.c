@@ -99,14 +99,30 @@ static void list_stale(struct control *c, struct node *n, const struct msg *hell
     }
 }
 
+static const char *on_admit(void *arg, const struct msg *hello)
+{
+    static char full[96];
+    struct control *c = arg;
+    if (node_find(&c->nodes, hello->node) || c->nodes.n < NODE_MAX) return NULL;
+    snprintf(full, sizeof full, "%d nodes are known, and that is the most there can be", NODE_MAX);
+    return full;
+}
+
+/* The name was down and comes back as another machine, or with a new state directory: what ran there
+ * is not this node's to speak of. */
+static void check_instance(struct control *c, const char *name, const struct msg *hello)
+{
+    struct node *n = node_find(&c->nodes, name);
+    if (!n || !n->joined || !memcmp(n->instance, hello->instance, sizeof n->instance)) return;
+    control_lose_node(c, name, "was replaced by another instance of that name");
+}
+
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
+    check_instance(c, name, hello);
     struct node *n = node_up(&c->nodes, hello, loop_now_ms(c->o.loop));
-    if (!n) {
-        log_warn("node.refused", "node=%s text=\"at most %d nodes\"", name, NODE_MAX);
-        return;
-    }
+    if (!n) return; /* on_admit saw to it */
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     list_stale(c, n, hello);
@@ -118,14 +134,36 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     control_want_sched(c);
 }
 
-static void on_down(void *arg, const char *name, const char *why)
+/* Its time to come back runs from when it was last heard. */
+static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
-    node_down(&c->nodes, name, loop_now_ms(c->o.loop));
+    node_down(&c->nodes, name, loop_now_ms(c->o.loop) - silent_ms);
     if (c->paused) return; /* who asked is gone or about to go */
     asks_node_down(c->asks, name);
     control_want_sched(c);
+}
+
+/* A message that counts for nothing: what it speaks of is over, or was never this node's. Said at the
+ * 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
+static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
+{
+    struct node *n = node_find(&c->nodes, node);
+    if (!n) return;
+    n->n_dropped++;
+    if (n->n_dropped & (n->n_dropped - 1)) return;
+    log_warn("message.dropped",
+             "node=%s type=%d job=%lld epoch=%lld rank=%d request=%lld dropped=%lld why=\"%s\"",
+             node, (int)m->type, (long long)m->job, (long long)m->epoch, m->rank,
+             (long long)m->request, (long long)n->n_dropped, why);
+}
+
+/* The part of an attempt that this node holds now, or NULL. */
+static struct part *part_of(const struct job *j, int64_t epoch, const char *node)
+{
+    const struct attempt *a = j ? j->attempt : NULL;
+    return a && a->assigned && a->epoch == epoch ? attempt_part(a, node) : NULL;
 }
 
 /* Of an attempt that is over for us: the node may let go of it. */
@@ -142,23 +180,30 @@ static void stale_report(struct control *c, const char *node, const struct msg *
 
 static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
 {
-    struct job *j = jobs_find(&c->jobs, m->job);
+    const struct part *p = part_of(jobs_find(&c->jobs, m->job), m->epoch, node);
     struct err e;
-    bool known = j && m->epoch >= 1 && m->epoch <= j->epoch && m->rank >= 0 &&
-                 m->rank < JOB_MAX_RANKS && m->size <= WIRE_CHUNK;
-    if (known && j->attempt && j->attempt->epoch == m->epoch) {
-        /* Only the node of a rank writes its log. */
-        const struct part *p = attempt_part_of_rank(j->attempt, m->rank);
-        known = p && !p->lost && !strcmp(p->place.node, node);
+    if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
+        if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
+            log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
+        if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
+        return; /* acknowledged when it is on disk */
     }
-    if (known &&
-        logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
-        log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
-    if (known && c->o.logged) c->o.logged(c->o.changed_arg, m->job);
-    if (known) return; /* acknowledged when it is on disk */
+    drop(c, node, m, "a log of no rank that runs there");
     struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .rank = m->rank};
     ack.offset = m->offset + (int64_t)m->size;
     control_send(c, node, &ack);
+}
+
+static void on_report(struct control *c, const char *node, const struct msg *m)
+{
+    struct job *j = jobs_find(&c->jobs, m->job);
+    struct part *p = part_of(j, m->epoch, node);
+    if (!p) {
+        drop(c, node, m, "a report of no attempt that runs there");
+        stale_report(c, node, m);
+    } else if (!attempt_report(c, j, p, m)) {
+        drop(c, node, m, "a report that is damaged, or not for a rank there to send");
+    }
 }
 
 /* Something about a node's GPUs is new: whom it fails, and who can begin. */
@@ -173,18 +218,8 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     struct control *c = arg;
     struct node *n = node_find(&c->nodes, name);
     if (n) n->seen_ms = loop_now_ms(c->o.loop);
-    struct job *j;
-    struct part *p;
     switch (m->type) {
-    case MSG_REPORT:
-        j = jobs_find(&c->jobs, m->job);
-        p = j && j->attempt && j->attempt->epoch == m->epoch ? attempt_part(j->attempt, name)
-                                                             : NULL;
-        if (p)
-            attempt_report(c, j, p, m);
-        else
-            stale_report(c, name, m);
-        return;
+    case MSG_REPORT: on_report(c, name, m); return;
     case MSG_LOG: on_log_bytes(c, name, m); return;
     case MSG_HEARTBEAT:
         if (n && node_take_gpus(n, m)) on_gpus(c, n);
@@ -193,9 +228,11 @@ static void on_message(void *arg, const char *name, const struct msg *m)
         if (n) n->profile = m->profile;
         return;
     case MSG_DESCRIBED:
-    case MSG_FETCHED: asks_take(c->asks, name, m); return;
+    case MSG_FETCHED:
+        if (!asks_take(c->asks, name, m)) drop(c, name, m, "an answer to no question");
+        return;
     default: return;
     }
 }
 
-const struct link_calls control_link_calls = {on_up, on_down, on_message};
+const struct link_calls control_link_calls = {on_up, on_down, on_message, on_admit};

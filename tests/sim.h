@@ -43,6 +43,7 @@ struct gang { /* a node's part of an attempt */
 
 struct sim {
     char name[8], address[24];
+    unsigned char instance[WIRE_INSTANCE_SIZE];
     bool up, emulated;
     int64_t memory_size; /* 0: it does not say */
     int n_gpus;
@@ -304,6 +305,7 @@ static inline void hello(struct sim *n)
     struct msg m = {.type = MSG_HELLO, .n_slots = SLOTS, .attempts = list};
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
     m.memory_size = n->memory_size;
+    memcpy(m.instance, n->instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", n->name);
     snprintf(m.address, sizeof m.address, "%s", n->address);
     for (int i = 0; i < n->n_gangs; i++) {
@@ -325,7 +327,7 @@ static inline void heartbeat(struct sim *n)
 static inline void goodbye(struct sim *n)
 {
     n->up = false;
-    control_link_calls.down(w.control, n->name, "the test said so");
+    control_link_calls.down(w.control, n->name, "the test said so", 0);
 }
 
 /* ---- seqd ---------------------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ struct seqd {
     int n_profiles;
     struct wire_attempt listed[8];
     int n_hellos, n_heartbeats, n_answers;
+    int refusals; /* of the next hellos */
     struct msg answer; /* the last DESCRIBED or FETCHED */
     char chunk[WIRE_CHUNK];
     struct view *views[8];
@@ -184,7 +185,12 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
         for (int i = 0; i < m.n_attempts; i++) d.listed[i] = m.attempts[i];
         d.n_hellos++;
         take_gpus(&m);
-        tell(&(struct msg){.type = MSG_WELCOME});
+        if (d.refusals) {
+            d.refusals--;
+            tell(&(struct msg){.type = MSG_REFUSED, .retry_ms = 1, .reason = "not now"});
+        } else {
+            tell(&(struct msg){.type = MSG_WELCOME, .heartbeat_ms = 100});
+        }
         break;
     case MSG_HEARTBEAT:
         d.n_heartbeats++;
@@ -679,6 +685,16 @@ static void test_reconcile(void)
     struct pids p = pids_read(7, 2);
     running(8, 1, "wait", 1);
     struct pids q = pids_read(8, 1);
+    /* A list in several messages is read to its end before anything is stopped. */
+    struct wire_attempt one = {7, 2, 0}, two = {8, 1, 0};
+    struct msg list = {.type = MSG_EXPECT, .n_attempts = 1, .attempts = &one, .more = true};
+    tell(&list);
+    list.attempts = &two, list.more = false;
+    tell(&list);
+    about(MSG_STOP, 97, 1); /* answered after both were read */
+    UNTIL(view_of(97, 1)->n_unknown == 1);
+    CHECK(n_alive(&p) == 2 && n_alive(&q) == 1 && file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    CHECK(view_of(7, 2)->end < 0 && view_of(8, 1)->end < 0);
     expect(8, 1); /* job 7 is none of seqd's: stopped, and forgotten without being asked */
     UNTIL(n_alive(&p) == 0 && !file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     CHECK(n_alive(&q) == 1);
@@ -833,6 +849,34 @@ static void test_second_agent(void)
 }
 
 /* What the machine measured about itself comes once in every session. */
+/* A restarted agent is the same instance, one with another state directory is not; and who is
+ * refused comes back. */
+static void test_instance(void)
+{
+    unsigned char first[WIRE_INSTANCE_SIZE];
+    static const unsigned char none[WIRE_INSTANCE_SIZE];
+    struct stat st;
+    setup();
+    d.refusals = 2;
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos == 1 && !d.stream);
+    UNTIL(d.n_hellos == 3 && d.n_heartbeats);
+    memcpy(first, d.hello.instance, sizeof first);
+    CHECK(memcmp(first, none, sizeof first) != 0);
+    CHECK(!stat(in_dir("instance", 0, 0), &st) && (st.st_mode & 0777) == 0600);
+    agent_kill(pid);
+    pid = agent_start("0");
+    UNTIL(d.n_hellos == 4);
+    CHECK(!memcmp(first, d.hello.instance, sizeof first));
+    agent_kill(pid);
+    CHECK(file_write(in_dir("instance", 0, 0), "damaged\n", 8, NULL) == 0);
+    pid = agent_start("0");
+    UNTIL(d.n_hellos == 5);
+    CHECK(memcmp(first, d.hello.instance, sizeof first) != 0);
+    terminate(pid);
+    teardown();
+}
+
 static void test_profile(void)
 {
     setup();
@@ -884,6 +928,7 @@ int main(int argc, char **argv)
     RUN(test_orphan);
     RUN(test_fetch);
     RUN(test_describe);
+    RUN(test_instance);
     RUN(test_profile);
     RUN(test_second_agent);
     return test_done("agent");

@@ -147,6 +147,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
                          .n_slots = 8,
                          .n_cores = 2,
                          .memory_size = 1 << 30,
+                         .instance = "sixteen bytes..",
                          .address = "fe80::12"};
         m.n_attempts = 2, m.attempts = two_attempts;
         m.emulated = true, m.n_gpus = 2, m.gpus = two_gpus;
@@ -171,11 +172,15 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
     case MSG_STOP: snprintf(m.reason, sizeof m.reason, "cancelled"); break;
     case MSG_ACK: m.seq = 8, m.rank = -1, m.offset = 77; break;
-    case MSG_EXPECT: m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts; break;
+    case MSG_EXPECT: m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts, m.more = true; break;
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
     case MSG_DESCRIBE: m.job = m.epoch = 0, m.request = 4, snprintf(m.path, 32, "/m/x"); break;
     case MSG_HEARTBEAT: m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus; break;
-    case MSG_WELCOME: m.job = m.epoch = 0; break;
+    case MSG_WELCOME: m.job = m.epoch = 0, m.heartbeat_ms = 250; break;
+    case MSG_REFUSED:
+        m.job = m.epoch = 0, m.retry_ms = 5000;
+        snprintf(m.reason, sizeof m.reason, "a node of this name is up");
+        break;
     case MSG_FORGET: break;
     case MSG_TRACE:
         m.job = m.epoch = 0, m.request = 3;
@@ -218,7 +223,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_REFUSED; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -273,7 +278,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_PROFILE; type++) {
+    for (int type = MSG_HELLO; type <= MSG_REFUSED; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;
@@ -327,6 +332,24 @@ static void test_refusals(void)
     m.node[0] = 0;
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "node");
+    static const char *const not_names[] = {"a b", "a\"b", "a\nb", "a/b", "n\xc3\xb6"};
+    for (int i = 0; i < 5; i++) { /* it stands in logs and commands */
+        m = msg_fill(MSG_HELLO, spec);
+        snprintf(m.node, sizeof m.node, "%s", not_names[i]);
+        CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_names[i]);
+        CHECK_STR(e.field, "node");
+    }
+    m.node[0] = 'x', m.node[1] = 0, m.abi = WIRE_ABI - 1;
+    snprintf(m.address, sizeof m.address, "not read of another version");
+    CHECK(unpack_of(&m, &e) == 0); /* so that it can be told why it may not join */
+    /* An id of prepared data becomes the name of a directory. */
+    static const char *const not_hex[] = {"../../x", "0123ABCD", "12 34", "12/34", "."};
+    for (int i = 0; i < 10; i++) {
+        m = msg_fill(i < 5 ? MSG_ASSIGN : MSG_TRACE, spec);
+        snprintf(m.prepared_id, sizeof m.prepared_id, "%s", not_hex[i % 5]);
+        CHECK_MSG(unpack_of(&m, &e) < 0, "%s", m.prepared_id);
+        CHECK_STR(e.field, "prepared_id");
+    }
     /* Ranks connect where a node says: an address, never a name or something longer. */
     static const char *const not_numeric[] = {"node-7", "10.0.0.1:80", "10.0.0", "::1%lo",
                                               " 1.2.3.4"};

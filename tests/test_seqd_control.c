@@ -184,7 +184,7 @@ static void hello(void)
 static void goodbye(void)
 {
     w.up = false;
-    control_link_calls.down(w.control, "n1", "the test said so");
+    control_link_calls.down(w.control, "n1", "the test said so", 0);
 }
 
 /* Sends what has not been sent in this session, from behind the last ACK. */

@@ -13,6 +13,8 @@ static struct link *server;
 
 static struct {
     int n_up, n_down, n_messages;
+    int64_t silent_ms;
+    const char *full; /* why none may join, or NULL */
     char node[NODE_NAME], why[128];
     struct msg last;
 } seen;
@@ -26,9 +28,10 @@ static void on_up(void *arg, const char *node, const struct msg *hello)
     CHECK(link_send(server, node, &(struct msg){.type = MSG_EXPECT}) == 0);
 }
 
-static void on_down(void *arg, const char *node, const char *why)
+static void on_down(void *arg, const char *node, const char *why, int64_t silent_ms)
 {
     seen.n_down++;
+    seen.silent_ms = silent_ms;
     snprintf(seen.why, sizeof seen.why, "%s", why);
 }
 
@@ -38,7 +41,12 @@ static void on_message(void *arg, const char *node, const struct msg *m)
     seen.last = *m;
 }
 
-static const struct link_calls calls = {on_up, on_down, on_message};
+static const char *on_admit(void *arg, const struct msg *hello)
+{
+    return seen.full;
+}
+
+static const struct link_calls calls = {on_up, on_down, on_message, on_admit};
 
 /* The node's end: sends what it is told, counts what comes. */
 struct peer {
@@ -47,6 +55,9 @@ struct peer {
     const struct msg *first[3]; /* sent as soon as the session is open */
     int n_opened, n_closed, n_got;
     enum msg_type got[8];
+    char reason[128];
+    int64_t retry_ms, heartbeat_ms;
+    bool obeys; /* as an agent: closes the session, and keeps away */
 };
 
 static void peer_send(struct peer *p, const struct msg *m)
@@ -77,6 +88,15 @@ static void peer_message(void *arg, struct rpc_stream *s, const void *data, size
     arena_init(&a, 16 << 20);
     CHECK(wire_unpack(data, size, &a, &m, &e) == 0);
     if (p->n_got < 8) p->got[p->n_got++] = m.type;
+    if (m.type == MSG_WELCOME) p->heartbeat_ms = m.heartbeat_ms;
+    if (m.type == MSG_REFUSED) {
+        memcpy(p->reason, m.reason, sizeof p->reason);
+        p->retry_ms = m.retry_ms;
+        if (p->obeys) {
+            rpc_client_wait(p->client, m.retry_ms);
+            rpc_stream_close(s);
+        }
+    }
     arena_fini(&a);
 }
 
@@ -98,22 +118,33 @@ static void give_up(void *arg)
     do {                                                                                           \
         struct loop_timer *limit_ = loop_timer_create(loop, give_up, NULL);                        \
         loop_timer_set(limit_, 60000);                                                             \
-        while (!(cond)) loop_turn(loop, 60000);                                                    \
+        while (!(cond)) loop_turn(loop, fake ? 10 : 60000);                                        \
         loop_timer_destroy(limit_);                                                                \
     } while (0)
 
 static const struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 2};
 static const struct msg hello_two = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n2"};
 static const struct msg hello_old = {.type = MSG_HELLO, .abi = WIRE_ABI + 1, .node = "n1"};
+static const struct msg hello_other = {
+    .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .instance = "another one"};
 static const struct msg beat = {.type = MSG_HEARTBEAT};
 static const struct msg profile = {.type = MSG_PROFILE, .profile = {1, 1, 1, 1, 1, 1}};
-static const struct msg welcome = {.type = MSG_WELCOME};
+static const struct msg welcome = {.type = MSG_WELCOME, .heartbeat_ms = 1};
+
+/* Time that the test moves: then the loop's own waits are short. */
+static bool fake;
+static int64_t now_ms;
+
+static int64_t fake_clock(void *arg)
+{
+    return now_ms;
+}
 
 static void setup(void)
 {
     struct err e = {0};
     memset(&seen, 0, sizeof seen);
-    loop = loop_create(NULL, NULL, NULL);
+    loop = loop_create(fake ? fake_clock : NULL, NULL, NULL);
     server = link_create(loop, address, &calls, NULL, &e);
     CHECK_MSG(server, "%s", e.text);
 }
@@ -187,6 +218,106 @@ static void test_replaced(void)
     teardown();
 }
 
+/* A name that is up belongs to its instance. */
+static void test_instance(void)
+{
+    struct peer p = {.first = {&hello}}, q = {.first = {&hello_other}}, r = {.first = {&hello_other}};
+    setup();
+    dial(&p);
+    UNTIL(seen.n_up == 1);
+    dial(&q);
+    UNTIL(q.n_got == 1);
+    CHECK(q.got[0] == MSG_REFUSED && q.retry_ms > 0 && seen.n_up == 1 && seen.n_down == 0);
+    CHECK_MSG(strstr(q.reason, "name is up"), "%s", q.reason);
+    CHECK(link_send(server, "n1", &welcome) == 0 && p.n_closed == 0);
+    /* It has no session: what it says reaches nobody, and ends it. */
+    peer_send(&q, &beat);
+    UNTIL(q.n_closed == 1);
+    CHECK(seen.n_messages == 0 && seen.n_down == 0);
+    rpc_client_destroy(p.client);
+    UNTIL(seen.n_down == 1);
+    dial(&r); /* the name is down: now it may have it */
+    UNTIL(seen.n_up == 2);
+    rpc_client_destroy(q.client);
+    rpc_client_destroy(r.client);
+    teardown();
+}
+
+static void test_not_admitted(void)
+{
+    struct peer p = {.first = {&hello}}, q = {.first = {&hello_old}};
+    setup();
+    seen.full = "no room";
+    dial(&p);
+    UNTIL(p.n_got == 1);
+    CHECK(p.got[0] == MSG_REFUSED && seen.n_up == 0 && seen.n_down == 0);
+    CHECK_STR(p.reason, "no room");
+    dial(&q); /* another version is told so */
+    UNTIL(q.n_got == 1);
+    CHECK_MSG(q.got[0] == MSG_REFUSED && strstr(q.reason, "version"), "%s", q.reason);
+    CHECK(q.retry_ms > p.retry_ms && seen.n_up == 0);
+    rpc_client_destroy(p.client);
+    rpc_client_destroy(q.client);
+    teardown();
+}
+
+/* Who is refused dials again when it was told to, and not before. */
+static void test_backoff(void)
+{
+    struct peer p = {.first = {&hello}, .obeys = true};
+    fake = true;
+    setup();
+    seen.full = "no room";
+    dial(&p);
+    UNTIL(p.n_closed == 1);
+    CHECK(p.retry_ms == 5000);
+    for (int i = 0; i < 4; i++) {
+        now_ms += 1000;
+        loop_turn(loop, 20);
+    }
+    CHECK(p.n_opened == 1);
+    now_ms += 1000;
+    UNTIL(p.n_opened == 2);
+    rpc_client_destroy(p.client);
+    teardown();
+    fake = false;
+}
+
+/* gRPC answers pings for a process that stands still. The agent's loop does not. */
+static void test_hung(void)
+{
+    struct peer p = {.first = {&hello}}, q = {.first = {&hello_two}};
+    fake = true;
+    setup();
+    dial(&p);
+    dial(&q);
+    UNTIL(seen.n_up == 2 && p.n_got == 2 && q.n_got == 2);
+    CHECK(p.heartbeat_ms == WIRE_HEARTBEAT_MS);
+    now_ms += 3600000; /* this loop itself was away: nothing is held against the nodes */
+    loop_turn(loop, 0);
+    CHECK(seen.n_down == 0);
+    for (int i = 1; i <= 5; i++) { /* five seconds, in which n2 alone has something to say */
+        const int n = seen.n_messages;
+        peer_send(&q, &beat);
+        UNTIL(seen.n_messages == n + 1);
+        now_ms += 1000;
+        loop_turn(loop, 0);
+        CHECK(seen.n_down == (i == 5)); /* and one heartbeat for the hour */
+    }
+    CHECK_MSG(strstr(seen.why, "no heartbeat for 7.0 s"), "%s", seen.why);
+    CHECK(seen.silent_ms == 7000);
+    UNTIL(p.n_closed == 1);
+    CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) < 0);
+    CHECK(seen.n_down == 1); /* not a second time, when the stream is gone */
+    p.n_opened = 0; /* it goes on, and comes back by itself */
+    now_ms += 1000;
+    UNTIL(seen.n_up == 3);
+    rpc_client_destroy(p.client);
+    rpc_client_destroy(q.client);
+    teardown();
+    fake = false;
+}
+
 /* first: what the peer says at once. It must be thrown out, and nothing of it reach the callbacks. */
 static void refused(const struct msg *one, const struct msg *two, int n_up)
 {
@@ -203,7 +334,6 @@ static void refused(const struct msg *one, const struct msg *two, int n_up)
 static void test_refused(void)
 {
     refused(&beat, NULL, 0);
-    refused(&hello_old, NULL, 0);
     refused(&hello, &hello, 1);
     refused(&hello, &welcome, 1);
 }
@@ -229,6 +359,10 @@ int main(void)
     RUN(test_session);
     RUN(test_directions);
     RUN(test_replaced);
+    RUN(test_instance);
+    RUN(test_not_admitted);
+    RUN(test_backoff);
+    RUN(test_hung);
     RUN(test_refused);
     RUN(test_garbage);
     unlink(address + 5);

@@ -1,6 +1,7 @@
 #include "api/core/rank.h"
 
 #include <assert.h>
+#include <string.h>
 
 static const char *const purpose_names[PURPOSE_N] = {
     [PURPOSE_RING_KV] = "ring_kv", [PURPOSE_RING_DKV] = "ring_dkv", [PURPOSE_GRAD] = "grad",
@@ -14,4 +15,9 @@ const char *purpose_name(int purpose)
 {
     assert(purpose >= 0 && purpose < PURPOSE_N);
     return purpose_names[purpose];
+}
+
+bool prepared_id_good(const char *id)
+{
+    return *id && !id[strspn(id, "0123456789abcdef")];
 }

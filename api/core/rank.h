@@ -20,6 +20,7 @@
 #ifndef SEQD_CORE_RANK_H
 #define SEQD_CORE_RANK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/gpu.h"
@@ -65,6 +66,9 @@ struct rank_args {
     char job_dir[RANK_PATH_SIZE];            /* checkpoints/ and artifacts/ of this job live here */
     int64_t memory_limit;                    /* bytes this rank may plan; 0 = no limit */
 };
+
+/* An id of prepared data becomes the name of a directory: hex digits and nothing else. */
+bool prepared_id_good(const char *id);
 
 struct rank_blob {
     int32_t rank, size;

@@ -25,7 +25,6 @@
 #include "worker/agent/spawn.h"
 
 enum {
-    HEARTBEAT_MS = 2000,
     TICK_MS = 50,
     CONNECT_MS = 5, /* while a gang is starting or dying: its socket is not there yet */
     LOG_BUDGET_SIZE = WIRE_CHUNK,
@@ -49,6 +48,7 @@ struct agent {
     bool accepted;             /* WELCOME came */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
+    int64_t heartbeat_ms; /* as seqd wants them */
     bool quitting;
     struct { /* programs that are run to answer a question */
         int64_t request;
@@ -138,6 +138,13 @@ static struct attempt *find(struct agent *a, int64_t job, int64_t epoch)
     for (struct attempt *t = a->attempts; t; t = t->next)
         if (t->job == job && t->epoch == epoch) return t;
     return NULL;
+}
+
+static int n_attempts(const struct agent *a)
+{
+    int n = 0;
+    for (const struct attempt *t = a->attempts; t; t = t->next) n++;
+    return n;
 }
 
 static void add(struct agent *a, struct attempt *t, void (*nudge)(void *, struct attempt *))
@@ -307,8 +314,13 @@ static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
     if (find(a, m->job, m->epoch)) return; /* again */
-    if (a->quitting || m->epoch <= shelf_epoch(&a->shelf, m->job)) {
-        log_warn("attempt.refuse", "job=%lld epoch=%lld", (long long)m->job, (long long)m->epoch);
+    const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
+    if (a->quitting || full || m->epoch <= shelf_epoch(&a->shelf, m->job)) {
+        log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
+                 (long long)m->epoch,
+                 full          ? "too many attempts are here"
+                 : a->quitting ? "the agent is stopping"
+                               : "the epoch is not new");
         send_end(a, m->job, m->epoch, GANG_UNKNOWN);
         return;
     }
@@ -331,14 +343,24 @@ static bool listed(const struct msg *m, int64_t job, int64_t epoch)
     return false;
 }
 
-static void on_expect(struct agent *a, const struct msg *m)
+/* What no message of the list named. */
+static void end_unexpected(struct agent *a)
 {
     for (struct attempt *t = a->attempts, *next; t; t = next) {
+        const bool expected = t->expected;
         next = t->next;
-        if (listed(m, t->job, t->epoch)) continue;
+        t->expected = false;
+        if (expected) continue;
         t->stale = true;
         forget(a, t);
     }
+}
+
+static void on_expect(struct agent *a, const struct msg *m)
+{
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        t->expected = t->expected || listed(m, t->job, t->epoch);
+    if (!m->more) end_unexpected(a);
     for (int i = 0; i < m->n_attempts; i++)
         if (!find(a, m->attempts[i].job, m->attempts[i].epoch))
             send_end(a, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
@@ -483,14 +505,24 @@ static void on_attempt(struct agent *a, const struct msg *m)
     quit_check(a);
 }
 
-static void on_welcome(struct agent *a)
+static void on_welcome(struct agent *a, const struct msg *m)
 {
     a->accepted = true;
+    a->heartbeat_ms = m->heartbeat_ms;
     loop_timer_set(a->orphan, -1);
     log_info("session.up", "address=%s node=%s", a->o.connect, a->o.name);
-    loop_timer_set(a->heartbeat, HEARTBEAT_MS);
+    loop_timer_set(a->heartbeat, a->heartbeat_ms);
     loop_timer_set(a->tick, 0);
     send_profile(a);
+}
+
+/* seqd says how long it is no use to dial again. */
+static void on_refused(struct agent *a, const struct msg *m)
+{
+    log_error("session.refused", "address=%s node=%s retry_ms=%lld why=\"%s\"", a->o.connect,
+              a->o.name, (long long)m->retry_ms, m->reason);
+    rpc_client_wait(a->client, m->retry_ms);
+    rpc_stream_close(a->stream);
 }
 
 static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
@@ -505,7 +537,8 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
         return;
     }
     switch (m.type) {
-    case MSG_WELCOME: on_welcome(a); break;
+    case MSG_WELCOME: on_welcome(a, &m); break;
+    case MSG_REFUSED: on_refused(a, &m); break;
     case MSG_ASSIGN: on_assign(a, &m); break;
     case MSG_EXPECT: on_expect(a, &m); break;
     case MSG_DESCRIBE: on_describe(a, &m); break;
@@ -539,20 +572,20 @@ static void on_opened(void *arg, struct rpc_stream *s)
                     .emulated = a->o.emulated};
     struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
-    int n = 0;
     a->stream = s;
     a->accepted = false;
-    for (struct attempt *t = a->attempts; t; t = t->next) n++;
-    list = calloc((size_t)n + 1, sizeof *list);
+    list = calloc((size_t)n_attempts(a) + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
         int slots = t->state == ATTEMPT_OVER ? 0 : t->n_running;
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, slots};
         attempt_rewind(t);
+        t->expected = false; /* a list that the last session broke off */
     }
     m.attempts = list;
     m.gpus = gpus;
     m.n_gpus = gpus_get(a->gpus, gpus);
+    memcpy(m.instance, a->shelf.instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
     memcpy(m.address, a->address, sizeof m.address);
@@ -577,7 +610,7 @@ static void heartbeat(void *arg)
     struct gpu list[GPU_MAX];
     const int n = gpus_get(a->gpus, list);
     send_msg(a, &(struct msg){.type = MSG_HEARTBEAT, .gpus = list, .n_gpus = n});
-    loop_timer_set(a->heartbeat, HEARTBEAT_MS);
+    loop_timer_set(a->heartbeat, a->heartbeat_ms);
 }
 
 static void orphaned(void *arg)
@@ -601,8 +634,10 @@ void agent_quit(struct agent *a, const char *why)
 static int agent_open(struct agent *a, struct err *e)
 {
     static const struct rpc_calls calls = {on_opened, on_message, on_closed};
-    if (strlen(a->o.name) >= NODE_NAME || !a->o.name[0])
-        return err_set(e, ERR_INVALID, "--name %s: want 1 to %d bytes", a->o.name, NODE_NAME - 1);
+    if (!wire_name_good(a->o.name))
+        return err_set(e, ERR_INVALID,
+                       "--name '%s': want 1 to %d characters, letters, digits, '.', '_', '-', ':'",
+                       a->o.name, NODE_NAME - 1);
     if (probe_address(a->o.address, a->o.connect, a->address, e) < 0) return -1;
     char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
@@ -611,6 +646,11 @@ static int agent_open(struct agent *a, struct err *e)
     if (access(a->gang_program, X_OK) < 0) return err_errno(e, "%s", a->gang_program);
     if (shelf_open(&a->shelf, a->o.state, a->o.roots, a->o.n_roots, e) < 0) return -1;
     if (shelf_scan(&a->shelf, adopt, a, e) < 0) return -1;
+    if (n_attempts(a) > WIRE_ATTEMPTS)
+        return err_set(e, ERR_TOO_LARGE,
+                       "%s/gangs has %d attempts, at most %d are possible: remove the directories "
+                       "of attempts that are over",
+                       a->shelf.dir, n_attempts(a), WIRE_ATTEMPTS);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);

@@ -41,6 +41,7 @@ struct attempt {
     int n_logs, first_rank;
     int n_running;           /* ranks it may have: 0 for a preparation */
     bool stale;              /* seqd does not expect it: told when it is gone */
+    bool expected;           /* by a message of an EXPECT that is not at its end */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 

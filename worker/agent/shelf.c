@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/log.h"
 
 static int real_path(const char *path, char *out, size_t size, struct err *e)
 {
@@ -32,6 +35,39 @@ static int lock_take(struct shelf *s, struct err *e)
     return err_set(e, ERR_CONFLICT, "%s is held: another seqw uses this state directory", path);
 }
 
+/* Reads "<32 hex digits>\n". False: it is not that. */
+static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE])
+{
+    unsigned byte;
+    if (strspn(text, "0123456789abcdef") != 2 * WIRE_INSTANCE_SIZE) return false;
+    for (int i = 0; i < WIRE_INSTANCE_SIZE; i++) {
+        if (sscanf(text + 2 * i, "%2x", &byte) != 1) return false;
+        out[i] = (unsigned char)byte;
+    }
+    return true;
+}
+
+/* Drawn once. One that is damaged is drawn again: this node is then another one, which has to wait
+ * until its name is down. */
+static int instance_take(struct shelf *s, struct err *e)
+{
+    char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
+    struct err why = {0};
+    if (file_join(path, e, "%s/instance", s->dir) < 0) return -1;
+    char *old = file_read(path, sizeof text, NULL, &why);
+    const bool good = old && instance_read(old, s->instance);
+    if (!old && why.code != ERR_NOT_FOUND) return *e = why, -1;
+    if (old && !good) log_warn("shelf.instance", "path=%s why=\"damaged: drawn again\"", path);
+    free(old);
+    if (good) return 0;
+    if (getrandom(s->instance, sizeof s->instance, 0) != (ssize_t)sizeof s->instance)
+        return err_errno(e, "getrandom");
+    for (int i = 0; i < WIRE_INSTANCE_SIZE; i++)
+        snprintf(text + 2 * i, sizeof text - 2 * (size_t)i, "%02x\n", s->instance[i]);
+    if (file_write_private(path, text, strlen(text), e) < 0) return -1;
+    return file_sync_dir(s->dir, e);
+}
+
 int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n_roots,
                struct err *e)
 {
@@ -46,6 +82,7 @@ int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)
             return -1;
+    if (instance_take(s, e) < 0) return -1;
     for (int i = 0; i < n_roots; i++)
         if (real_path(roots[i], s->roots[i], sizeof s->roots[i], e) < 0)
             return err_prefix(e, "--root");
@@ -145,7 +182,7 @@ int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_
 int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e)
 {
     struct stat st;
-    if (!*id || strspn(id, "0123456789abcdef") != strlen(id))
+    if (!prepared_id_good(id))
         return err_set(e, ERR_INVALID, "'%.80s' is no id of prepared data", id);
     if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
     if (stat(out, &st) || !S_ISDIR(st.st_mode))

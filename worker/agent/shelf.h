@@ -1,6 +1,7 @@
 /* shelf.h: the agent's state directory.
  *
  *   <state>/seqw.lock              flocked: one agent per directory
+ *   <state>/instance               32 hex digits, drawn once: who has them is this node, restarted
  *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/rank.h), until seqd says FORGET
  *   <state>/epochs/<job>           the newest epoch ever begun here, as text: never begun again
  *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job
@@ -12,10 +13,12 @@
 #include "api/core/err.h"
 #include "api/core/file.h"
 #include "api/core/rank.h"
+#include "api/wire.h"
 
 struct shelf {
     char dir[RANK_PATH_SIZE - 128]; /* absolute; room for what is beneath */
     int lock_fd;
+    unsigned char instance[WIRE_INSTANCE_SIZE];
     int n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* without symbolic links */
 };

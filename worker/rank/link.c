@@ -71,6 +71,9 @@ static int check_args(const struct rank_args *a, struct err *e)
               terminated(a->job_dir, sizeof a->job_dir);
     for (int i = 0; i < a->n_roots; i++) ok = ok && terminated(a->roots[i], sizeof a->roots[i]);
     if (!ok) return err_set(e, ERR_INVALID, "a path of the arguments has no end");
+    if (*a->prepared_id && !prepared_id_good(a->prepared_id))
+        return err_set(e, ERR_INVALID, "'%s' is not an id of prepared data: want hex digits",
+                       a->prepared_id);
     return 0;
 }
 

@@ -1,0 +1,249 @@
+/* What a node may speak of (api/wire.h): of every kind of message that nodes send, one that is not
+ * its own to send. It changes nothing, and is counted. */
+#include "tests/sim.h"
+
+static const struct node *node_of(const struct sim *n)
+{
+    return node_find((struct nodes *)control_nodes(w.control), n->name);
+}
+
+static void say(struct sim *n, const struct msg *m)
+{
+    control_link_calls.message(w.control, n->name, m);
+}
+
+/* Two nodes with two ranks each of job 1, epoch 2, and a third one that has none. */
+static void to_ready(struct gang **a, struct gang **b)
+{
+    begin();
+    hello(A), hello(B);
+    CHECK(submit(4, 0) == 1);
+    play_prepare(gang_of(A, 1, 1));
+    send_spool(A, gang_of(A, 1, 1));
+    settle();
+    *a = gang_of(A, 1, 2), *b = gang_of(B, 1, 2);
+    CHECK(*a && *b && (*a)->first == 0 && (*b)->first == 2);
+    play_blobs(*a), send_spool(A, *a), play_blobs(*b), send_spool(B, *b);
+    play_ready(*a), send_spool(A, *a), play_ready(*b), send_spool(B, *b);
+    hello(C);
+    CHECK(is(1, "running"));
+    CHECK(!node_of(A)->n_dropped && !node_of(B)->n_dropped && !node_of(C)->n_dropped);
+}
+
+/* ---- REPORT ------------------------------------------------------------------------------------ */
+
+static void report(struct sim *n, int64_t seq, int type, int rank, const void *data, size_t size)
+{
+    char bytes[2048];
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
+    struct msg m = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = seq, .data = bytes};
+    memcpy(bytes, &head, sizeof head);
+    memcpy(bytes + sizeof head, data, size);
+    m.size = sizeof head + size;
+    say(n, &m);
+}
+
+/* The end of a part is for its own node to tell. */
+static void test_final_record(void)
+{
+    struct gang *a, *b;
+    const struct rank_exit end = {.rank = RANK_GANG, .exit_status = GANG_LOST};
+    to_ready(&a, &b);
+    report(C, 0, RANK_EXIT, RANK_GANG, &end, sizeof end);
+    report(C, 1, RANK_EXIT, RANK_GANG, &end, sizeof end);
+    CHECK(is(1, "running") && node_of(C)->n_dropped == 2);
+    CHECK(control_reserved(w.control, "a") == 2 && control_reserved(w.control, "b") == 2);
+    finish();
+}
+
+/* In its own spool a node speaks for its own ranks, and the spool goes on behind what was dropped. */
+static void test_other_ranks(void)
+{
+    struct gang *a, *b;
+    const struct rank_exit theirs = {.rank = 0, .signal = SIGSEGV};
+    const struct rank_exit gang = {.rank = RANK_GANG};
+    const struct rank_step step = {.step = 7, .loss = 1, .ledger_ok = 1};
+    const struct rank_fail fail = {.code = ERR_INVALID, .text = "not mine to say"};
+    struct {
+        struct rank_event ev;
+        char json[14];
+    } saved = {{.type = EV_CHECKPOINT, .step = 7}, "{\"path\":\"/x\"}"};
+    to_ready(&a, &b);
+    int64_t seq = b->n_records;
+    report(B, ++seq, RANK_EXIT, 2, &theirs, sizeof theirs); /* its head names another rank */
+    report(B, ++seq, RANK_EXIT, 2, &gang, sizeof gang);
+    report(B, ++seq, RANK_EXIT, 0, &theirs, sizeof theirs);
+    report(B, ++seq, RANK_FAIL, 1, &fail, sizeof fail);
+    report(B, ++seq, RANK_FAIL, RANK_GANG, &fail, sizeof fail);
+    report(B, ++seq, RANK_STEP, 2, &step, sizeof step); /* of rank 0 alone */
+    report(B, ++seq, RANK_RESULT, 3, "{\"loss\":0}", 10);
+    report(B, ++seq, RANK_EVENT, 2, &saved, sizeof saved - 1);
+    report(B, ++seq, RANK_BLOB, 1, "blob", 4);
+    CHECK(is(1, "running") && job(1)->step == 0 && !job(1)->result && !job(1)->checkpoint_step);
+    CHECK_MSG(node_of(B)->n_dropped == 9, "%lld", (long long)node_of(B)->n_dropped);
+    const struct rank_fail own = {.code = ERR_INVALID, .text = "mine"};
+    report(B, ++seq, RANK_FAIL, 3, &own, sizeof own);
+    CHECK(is(1, "stopping") || is(1, "failed"));
+    CHECK_STR(job(1) ? job(1)->err.text : "mine", "mine");
+    finish();
+}
+
+/* What preparing made is a node's word: its id becomes a path, its sizes are multiplied. */
+static void test_prepared_result(void)
+{
+    static const char *const bad[] = {
+        "{\"prepared_id\":\"../../etc\",\"n_tokens\":1000}",
+        "{\"prepared_id\":\"ABC\",\"n_tokens\":1000}",
+        "{\"prepared_id\":\"abc\",\"n_tokens\":4611686018427387904}",
+        "{\"prepared_id\":\"abc\",\"n_tokens\":9,\"samples_per_pass\":4611686018427387904}",
+        "{\"prepared_id\":\"abc\",\"n_tokens\":9,\"samples_per_pass\":-1}",
+    };
+    for (int i = 0; i < 5; i++) {
+        begin();
+        hello(A);
+        submit(1, 0);
+        struct gang *p = gang_of(A, 1, 1);
+        record(p, RANK_RESULT, 0, NULL, 0, bad[i]);
+        send_spool(A, p);
+        settle();
+        CHECK_MSG(job(1) && !*job(1)->prepared_id, "%s", bad[i]);
+        CHECK_MSG(strstr(job(1)->err.text, "cannot be right"), "%s", job(1)->err.text);
+        finish();
+    }
+}
+
+/* ---- LOG ------------------------------------------------------------------------------------------ */
+
+static void test_log(void)
+{
+    struct gang *a, *b;
+    char back[16];
+    struct msg m = {.type = MSG_LOG, .job = 1, .epoch = 1, .rank = 0, .data = "evil", .size = 4};
+    to_ready(&a, &b);
+    say(B, &m); /* of an attempt that is over, and was another node's */
+    say(C, &m);
+    m.epoch = 2;
+    say(C, &m), say(B, &m); /* of a rank that is another node's */
+    m.epoch = 3;
+    say(A, &m); /* of one that has not begun */
+    m.job = 2;
+    say(A, &m);
+    for (int e = 1; e <= 3; e++)
+        CHECK(logs_read(w.logs, 1, e, 0, 0, back, sizeof back, &(struct err){0}) == -1);
+    CHECK(node_of(A)->n_dropped == 2 && node_of(B)->n_dropped == 2 && node_of(C)->n_dropped == 2);
+    m.job = 1, m.epoch = 2;
+    say(A, &m);
+    CHECK(logs_read(w.logs, 1, 2, 0, 0, back, sizeof back, &(struct err){0}) == 4);
+    finish();
+}
+
+/* ---- HELLO, HEARTBEAT, PROFILE --------------------------------------------------------------------- */
+
+static void test_about_itself(void)
+{
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    A->n_gpus = 1;
+    snprintf(A->gpu[0].uuid, sizeof A->gpu[0].uuid, "GPU-1");
+    heartbeat(A);
+    goodbye(C);
+    C->gang[C->n_gangs++] = (struct gang){.job = 1, .epoch = 2, .task = TASK_RUN, .n_local = 2};
+    C->n_gpus = 1;
+    C->gpu[0] = A->gpu[0];
+    C->gpu[0].health = GPU_XID;
+    w.obeys = false;
+    hello(C); /* it says that it runs what is a's, and that a's GPU is broken */
+    heartbeat(C);
+    struct msg m = {.type = MSG_PROFILE, .profile = {1e9, 1e9, 1e9, 1e9, 1e9, 1e-6}};
+    say(C, &m);
+    CHECK(is(1, "running") && job(1)->attempt->parts[0].place.n_ranks == 2);
+    CHECK(control_reserved(w.control, "a") == 2 && control_reserved(w.control, "c") == 2);
+    CHECK(node_of(A)->gpu[0].health == GPU_OK && node_of(A)->profile.hop == 0);
+    play_run(a), send_spool(A, a);
+    play_run(b), send_spool(B, b);
+    CHECK(is(1, "succeeded"));
+    finish();
+}
+
+/* ---- DESCRIBED, FETCHED ---------------------------------------------------------------------------- */
+
+static int n_answers;
+static char answer[8];
+
+static void on_answer(void *arg, const struct msg *m, const struct err *e)
+{
+    n_answers++;
+    if (m) memcpy(answer, m->data, m->size);
+}
+
+static void test_answers(void)
+{
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    struct msg ask = {.type = MSG_FETCH, .job = 1, .path = "x", .offset = 4};
+    n_answers = 0;
+    control_ask(w.control, "a", &ask, on_answer, NULL);
+    struct msg m = {.type = MSG_FETCHED, .request = 1, .offset = 4, .data = "evil", .size = 4};
+    say(B, &m); /* who was not asked */
+    m.request = 2;
+    say(A, &m); /* what was not asked */
+    m.request = 1, m.offset = 0;
+    say(A, &m); /* other bytes than were asked for */
+    m.type = MSG_DESCRIBED;
+    say(A, &m);
+    CHECK(n_answers == 0 && node_of(A)->n_dropped == 3 && node_of(B)->n_dropped == 1);
+    m.type = MSG_FETCHED, m.offset = 4, m.data = "good";
+    say(A, &m);
+    CHECK(n_answers == 1);
+    CHECK_STR(answer, "good");
+    say(A, &m); /* a second time */
+    CHECK(n_answers == 1 && node_of(A)->n_dropped == 4);
+    finish();
+}
+
+/* ---- the name --------------------------------------------------------------------------------------- */
+
+/* A stranger that takes a name while it is down has no part of what the node holds. */
+static void test_taken_name(void)
+{
+    struct gang *a, *b;
+    const struct rank_exit end = {.rank = RANK_GANG, .exit_status = GANG_DONE};
+    to_ready(&a, &b);
+    w.obeys = false;
+    goodbye(B);
+    struct sim was = *B;
+    B->instance[0] = 9;
+    B->n_gangs = 0;
+    hello(B);
+    settle();
+    CHECK(is(1, "stopping") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
+    CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
+    CHECK(job(1)->attempt->parts[1].lost && B->n_gangs == 0); /* nor is it told to run that */
+    report(B, b->n_records + 1, RANK_EXIT, RANK_GANG, &end, sizeof end);
+    CHECK(node_of(B)->n_dropped == 1 && is(1, "stopping"));
+    rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
+    settle();
+    CHECK(job(1)->epoch == 3 || job(1)->state == JOB_QUEUED);
+    finish();
+
+    to_ready(&a, &b); /* the same instance goes on where it was */
+    goodbye(B);
+    hello(B);
+    CHECK(is(1, "running") && was.n_gangs > 0);
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    RUN(test_final_record);
+    RUN(test_other_ranks);
+    RUN(test_prepared_result);
+    RUN(test_log);
+    RUN(test_about_itself);
+    RUN(test_answers);
+    RUN(test_taken_name);
+    return test_done("seqd_strangers");
+}
