@@ -282,6 +282,7 @@ static void add_event(struct control *c, struct store_txn *t, const struct event
 static int apply(struct control *c, struct job *j, struct event *ev, control_done *done, void *arg)
 {
     struct err e;
+    const int64_t not_before_ms = j->not_before_ms;
     ev->job = j->id;
     if (ev->type != EV_ASSIGN) ev->epoch = j->epoch;
     ev->at_ms = control_utc_ms(c);
@@ -290,6 +291,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
         return -1;
     }
     ev->seq = ++c->last_event;
+    if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, loop_now_ms(c->o.loop));
     bool ends = ev->type == EV_PREPARED || ev->type == EV_STOPPED || ev->type == EV_DONE;
     if (ev->type == EV_ASSIGN) j->attempt = attempt_create(j, loop_now_ms(c->o.loop));
     struct store_txn *t = store_begin();

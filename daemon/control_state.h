@@ -16,7 +16,7 @@ struct control {
     struct quarantine *quarantine;
     struct asks *asks;
     int64_t last_job, last_event;
-    int64_t next_expect_ms;
+    int64_t next_expect_ms, next_forget_ms;
     bool paused;
     int64_t n_passes;
     bool pass_wanted;

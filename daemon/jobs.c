@@ -150,6 +150,14 @@ static int64_t backoff_ms(int32_t n_failures)
     return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
 }
 
+void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms)
+{
+    int64_t left_ms = j->not_before_ms - utc_ms;
+    if (left_ms < 0) left_ms = 0;
+    if (left_ms > j->backoff_ms) left_ms = j->backoff_ms;
+    j->wake_ms = now_ms + left_ms;
+}
+
 static void fold_places(struct job *j, const struct event *ev)
 {
     int n = ev->n_places ? ev->n_places : 1;
@@ -273,7 +281,8 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
     /* A node that lacks files is asked once: the next one need not wait. */
     if (ev->blame != BLAME_FILES) j->n_failures++;
-    j->not_before_ms = ev->at_ms + (ev->blame == BLAME_FILES ? 0 : backoff_ms(j->n_failures));
+    j->backoff_ms = ev->blame == BLAME_FILES ? 0 : backoff_ms(j->n_failures);
+    j->not_before_ms = ev->at_ms + j->backoff_ms;
     bool again = ev->cause == CAUSE_INFRASTRUCTURE && !ev->gives_up;
     if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
         j->restarts++;
@@ -301,7 +310,7 @@ static void fold_restart(struct job *j)
     j->checkpoint_step = 0;
     j->checkpoint_node[0] = 0;
     j->n_failures = 0;
-    j->not_before_ms = 0;
+    j->not_before_ms = j->backoff_ms = 0;
     j->avoid_gpu[0] = j->avoid_node[0] = 0;
     j->n_left = 0;
     j->stepped_ms = j->tried_ms = 0;

@@ -52,7 +52,8 @@ struct job {
     int64_t tried_ms;      /* UTC: of the first attempt, since it was last told to begin again */
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
-    int64_t not_before_ms; /* backoff, UTC */
+    int64_t not_before_ms; /* backoff, UTC: of use after a restart alone, see wake_ms */
+    int64_t backoff_ms;    /* how long that was when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
     int64_t n_tokens;
@@ -60,6 +61,7 @@ struct job {
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
+    int64_t wake_ms; /* the same by the loop's clock, which no one sets: what counts */
     char *result;                      /* owns; JSON from rank 0, or NULL */
     char *plan;                        /* owns; JSON, or NULL */
     char *metrics;                     /* owns; JSON of the last step, or NULL */
@@ -89,6 +91,10 @@ struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
 /* The full-size spec, for whoever copies or extends one. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
+
+/* Its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However the
+ * wall clock was set in between, it is no longer than it was when it began. */
+void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 
 /* Folds one event. fails: ERR_CONFLICT for an illegal transition, with the job unchanged. */
 int job_fold(struct job *j, const struct event *ev, struct err *e);

@@ -88,6 +88,20 @@ struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms)
     return NULL;
 }
 
+bool node_forget_one(struct nodes *t)
+{
+    struct node *old = NULL;
+    for (int i = 0; i < t->n; i++) {
+        struct node *n = &t->node[i];
+        if (!n->up && !n->held && (!old || n->since_ms < old->since_ms)) old = n;
+    }
+    if (!old) return false;
+    node_stale_clear(old);
+    memmove(old, old + 1, (size_t)(&t->node[t->n] - (old + 1)) * sizeof *old);
+    t->n--;
+    return true;
+}
+
 void nodes_fini(struct nodes *t)
 {
     for (int i = 0; i < t->n; i++) node_stale_clear(&t->node[i]);

@@ -8,7 +8,7 @@
 #include "api/wire.h"
 #include "api/core/profile.h"
 
-#define NODE_MAX     256
+#define NODE_MAX     256   /* known at one time */
 #define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */
 
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
@@ -22,6 +22,7 @@ struct node {
     bool up;
     bool lost;        /* down for longer than NODE_LOST_MS, and acted upon */
     bool joined;      /* it has said HELLO: instance holds */
+    bool held;        /* by a live job: of use between a look at all jobs and node_forget_one */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
     int64_t since_ms; /* of the loop's clock: up or down since */
@@ -54,6 +55,10 @@ struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* The next node that has been down for lost_ms by now (marks it), or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
+
+/* Forgets the node that has been down for longest and is not held. False: there is none. Moves other
+ * nodes: pointers to them do not hold after it. */
+bool node_forget_one(struct nodes *t);
 
 void nodes_fini(struct nodes *t);
 

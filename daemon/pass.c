@@ -91,7 +91,7 @@ static void describe(const struct control *c, const struct job *j, struct sched_
     q->soon = j->n_left && !sched_held(q) && is_soon(c, q);
     q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
     q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
-    q->not_before_ms = j->not_before_ms;
+    q->not_before_ms = j->wake_ms;
     q->device = device_of(j);
     q->avoid_node = -1;
     if (q->device == SCHED_GPUS) enqueue_gpus(c, j, q);
@@ -236,7 +236,7 @@ static void pass(struct control *c)
     c->n_passes++;
     list_nodes(c, nodes);
     list_held(c, nodes);
-    sched_pick(c->queue, p.n, nodes, c->nodes.n, control_utc_ms(c));
+    sched_pick(c->queue, p.n, nodes, c->nodes.n, control_now_ms(c));
     for (int i = 0; i < p.n; i++) {
         const struct sched_job *q = &c->queue[i];
         struct job *j = jobs_find(&c->jobs, q->id);

@@ -85,14 +85,23 @@ static int load_quarantine(void *arg, const char *node, int64_t at_ms, const cha
     return 0;
 }
 
-static void expect_node(void *arg, struct job *j)
+/* Its backoff as of now, and the nodes that its attempt may run on. */
+static void live_again(void *arg, struct job *j)
+{
+    struct control *c = arg;
+    int64_t now = loop_now_ms(c->o.loop);
+    job_set_wake(j, control_utc_ms(c), now);
+    for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
+        node_expect(&c->nodes, j->attempt->parts[i].place.node, now);
+}
+
+/* After those that run something, should there be more names than the table has room for. */
+static void expect_files(void *arg, struct job *j)
 {
     struct control *c = arg;
     int64_t now = loop_now_ms(c->o.loop);
     if (*j->checkpoint_node) node_expect(&c->nodes, j->checkpoint_node, now);
     if (*j->prepared_node) node_expect(&c->nodes, j->prepared_node, now);
-    for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
-        node_expect(&c->nodes, j->attempt->parts[i].place.node, now);
 }
 
 int replay(struct control *c, struct err *e)
@@ -100,7 +109,8 @@ int replay(struct control *c, struct err *e)
     struct store_load calls = {c,          load_job,   load_event,     load_mark,
                                load_steps, load_blame, load_quarantine};
     if (store_load(c->o.store, &calls, e)) return -1;
-    jobs_each(&c->jobs, expect_node, c);
+    jobs_each(&c->jobs, live_again, c);
+    jobs_each(&c->jobs, expect_files, c);
     c->last_job = store_last_job(c->o.store);
     c->last_event = store_last_event(c->o.store);
     log_info("control.replayed", "jobs=%d last_event=%lld", c->jobs.n, (long long)c->last_event);

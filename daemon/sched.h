@@ -71,7 +71,7 @@ struct sched_job {
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
     bool one_node;           /* its transport does not leave a node */
     int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
-    int64_t not_before_ms;   /* backoff */
+    int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */

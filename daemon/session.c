@@ -1,5 +1,6 @@
 /* Sessions with nodes: what they are told when they come (back), and where their messages go. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/attempt.h"
@@ -7,29 +8,40 @@
 #include "daemon/gpus.h"
 #include "daemon/record.h"
 
+#define FORGET_MS 1000
+
 struct listing { /* of the attempts of one node */
     struct control *c;
     const char *node;
     const struct msg *hello; /* or NULL */
     int n;
-    struct wire_attempt attempts[1024];
+    struct wire_attempt *attempts; /* WIRE_ATTEMPTS, of an EXPECT */
 };
+
+static void send_list(struct listing *l, bool more)
+{
+    const struct msg m = {
+        .type = MSG_EXPECT, .n_attempts = l->n, .attempts = l->attempts, .more = more};
+    control_send(l->c, l->node, &m);
+    l->n = 0;
+}
 
 static void list_attempt(void *arg, struct job *j)
 {
     struct listing *l = arg;
     const struct attempt *a = j->attempt;
     if (!a || !a->assigned || !attempt_part(a, l->node)) return;
-    if (l->n < (int)(sizeof l->attempts / sizeof *l->attempts))
-        l->attempts[l->n++] = (struct wire_attempt){.job = j->id, .epoch = a->epoch};
+    if (l->n == WIRE_ATTEMPTS) send_list(l, true);
+    l->attempts[l->n++] = (struct wire_attempt){.job = j->id, .epoch = a->epoch};
 }
 
 static void send_expect(struct control *c, const char *node)
 {
     struct listing l = {.c = c, .node = node};
+    if (!(l.attempts = malloc(WIRE_ATTEMPTS * sizeof *l.attempts))) abort();
     jobs_each(&c->jobs, list_attempt, &l);
-    struct msg m = {.type = MSG_EXPECT, .n_attempts = l.n, .attempts = l.attempts};
-    control_send(c, node, &m);
+    send_list(&l, false);
+    free(l.attempts);
 }
 
 void session_expect_all(struct control *c)
@@ -99,13 +111,39 @@ static void list_stale(struct control *c, struct node *n, const struct msg *hell
     }
 }
 
+static void hold(struct control *c, const char *name)
+{
+    struct node *n = *name ? node_find(&c->nodes, name) : NULL;
+    if (n) n->held = true;
+}
+
+/* Where its newest checkpoint is, its data, and its parts until their ends are known. */
+static void hold_nodes(void *arg, struct job *j)
+{
+    struct control *c = arg;
+    hold(c, j->checkpoint_node);
+    hold(c, j->prepared_node);
+    for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
+        hold(c, j->attempt->parts[i].place.node);
+}
+
+/* The table is full of names: one that is down and holds nothing makes room. At most one search a
+ * second, whoever asks: it looks at every job. */
+static bool make_room(struct control *c)
+{
+    const int64_t now = loop_now_ms(c->o.loop);
+    if (now < c->next_forget_ms) return false;
+    c->next_forget_ms = now + FORGET_MS;
+    for (int i = 0; i < c->nodes.n; i++) c->nodes.node[i].held = false;
+    jobs_each(&c->jobs, hold_nodes, c);
+    return node_forget_one(&c->nodes);
+}
+
 static const char *on_admit(void *arg, const struct msg *hello)
 {
-    static char full[96];
     struct control *c = arg;
-    if (node_find(&c->nodes, hello->node) || c->nodes.n < NODE_MAX) return NULL;
-    snprintf(full, sizeof full, "%d nodes are known, and that is the most there can be", NODE_MAX);
-    return full;
+    if (node_find(&c->nodes, hello->node) || c->nodes.n < NODE_MAX || make_room(c)) return NULL;
+    return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
 /* The name was down and comes back as another machine, or with a new state directory: what ran there

@@ -29,7 +29,7 @@ struct sim_attempt { /* what a node keeps of one attempt */
 
 static struct world {
     char dir[64];
-    int64_t now;
+    int64_t now, utc_shift; /* shift: somebody set the wall clock */
     struct loop *loop;
     struct store *store;
     struct logs *logs;
@@ -50,7 +50,7 @@ static int64_t fake_clock(void *arg)
 
 static int64_t fake_utc(void)
 {
-    return 1000000 + w.now;
+    return 10000000 + w.now + w.utc_shift;
 }
 
 static struct sim_attempt *attempt_of(int64_t job, int64_t epoch)
@@ -752,6 +752,46 @@ static void test_logs(void)
     finish();
 }
 
+/* A delay is of the clock that nobody sets. */
+static void test_backoff_and_the_wall_clock(void)
+{
+    for (int restarted = 0; restarted < 2; restarted++)
+        for (int set = -1; set <= 1; set++) {
+            begin();
+            for (int epoch = 2; epoch < 5; epoch++) { /* the third failure waits for 2 s */
+                struct sim_attempt *a = epoch == 2 ? to_run() : attempt_of(1, epoch);
+                CHECK(a != NULL);
+                rec_exit(a, 0, 0, SIGKILL);
+                rec_exit(a, RANK_GANG, GANG_FAILED, 0);
+                send_spool(a);
+                settle();
+                if (epoch == 3) {
+                    w.now += 1001;
+                    settle();
+                }
+            }
+            CHECK_STR(state_of(1), "queued");
+            CHECK(control_job(w.control, 1)->n_failures == 3);
+            w.utc_shift = set * 3600000LL; /* an hour back, not at all, an hour on */
+            if (restarted) {
+                goodbye();
+                close_seqd();
+                open_seqd();
+                hello();
+                settle();
+            }
+            w.now += 1001;
+            settle();
+            const bool over = restarted && set > 0; /* what it says then is that the time is over */
+            CHECK_STR(state_of(1), over ? "starting" : "queued");
+            CHECK(over || strstr(control_job(w.control, 1)->reason, "waits 1.0 s more"));
+            w.now += 1001;
+            settle();
+            CHECK_STR(state_of(1), "starting");
+            finish();
+        }
+}
+
 static void test_idempotency_key(void)
 {
     begin();
@@ -805,6 +845,7 @@ int main(void)
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);
     RUN(test_logs);
+    RUN(test_backoff_and_the_wall_clock);
     RUN(test_idempotency_key);
     RUN(test_damaged_reports);
     return test_done("seqd_control");

@@ -57,7 +57,7 @@ static void test_a_fifth(void)
     for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* nobody takes those */
     settle();
     pass(1000);
-    w.utc_costs_ms = COST_MS;
+    w.pass_costs_ms = COST_MS;
     const int64_t passes = control_passes(w.control), from = w.now;
     for (int i = 0; i < NODES; i++) {
         hello(&w.node[i]);
@@ -66,7 +66,7 @@ static void test_a_fifth(void)
     const int64_t n = control_passes(w.control) - passes, took = w.now - from;
     CHECK_MSG(n >= 4 && (n - 1) * COST_MS * 5 <= took, "%lld passes of %d ms in %lld ms",
               (long long)n, COST_MS, (long long)took);
-    w.utc_costs_ms = 0;
+    w.pass_costs_ms = 0;
     for (int i = 0; i < 300; i++) loop_turn(w.loop, 0), w.now++;
     CHECK(control_passes(w.control) > passes + n); /* the last one wanted is not lost */
     finish();
@@ -94,13 +94,13 @@ static void test_behind(void)
     for (int i = 0; i < 3; i++) w.node[i].up = false;
     close_seqd();
     open_seqd();
-    w.utc_costs_ms = NODE_LOST_MS + 1000;
+    w.pass_costs_ms = NODE_LOST_MS + 1000;
     const int64_t from = w.now;
     for (int i = 0; i < 10; i++) loop_turn(w.loop, 0); /* a pass; the tick is late */
     CHECK(w.now > from + NODE_LOST_MS);
     hello(&w.node[0]);
     for (int i = 0; i < 10; i++) loop_turn(w.loop, 0), w.now += 100;
-    w.utc_costs_ms = 0;
+    w.pass_costs_ms = 0;
     hello(&w.node[1]);
     settle();
     for (int i = 1; i <= 3; i++) CHECK_MSG(is(i, "running"), "job %d: %s", i, stored);

@@ -233,6 +233,97 @@ static void test_taken_name(void)
     finish();
 }
 
+/* ---- many of them ------------------------------------------------------------------------------------ */
+
+/* A name that comes and goes: whether it was let in. */
+static bool visit(int i, bool stay)
+{
+    struct msg m = {.type = MSG_HELLO, .n_slots = 1};
+    snprintf(m.node, sizeof m.node, "n-%d", i);
+    pass(1001);
+    if (control_link_calls.admit(w.control, &m)) return false;
+    control_link_calls.up(w.control, m.node, &m);
+    CHECK(node_find((struct nodes *)control_nodes(w.control), m.node) != NULL);
+    if (!stay) control_link_calls.down(w.control, m.node, "", 0);
+    return true;
+}
+
+static bool known(int i)
+{
+    char name[NODE_NAME];
+    snprintf(name, sizeof name, "n-%d", i);
+    return node_find((struct nodes *)control_nodes(w.control), name) != NULL;
+}
+
+/* The table has room for 256 names at a time, not for 256 in its life. */
+static void test_many_names(void)
+{
+    begin();
+    hello(A);
+    submit(2, 0);
+    play_prepare(gang_of(A, 1, 1)), send_spool(A, gang_of(A, 1, 1));
+    settle();
+    struct gang *g = gang_of(A, 1, 2);
+    play_blobs(g), send_spool(A, g), play_ready(g), send_spool(A, g);
+    rec_event(g, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, g);
+    goodbye(A);
+    pass(NODE_LOST_MS + 1001); /* it has a checkpoint, and is down the longest */
+    for (int i = 0; i < NODE_MAX - 1; i++) {
+        struct msg m = {.type = MSG_HELLO, .n_slots = 1};
+        snprintf(m.node, sizeof m.node, "n-%d", i);
+        w.now++;
+        loop_turn(w.loop, 0);
+        CHECK(!control_link_calls.admit(w.control, &m));
+        control_link_calls.up(w.control, m.node, &m);
+        if (i < 3) control_link_calls.down(w.control, m.node, "", 0);
+    }
+    CHECK(control_nodes(w.control)->n == NODE_MAX && node_of(A) && known(0));
+    CHECK(visit(300, false) && node_of(A) && !known(0) && known(1));
+    CHECK(visit(301, true) && visit(302, true) && visit(303, true));
+    CHECK(!visit(304, true)); /* all that are left are up, or hold a checkpoint */
+    CHECK(node_of(A) && !known(300) && known(301));
+    hello(A); /* who is known comes back */
+    CHECK(node_of(A)->up && control_nodes(w.control)->n == NODE_MAX);
+    finish();
+}
+
+static int n_lists, n_listed, n_open; /* open: lists that are not at their end */
+
+static void hear_lists(const char *name, const struct msg *m)
+{
+    if (m->type != MSG_EXPECT || strcmp(name, "big")) return;
+    CHECK(m->n_attempts <= WIRE_ATTEMPTS);
+    n_lists++;
+    n_listed += m->n_attempts;
+    n_open += m->more;
+}
+
+/* All that a node is to have is listed, in as many messages as it takes: it stops the rest. */
+static void test_long_list(void)
+{
+    static const char json[] =
+        "{\"kind\":\"generate\",\"model\":{\"config\":{\"hidden_size\":64,"
+        "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+        "\"input\":{\"prompt\":\"a\"}}";
+    static struct job_spec s;
+    struct msg m = {.type = MSG_HELLO, .node = "big", .n_slots = WIRE_ATTEMPTS};
+    struct err e = {0};
+    begin();
+    CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
+    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    for (int i = 0; i < WIRE_ATTEMPTS; i++)
+        control_submit(w.control, &(struct control_submit){.spec = &s, .plan = "{}"}, on_done, NULL);
+    submit(1, 0); /* prepares, beside them */
+    control_link_calls.up(w.control, "big", &m);
+    settle();
+    n_lists = n_listed = n_open = 0;
+    w.hear = hear_lists;
+    pass(30001);
+    CHECK_MSG(n_lists == 2 && n_open == 1, "%d messages, %d of them to go on", n_lists, n_open);
+    CHECK_MSG(n_listed == WIRE_ATTEMPTS + 1, "%d attempts", n_listed);
+    finish();
+}
+
 int main(void)
 {
     setenv("SEQD_LOG", "error", 0);
@@ -245,5 +336,7 @@ int main(void)
     RUN(test_about_itself);
     RUN(test_answers);
     RUN(test_taken_name);
+    RUN(test_many_names);
+    RUN(test_long_list);
     return test_done("seqd_strangers");
 }

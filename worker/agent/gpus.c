@@ -208,7 +208,7 @@ void gpus_close(struct gpus *g)
     g->closing = true;
     pthread_cond_signal(&g->wake);
     pthread_mutex_unlock(&g->lock);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += CLOSE_S;
-    if (pthread_timedjoin_np(g->thread, NULL, &until) == 0) gpus_free(g);
+    if (pthread_clockjoin_np(g->thread, NULL, CLOCK_MONOTONIC, &until) == 0) gpus_free(g);
 }
