@@ -62,6 +62,7 @@ static int create(struct seqd *d, struct err *e)
                                 .store = d->store,
                                 .logs = d->logs,
                                 .secret = d->secret,
+                                .lost_ms = o->lost_ms,
                                 .send = send_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,
@@ -72,6 +73,7 @@ static int create(struct seqd *d, struct err *e)
     d->routes.version = SEQD_VERSION;
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
+    link_set_heartbeat(d->link, o->heartbeat_ms);
     struct http_options h = {.listen = o->listen, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "daemon/listen.h"
+#include "daemon/node.h"
 
 static const char help[] =
     "seqd --dev [options]      a whole service on this machine, loopback only\n"
@@ -24,7 +25,10 @@ static const char help[] =
     "  --slots N               with --dev: ranks the local node may run at once (default 8)\n"
     "  --root DIR              with --dev: directory whose files jobs may read; may be repeated\n"
     "                          (default: the current directory and the state directory)\n"
-    "  --help, --version\n";
+    "  --help, --version\n"
+    "In the environment, for tests:\n"
+    "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three missing: down\n"
+    "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n";
 
 enum { OPT_DEV = 256, OPT_STATE, OPT_LISTEN, OPT_NODE, OPT_SLOTS, OPT_ROOT, OPT_HELP, OPT_VERSION };
 
@@ -108,8 +112,22 @@ static int node_address(struct options *o, struct err *e)
     return 0;
 }
 
+static int from_environment(const char *name, int64_t otherwise, int64_t *out, struct err *e)
+{
+    const char *text = getenv(name);
+    char *end;
+    *out = otherwise;
+    if (!text || !*text) return 0;
+    *out = strtoll(text, &end, 10);
+    if (!*end && *out >= 1 && *out <= 3600000) return 0;
+    return err_set(e, ERR_INVALID, "%s=%s: from 1 to 3600000", name, text);
+}
+
 static int finish(struct options *o, const char *state, struct err *e)
 {
+    if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
+        from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
+        return -1;
     int loopback = listen_is_loopback(o->listen);
     if (!loopback)
         return err_set(e, ERR_UNSUPPORTED,

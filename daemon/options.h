@@ -3,6 +3,7 @@
 #define SEQD_DAEMON_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/rank.h"
 
@@ -12,6 +13,7 @@ struct options {
     char listen[128];                  /* REST */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int n_slots;                       /* of the node that --dev starts */
+    int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];
