@@ -898,9 +898,10 @@ static int fake_profile(void)
     return 0;
 }
 
-/* `seqrank --describe DIR` of the fake rank. */
-static int fake_describe(const char *dir)
+/* `seqrank --describe DIR ROOT` of the fake rank. */
+static int fake_describe(const char *dir, const char *root)
 {
+    if (strncmp(dir, root, strlen(root))) return puts("beneath no root"), 1;
     if (strstr(dir, "bad")) return fprintf(stderr, "config.json: hidden_size is missing\n"), 1;
     printf("{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":4,"
            "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,"
@@ -912,7 +913,7 @@ static int fake_describe(const char *dir)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2]);
+    if (argc == 4 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2], argv[3]);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);

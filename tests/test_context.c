@@ -2,6 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "api/core/beneath.h"
 #include "tests/tiny.h"
 #include "worker/train/context.h"
 #include "worker/train/infer.h"
@@ -86,6 +87,27 @@ static void test_file(void)
     ((float *)f.context.states)[5] = NAN;
     CHECK(!context_write(f.path, &f.layout, &f.context, &e));
     CHECK(read_back(&f, 'a', &got, &e) && e.code == ERR_CORRUPT);
+    free(got.states);
+    free(f.context.states);
+    context_layout_fini(&f.layout);
+    unlink(f.path);
+    rmdir(f.dir);
+}
+
+/* Its root is where its links must stay. */
+static void test_link_out_of_the_root(void)
+{
+    struct file_case f;
+    struct context got;
+    struct err e = {0};
+    case_open(&f);
+    const char *const roots[] = {f.dir};
+    if (symlink("/proc/version", f.path)) abort();
+    beneath_confine(roots, 1);
+    CHECK(read_back(&f, 'a', &got, &e) && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "leads outside the root"), "%s", e.text);
+    CHECK_STR(e.field, "context.load");
+    beneath_confine(NULL, 0);
     free(got.states);
     free(f.context.states);
     context_layout_fini(&f.layout);
@@ -248,6 +270,7 @@ static void test_context_stands_for_its_tokens(void)
 int main(void)
 {
     RUN(test_file);
+    RUN(test_link_out_of_the_root);
     RUN(test_other_shapes_are_refused);
     RUN(test_context_stands_for_its_tokens);
     return test_done("context");

@@ -16,6 +16,7 @@
 #include "api/core/sha256.h"
 #include "worker/sp/sp.h"
 #include "worker/data/data.h"
+#include "api/core/beneath.h"
 #include "worker/data/source.h"
 
 /* Which window of seq_len global sample n of concatenated documents is. */
@@ -175,15 +176,15 @@ static void test_source_errors(void)
 /* Where the kernel has no openat2, the old way must hold the same line. */
 static void test_open_old(void)
 {
-    int fd = source_open_old(dir, in_dir("sub/c.md"), O_RDONLY);
+    int fd = beneath_open_old(dir, in_dir("sub/c.md"), O_RDONLY);
     CHECK(fd >= 0);
     close(fd);
-    CHECK((fd = source_open_old(dir, in_dir("inside.md"), O_RDONLY)) >= 0);
+    CHECK((fd = beneath_open_old(dir, in_dir("inside.md"), O_RDONLY)) >= 0);
     close(fd);
-    CHECK(source_open_old(dir, in_dir("out.txt"), O_RDONLY) == -1 && errno == EXDEV);
-    CHECK(source_open_old(dir, in_dir("outdir/passwd"), O_RDONLY) == -1 && errno == EXDEV);
-    CHECK(source_open_old(dir, "/etc/passwd", O_RDONLY) == -1 && errno == EXDEV);
-    CHECK(source_open_old(dir, in_dir("sub/../../x"), O_RDONLY) == -1);
+    CHECK(beneath_open_old(dir, in_dir("out.txt"), O_RDONLY) == -1 && errno == EXDEV);
+    CHECK(beneath_open_old(dir, in_dir("outdir/passwd"), O_RDONLY) == -1 && errno == EXDEV);
+    CHECK(beneath_open_old(dir, "/etc/passwd", O_RDONLY) == -1 && errno == EXDEV);
+    CHECK(beneath_open_old(dir, in_dir("sub/../../x"), O_RDONLY) == -1);
 }
 
 static ino_t inode(const char *path)

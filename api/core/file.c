@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 
 static int write_all(int fd, const uint8_t *p, size_t n)
 {
@@ -104,11 +105,8 @@ char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e)
 {
     struct stat st;
     char *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        err_errno(e, "open %s", path);
-        return NULL;
-    }
+    int fd = beneath_read(path, e);
+    if (fd < 0) return NULL;
     if (fstat(fd, &st) < 0) {
         err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 
 static const uint32_t K[64] __attribute__((aligned(16))) = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -164,8 +165,8 @@ int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct er
 {
     struct sha256 s;
     uint8_t buf[65536];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_errno(e, "open %s", path);
+    int fd = beneath_read(path, e);
+    if (fd < 0) return -1;
     sha256_init(&s);
     for (;;) {
         ssize_t n = read(fd, buf, sizeof buf);

@@ -400,7 +400,8 @@ static void described(void *arg, int64_t request, const char *text, size_t size,
 static void on_describe(struct agent *a, const struct msg *m)
 {
     char path[FILE_PATH_SIZE];
-    char *argv[] = {"seqrank", "--describe", path, NULL};
+    char *argv[3 + RANK_ROOTS + 1] = {"seqrank", "--describe", path};
+    for (int k = 0; k < a->shelf.n_roots; k++) argv[3 + k] = a->shelf.roots[k];
     const struct aside_options o = {a->loop,  a->rank_program, argv,      m->request,
                                     ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};

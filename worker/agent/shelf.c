@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 #include "api/core/log.h"
 
 static int real_path(const char *path, char *out, size_t size, struct err *e)
@@ -144,11 +145,8 @@ int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SI
 {
     if (path[0] != '/') return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
     if (real_path(path, out, FILE_PATH_SIZE, e) < 0) return -1;
-    for (int i = 0; i < s->n_roots; i++) {
-        size_t n = strlen(s->roots[i]);
-        if (n == 1) return 0; /* the root is "/" */
-        if (!strncmp(out, s->roots[i], n) && (out[n] == '/' || out[n] == 0)) return 0;
-    }
+    for (int i = 0; i < s->n_roots; i++)
+        if (beneath_rest(s->roots[i], out)) return 0;
     return err_set(e, ERR_INVALID, "%s lies beneath none of this node's %d --root directories",
                    path, s->n_roots);
 }

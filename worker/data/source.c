@@ -5,66 +5,17 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-static size_t root_len(const char *root)
-{
-    size_t n = strlen(root);
-    while (n && root[n - 1] == '/') n--;
-    return n;
-}
-
-/* The part of path behind root and its slash, NULL when path does not lie beneath it. */
-static const char *beneath(const char *root, const char *path)
-{
-    size_t n = root_len(root);
-    if (strncmp(path, root, n) || path[n] != '/') return NULL;
-    path += n;
-    while (*path == '/') path++;
-    return *path ? path : ".";
-}
-
-int source_open_old(const char *root, const char *path, int flags)
-{
-    char real_root[PATH_MAX], real[PATH_MAX];
-    if (!realpath(root, real_root) || !realpath(path, real)) return -1;
-    if (strcmp(real, real_root) && !beneath(real_root, real)) {
-        errno = EXDEV;
-        return -1;
-    }
-    return open(real, flags | O_NOFOLLOW);
-}
-
-/* -1 with errno set; EXDEV when the way leads outside. */
-static int open_beneath(const char *root, const char *path, int flags)
-{
-    const char *rest = beneath(root, path);
-    flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    if (!rest) {
-        errno = EXDEV;
-        return -1;
-    }
-    int dir = open(root_len(root) ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) return -1;
-    struct open_how how = {.flags = (uint64_t)flags,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
-    int saved = errno;
-    close(dir);
-    errno = saved;
-    return fd < 0 && errno == ENOSYS ? source_open_old(root, path, flags) : fd;
-}
+#include "api/core/beneath.h"
 
 int source_open(const char *root, const char *path, struct err *e)
 {
     struct stat st;
-    int fd = open_beneath(root, path, 0);
+    int fd = beneath_open(root, path, 0);
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         return err_set(e, ERR_INVALID, "%s leads outside the root %s", path, root);
     if (fd < 0) return err_errno(e, "open %s", path);
@@ -119,7 +70,7 @@ static int walk_dir(struct walk *w, const char *done, const char *comp, const ch
 {
     char next[FILE_PATH_SIZE];
     if (file_join(next, e, "%s/.", done) < 0) return -1;
-    int fd = open_beneath(w->root, next, O_DIRECTORY);
+    int fd = beneath_open(w->root, next, O_DIRECTORY);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d) {
         if (fd >= 0) close(fd);
@@ -188,7 +139,7 @@ static int expand_under(struct walk *w, const char *rest, struct err *e)
     char root[FILE_PATH_SIZE];
     struct source_list *list = w->list;
     int first = list->n;
-    if (file_join(root, e, "%.*s", (int)root_len(w->root), w->root) < 0) return -1;
+    if (file_join(root, e, "%.*s", (int)beneath_root_len(w->root), w->root) < 0) return -1;
     if (walk(w, root, rest, e) < 0) return -1;
     if (list->n - first == 1) { /* a plain name, or as good as one: is it there? */
         struct stat st;
@@ -206,7 +157,7 @@ int source_expand(struct source_list *list, const char *path, const char *const 
     bool under = false;
     int first = list->n, rc = 0;
     for (int i = 0; i < n_roots && list->n == first && rc == 0; i++) {
-        const char *rest = path[0] == '/' ? beneath(roots[i], path) : path;
+        const char *rest = path[0] == '/' ? beneath_rest(roots[i], path) : path;
         struct walk w = {list, roots[i], i, source, 0};
         if (!rest) continue;
         under = true;

@@ -2,8 +2,7 @@
  *
  * A path is absolute and beneath a configured root, or relative to the first root where it matches
  * something. Its components may be shell patterns (* ? [..]; a leading dot only by name). Files are
- * opened with openat2(RESOLVE_BENEATH) under the root, so that neither "..", nor a symbolic link,
- * nor a rename at the wrong moment leads outside. tested: tests/test_data.c */
+ * opened beneath the root (api/core/beneath.h). tested: tests/test_data.c */
 #ifndef SEQD_DATA_SOURCE_H
 #define SEQD_DATA_SOURCE_H
 
@@ -32,7 +31,5 @@ void source_list_fini(struct source_list *list);
 
 /* An fd of the regular file `path`, which lies beneath root. */
 int source_open(const char *root, const char *path, struct err *e);
-/* What source_open does on kernels without openat2 (before 5.6): realpath and a prefix check. */
-int source_open_old(const char *root, const char *path, int flags);
 
 #endif

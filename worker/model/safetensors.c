@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/mem.h"
@@ -272,8 +273,8 @@ static int open_file(struct st_file *f, const char *path, struct err *e)
     struct stat st;
     f->fd = -1;
     if (file_join(f->path, e, "%s", path) < 0) return -1;
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0) return err_errno(e, "open %s", path);
+    f->fd = beneath_read(path, e);
+    if (f->fd < 0) return -1;
     if (fstat(f->fd, &st) < 0) return err_errno(e, "stat %s", path);
     if (!S_ISREG(st.st_mode)) return err_set(e, ERR_INVALID, "%s is not a regular file", path);
     f->size = st.st_size;

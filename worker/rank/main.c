@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "api/core/beneath.h"
 #include "api/core/log.h"
 #include "worker/model/hf.h"
 #include "worker/rank/link.h"
@@ -18,7 +19,9 @@
 
 static const char usage[] =
     "usage: seqrank                  one rank: started by seqgang, which passes fds 3 and 4\n"
-    "       seqrank --describe DIR   print the sizes of the model in DIR as JSON\n"
+    "       seqrank --describe DIR [ROOT ...]\n"
+    "                                print the sizes of the model in DIR as JSON; its links stay\n"
+    "                                beneath the ROOT it lies in\n"
     "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
     "                                what a step of a job learnt from, as JSON. DIR: prepared "
@@ -28,10 +31,11 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
-static int describe(const char *dir)
+static int describe(const char *dir, const char *const *roots, int n_roots)
 {
     char json[4096];
     struct err e = {0};
+    beneath_confine(roots, n_roots);
     if (hf_describe(dir, json, sizeof json, &e) < 0) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
@@ -66,6 +70,9 @@ static int guard(struct err *e)
 static int run_order(struct link *k, struct link_order *o, struct err *e)
 {
     const struct rank_args *a = &o->args;
+    const char *roots[RANK_ROOTS];
+    for (int i = 0; i < a->n_roots; i++) roots[i] = a->roots[i];
+    beneath_confine(roots, a->n_roots);
     if (!run_job(k, o, mutant(), e)) return 0;
     /* The fault of a peer or a device is read far from the job: in the logs of a node, of the peer,
      * of a network, beside a driver's. */
@@ -108,7 +115,8 @@ int main(int argc, char **argv)
 {
     log_init("seqrank");
     if (argc == 1) return serve();
-    if (argc == 3 && !strcmp(argv[1], "--describe")) return describe(argv[2]);
+    if (argc >= 3 && !strcmp(argv[1], "--describe"))
+        return describe(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {

@@ -6,13 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static bool beneath(const char *real_root, const char *real)
-{
-    size_t n = strlen(real_root);
-    if (n == 1) return true; /* "/" */
-    return !strncmp(real, real_root, n) && (real[n] == 0 || real[n] == '/');
-}
+#include "api/core/beneath.h"
 
 /* A directory or a file, as st_mode has it. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
@@ -26,7 +20,7 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
                  path[0] == '/' ? "" : "/", path);
         if (!realpath(roots[i], real_root) || !realpath(joined, real)) continue;
         exists = true;
-        if (!beneath(real_root, real)) continue;
+        if (!beneath_rest(real_root, real)) continue;
         if (stat(real, &st) || (st.st_mode & S_IFMT) != type)
             return err_field(e, ERR_INVALID, field, "%s is not a %s", path,
                              type == S_IFDIR ? "directory" : "file");

@@ -1,0 +1,34 @@
+/* beneath.h: opening a file for reading without leaving a directory.
+ *
+ * What a job names lies beneath a configured root, and so must whatever a symbolic link in its place
+ * leads to: links within the root are followed (the Hub's caches are full of them), one that leaves it
+ * fails with EXDEV, and so does "..", a magic link of /proc, or a rename at the wrong moment. openat2
+ * sees to that in the kernel; where there is none (before 5.6, or a sandbox that refuses it) the path
+ * is resolved and then walked without following any link. tested: tests/test_beneath.c */
+#ifndef SEQD_CORE_BENEATH_H
+#define SEQD_CORE_BENEATH_H
+
+#include <stddef.h>
+#include "api/core/err.h"
+
+#define BENEATH_ROOTS 8
+
+/* The part of path behind root and its slash, "." for the root itself; NULL when path does not begin
+ * with root. Words alone: no link is looked at. */
+const char *beneath_rest(const char *root, const char *path);
+/* Without slashes at its end: 0 for "/". */
+size_t beneath_root_len(const char *root);
+/* A descriptor for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
+ * path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside. */
+int beneath_open(const char *root, const char *path, int flags);
+/* What it does where openat2 does not answer. */
+int beneath_open_old(const char *root, const char *path, int flags);
+
+/* From now on, in this whole process, beneath_read opens what begins with one of these directories
+ * (canonical paths) beneath it and nowhere else. Like umask: once, before there are threads. */
+void beneath_confine(const char *const *roots, int n_roots);
+/* Opens path for reading as the process is confined; for what begins with no root, or without
+ * beneath_confine, as open does. fails: ERR_INVALID when it leads outside, as err_errno. */
+int beneath_read(const char *path, struct err *e);
+
+#endif

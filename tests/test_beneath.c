@@ -1,0 +1,208 @@
+/* What a job names stays beneath its root, and so does every link in it: models, weights, shards,
+ * checkpoints (contexts: test_context). What a link outside leads to is in no sentence, not a byte and not its size. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "api/core/file.h"
+#include "tests/test.h"
+#include "worker/model/hf.h"
+#include "worker/train/ckpt.h"
+#include "worker/train/roots.h"
+
+static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */
+static struct err e;
+
+static const struct model_shape shape = {.family = FAMILY_LLAMA,
+                                         .n_layers = 1,
+                                         .width = 8,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .head_dim = 4,
+                                         .ffn_width = 8,
+                                         .vocab = 258,
+                                         .max_pos = 128,
+                                         .norm_eps = 1e-5,
+                                         .rope_theta = 10000};
+
+static char *in_root(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *in_root(const char *fmt, ...)
+{
+    static char path[8][FILE_PATH_SIZE];
+    static int k;
+    char tail[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(tail, sizeof tail, fmt, ap);
+    va_end(ap);
+    k = (k + 1) % 8;
+    snprintf(path[k], sizeof path[k], "%s/%s", root, tail);
+    return path[k];
+}
+
+static void link_to(const char *name, const char *target)
+{
+    unlink(in_root("%s", name));
+    CHECK_MSG(symlink(target, in_root("%s", name)) == 0, "%s", name);
+}
+
+static char *outside(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+/* ---- the opening itself ---------------------------------------------------------------------- */
+
+static bool opens(int (*open_it)(const char *, const char *, int), const char *path)
+{
+    errno = 0;
+    const int fd = open_it(root, path, 0);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+static void test_links(void)
+{
+    int (*const ways[])(const char *, const char *, int) = {beneath_open, beneath_open_old};
+    CHECK(file_make_dir(in_root("a/b"), &e) == 0);
+    CHECK(file_write(in_root("a/b/file"), "inside", 6, &e) == 0);
+    link_to("relative", "a/b/file");
+    link_to("absolute", in_root("a/b/file")); /* as the Hub's tools and people make them */
+    link_to("a/b/up", "../../relative");
+    link_to("folder", "a/b");
+    link_to("leaves", outside("secret"));
+    link_to("a/climbs", "../../secret");
+    link_to("out", dir);
+    link_to("magic", "/proc/self/root/etc/passwd");
+    link_to("loop", "loop");
+    for (int i = 0; i < 2; i++) {
+        static const char *const good[] = {"a/b/file", "relative", "absolute", "a/b/up",
+                                           "folder/file", "folder/up"};
+        static const char *const bad[] = {"leaves", "a/climbs",      "out/secret", "magic",
+                                          "loop",   "../secret", "a/../../secret"};
+        for (int k = 0; k < 6; k++) CHECK_MSG(opens(ways[i], in_root("%s", good[k])), "%s", good[k]);
+        for (int k = 0; k < 7; k++)
+            CHECK_MSG(!opens(ways[i], in_root("%s", bad[k])) && (errno == EXDEV || errno == ELOOP),
+                      "%s: %s", bad[k], strerror(errno));
+        CHECK(!opens(ways[i], in_root("nothing")) && errno == ENOENT);
+        CHECK(!opens(ways[i], outside("secret")) && errno == EXDEV);
+        CHECK(!opens(ways[i], outside("root-2/x"))); /* the root's name is only its beginning */
+    }
+    char *text = file_read(in_root("leaves"), 100, NULL, &e);
+    CHECK(!text && e.code == ERR_INVALID && strstr(e.text, "leads outside the root"));
+    CHECK((text = file_read(in_root("absolute"), 100, NULL, &e)) != NULL);
+    free(text);
+    CHECK((text = file_read(outside("secret"), 100, NULL, &e)) != NULL); /* begins with no root */
+    free(text);
+}
+
+/* ---- what jobs name -------------------------------------------------------------------------- */
+
+/* The sentence says what is wrong with the link, and nothing of what it leads to. */
+static void check_refused(const char *what, int64_t rc)
+{
+    CHECK_MSG(rc < 0 && strstr(e.text, "leads outside"), "%s: %s", what, e.text);
+    CHECK_MSG(!strstr(e.text, "TOPSECR") && !strstr(e.text, "4995128901736877908") &&
+                  !strstr(e.text, "33 bytes"),
+              "%s: %s", what, e.text);
+    e = (struct err){0};
+}
+
+static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err *why)
+{
+    return 0;
+}
+
+static void test_model(void)
+{
+    const struct hf_sink sink = {take, NULL};
+    char text[2048];
+    float *x = calloc((size_t)param_count(&shape), sizeof *x);
+    CHECK(hf_save(in_root("m"), &shape, DT_F32, x, &e) == 0);
+    CHECK_MSG(hf_describe(in_root("m"), text, sizeof text, &e) > 0, "%s", e.text);
+    /* The Hub's cache: a snapshot of links to blobs beside it. */
+    CHECK(file_make_dir(in_root("hub/blobs"), &e) == 0 &&
+          file_make_dir(in_root("hub/snapshots/1"), &e) == 0);
+    CHECK(!rename(in_root("m/model.safetensors"), in_root("hub/blobs/w")) &&
+          !rename(in_root("m/config.json"), in_root("hub/blobs/c")));
+    link_to("hub/snapshots/1/model.safetensors", "../../blobs/w");
+    link_to("hub/snapshots/1/config.json", in_root("hub/blobs/c"));
+    CHECK_MSG(hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e) > 0, "%s", e.text);
+    CHECK(hf_load(in_root("hub/snapshots/1"), &shape, DT_F32, x, &e) == 0);
+    /* One of its files is a link that leaves. */
+    link_to("hub/snapshots/1/model.safetensors", outside("secret"));
+    check_refused("weights", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
+    check_refused("load", hf_load(in_root("hub/snapshots/1"), &shape, DT_F32, x, &e));
+    check_refused("pieces", hf_load_pieces(in_root("hub/snapshots/1"), &shape, &sink, &e));
+    CHECK(unlink(in_root("hub/snapshots/1/model.safetensors")) == 0);
+    link_to("hub/snapshots/1/model.safetensors.index.json", outside("secret"));
+    check_refused("index", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
+    CHECK(unlink(in_root("hub/snapshots/1/model.safetensors.index.json")) == 0);
+    static const char index[] = "{\"weight_map\":{\"lm_head.weight\":\"s.safetensors\"}}";
+    CHECK(file_write(in_root("hub/snapshots/1/model.safetensors.index.json"), index,
+                     sizeof index - 1, &e) == 0);
+    link_to("hub/snapshots/1/s.safetensors", "../../../../secret");
+    check_refused("shard", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
+    link_to("hub/snapshots/1/config.json", outside("secret"));
+    check_refused("config", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
+    free(x);
+}
+
+/* A directory that itself is a link is found where it leads, and then that is beneath a root or not. */
+static void test_directory(void)
+{
+    const char *const roots[] = {root};
+    char out[RANK_PATH_SIZE];
+    link_to("there", in_root("m"));
+    CHECK(roots_directory("there", roots, 1, "model.path", out, &e) == 0);
+    CHECK_STR(out, in_root("m"));
+    link_to("there", dir);
+    CHECK(roots_directory("there", roots, 1, "model.path", out, &e) == -1 && e.code == ERR_INVALID);
+    link_to("file", outside("secret"));
+    CHECK(roots_file("file", roots, 1, "context.load", out, &e) == -1 && e.code == ERR_INVALID);
+}
+
+static void test_checkpoint(void)
+{
+    static const char *const files[] = {"optim.safetensors", "train_state.json",
+                                        "hf/model.safetensors", "MANIFEST.json"};
+    float *x = calloc((size_t)param_count(&shape), sizeof *x);
+    const struct ckpt_arrays a = {.dtype = DT_F32, .params = x, .m = x, .v = x};
+    const struct ckpt_state s = {.step = 3};
+    struct ckpt_info info, seen;
+    for (int i = 0; i < 4; i++) {
+        CHECK(file_remove(in_root("job"), &e) == 0);
+        CHECK_MSG(ckpt_save(in_root("job"), 1, &shape, &a, &s, &info, &e) == 0, "%s", e.text);
+        CHECK_MSG(ckpt_check(info.path, &seen, &e) == 0, "%s", e.text);
+        const char *name = in_root("job/checkpoints/step-00000003/%s", files[i]);
+        CHECK(rename(name, in_root("moved")) == 0 && symlink(in_root("moved"), name) == 0);
+        CHECK_MSG(ckpt_check(info.path, &seen, &e) == 0, "%s: %s", files[i], e.text);
+        CHECK(unlink(name) == 0 && symlink(outside("secret"), name) == 0);
+        check_refused(files[i], ckpt_check(info.path, &seen, &e));
+        check_refused(files[i], ckpt_load(info.path, &shape, &a, NULL, &e));
+    }
+    free(x);
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-beneath-XXXXXX");
+    if (!mkdtemp(dir)) abort();
+    snprintf(root, sizeof root, "%s/root", dir);
+    CHECK(file_make_dir(root, &e) == 0);
+    /* Its first 8 bytes are 4995128901736877908 as a length; it has 33. */
+    CHECK(file_write(outside("secret"), "TOPSECRET of somebody else's file", 33, &e) == 0);
+    const char *const roots[] = {"/", root};
+    beneath_confine(roots, 2);
+    RUN(test_links);
+    RUN(test_model);
+    RUN(test_directory);
+    RUN(test_checkpoint);
+    file_remove(dir, NULL);
+    return test_done("beneath");
+}
