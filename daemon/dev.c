@@ -182,10 +182,6 @@ struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e
     d->n_roots = o->n_roots < RANK_ROOTS ? o->n_roots : RANK_ROOTS;
     for (int i = 0; i < d->n_roots; i++)
         snprintf(d->roots[i], sizeof d->roots[i], "%s", o->roots[i]);
-    if (mkdir(d->node_dir, 0700) && errno != EEXIST) {
-        err_errno(e, "make %s", d->node_dir);
-        goto fail;
-    }
     if (find_program(d, e)) goto fail;
     if (!adopt(d) && spawn(d, e)) goto fail;
     return d;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include "api/core/log.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
@@ -52,6 +53,9 @@ static int create(struct seqd *d, struct err *e)
 {
     static const int signals[] = {SIGINT, SIGTERM};
     struct options *o = &d->o;
+    if (o->n_mended)
+        log_warn("seqd.mode", "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"",
+                 o->state_dir, o->n_mended);
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, 2, on_signal, d, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
@@ -109,6 +113,7 @@ int main(int argc, char **argv)
     static struct seqd d;
     struct err e;
     log_init("seqd");
+    umask(077); /* whatever it writes is its owner's alone */
     signal(SIGPIPE, SIG_IGN);
     raise_files();
     json_init();

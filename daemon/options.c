@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "daemon/listen.h"
 #include "daemon/node.h"
 
@@ -44,21 +45,6 @@ static const struct option longs[] = {
     {NULL, 0, NULL, 0},
 };
 
-/* mkdir -p, the last one private. */
-static int make_dirs(const char *path, struct err *e)
-{
-    char part[4096];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        if (mkdir(part, 0755) && errno != EEXIST) return err_errno(e, "make %s", part);
-        *p = '/';
-    }
-    if (mkdir(part, 0700) && errno != EEXIST) return err_errno(e, "make %s", part);
-    return 0;
-}
-
 static int add_root(struct options *o, const char *dir, struct err *e)
 {
     char real[4096];
@@ -90,7 +76,7 @@ static int state_dir(struct options *o, const char *given, struct err *e)
         return err_set(e, ERR_INVALID, "HOME is not set: give --state DIR");
     if (strlen(path) >= RANK_PATH_SIZE - 64)
         return err_set(e, ERR_INVALID, "--state %s: the path is too long", path);
-    if (make_dirs(path, e)) return -1;
+    if (file_make_private_dir(path, &o->n_mended, e)) return -1;
     if (!realpath(path, real)) return err_errno(e, "--state %s", path);
     if (strlen(real) >= RANK_PATH_SIZE - 64)
         return err_set(e, ERR_INVALID, "--state %s: the path is too long", real);

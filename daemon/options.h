@@ -10,6 +10,7 @@
 struct options {
     bool dev;
     char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
+    int n_mended;                      /* files there that others could read until now */
     char listen[128];                  /* REST */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int n_slots;                       /* of the node that --dev starts */

@@ -56,7 +56,7 @@ field() { seqctl show "$JOB" --field "$1" 2>/dev/null; }
 
 # ---- 1 ------------------------------------------------------------------------------------------
 say "1. Text to learn from: this repository's own sources. Every 12th file is kept for the exam."
-mkdir -p "$DIR/text/train" "$DIR/text/exam" "$DIR/state"
+mkdir -p "$DIR/text/train" "$DIR/text/exam"
 { git ls-files '*.c' '*.h' '*.md' 2>/dev/null || true; } | grep . >"$DIR/all" ||
     find . -path ./build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.md' \) -print | sed 's#^\./##' | sort >"$DIR/all"
 grep -v '^tests/golden/' "$DIR/all" >"$DIR/files" # tables of numbers: no text

@@ -38,6 +38,9 @@ JSON
 }
 make_text 200000 >"$T/data/text.txt"
 
+chmod 755 "$STATE"
+mkdir -m 755 "$T/a" # whoever made them, and with what mode
+
 # ---- for a while: what runs there is found again -------------------------------------------------
 seqd_run 600000
 seqw_run a
@@ -69,6 +72,7 @@ check "node a goes on: up again" until_ok 100 node_is a up
 check "what it still ran is gone" until_ok 100 no_gang_of a
 same "and changed nothing" "$(field "$id" state)" succeeded
 kill -TERM "$SEQW_a" "$SEQW_b"
+same "what they wrote is their owner's alone" "$(find "$STATE" "$T/a" "$T/b" ! -type l -perm /077 | wc -l)" 0
 check "agents stop" until_ok 100 no_agent
 check "seqd stops" seqd_stop
 lib_end

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/err.h"
 #include "api/core/file.h"
@@ -572,6 +573,37 @@ static void test_file(void)
 }
 
 /* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
+/* Of other users nothing, whatever the umask and whoever made it. */
+static void test_private_dir(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200], file[220], own[220];
+    struct err e = {0};
+    struct stat st;
+    int n = -1;
+    const mode_t before = umask(0);
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/x/state", dir);
+    CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 0);
+    CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0700);
+    snprintf(file, sizeof file, "%s/seqd.db", path);
+    snprintf(own, sizeof own, "%s/jobs", path);
+    CHECK(file_write(file, "x", 1, &e) == 0 && chmod(file, 0664) == 0 && mkdir(own, 0755) == 0);
+    CHECK(chmod(path, 0777) == 0);
+    CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 3);
+    CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0700);
+    CHECK(!stat(file, &st) && (st.st_mode & 0777) == 0600);
+    CHECK(!stat(own, &st) && (st.st_mode & 0777) == 0700);
+    CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 0);
+    /* Somebody else's: as root one is made, otherwise root's will do. */
+    const bool root = geteuid() == 0;
+    if (root && chown(path, 12345, (gid_t)-1)) abort();
+    CHECK(file_make_private_dir(root ? path : "/usr", &n, &e) == -1 && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "belongs to user"), "%s", e.text);
+    CHECK(file_make_private_dir(file, &n, &e) == -1);
+    umask(before);
+    file_remove(dir, NULL);
+}
+
 static void test_file_full(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];
@@ -601,6 +633,7 @@ int main(void)
     RUN(test_sha256_portable);
     RUN(test_sha256_file);
     RUN(test_file);
+    RUN(test_private_dir);
     RUN(test_file_full);
     RUN(test_jread_valid);
     RUN(test_jread_invalid);

@@ -1,5 +1,6 @@
 #include "api/core/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -200,6 +201,47 @@ int file_make_dir(const char *path, struct err *e)
     if (stat(path, &st) < 0) return err_errno(e, "stat %s", path);
     if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_INVALID, "%s is not a directory", path);
     return 0;
+}
+
+/* What lies in it: sockets and links have no say of their own. */
+static void mend_entries(DIR *d, int *n_mended)
+{
+    struct dirent *ent;
+    struct stat st;
+    while ((ent = readdir(d))) {
+        if (!strcmp(ent->d_name, ".") || !strcmp(ent->d_name, "..") ||
+            fstatat(dirfd(d), ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if ((!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) || !(st.st_mode & 077)) continue;
+        if (fchmodat(dirfd(d), ent->d_name, st.st_mode & 0700, 0) == 0) ++*n_mended;
+    }
+}
+
+int file_make_private_dir(const char *path, int *n_mended, struct err *e)
+{
+    struct stat st;
+    *n_mended = 0;
+    const mode_t before = umask(077); /* between its making and its mode nobody looks in */
+    const int made = file_make_dir(path, e);
+    umask(before);
+    if (made < 0) return -1;
+    DIR *d = opendir(path);
+    int rc = d ? fstat(dirfd(d), &st) : -1;
+    if (rc < 0) {
+        err_errno(e, "open %s", path);
+    } else if (st.st_uid != geteuid()) {
+        rc = err_set(e, ERR_INVALID,
+                     "the state directory %s belongs to user %u and this is user %u: give another "
+                     "--state, or change its owner",
+                     path, (unsigned)st.st_uid, (unsigned)geteuid());
+    } else if (st.st_mode & 077) {
+        rc = fchmod(dirfd(d), 0700);
+        if (rc < 0) err_errno(e, "chmod 0700 %s", path);
+        *n_mended = 1;
+    }
+    if (rc == 0) mend_entries(d, n_mended);
+    if (d) closedir(d);
+    return rc;
 }
 
 bool file_exists(const char *path)

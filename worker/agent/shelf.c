@@ -74,11 +74,15 @@ int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n
 {
     static const char *const parts[] = {"gangs", "epochs", "jobs", "prepared"};
     char path[FILE_PATH_SIZE];
+    int mended;
     *s = (struct shelf){.lock_fd = -1};
     if (n_roots > RANK_ROOTS)
         return err_set(e, ERR_INVALID, "%d roots, at most %d are possible", n_roots, RANK_ROOTS);
-    if (file_make_dir(dir, e) < 0 || real_path(dir, s->dir, sizeof s->dir, e) < 0) return -1;
-    chmod(s->dir, 0700); /* logs, data and sockets are the owner's */
+    if (file_make_private_dir(dir, &mended, e) < 0 || real_path(dir, s->dir, sizeof s->dir, e) < 0)
+        return -1;
+    if (mended)
+        log_warn("shelf.mode", "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"",
+                 s->dir, mended);
     if (lock_take(s, e) < 0) return -1;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)

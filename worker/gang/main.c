@@ -3,6 +3,7 @@
  * however it ended. */
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include "api/core/log.h"
 #include "worker/gang/gang.h"
 
@@ -17,6 +18,7 @@ int main(int argc, char **argv)
     int signos[] = {SIGTERM, SIGINT};
     struct err e = {0};
     log_init("seqgang");
+    umask(077); /* and of its ranks: checkpoints, artifacts and logs are their owner's alone */
     if (argc != 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n");
         return 2;
