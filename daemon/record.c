@@ -22,7 +22,7 @@ int record_parse(const struct msg *m, struct record *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
-/* The rank in an exit is the one that its head names, and only an exit speaks for the gang. */
+/* The rank in an exit is the one that its head names. */
 static bool exit_is_of(const struct part *p, const struct record *r)
 {
     struct rank_exit x;
@@ -40,6 +40,7 @@ bool record_is_of(const struct part *p, const struct record *r)
         memcpy(&re, r->data, sizeof re);
         first = re.type != EV_NOTE;
     }
+    if (r->head.type == RANK_FAIL && r->head.rank == RANK_GANG) return true; /* its own gang */
     return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
 }
 

@@ -38,7 +38,7 @@ static void report(struct sim *n, int64_t seq, int type, int rank, const void *d
     struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
     struct msg m = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = seq, .data = bytes};
     memcpy(bytes, &head, sizeof head);
-    memcpy(bytes + sizeof head, data, size);
+    if (size) memcpy(bytes + sizeof head, data, size);
     m.size = sizeof head + size;
     say(n, &m);
 }
@@ -74,7 +74,7 @@ static void test_other_ranks(void)
     report(B, ++seq, RANK_EXIT, 2, &gang, sizeof gang);
     report(B, ++seq, RANK_EXIT, 0, &theirs, sizeof theirs);
     report(B, ++seq, RANK_FAIL, 1, &fail, sizeof fail);
-    report(B, ++seq, RANK_FAIL, RANK_GANG, &fail, sizeof fail);
+    report(B, ++seq, RANK_READY, RANK_GANG, NULL, 0);
     report(B, ++seq, RANK_STEP, 2, &step, sizeof step); /* of rank 0 alone */
     report(B, ++seq, RANK_RESULT, 3, "{\"loss\":0}", 10);
     report(B, ++seq, RANK_EVENT, 2, &saved, sizeof saved - 1);
