@@ -95,6 +95,8 @@ static void test_links(void)
     }
     char *text = file_read(in_root("leaves"), 100, NULL, &e);
     CHECK(!text && e.code == ERR_INVALID && strstr(e.text, "leads outside the root"));
+    link_to("leaves", outside("nothing"));
+    CHECK(!opens(beneath_open, in_root("leaves")) && errno == EXDEV); /* nor whether it is there */
     CHECK((text = file_read(in_root("absolute"), 100, NULL, &e)) != NULL);
     free(text);
     CHECK((text = file_read(outside("secret"), 100, NULL, &e)) != NULL); /* begins with no root */

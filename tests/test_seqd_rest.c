@@ -593,6 +593,7 @@ static void test_download(void)
             memset(chunk, 'a' + i, sizeof chunk);
             struct msg m = {.type = MSG_FETCHED, .request = w.fetch.request, .data = chunk};
             m.size = i < 3 ? sizeof chunk : 1;
+            m.offset = w.fetch.offset;
             m.total = 3 * WIRE_CHUNK + 1;
             bool fail = (bad == 1 && i == 0) || (bad == 2 && i == 2);
             if (fail) err_set(&m.err, ERR_NOT_FOUND, "no such artifact");

@@ -155,6 +155,7 @@ static void serve_file(int fd)
         if (w.fetch.type) {
             struct msg m = {.type = MSG_FETCHED, .request = w.fetch.request, .total = FILE_SIZE};
             int64_t left = FILE_SIZE - w.fetch.offset;
+            m.offset = w.fetch.offset;
             if (left > 0) {
                 m.data = file + w.fetch.offset;
                 m.size = left < WIRE_CHUNK ? (size_t)left : WIRE_CHUNK;
