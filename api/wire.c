@@ -116,7 +116,8 @@ static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct er
 
 bool wire_name_good(const char *name)
 {
-    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
+    static const char legal[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
     return *name && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
 }
 

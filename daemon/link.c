@@ -32,7 +32,7 @@ struct link {
     struct loop *loop;
     struct loop_timer *watch;
     int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
-    struct arena arena; /* of the message being handled or packed; reset after */
+    struct arena arena;               /* of the message being handled or packed; reset after */
 };
 
 static struct session *session_find(struct link *k, const char *node)
@@ -73,7 +73,8 @@ static void session_refuse(struct session *s, const char *why)
 }
 
 /* It may not join, and is told why. It closes the session; the watch does so if it does not. */
-static void session_turn_away(struct session *s, const char *node, const char *why, int64_t retry_ms)
+static void session_turn_away(struct session *s, const char *node, const char *why,
+                              int64_t retry_ms)
 {
     struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms};
     log_warn("link.refused", "node=%s retry_ms=%lld why=\"%s\"", node, (long long)retry_ms, why);

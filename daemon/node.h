@@ -20,13 +20,13 @@ struct stale {
 struct node {
     char name[NODE_NAME], version[32];
     bool up;
-    bool lost;        /* down for longer than NODE_LOST_MS, and acted upon */
-    bool joined;      /* it has said HELLO: instance holds */
-    bool held;        /* by a live job: of use between a look at all jobs and node_forget_one */
+    bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
+    bool joined; /* it has said HELLO: instance holds */
+    bool held;   /* by a live job: of use between a look at all jobs and node_forget_one */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
-    int64_t since_ms; /* of the loop's clock: up or down since */
-    int64_t seen_ms;  /* last message */
+    int64_t since_ms;  /* of the loop's clock: up or down since */
+    int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
     struct profile profile;          /* what it measured about itself; zeros until it says so */

@@ -123,6 +123,7 @@ static void hold_nodes(void *arg, struct job *j)
     struct control *c = arg;
     hold(c, j->checkpoint_node);
     hold(c, j->prepared_node);
+    hold(c, j->only);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
         hold(c, j->attempt->parts[i].place.node);
 }

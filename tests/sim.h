@@ -61,7 +61,7 @@ static struct world {
     struct store *store;
     struct logs *logs;
     struct control *control;
-    bool obeys; /* gangs end when told to stop */
+    bool obeys;                    /* gangs end when told to stop */
     int64_t pass_costs_ms, passes; /* a scheduling pass takes so long; those seen */
     void (*hear)(const char *name, const struct msg *m); /* what is sent, or NULL */
     struct sim node[NODES];

@@ -42,7 +42,7 @@ struct seqd {
     int n_profiles;
     struct wire_attempt listed[8];
     int n_hellos, n_heartbeats, n_answers;
-    int refusals; /* of the next hellos */
+    int refusals;      /* of the next hellos */
     struct msg answer; /* the last DESCRIBED or FETCHED */
     char chunk[WIRE_CHUNK];
     struct view *views[8];

@@ -172,7 +172,9 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
     case MSG_STOP: snprintf(m.reason, sizeof m.reason, "cancelled"); break;
     case MSG_ACK: m.seq = 8, m.rank = -1, m.offset = 77; break;
-    case MSG_EXPECT: m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts, m.more = true; break;
+    case MSG_EXPECT:
+        m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts, m.more = true;
+        break;
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
     case MSG_DESCRIBE: m.job = m.epoch = 0, m.request = 4, snprintf(m.path, 32, "/m/x"); break;
     case MSG_HEARTBEAT: m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus; break;

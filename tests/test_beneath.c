@@ -81,11 +81,12 @@ static void test_links(void)
     link_to("magic", "/proc/self/root/etc/passwd");
     link_to("loop", "loop");
     for (int i = 0; i < 2; i++) {
-        static const char *const good[] = {"a/b/file", "relative", "absolute", "a/b/up",
-                                           "folder/file", "folder/up"};
-        static const char *const bad[] = {"leaves", "a/climbs",      "out/secret", "magic",
+        static const char *const good[] = {"a/b/file", "relative",    "absolute",
+                                           "a/b/up",   "folder/file", "folder/up"};
+        static const char *const bad[] = {"leaves", "a/climbs",  "out/secret",    "magic",
                                           "loop",   "../secret", "a/../../secret"};
-        for (int k = 0; k < 6; k++) CHECK_MSG(opens(ways[i], in_root("%s", good[k])), "%s", good[k]);
+        for (int k = 0; k < 6; k++)
+            CHECK_MSG(opens(ways[i], in_root("%s", good[k])), "%s", good[k]);
         for (int k = 0; k < 7; k++)
             CHECK_MSG(!opens(ways[i], in_root("%s", bad[k])) && (errno == EXDEV || errno == ELOOP),
                       "%s: %s", bad[k], strerror(errno));

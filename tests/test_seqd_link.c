@@ -221,7 +221,8 @@ static void test_replaced(void)
 /* A name that is up belongs to its instance. */
 static void test_instance(void)
 {
-    struct peer p = {.first = {&hello}}, q = {.first = {&hello_other}}, r = {.first = {&hello_other}};
+    struct peer p = {.first = {&hello}}, q = {.first = {&hello_other}},
+                r = {.first = {&hello_other}};
     setup();
     dial(&p);
     UNTIL(seen.n_up == 1);
@@ -309,7 +310,7 @@ static void test_hung(void)
     UNTIL(p.n_closed == 1);
     CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) < 0);
     CHECK(seen.n_down == 1); /* not a second time, when the stream is gone */
-    p.n_opened = 0; /* it goes on, and comes back by itself */
+    p.n_opened = 0;          /* it goes on, and comes back by itself */
     now_ms += 1000;
     UNTIL(seen.n_up == 3);
     rpc_client_destroy(p.client);

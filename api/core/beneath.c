@@ -65,7 +65,8 @@ static int open_root(const char *root)
 int beneath_open_old(const char *root, const char *path, int flags)
 {
     char real_root[PATH_MAX], real[PATH_MAX];
-    if (!realpath(beneath_root_len(root) ? root : "/", real_root) || !realpath(path, real)) return -1;
+    if (!realpath(beneath_root_len(root) ? root : "/", real_root) || !realpath(path, real))
+        return -1;
     const char *rest = beneath_rest(real_root, real);
     if (!rest) return errno = EXDEV, -1;
     const int dir = open_root(real_root);
@@ -116,10 +117,11 @@ static const char *root_of(const char *path)
 int beneath_read(const char *path, struct err *e)
 {
     const char *root = root_of(path);
-    const int fd = root ? beneath_open(root, path, 0) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = root ? beneath_open(root, path, 0)
+                        : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0) return fd;
     if (root && (errno == EXDEV || errno == ELOOP))
-        return err_set(e, ERR_INVALID, "%s leads outside the root %s: its links must stay beneath it",
-                       path, root);
+        return err_set(e, ERR_INVALID,
+                       "%s leads outside the root %s: its links must stay beneath it", path, root);
     return err_errno(e, "open %s", path);
 }

@@ -313,7 +313,7 @@ static int unfit_rank(struct agent *a, const struct msg *m, struct err *e)
 static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
-    if (find(a, m->job, m->epoch)) return; /* again */
+    if (find(a, m->job, m->epoch)) return;            /* again */
     const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
     if (a->quitting || full || m->epoch <= shelf_epoch(&a->shelf, m->job)) {
         log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
