@@ -34,6 +34,11 @@ void attempt_destroy(struct attempt *a)
     free(a);
 }
 
+bool attempt_shown(const struct job *j)
+{
+    return j->attempt && j->attempt->assigned;
+}
+
 struct part *attempt_part(const struct attempt *a, const char *node)
 {
     for (int i = 0; i < a->n_parts; i++)

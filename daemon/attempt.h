@@ -52,6 +52,8 @@ struct attempt {
 
 struct attempt *attempt_create(const struct job *j, int64_t now_ms);
 void attempt_destroy(struct attempt *a);
+/* What clients see of the job's placement: from the commit of its beginning to that of its end. */
+bool attempt_shown(const struct job *j);
 /* NULL: it has no part on that node, or the node was lost. */
 struct part *attempt_part(const struct attempt *a, const char *node);
 const struct part *attempt_part_of_rank(const struct attempt *a, int rank); /* NULL: no such rank */

@@ -108,7 +108,10 @@ struct tally {
 static void tally_job(void *arg, struct job *j)
 {
     struct tally *t = arg;
-    t->slots += job_slots(j, t->node);
+    const struct attempt *a = j->attempt;
+    if (!attempt_shown(j) || a->task != TASK_RUN || j->gpus) return;
+    for (int i = 0; i < a->n_parts; i++)
+        if (!strcmp(a->parts[i].place.node, t->node)) t->slots += a->parts[i].place.n_ranks;
 }
 
 int32_t control_reserved(const struct control *c, const char *node)
@@ -139,8 +142,9 @@ struct commit {
     } * marks; /* owns */
     int n_marks;
     enum job_event type;
-    bool has_event;
-    control_done *done; /* submit and cancel */
+    bool has_event, final; /* final: by this event */
+    control_done *done; /* submit, cancel and restart */
+    struct err *refusal; /* owns; what done is told; NULL: it was done */
     void *arg;
     struct job *submitted; /* owns until then */
 };
@@ -158,6 +162,7 @@ static struct commit *commit_for(struct control *c, const struct job *j)
 static void commit_free(struct commit *k)
 {
     free(k->marks);
+    free(k->refusal);
     free(k);
 }
 
@@ -255,9 +260,10 @@ static void committed(void *arg, const struct err *e)
     struct job *j = jobs_find(&c->jobs, k->job);
     acknowledge(c, k, j ? j->attempt : NULL);
     if (j && k->has_event) act(c, j, k);
-    if (k->done) k->done(k->arg, j, j ? NULL : e);
-    /* The last commit of a final job: from here on the store answers for it. */
-    if (j && k->has_event && job_final(j->state) && !j->attempt) {
+    if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
+    /* Its end is on disk: from here on the store answers for it. The fold may know of an end that
+     * is not: an earlier commit than that one's must not take the job away. */
+    if (j && k->final) {
         jobs_remove(&c->jobs, j);
         job_destroy(j);
     }
@@ -298,6 +304,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     struct commit *k = commit_for(c, j);
     k->type = ev->type;
     k->has_event = true;
+    k->final = job_final(j->state);
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
@@ -398,25 +405,41 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
     store_commit(c->o.store, t, submitted, k);
 }
 
+/* An answer that follows from the fold as it is now, given after the commit of what made it so:
+ * else it would tell of what is not on disk. refusal NULL: it was done. */
+static void answer_after(struct control *c, const struct job *j, const struct err *refusal,
+                         control_done *done, void *arg)
+{
+    struct commit *k = commit_for(c, j);
+    k->done = done;
+    k->arg = arg;
+    if (refusal) {
+        k->refusal = malloc(sizeof *refusal);
+        if (!k->refusal) abort();
+        *k->refusal = *refusal;
+    }
+    store_commit(c->o.store, store_begin(), committed, k);
+}
+
 void control_cancel(struct control *c, int64_t id, control_done *done, void *arg)
 {
     struct job *j = jobs_find(&c->jobs, id);
     struct err e;
     if (!j || job_final(j->state)) {
         err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
-        done(arg, NULL, &e);
+        if (j)
+            answer_after(c, j, &e, done, arg);
+        else
+            done(arg, NULL, &e);
         return;
     }
     if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
-        struct commit *k = commit_for(c, j); /* answered behind the commit of the first one */
-        k->done = done;
-        k->arg = arg;
-        store_commit(c->o.store, store_begin(), committed, k);
+        answer_after(c, j, NULL, done, arg);
         return;
     }
     if (apply(c, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
         err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
-        done(arg, NULL, &e);
+        answer_after(c, j, &e, done, arg);
     }
 }
 
@@ -439,15 +462,18 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
 {
     struct job *j = jobs_find(&c->jobs, id);
     struct err e = {0};
-    if (!j)
+    if (!j) {
         err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
-    else if (!check_restart(c, j, &e)) {
+        done(arg, NULL, &e);
+        return;
+    }
+    if (!check_restart(c, j, &e)) {
         struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
         memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
         if (!apply(c, j, &ev, done, arg)) return;
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     }
-    done(arg, NULL, &e);
+    answer_after(c, j, &e, done, arg);
 }
 
 /* ---- nodes in quarantine --------------------------------------------------------------------- */

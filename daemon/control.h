@@ -53,7 +53,8 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 /* What link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
 
-/* done is called after the commit; j is NULL when e is set. */
+/* done is called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is
+ * the fold, which may be ahead of the disk again: an answer to a client is read from the store. */
 typedef void control_done(void *arg, const struct job *j, const struct err *e);
 
 struct control_submit {
@@ -77,11 +78,13 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
  * when it is in none. */
 void control_release(struct control *c, const char *node, control_done *done, void *arg);
 
-const struct job *control_job(const struct control *c, int64_t id); /* NULL: not live */
 void control_each(struct control *c, void (*call)(void *arg, struct job *j), void *arg);
 struct quarantine *control_quarantine(const struct control *c);
+/* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
+const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
-/* Slots held on it now: by jobs, and by ranks of attempts that are over here and not yet there. */
+/* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
+ * there. */
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
 int64_t control_passes(const struct control *c); /* scheduling passes so far */

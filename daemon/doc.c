@@ -1,8 +1,10 @@
 #include "daemon/doc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/jread.h"
 
 char *doc_time(int64_t at_ms, char *out)
 {
@@ -128,6 +130,48 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     put_labels(&w, j->spec); /* last: their keys are a person's, and readers of doc look for ours */
     jwrite_end(&w);
     return bare(&w, out);
+}
+
+/* Where the value of a member stands in an object. false: it has none. */
+static bool find_member(const char *object, const char *key, const char **from, size_t *size)
+{
+    struct jread r;
+    jread_init(&r, object, strlen(object));
+    if (jread_next(&r) != J_OBJECT) return false;
+    while (jread_next(&r) == J_KEY) {
+        const bool found = jread_is(&r, key);
+        const char *at = r.p + strspn(r.p, " :");
+        if (jread_skip(&r)) return false;
+        if (!found) continue;
+        *from = at;
+        *size = (size_t)(r.p - at);
+        return true;
+    }
+    return false;
+}
+
+char *doc_shown(const char *doc, const struct job *live)
+{
+    char why[8 * sizeof live->reason], *out;
+    const char *state, *old;
+    size_t n, old_size;
+    struct jwrite w;
+    jwrite_init(&w, why, sizeof why);
+    jwrite_object(&w, NULL);
+    if (live && live->state == JOB_QUEUED) put_reason(&w, live);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 2) abort();
+    if (!(out = malloc(strlen(doc) + sizeof why + 3))) abort();
+    sprintf(out, "{%s}", doc);
+    if (!find_member(out, "state", &state, &n) || strncmp(state, "\"queued\"", 8) ||
+        !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
+        return out;
+    /* {"reason":...}: its value takes the place of the one that was stored. */
+    const size_t at = (size_t)(old - out);
+    why[strlen(why) - 1] = 0;
+    snprintf(out + at, strlen(doc) + sizeof why + 3 - at, "%s%s}", why + strlen("{\"reason\":"),
+             doc + at - 1 + old_size);
+    return out;
 }
 
 static void put_purpose(struct jwrite *w, int purpose, const struct comm_count *got,

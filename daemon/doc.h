@@ -17,6 +17,10 @@ char *doc_time(int64_t at_ms, char *out);
 
 /* The members of a job's JSON without braces: all but result, plan and spec_effective. */
 int64_t doc_job(const struct job *j, char *out, size_t size);
+/* Those members as they were committed, in braces and malloc'd, with the reason for waiting of the
+ * last scheduling pass, which is an observation and no state: it is in memory alone. live: NULL
+ * when the job has ended. */
+char *doc_shown(const char *doc, const struct job *live);
 /* One optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
 /* What the table of nodes does not know of one. */

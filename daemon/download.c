@@ -166,7 +166,7 @@ static void ask(struct download *d)
     control_ask(d->R->control, d->node, &m, on_chunk, d);
 }
 
-/* The node is in the document of a job that has ended: ..."node":"local",... */
+/* The node is in the job's document: ..."node":"local",... */
 static void on_job(void *arg, const struct store_rows *rows)
 {
     struct download *d = arg;
@@ -204,11 +204,5 @@ void route_download(struct routes *R, struct http_req *r, const struct route_arg
     /* No validators are given out, so a condition on one cannot hold. */
     if (!http_header(r, "if-range")) d->range = parse_range(http_header(r, "range"));
     if (d->range.given && d->range.first > 0) d->offset = d->range.first;
-    const struct job *j = control_job(R->control, a->id);
-    if (j && *j->node) {
-        memcpy(d->node, j->node, sizeof d->node);
-        ask(d);
-        return;
-    }
     store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){a->id}, NULL, on_job, d);
 }

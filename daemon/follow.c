@@ -14,6 +14,7 @@
 #include <string.h>
 #include "api/core/jwrite.h"
 #include "api/core/utf8.h"
+#include "daemon/attempt.h"
 #include "daemon/doc.h"
 #include "daemon/routes.h"
 
@@ -204,7 +205,7 @@ static int write_log(struct follow *f, const char *text, size_t n)
 static int64_t next_epoch(struct follow *f, const struct job *j)
 {
     int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);
-    if (!next && j && j->epoch > f->log.epoch && j->attempt) next = j->epoch;
+    if (!next && j && j->epoch > f->log.epoch && attempt_shown(j)) next = j->epoch;
     return next;
 }
 

@@ -53,7 +53,7 @@ struct holder {
 static void find_holder(void *arg, struct job *j)
 {
     struct holder *h = arg;
-    if (job_gpu_rank(j, h->node, h->uuid) >= 0) h->job = j;
+    if (attempt_shown(j) && job_gpu_given(j, h->node, h->uuid) >= 0) h->job = j;
 }
 
 const struct job *gpus_holder(const struct control *c, const char *node, const char *uuid)

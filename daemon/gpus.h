@@ -8,7 +8,7 @@
 /* A node has told what GPUs it has. Attempts that compute on one that is unfit or gone fail: another
  * GPU may do. A driver that is silent for a while is no reason: the ranks say what they suffer. */
 void gpus_check(struct control *c, const struct node *n);
-/* The live job that holds that GPU, or NULL. */
+/* The live job that holds that GPU, as committed, or NULL. */
 const struct job *gpus_holder(const struct control *c, const char *node, const char *uuid);
 
 /* What the cluster has for a job of so many ranks on GPUs. */

@@ -88,7 +88,12 @@ static bool job_placed(const struct job *j)
 
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid)
 {
-    for (int i = 0; i < j->n_places && j->gpus && job_placed(j); i++) {
+    return job_placed(j) ? job_gpu_given(j, node, uuid) : -1;
+}
+
+int job_gpu_given(const struct job *j, const char *node, const char *uuid)
+{
+    for (int i = 0; i < j->n_places && j->gpus; i++) {
         const struct job_place *p = &j->places[i];
         if (strcmp(p->node, node)) continue;
         for (int r = p->first_rank; r < p->first_rank + p->n_ranks; r++)

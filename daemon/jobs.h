@@ -105,6 +105,8 @@ bool job_takes_gpus(const struct job *j);
 void job_set_plan(struct job *j, char *json);
 /* The rank that holds that GPU of that node now; -1: none does. */
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
+/* The same of the current or last attempt, whether or not it is over. */
+int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
 /* Whether a failure with that blame makes it leave the node out. */

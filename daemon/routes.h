@@ -52,9 +52,10 @@ void route_json(struct http_req *r, int status, const char *json);
 int route_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
               int64_t *out);
 bool route_wants_stream(const struct http_req *r); /* Accept: text/event-stream */
-/* The whole of a job, malloc'd: a live one, or the row of ASK_JOB. */
-char *route_live_json(const struct job *j);
-char *route_stored_json(const struct store_row *row);
+/* The whole of a job, malloc'd: what is committed, from its row of ASK_JOB. */
+char *route_job_json(const struct control *c, int64_t id, const struct store_row *row);
+/* The same of a job that was committed just now and that nothing has happened to since. */
+char *route_new_json(const struct job *j);
 
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts, route_checkpoints,

@@ -27,6 +27,7 @@ struct posting {
     enum goal goal;
     struct posting *next; /* among those that hold an Idempotency-Key */
     bool holds_key;
+    int64_t first; /* the job of the same key */
     char key[MAX_KEY + 1], fingerprint[SHA256_HEX];
     char plan[PLAN_JSON_SIZE];
     struct job_spec spec;
@@ -65,7 +66,7 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
         refuse(p, e->code == ERR_TOO_LARGE ? 429 : 0, e);
         return;
     }
-    char *json = route_live_json(j);
+    char *json = route_new_json(j);
     location(p->r, j->id);
     route_json(p->r, 201, json);
     free(json);
@@ -90,7 +91,7 @@ static void on_first_answer(void *arg, const struct store_rows *rows)
         refuse(p, 0, &e);
         return;
     }
-    char *json = route_stored_json(&rows->row[0]);
+    char *json = route_job_json(p->R->control, p->first, &rows->row[0]);
     http_set_header(p->r, "Idempotency-Replayed", "true");
     route_json(p->r, 201, json);
     free(json);
@@ -112,8 +113,9 @@ static void on_key(void *arg, const struct store_rows *rows)
         refuse(p, 422, &e);
         return;
     }
-    location(p->r, row->n[0]);
-    store_read(control_store(p->R->control), ASK_JOB, (const int64_t[4]){row->n[0]}, NULL,
+    p->first = row->n[0];
+    location(p->r, p->first);
+    store_read(control_store(p->R->control), ASK_JOB, (const int64_t[4]){p->first}, NULL,
                on_first_answer, p);
 }
 

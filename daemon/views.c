@@ -21,6 +21,7 @@ struct view {
     struct routes *R;
     struct http_req *r;
     int64_t id, limit;
+    int status; /* of the reply that shows a job */
     uint32_t states;
     bool known; /* the job exists */
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);
@@ -37,6 +38,7 @@ static struct view *view_of(struct routes *R, struct http_req *r, const struct r
     v->R = R;
     v->r = r;
     v->id = a->id;
+    v->status = 200;
     return v;
 }
 
@@ -49,24 +51,25 @@ static void no_such_job(struct http_req *r, int64_t id)
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-static char *join(const char *doc, const char *result, const char *plan, const char *spec)
+/* shown: an object; takes it. */
+static char *join(char *shown, const char *result, const char *plan, const char *spec)
 {
-    size_t n = strlen(doc) + (result ? strlen(result) : 4) + (plan ? strlen(plan) : 4) +
-               strlen(spec) + 64;
-    char *out = malloc(n);
+    size_t len = strlen(shown), n = len + (result ? strlen(result) : 4) +
+                                    (plan ? strlen(plan) : 4) + strlen(spec) + 64;
+    char *out = realloc(shown, n);
     if (!out) abort();
-    snprintf(out, n, "{%s,\"result\":%s,\"plan\":%s,\"spec_effective\":%s}", doc,
+    snprintf(out + len - 1, n - len + 1, ",\"result\":%s,\"plan\":%s,\"spec_effective\":%s}",
              result ? result : "null", plan && *plan ? plan : "null", spec);
     return out;
 }
 
-char *route_live_json(const struct job *j)
+char *route_new_json(const struct job *j)
 {
     char *doc = malloc(DOC_JOB_SIZE), *spec = malloc(JSON_SPEC_SIZE);
     if (!doc || !spec) abort();
     doc_job(j, doc, DOC_JOB_SIZE);
     json_spec_write(j->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
-    char *out = join(doc, j->result, j->plan, spec);
+    char *out = join(doc_shown(doc, j), j->result, j->plan, spec);
     free(doc);
     free(spec);
     return out;
@@ -74,7 +77,7 @@ char *route_live_json(const struct job *j)
 
 /* text: doc, spec, plan, result. The stored spec also says what seqd found out: shown as people
  * write it. */
-char *route_stored_json(const struct store_row *row)
+char *route_job_json(const struct control *c, int64_t id, const struct store_row *row)
 {
     struct job_spec *s = malloc(sizeof *s);
     char *spec = malloc(JSON_SPEC_SIZE);
@@ -83,7 +86,7 @@ char *route_stored_json(const struct store_row *row)
     if (json_spec_read(row->text[1], strlen(row->text[1]), JSON_STORED, s, &e) ||
         job_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
         snprintf(spec, JSON_SPEC_SIZE, "null");
-    char *out = join(row->text[0], row->text[3], row->text[2], spec);
+    char *out = join(doc_shown(row->text[0], control_job(c, id)), row->text[3], row->text[2], spec);
     free(s);
     free(spec);
     return out;
@@ -104,8 +107,8 @@ static void on_job(void *arg, const struct store_rows *rows)
 {
     struct view *v = arg;
     if (rows->n_rows) {
-        char *json = route_stored_json(&rows->row[0]);
-        reply_job(v->r, 200, json);
+        char *json = route_job_json(v->R->control, v->id, &rows->row[0]);
+        reply_job(v->r, v->status, json);
         free(json);
     } else {
         no_such_job(v->r, v->id);
@@ -127,28 +130,15 @@ static void ask_job(struct view *v, store_answer *answer)
 
 void route_job(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    const struct job *j = control_job(R->control, a->id);
-    if (!j) {
-        ask_job(view_of(R, r, a), on_job);
-        return;
-    }
-    char *json = route_live_json(j);
-    reply_job(r, 200, json);
-    free(json);
+    ask_job(view_of(R, r, a), on_job);
 }
 
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    if (!j) {
-        /* Final already, or never was: cancelling what has ended is no error and changes nothing. */
-        ask_job(v, on_job);
-        return;
-    }
-    char *json = route_live_json(j);
-    reply_job(v->r, 202, json);
-    free(json);
-    free(v);
+    /* Final already, or never was: cancelling what has ended is no error and changes nothing. */
+    if (!e) v->status = 202;
+    ask_job(v, on_job);
 }
 
 void route_cancel(struct routes *R, struct http_req *r, const struct route_args *a)
@@ -159,14 +149,13 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_args 
 static void on_restarted(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    if (!j) {
+    if (e) {
         route_fail(v->r, e);
-    } else {
-        char *json = route_live_json(j);
-        reply_job(v->r, 202, json);
-        free(json);
+        free(v);
+        return;
     }
-    free(v);
+    v->status = 202;
+    ask_job(v, on_job);
 }
 
 void route_restart(struct routes *R, struct http_req *r, const struct route_args *a)
@@ -225,15 +214,7 @@ static int page_params(struct view *v, int64_t max)
 
 static void page_job(struct view *v, struct jwrite *w, const struct store_row *row)
 {
-    const struct job *j = control_job(v->R->control, row->n[0]);
-    size_t n = strlen(row->text[0]);
-    char *doc = malloc(j ? DOC_JOB_SIZE + 3 : n + 3);
-    if (!doc) abort();
-    doc[0] = '{';
-    /* A live job knows why it waits and where it stands; its row is up to a second old. */
-    int64_t got = j ? doc_job(j, doc + 1, DOC_JOB_SIZE) : (int64_t)n;
-    if (!j) memcpy(doc + 1, row->text[0], n);
-    memcpy(doc + 1 + got, "}", 2);
+    char *doc = doc_shown(row->text[0], control_job(v->R->control, row->n[0]));
     jwrite_raw(w, NULL, doc);
     free(doc);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
 #   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e gpus kill disk hang nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
+#   SKIP="e2e gpus kill store disk hang nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -76,6 +76,7 @@ if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
 if ! skip gpus; then note "jobs on GPUs, without a GPU"; count tests/gpus.sh; fi
 if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
 note "a node that cannot start ranks"; count tests/badnode.sh
+if ! skip store; then note "the disk of seqd: slow"; count tests/store.sh; fi
 if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
 if ! skip hang; then note "an agent that stands still"; count tests/hang.sh; fi
 if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi

@@ -223,6 +223,13 @@ static inline void node_joins(void)
     control_link_calls.up(w.control, "n1", &m);
 }
 
+/* Until job 1 is said to be on that node: preparing needs no slot. */
+static inline void wait_placed(void)
+{
+    while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"node\":\"n1\"")) loop_turn(w.loop, 10);
+    CHECK(status_of() == 200);
+}
+
 static inline void wait_question(void)
 {
     while (!w.fetch.type) loop_turn(w.loop, 5);

@@ -8,6 +8,7 @@
 #include "api/core/log.h"
 #include "daemon/control.h"
 #include "daemon/json.h"
+#include "tests/bad_disk.h"
 #include "tests/test.h"
 
 /* ---- the world ------------------------------------------------------------------------------- */
@@ -364,6 +365,35 @@ static struct sim_attempt *to_run(void)
 }
 
 /* ---- tests --------------------------------------------------------------------------------------- */
+
+/* A job that memory knows to have ended stays until that end is on disk: an older event's commit
+ * that is answered meanwhile does not take it away, and followers are not told of the end. */
+static void test_end_before_its_commit(void)
+{
+    begin();
+    CHECK(submit(NULL, NULL) == 1);
+    hello();
+    settle();
+    struct sim_attempt *a = attempt_of(1, 1);
+    CHECK(a && a->task == TASK_PREPARE);
+    play_prepare(a);
+    bad_disk_hold();
+    send_spool(a); /* its end: one commit */
+    bad_disk_wait_held();
+    w.up = false; /* nothing else happens */
+    control_cancel(w.control, 1, on_done, NULL);
+    CHECK(control_job(w.control, 1)->state == JOB_CANCELLED);
+    bad_disk_let_one();
+    while (control_job(w.control, 1) && control_job(w.control, 1)->attempt) loop_turn(w.loop, 5);
+    bad_disk_wait_held(); /* the cancel */
+    CHECK(control_job(w.control, 1) != NULL);
+    ask(ASK_JOB, 1, on_row, NULL);
+    CHECK_STR(stored_state, "queued");
+    bad_disk_release();
+    CHECK_STR(state_of(1), "cancelled");
+    CHECK(!control_job(w.control, 1) && got_id == 1);
+    finish();
+}
 
 static void test_life(void)
 {
@@ -830,7 +860,9 @@ int main(void)
     setenv("SEQD_LOG", "error", 0);
     log_init("test");
     json_init();
+    bad_disk_install();
     RUN(test_life);
+    RUN(test_end_before_its_commit);
     RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);

@@ -577,8 +577,7 @@ static void test_download(void)
     begin();
     node_joins();
     CHECK(post("/v1/jobs", job_json) == 201);
-    for (int i = 0; i < 50 && !*control_job(w.control, 1)->node; i++) loop_turn(w.loop, 10);
-    CHECK_STR(control_job(w.control, 1)->node, "n1"); /* preparing needs no slot */
+    wait_placed();
     static char chunk[WIRE_CHUNK];
     for (int bad = 0; bad < 3; bad++) {
         const char *r = "GET /v1/jobs/1/artifacts/a/b%20c HTTP/1.1\r\n" HEAD "\r\n";

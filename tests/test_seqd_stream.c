@@ -214,7 +214,7 @@ static void test_ranges(void)
     begin();
     node_joins();
     CHECK(post("/v1/jobs", job_json) == 201);
-    for (int i = 0; i < 50 && !*control_job(w.control, 1)->node; i++) loop_turn(w.loop, 10);
+    wait_placed();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char want[96];
         CHECK_MSG(get_range(cases[i].header) == cases[i].status, "%s: %d", cases[i].header,

@@ -1,0 +1,213 @@
+/* bad_disk.h: a VFS of SQLite over the default one, whose disk blocks, fails or is full on demand.
+ *
+ *     bad_disk_install();                       before the first store_open
+ *     bad_disk_hold(); ... bad_disk_release();  commits wait in the sync of the log
+ *     disk.fail_at = n;                         the n-th call from now that disk.faults names fails
+ *     disk.full_while = path;                   no write succeeds while that file exists
+ *
+ * A call is counted when it begins; disk.failed says which one failed. */
+#ifndef SEQD_TESTS_BAD_DISK_H
+#define SEQD_TESTS_BAD_DISK_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DISK_READ = 1, DISK_WRITE = 2, DISK_SYNC = 4, DISK_TRUNCATE = 8, DISK_SHM = 16 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool hold; /* syncs of the log wait */
+    int n_held, n_let; /* waiting now; may pass one by one */
+    int faults; /* which calls count */
+    int files;  /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
+    int64_t fail_at, n_calls;
+    int code; /* what the failing call says: SQLITE_IOERR and the like; 0: of its own kind */
+    bool goes_on; /* so do all after it */
+    const char *failed, *full_while;
+    sqlite3_vfs *real;
+    sqlite3_vfs vfs;
+} disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+struct bad_file {
+    sqlite3_file base;
+    int flags;
+    sqlite3_file *real; /* follows this struct */
+};
+
+static inline struct bad_file *bad(sqlite3_file *f)
+{
+    return (struct bad_file *)f;
+}
+
+/* What the call is to return at once; 0: go on. */
+static inline int bad_disk_meets(const struct bad_file *f, int kind, const char *name, int code)
+{
+    int rc = 0;
+    pthread_mutex_lock(&disk.mutex);
+    const bool counted = disk.faults & kind && (!disk.files || disk.files & f->flags);
+    if (counted) disk.n_calls++;
+    if (counted && disk.fail_at &&
+        (disk.n_calls == disk.fail_at || (disk.goes_on && disk.n_calls > disk.fail_at))) {
+        disk.failed = name;
+        rc = disk.code ? disk.code : code;
+    }
+    if (kind & (DISK_WRITE | DISK_SHM) && disk.full_while && !access(disk.full_while, F_OK))
+        rc = kind == DISK_SHM ? SQLITE_IOERR_SHMSIZE : SQLITE_FULL;
+    pthread_mutex_unlock(&disk.mutex);
+    return rc;
+}
+
+static inline int bad_close(sqlite3_file *f)
+{
+    return bad(f)->real->pMethods ? bad(f)->real->pMethods->xClose(bad(f)->real) : SQLITE_OK;
+}
+
+static inline int bad_read(sqlite3_file *f, void *to, int n, sqlite3_int64 at)
+{
+    int rc = bad_disk_meets(bad(f), DISK_READ, "read", SQLITE_IOERR_READ);
+    return rc ? rc : bad(f)->real->pMethods->xRead(bad(f)->real, to, n, at);
+}
+
+static inline int bad_write(sqlite3_file *f, const void *from, int n, sqlite3_int64 at)
+{
+    int rc = bad_disk_meets(bad(f), DISK_WRITE, "write", SQLITE_IOERR_WRITE);
+    return rc ? rc : bad(f)->real->pMethods->xWrite(bad(f)->real, from, n, at);
+}
+
+static inline int bad_truncate(sqlite3_file *f, sqlite3_int64 size)
+{
+    int rc = bad_disk_meets(bad(f), DISK_TRUNCATE, "truncate", SQLITE_IOERR_TRUNCATE);
+    return rc ? rc : bad(f)->real->pMethods->xTruncate(bad(f)->real, size);
+}
+
+static inline int bad_sync(sqlite3_file *f, int flags)
+{
+    int rc = bad_disk_meets(bad(f), DISK_SYNC, "sync", SQLITE_IOERR_FSYNC);
+    if (rc) return rc;
+    pthread_mutex_lock(&disk.mutex);
+    if (disk.hold && bad(f)->flags & SQLITE_OPEN_WAL) {
+        disk.n_held++;
+        pthread_cond_broadcast(&disk.changed);
+        while (disk.hold && !disk.n_let) pthread_cond_wait(&disk.changed, &disk.mutex);
+        if (disk.n_let) disk.n_let--;
+        disk.n_held--;
+    }
+    pthread_mutex_unlock(&disk.mutex);
+    return bad(f)->real->pMethods->xSync(bad(f)->real, flags);
+}
+
+#define BAD_PASS(name, params, args)                                                               \
+    static inline int bad_##name params                                                            \
+    {                                                                                              \
+        return bad(f)->real->pMethods->x##name args;                                               \
+    }
+BAD_PASS(FileSize, (sqlite3_file * f, sqlite3_int64 *n), (bad(f)->real, n))
+BAD_PASS(Lock, (sqlite3_file * f, int level), (bad(f)->real, level))
+BAD_PASS(Unlock, (sqlite3_file * f, int level), (bad(f)->real, level))
+BAD_PASS(CheckReservedLock, (sqlite3_file * f, int *out), (bad(f)->real, out))
+BAD_PASS(FileControl, (sqlite3_file * f, int op, void *arg), (bad(f)->real, op, arg))
+BAD_PASS(SectorSize, (sqlite3_file * f), (bad(f)->real))
+BAD_PASS(DeviceCharacteristics, (sqlite3_file * f), (bad(f)->real))
+BAD_PASS(ShmLock, (sqlite3_file * f, int at, int n, int flags), (bad(f)->real, at, n, flags))
+BAD_PASS(ShmUnmap, (sqlite3_file * f, int remove), (bad(f)->real, remove))
+
+static inline int bad_ShmMap(sqlite3_file *f, int page, int size, int extend, void volatile **out)
+{
+    int rc = extend ? bad_disk_meets(bad(f), DISK_SHM, "shm", SQLITE_IOERR_SHMSIZE) : 0;
+    return rc ? rc : bad(f)->real->pMethods->xShmMap(bad(f)->real, page, size, extend, out);
+}
+
+static inline void bad_ShmBarrier(sqlite3_file *f)
+{
+    bad(f)->real->pMethods->xShmBarrier(bad(f)->real);
+}
+
+static inline int bad_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flags, int *out)
+{
+    static const sqlite3_io_methods methods = {.iVersion = 2,
+                                               .xClose = bad_close,
+                                               .xRead = bad_read,
+                                               .xWrite = bad_write,
+                                               .xTruncate = bad_truncate,
+                                               .xSync = bad_sync,
+                                               .xFileSize = bad_FileSize,
+                                               .xLock = bad_Lock,
+                                               .xUnlock = bad_Unlock,
+                                               .xCheckReservedLock = bad_CheckReservedLock,
+                                               .xFileControl = bad_FileControl,
+                                               .xSectorSize = bad_SectorSize,
+                                               .xDeviceCharacteristics = bad_DeviceCharacteristics,
+                                               .xShmMap = bad_ShmMap,
+                                               .xShmLock = bad_ShmLock,
+                                               .xShmBarrier = bad_ShmBarrier,
+                                               .xShmUnmap = bad_ShmUnmap};
+    struct bad_file *b = bad(f);
+    b->flags = flags;
+    b->real = (sqlite3_file *)(b + 1);
+    b->real->pMethods = NULL;
+    int rc = disk.real->xOpen(disk.real, name, b->real, flags, out);
+    b->base.pMethods = b->real->pMethods ? &methods : NULL;
+    return rc;
+}
+
+static inline void bad_disk_install(void)
+{
+    if (disk.real) return;
+    disk.real = sqlite3_vfs_find(NULL);
+    disk.vfs = *disk.real; /* its other calls know no files */
+    disk.vfs.pNext = NULL;
+    disk.vfs.zName = "bad_disk";
+    disk.vfs.szOsFile = (int)sizeof(struct bad_file) + disk.real->szOsFile;
+    disk.vfs.xOpen = bad_open;
+    sqlite3_vfs_register(&disk.vfs, 1);
+}
+
+static inline void bad_disk_hold(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.hold = true;
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+/* Waits until a commit is in its sync. */
+static inline void bad_disk_wait_held(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    while (!disk.n_held) pthread_cond_wait(&disk.changed, &disk.mutex);
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+/* Lets the sync that waits go, and holds the next one. */
+static inline void bad_disk_let_one(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.n_let++;
+    pthread_cond_broadcast(&disk.changed);
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static inline void bad_disk_release(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.hold = false;
+    pthread_cond_broadcast(&disk.changed);
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+/* No fault any more; counts from zero. */
+static inline void bad_disk_mend(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.faults = disk.files = disk.code = 0;
+    disk.fail_at = disk.n_calls = 0;
+    disk.goes_on = false;
+    disk.failed = disk.full_while = NULL;
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* What REST and SSE show is on disk: while the sync of a commit is held back, every GET and every
+ * stream says what the last committed state says, though the fold in memory has gone on. */
+#include "api/core/log.h"
+#include "daemon/json.h"
+#include "tests/bad_disk.h"
+#include "tests/rest.h"
+
+/* A request whose answer waits for a commit. */
+static int send_only(const char *method, const char *path)
+{
+    char out[512];
+    int fd = dial();
+    snprintf(out, sizeof out, "%s %s HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n", method, path);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static int answer_of(int fd)
+{
+    clear();
+    receive(fd, NULL);
+    close(fd);
+    return status_of();
+}
+
+static void turn_until(bool (*is)(void))
+{
+    while (!is()) loop_turn(w.loop, 5);
+}
+
+static bool job_is_cancelled(void)
+{
+    return control_job(w.control, 1)->state == JOB_CANCELLED;
+}
+
+static bool job_is_starting(void)
+{
+    return control_job(w.control, 1)->state == JOB_STARTING;
+}
+
+/* No answer on fd by now: whatever could be said has been said, as the GETs before show. */
+static bool silent(int fd)
+{
+    struct pollfd p = {fd, POLLIN, 0};
+    for (int i = 0; i < 5; i++) loop_turn(w.loop, 1);
+    return poll(&p, 1, 0) == 0;
+}
+
+static void all_say_queued(void)
+{
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"queued\""));
+    CHECK(strstr(reply, "ETag: \"1\"") && strstr(reply, "\"finished_at\":null"));
+    CHECK(strstr(reply, "\"epoch\":0") && strstr(reply, "\"node\":\"\""));
+    CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"state\":\"queued\""));
+    CHECK(get("/v1/jobs?state=queued") == 200 && strstr(reply, "\"id\":1"));
+    CHECK(get("/v1/jobs?state=cancelled,starting") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/v1/jobs/1/events") == 200 && strstr(reply, "\"type\":\"submit\""));
+    CHECK(!strstr(reply, "\"type\":\"cancel\"") && !strstr(reply, "\"type\":\"assign\""));
+    CHECK(get("/v1/jobs/1/logs") == 200 && !strstr(reply, "Seqd-Log-End"));
+    CHECK(get("/v1/jobs/1/checkpoints") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/v1/jobs/1/artifacts/a") == 404 && strstr(reply, "never ran"));
+}
+
+static void test_cancel_that_is_not_committed(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    int stream = open_stream("/v1/jobs/1/events", NULL);
+    CHECK(receive(stream, "\"type\":\"submit\""));
+    int metrics = open_stream("/v1/jobs/1/metrics", NULL);
+    CHECK(receive(metrics, "retry:"));
+    bad_disk_hold();
+    int first = send_only("POST", "/v1/jobs/1:cancel");
+    turn_until(job_is_cancelled);
+    bad_disk_wait_held();
+    int second = send_only("POST", "/v1/jobs/1:cancel"); /* is no answer of its own */
+    int third = send_only("POST", "/v1/jobs/1:restart");
+    all_say_queued();
+    CHECK(silent(first) && silent(second) && silent(third) && silent(stream) && silent(metrics));
+    bad_disk_release();
+    CHECK(answer_of(first) == 202 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(answer_of(second) == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(answer_of(third) == 409 && strstr(reply, "is cancelled"));
+    clear();
+    CHECK(receive(stream, "event: end") && strstr(reply, "\"type\":\"cancel\""));
+    CHECK(strstr(reply, "\"state\":\"cancelled\"}"));
+    clear();
+    CHECK(receive(metrics, "event: end"));
+    close(stream);
+    close(metrics);
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post("/v1/jobs/1:cancel", "") == 200); /* has ended: changes nothing */
+    finish();
+}
+
+static void test_submit_that_is_not_committed(void)
+{
+    begin();
+    bad_disk_hold();
+    char out[4096];
+    int fd = dial();
+    snprintf(out, sizeof out,
+             "POST /v1/jobs HTTP/1.1\r\n" HEAD
+             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(job_json), job_json);
+    send_all(fd, out, strlen(out));
+    while (!store_queued(w.store) && !disk.n_held) loop_turn(w.loop, 5);
+    bad_disk_wait_held();
+    CHECK(get("/v1/jobs/1") == 404);
+    CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/v1/jobs/1/events") == 404);
+    CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"live_jobs\":0"));
+    CHECK(silent(fd));
+    bad_disk_release();
+    CHECK(answer_of(fd) == 201);
+    CHECK(get("/v1/jobs/1") == 200);
+    finish();
+}
+
+static const char generate_json[] =
+    "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"},"
+    "\"resources\":{\"ranks\":2}}";
+
+/* A job without data to prepare, so that its first order holds slots. */
+static void submit_generate(void)
+{
+    char out[4096];
+    int fd = dial();
+    snprintf(out, sizeof out,
+             "POST /v1/jobs HTTP/1.1\r\n" HEAD
+             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(generate_json), generate_json);
+    w.fetch.type = 0;
+    send_all(fd, out, strlen(out));
+    wait_question();
+    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+    m.shape = (struct model_shape){.n_layers = 2,
+                                   .width = 64,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 16,
+                                   .ffn_width = 128,
+                                   .vocab = 258,
+                                   .max_pos = 99,
+                                   .norm_eps = 1e-5,
+                                   .rope_theta = 1e4};
+    control_link_calls.message(w.control, "n1", &m);
+    CHECK_MSG(answer_of(fd) == 201, "%s", reply);
+}
+
+static void node_has_slots(int n)
+{
+    struct msg m = {.type = MSG_HELLO, .n_slots = n, .memory_size = (int64_t)1 << 33};
+    snprintf(m.node, sizeof m.node, "n1");
+    control_link_calls.up(w.control, "n1", &m);
+}
+
+static void test_placement_that_is_not_committed(void)
+{
+    begin();
+    node_has_slots(0);
+    submit_generate();
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"reason\":{\"code\":")); /* not in its row */
+    CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"reason\":{\"code\":"));
+    bad_disk_hold();
+    node_has_slots(4);
+    turn_until(job_is_starting);
+    bad_disk_wait_held();
+    all_say_queued();
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"slots_free\":4"));
+    bad_disk_release();
+    while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"state\":\"starting\"")) continue;
+    CHECK(strstr(reply, "\"epoch\":1") && strstr(reply, "\"node\":\"n1\""));
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"slots_free\":2"));
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    bad_disk_install();
+    RUN(test_cancel_that_is_not_committed);
+    RUN(test_submit_that_is_not_committed);
+    RUN(test_placement_that_is_not_committed);
+    return test_done("seqd_committed");
+}
