@@ -127,7 +127,7 @@ struct msg {
     /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
      * LOG: bytes [offset, offset + size) of rank's log.
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before
-     * offset (rank -1: says nothing).
+     * offset (rank -1: says nothing). The same offset again: what follows it is to be sent again.
      * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0
      * at the end, offset as asked; total: bytes of the whole file as it is now. */
     int64_t seq, offset, total;

@@ -332,6 +332,8 @@ void control_flush(struct control *c, struct job *j)
 {
     struct attempt *a = j->attempt;
     if (!a || a->ended || !attempt_has_news(a)) return;
+    /* Progress can wait, here and in the spool of its node: what room is left is for events. */
+    if (store_full(c->o.store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(c, j);
     bool steps = a->steps_size > 0;
@@ -378,6 +380,11 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
     struct err e;
     if (c->jobs.n + store_queued(c->o.store) >= CONTROL_MAX_LIVE) {
         err_set(&e, ERR_TOO_LARGE, "the queue is full: %d jobs", CONTROL_MAX_LIVE);
+        done(arg, NULL, &e);
+        return;
+    }
+    if (store_full(c->o.store)) {
+        store_refuse(c->o.store, &e);
         done(arg, NULL, &e);
         return;
     }
@@ -571,7 +578,11 @@ static void tick(void *arg)
     int64_t now = loop_now_ms(c->o.loop);
     count_lag(c, now);
     jobs_each(&c->jobs, tick_job, c);
-    if (logs_sync(c->o.logs, session_ack_log, c, &e)) log_error("log.sync", "text=\"%s\"", e.text);
+    if (logs_sync(c->o.logs, session_ack_log, c, &e)) {
+        log_error("log.sync", "text=\"%s\"", e.text);
+        c->logs_behind = true;
+    }
+    if (c->logs_behind && !store_full(c->o.store)) session_ask_logs(c);
     lose_nodes(c, now);
     if (!c->paused) quarantine_tick(c, c->quarantine);
     if (now >= c->next_expect_ms) {

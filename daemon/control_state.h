@@ -22,6 +22,7 @@ struct control {
     bool pass_wanted;
     int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
     int64_t tick_due_ms, busy_ms; /* of the next tick; loop_busy_ms at the last one */
+    bool logs_behind; /* bytes of a log were not kept: their nodes are asked for them again */
     struct loop_timer *tick, *sched;
     char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
@@ -40,6 +41,7 @@ void pass_run(void *arg);
 /* session.c: what nodes say, and what they are told when they come back */
 void session_expect_all(struct control *c);
 logs_durable session_ack_log; /* arg: struct control */
+void session_ask_logs(struct control *c); /* for what was not kept */
 
 /* replay.c: jobs from the store, before anything else happens */
 int replay(struct control *c, struct err *e);

@@ -167,7 +167,7 @@ static void ask(struct download *d)
 }
 
 /* The node is in the job's document: ..."node":"local",... */
-static void on_job(void *arg, const struct store_rows *rows)
+static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct download *d = arg;
     struct err e;
@@ -178,7 +178,10 @@ static void on_job(void *arg, const struct store_rows *rows)
         ask(d);
         return;
     }
-    err_set(&e, ERR_NOT_FOUND,
+    if (failed)
+        e = *failed;
+    else
+        err_set(&e, ERR_NOT_FOUND,
             rows->n_rows ? "job %lld never ran: it has no artifacts" : "there is no job %lld",
             (long long)d->job);
     route_fail(d->r, &e);

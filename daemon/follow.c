@@ -129,13 +129,17 @@ static int write_steps(struct follow *f, const struct store_row *row)
     return 0;
 }
 
-static void on_final(void *arg, const struct store_rows *rows)
+static void on_final(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct follow *f = arg;
     char out[128];
     f->asking = false;
     if (!f->stream) {
         drop(f);
+        return;
+    }
+    if (failed) { /* cut, so that the client comes back */
+        http_stream_end(f->stream, false);
         return;
     }
     /* In doc the state comes before anything a person wrote could look like it: names are escaped. */
@@ -149,12 +153,16 @@ static void on_final(void *arg, const struct store_rows *rows)
         f->again = true; /* no room yet: on_want comes back here through pump */
 }
 
-static void on_rows(void *arg, const struct store_rows *rows)
+static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct follow *f = arg;
     f->asking = false;
     if (!f->stream) {
         drop(f);
+        return;
+    }
+    if (failed) {
+        http_stream_end(f->stream, false);
         return;
     }
     for (int i = 0; i < rows->n_rows; i++) {
@@ -315,11 +323,13 @@ static void open_stream(struct opening *o)
     pump(f);
 }
 
-static void on_known(void *arg, const struct store_rows *rows)
+static void on_known(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct opening *o = arg;
     struct err e;
-    if (rows->n_rows) {
+    if (failed) {
+        route_fail(o->r, failed);
+    } else if (rows->n_rows) {
         open_stream(o);
     } else {
         err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)o->job);

@@ -15,6 +15,7 @@
 
 struct file {
     int64_t job, epoch, size, used; /* used: of the turn, for eviction */
+    int64_t synced;                 /* bytes that are on disk for sure */
     int rank, fd;
     bool dirty;
 };
@@ -40,10 +41,17 @@ struct logs *logs_open(const char *state_dir, struct err *e)
 
 static int sync_file(struct file *f, struct err *e)
 {
-    if (f->dirty && fdatasync(f->fd))
-        return err_errno(e, "sync the log of job %lld", (long long)f->job);
+    if (!f->dirty) return 0;
     f->dirty = false;
-    return 0;
+    if (!fdatasync(f->fd)) {
+        f->synced = f->size;
+        return 0;
+    }
+    /* What the kernel has dropped may read as if it were there, and another sync would succeed
+     * (fsyncgate). The node has it until it is acknowledged, and sends it again. */
+    err_errno(e, "sync the log of job %lld rank %d", (long long)f->job, f->rank);
+    if (!ftruncate(f->fd, f->synced)) f->size = f->synced;
+    return -1;
 }
 
 void logs_close(struct logs *l)
@@ -107,7 +115,7 @@ static struct file *find(struct logs *l, int64_t job, int64_t epoch, int rank, s
         return NULL;
     }
     *f = (struct file){.job = job, .epoch = epoch, .rank = rank, .fd = fd};
-    f->size = st.st_size;
+    f->size = f->synced = st.st_size;
     f->used = ++l->turn;
     return f;
 }
@@ -138,13 +146,16 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
 
 int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e)
 {
+    int rc = 0;
     for (int i = 0; i < OPEN_FILES; i++) {
         struct file *f = &l->file[i];
         if (f->fd < 0 || !f->dirty) continue;
-        if (sync_file(f, e)) return -1;
-        if (call) call(arg, f->job, f->epoch, f->rank, f->size);
+        if (sync_file(f, e))
+            rc = -1;
+        else if (call)
+            call(arg, f->job, f->epoch, f->rank, f->size);
     }
-    return 0;
+    return rc;
 }
 
 int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset, void *out,
@@ -178,6 +189,14 @@ static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
             call(arg, job, epoch, rank, st.st_size);
     }
     closedir(d);
+}
+
+int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank)
+{
+    char path[1152];
+    struct stat st;
+    path_of(l, job, epoch, rank, path);
+    return lstat(path, &st) ? 0 : st.st_size;
 }
 
 struct newest {
@@ -217,6 +236,7 @@ int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch)
 }
 
 struct only {
+    struct logs *logs;
     int64_t epoch;
     logs_durable *call;
     void *arg;
@@ -225,11 +245,18 @@ struct only {
 static void pass_epoch(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
 {
     struct only *o = arg;
-    if (epoch == o->epoch) o->call(o->arg, job, epoch, rank, size);
+    char path[1152];
+    if (epoch != o->epoch) return;
+    /* Perhaps a seqd that was killed has written it, and nothing has synced it. */
+    path_of(o->logs, job, epoch, rank, path);
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool kept = fd >= 0 && !fdatasync(fd);
+    if (fd >= 0) close(fd);
+    if (kept) o->call(o->arg, job, epoch, rank, size);
 }
 
 void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg)
 {
-    struct only o = {epoch, call, arg};
+    struct only o = {l, epoch, call, arg};
     scan(l, job, pass_epoch, &o);
 }

@@ -2,7 +2,8 @@
  * <state>/jobs/<job>/logs/e<epoch>-rank<rank>.log, written as MSG_LOG arrives.
  *
  * Offset protocol: the node sends bytes at an offset; what is already there is dropped, a gap is
- * refused, and the offset is acknowledged when it is on disk. So every byte is kept exactly once
+ * refused, and the offset is acknowledged when it is on disk; the same offset again asks for what
+ * follows, which could not be kept. So every byte is kept exactly once
  * through any number of reconnects. Loop thread only. */
 #ifndef SEQD_DAEMON_LOGS_H
 #define SEQD_DAEMON_LOGS_H
@@ -16,10 +17,13 @@ struct logs;
 struct logs *logs_open(const char *state_dir, struct err *e); /* makes <state>/jobs */
 void logs_close(struct logs *l);                              /* syncs; NULL allowed */
 
+/* Bytes in a log's file; 0 when there is none. */
+int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank);
 /* Takes bytes [offset, offset + size). Returns the file's new size, or -1. */
 int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
                     const void *data, size_t size, struct err *e);
-/* Makes everything taken so far durable, then tells each file's size. */
+/* Makes everything taken so far durable, then tells each file's size. A file whose sync fails loses
+ * what was not durable, so that it comes again; -1 then, and the others are synced. */
 typedef void logs_durable(void *arg, int64_t job, int64_t epoch, int rank, int64_t size);
 int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e);
 
@@ -31,7 +35,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);
 /* The oldest epoch after `epoch` of which this rank has a log; 0 when there is none. */
 int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch);
-/* Tells the size of every log of one attempt: for the acknowledgements of a new session. */
+/* Tells the size of every log of one attempt, on disk: for the acknowledgements of a new session. */
 void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg);
 
 #endif

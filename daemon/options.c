@@ -159,15 +159,26 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
     return finish(o, state, e);
 }
 
+static bool write_line(const char *path, const char *mode, const char *line)
+{
+    FILE *f = fopen(path, mode);
+    if (!f) return false;
+    bool bad = fprintf(f, "%s\n", line) < 0;
+    bad |= fflush(f) != 0;
+    bad |= ftruncate(fileno(f), ftell(f)) != 0;
+    return !(bad | (fclose(f) != 0));
+}
+
 int options_write_address(const struct options *o, const char *url, struct err *e)
 {
     char path[RANK_PATH_SIZE + 32], tmp[RANK_PATH_SIZE + 32];
     snprintf(path, sizeof path, "%s/address", o->state_dir);
     snprintf(tmp, sizeof tmp, "%s/address.tmp", o->state_dir);
-    FILE *f = fopen(tmp, "we");
-    if (!f) return err_errno(e, "write %s", tmp);
-    bool bad = fprintf(f, "%s\n", url) < 0;
-    bad |= fclose(f) != 0;
-    if (bad || rename(tmp, path)) return err_errno(e, "write %s", path);
-    return 0;
+    if (write_line(tmp, "we", url) && !rename(tmp, path)) return 0;
+    const int no = errno;
+    unlink(tmp);
+    /* A full disk still has the block that the last one is in. */
+    if ((no == ENOSPC || no == EDQUOT) && write_line(path, "r+e", url)) return 0;
+    errno = no;
+    return err_errno(e, "write %s", path);
 }

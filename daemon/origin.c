@@ -57,9 +57,13 @@ static void ask(struct origin *o, const char *node)
 }
 
 /* The node of the attempt that prepared the data. */
-static void on_assigns(void *arg, const struct store_rows *rows)
+static void on_assigns(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct origin *o = arg;
+    if (failed) {
+        fail(o, failed);
+        return;
+    }
     struct event *ev = malloc(sizeof *ev);
     struct err e;
     if (!ev) abort();
@@ -77,9 +81,13 @@ static void on_assigns(void *arg, const struct store_rows *rows)
     fail(o, &e);
 }
 
-static void on_prepared(void *arg, const struct store_rows *rows)
+static void on_prepared(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct origin *o = arg;
+    if (failed) {
+        fail(o, failed);
+        return;
+    }
     struct event *ev = malloc(sizeof *ev);
     struct err e = {0};
     if (!ev) abort();
@@ -140,9 +148,13 @@ static int choose_samples(struct origin *o, const struct job_spec *s, struct err
     return 0;
 }
 
-static void on_job(void *arg, const struct store_rows *rows)
+static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct origin *o = arg;
+    if (failed) {
+        fail(o, failed);
+        return;
+    }
     struct job_spec *s = malloc(sizeof *s);
     struct err e;
     int rc = -1;

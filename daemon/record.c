@@ -10,7 +10,6 @@
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
-#define STEPS_FLUSH_SIZE (256 << 10)
 #define EXIT_NOT_RUN     127 /* of seqgang's child before exec, and of the dynamic linker */
 
 int record_parse(const struct msg *m, struct record *r)

@@ -49,6 +49,7 @@ static const struct {
     [ERR_UNSUPPORTED] = {400, "not supported"},
     [ERR_INTERNAL] = {500, "internal error"},
     [ERR_DEVICE] = {500, "a device failed"},
+    [ERR_NO_SPACE] = {507, "no space left"},
 };
 
 int route_status(enum err_code code)

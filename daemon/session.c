@@ -60,6 +60,23 @@ void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t si
     if (p && !p->lost) control_send(c, p->place.node, &m);
 }
 
+static void ask_logs(void *arg, struct job *j)
+{
+    struct control *c = arg;
+    if (!j->attempt || j->attempt->ended) return;
+    for (int r = 0; r < j->attempt->n_ranks; r++)
+        session_ack_log(c, j->id, j->attempt->epoch, r,
+                        logs_size(c->o.logs, j->id, j->attempt->epoch, r));
+}
+
+/* An acknowledgement that says nothing new asks for what follows it (worker/agent/attempt.c). All
+ * that is in the files now has been synced: logs_sync comes first. */
+void session_ask_logs(struct control *c)
+{
+    c->logs_behind = false;
+    jobs_each(&c->jobs, ask_logs, c);
+}
+
 static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
 {
     for (int i = 0; i < hello->n_attempts; i++)
@@ -222,8 +239,15 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     const struct part *p = part_of(jobs_find(&c->jobs, m->job), m->epoch, node);
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
-        if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) < 0)
-            log_warn("log.lost", "node=%s text=\"%s\"", node, e.text);
+        if (store_full(c->o.store)) {
+            c->logs_behind = true; /* the room that is left is for events */
+            return;
+        }
+        if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <
+            0) {
+            if (!c->logs_behind) log_warn("log.behind", "node=%s text=\"%s\"", node, e.text);
+            c->logs_behind = true;
+        }
         if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
         return; /* acknowledged when it is on disk */
     }

@@ -8,16 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "daemon/reserve.h"
+#include "daemon/store_check.h"
 #include "daemon/txn.h"
 #include "schema_sql.h"
 
 #define SCHEMA_VERSION    1
-#define WAL_TRUNCATE_SIZE (64 << 20)
-#define WAL_PAGES_PASSIVE 1000 /* checkpoint when idle and at least so long */
+/* The log is checkpointed every WAL_STEP bytes when nobody waits, every WAL_STEP_BUSY otherwise, and
+ * emptied at WAL_MAX. */
+#define WAL_STEP          (4 << 20)
+#define WAL_STEP_BUSY     (16 << 20)
+#define WAL_STEP_FULL     (1 << 20) /* on a full disk it should not grow */
+#define WAL_MAX           (64 << 20)
+#define ROOM_MS           1000        /* between two looks for room */
+#define START_ROOM        (1 << 20)   /* what seqd writes besides the database when it starts */
 #define NFS_MAGIC         0x6969
 #define SMB_MAGIC         0xFF534D42u
 
@@ -52,6 +62,7 @@ struct ask {
     int64_t n[4];
     char *text;
     struct store_rows rows;
+    struct err err;
     store_answer *call;
     void *arg;
 };
@@ -69,14 +80,37 @@ struct store {
     pthread_cond_t write_wake, read_wake;
     bool stop;
     int n_queued;
+    bool full;               /* of struct store_health */
+    int64_t commit_ms, wal_size;
+    bool reading, gate;      /* a query runs; none begins */
+    pthread_cond_t gate_wake;
+    /* loop thread */
+    int n_waiting;
+    int64_t answered_ms;
+    /* writer */
+    struct reserve reserve;
+    int64_t look_ms; /* for room, not before */
+    const char *doing; /* for the sentence when it fails */
+    int64_t wal_pages, checkpoint_at; /* bytes */
+    int page_size;
+    int64_t query_end_ms; /* reader */
     struct store_txn *txn_first, **txn_last;
     struct ask *ask_first, **ask_last;
     struct answer *out_first, **out_last; /* in the order they were found */
 };
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void give_txn(struct answer *a)
 {
     struct store_txn *t = (struct store_txn *)a;
+    t->store->n_waiting--;
+    t->store->answered_ms = loop_now_ms(t->store->loop);
     if (t->done) t->done(t->arg, t->err.code ? &t->err : NULL);
     txn_free(t);
 }
@@ -113,10 +147,12 @@ void store_commit(struct store *s, struct store_txn *t, store_done *done, void *
 {
     t->done = done;
     t->arg = arg;
+    t->store = s;
     if (s->stop) { /* closing: nobody was promised anything */
         txn_free(t);
         return;
     }
+    if (!s->n_waiting++) s->answered_ms = loop_now_ms(s->loop);
     pthread_mutex_lock(&s->mutex);
     *s->txn_last = t;
     s->txn_last = &t->next;
@@ -134,27 +170,75 @@ int store_queued(const struct store *s)
     return n;
 }
 
+bool store_full(const struct store *s)
+{
+    struct store *w = (struct store *)s;
+    pthread_mutex_lock(&w->mutex);
+    bool full = s->full;
+    pthread_mutex_unlock(&w->mutex);
+    return full;
+}
+
+int store_refuse(const struct store *s, struct err *e)
+{
+    int64_t left = reserve_free(&s->reserve);
+    return err_set(e, ERR_NO_SPACE,
+                   "the disk of seqd's state directory %s is full: %lld MiB are free, new jobs are "
+                   "taken from %d MiB on; the jobs that are here go on and can be cancelled",
+                   s->reserve.dir, (long long)(left < 0 ? 0 : left >> 20),
+                   2 * (RESERVE_SIZE >> 20));
+}
+
+void store_health(const struct store *s, struct store_health *out)
+{
+    struct store *w = (struct store *)s;
+    *out = (struct store_health){.n_waiting = s->n_waiting};
+    if (s->n_waiting) out->stuck_ms = loop_now_ms(s->loop) - s->answered_ms;
+    pthread_mutex_lock(&w->mutex);
+    out->commit_ms = s->commit_ms;
+    out->wal_size = s->wal_size;
+    out->full = s->full;
+    pthread_mutex_unlock(&w->mutex);
+}
+
 /* ---- the writer ----------------------------------------------------------------------------- */
 
 /* fsyncgate: a write that failed once may seem to succeed when tried again. So it is never tried.
  */
-static void __attribute__((noreturn)) writer_dies(struct store *s, const char *doing)
+static void __attribute__((noreturn)) writer_dies(struct store *s)
 {
-    log_error("store.failed", "doing=%s text=\"%s\" file=%s", doing, sqlite3_errmsg(s->write_db),
-              s->path);
+    int no = sqlite3_system_errno(s->write_db);
+    log_error("store.failed",
+              "text=\"seqd ends: %s: %s failed: %s%s%s; what was acknowledged before is kept: see "
+              "to the disk, then start seqd again\"",
+              s->path, s->doing, sqlite3_errmsg(s->write_db), no ? ": " : "",
+              no ? strerror(no) : "");
     _exit(70);
 }
 
-static void exec(struct store *s, const char *sql)
+/* The disk is full, and nothing else is wrong: what was being written is undone. A sync that finds
+ * no room is not meant: who knows what it has dropped. */
+static bool out_of_room(struct store *s, int rc)
 {
-    if (sqlite3_exec(s->write_db, sql, NULL, NULL, NULL) != SQLITE_OK) writer_dies(s, sql);
+    int no = sqlite3_system_errno(s->write_db);
+    if ((rc & 0xff) == SQLITE_FULL) return true;
+    return (rc == SQLITE_IOERR_SHMSIZE || rc == SQLITE_IOERR_WRITE) &&
+           (no == ENOSPC || no == EDQUOT);
 }
 
-/* Returns SQLITE_DONE, or SQLITE_CONSTRAINT when the request contradicts what is there. */
+static int exec(struct store *s, const char *sql)
+{
+    s->doing = sql;
+    return sqlite3_exec(s->write_db, sql, NULL, NULL, NULL);
+}
+
+/* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts what is there, or another code
+ * when the whole group has failed. */
 static int run_op(struct store *s, const struct op *o)
 {
     sqlite3_stmt *st = s->op[o->type];
     int n_params = sqlite3_bind_parameter_count(st);
+    s->doing = op_sql[o->type];
     for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
     for (int i = 0; i < 3 && i + 4 < n_params; i++)
         sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
@@ -162,37 +246,163 @@ static int run_op(struct store *s, const struct op *o)
     int rc = sqlite3_step(st);
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
-    if (rc != SQLITE_DONE && (rc & 0xff) != SQLITE_CONSTRAINT) writer_dies(s, op_sql[o->type]);
-    return rc & 0xff;
+    if (rc == SQLITE_DONE) return SQLITE_OK;
+    return (rc & 0xff) == SQLITE_CONSTRAINT ? SQLITE_CONSTRAINT : rc;
 }
 
-static void run_txn(struct store *s, struct store_txn *t)
+static int run_txn(struct store *s, struct store_txn *t)
 {
-    exec(s, "SAVEPOINT request");
-    for (struct op *o = t->first; o; o = o->next) {
-        if (run_op(s, o) == SQLITE_DONE) continue;
+    int rc = exec(s, "SAVEPOINT request");
+    t->err = (struct err){0};
+    for (struct op *o = t->first; !rc && o; o = o->next) {
+        rc = run_op(s, o);
+        if (rc != SQLITE_CONSTRAINT) continue;
         err_set(&t->err, ERR_CONFLICT, "the store refused it: %s", sqlite3_errmsg(s->write_db));
-        exec(s, "ROLLBACK TO request");
+        rc = exec(s, "ROLLBACK TO request");
         break;
     }
-    exec(s, "RELEASE request");
+    return rc ? rc : exec(s, "RELEASE request");
 }
 
-static void checkpoint(struct store *s, bool idle)
+static int run_group(struct store *s, struct store_txn *group)
 {
-    int log = 0, done = 0;
-    if (idle) {
-        sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &done);
-        if ((int64_t)log * 4096 < WAL_TRUNCATE_SIZE) return;
-    }
-    sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_TRUNCATE, &log, &done);
+    int rc = exec(s, "BEGIN IMMEDIATE");
+    for (struct store_txn *t = group; !rc && t; t = t->next) rc = run_txn(s, t);
+    return rc ? rc : exec(s, "COMMIT");
 }
+
+/* ---- room ------------------------------------------------------------------------------------- */
+
+static void say_full(struct store *s, bool full)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->full = full;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* Puts the reserve back when there is room for it. */
+static void look_for_room(struct store *s)
+{
+    if (s->reserve.held || now_ms() < s->look_ms) return;
+    s->look_ms = now_ms() + ROOM_MS;
+    if (!reserve_make(&s->reserve)) return;
+    log_info("store.room", "text=\"there is room again: new jobs are taken\"");
+    say_full(s, false);
+}
+
+static void release_reserve(struct store *s)
+{
+    reserve_release(&s->reserve);
+    s->look_ms = now_ms() + ROOM_MS;
+    say_full(s, true);
+    log_error("store.full",
+              "text=\"the disk of %s is full and has no reserve of %d MiB any more: new jobs are "
+              "refused until %d MiB are free\"",
+              s->reserve.dir, RESERVE_SIZE >> 20, 2 * (RESERVE_SIZE >> 20));
+}
+
+/* At most ROOM_MS, or until more requests come or seqd stops. With the mutex. */
+static void wait_a_while(struct store *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ROOM_MS / 1000;
+    pthread_cond_timedwait(&s->write_wake, &s->mutex, &until);
+}
+
+/* A group found no room. False: seqd stops, and there is none. */
+static bool wait_for_room(struct store *s)
+{
+    if (s->reserve.held) {
+        release_reserve(s);
+        return true;
+    }
+    pthread_mutex_lock(&s->mutex);
+    if (!s->stop) wait_a_while(s);
+    bool stop = s->stop;
+    pthread_mutex_unlock(&s->mutex);
+    look_for_room(s);
+    return !stop;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------- */
+
+static int on_wal(void *arg, sqlite3 *db, const char *name, int n_pages)
+{
+    struct store *s = arg;
+    s->wal_pages = n_pages;
+    return SQLITE_OK;
+}
+
+static int64_t wal_size(const struct store *s)
+{
+    return s->wal_pages * (s->page_size + 24);
+}
+
+/* 0, or -1 when readers or a full disk left the log as it was. */
+static int checkpoint_as(struct store *s, int mode)
+{
+    s->doing = "a checkpoint of the log";
+    sqlite3_busy_timeout(s->write_db, 0); /* later will do */
+    int rc = sqlite3_wal_checkpoint_v2(s->write_db, NULL, mode, NULL, NULL);
+    sqlite3_busy_timeout(s->write_db, 5000);
+    if ((rc & 0xff) == SQLITE_BUSY || out_of_room(s, rc)) return -1;
+    if (rc != SQLITE_OK) writer_dies(s);
+    return 0;
+}
+
+/* Empties the log, which no reader may use meanwhile: ours finishes its query and waits. Everything
+ * slow has been done by the checkpoint before. */
+static void truncate_log(struct store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->gate = true;
+    while (s->reading) pthread_cond_wait(&s->gate_wake, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+    if (!checkpoint_as(s, SQLITE_CHECKPOINT_TRUNCATE)) s->wal_pages = 0;
+    pthread_mutex_lock(&s->mutex);
+    s->gate = false;
+    pthread_cond_signal(&s->read_wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* A checkpoint costs a sync of the database: rarely, and when nobody waits if possible. */
+static void keep_log_short(struct store *s)
+{
+    const bool idle = !store_queued(s);
+    const int step = s->reserve.held ? WAL_STEP : WAL_STEP_FULL;
+    const int64_t extra = idle ? 0 : WAL_STEP_BUSY - WAL_STEP;
+    if (!s->checkpoint_at || s->checkpoint_at > wal_size(s) + step) /* it began from its start */
+        s->checkpoint_at = wal_size(s) + step;
+    if (wal_size(s) < s->checkpoint_at + extra) return;
+    checkpoint_as(s, SQLITE_CHECKPOINT_PASSIVE);
+    if (wal_size(s) >= WAL_MAX && s->reserve.held) truncate_log(s);
+    s->checkpoint_at = wal_size(s) + step;
+}
+
+static void note_size(struct store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->wal_size = wal_size(s);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- groups ------------------------------------------------------------------------------------ */
 
 /* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when stopped and empty. */
 static struct store_txn *take_group(struct store *s)
 {
     pthread_mutex_lock(&s->mutex);
-    while (!s->txn_first && !s->stop) pthread_cond_wait(&s->write_wake, &s->mutex);
+    while (!s->txn_first && !s->stop) {
+        if (s->reserve.held) {
+            pthread_cond_wait(&s->write_wake, &s->mutex);
+            continue;
+        }
+        wait_a_while(s);
+        pthread_mutex_unlock(&s->mutex);
+        look_for_room(s);
+        pthread_mutex_lock(&s->mutex);
+    }
     struct store_txn *group = s->txn_first, **at = &group;
     for (int n = 0; *at && n < STORE_GROUP; n++, s->n_queued--) at = &(*at)->next;
     s->txn_first = *at;
@@ -202,27 +412,61 @@ static struct store_txn *take_group(struct store *s)
     return group;
 }
 
+/* Answers the new jobs of a group with a refusal; returns the others. */
+static struct store_txn *refuse_new(struct store *s, struct store_txn *group)
+{
+    struct store_txn *rest = NULL, **last = &rest;
+    for (struct store_txn *t = group, *next; t; t = next) {
+        next = t->next;
+        if (t->is_new) {
+            store_refuse(s, &t->err);
+            send_out(s, &t->answer, give_txn);
+            continue;
+        }
+        *last = t;
+        last = &t->next;
+    }
+    *last = NULL;
+    return rest;
+}
+
+/* Returns what is on disk now; NULL when all was refused, or seqd stops on a full disk. */
+static struct store_txn *commit_group(struct store *s, struct store_txn *group)
+{
+    int64_t begin_ms = now_ms();
+    for (;;) {
+        if (!s->reserve.held) group = refuse_new(s, group);
+        if (!group) return NULL;
+        int rc = run_group(s, group);
+        if (!rc) break;
+        if (!out_of_room(s, rc)) writer_dies(s);
+        if (!sqlite3_get_autocommit(s->write_db)) sqlite3_exec(s->write_db, "ROLLBACK", 0, 0, 0);
+        if (wait_for_room(s)) continue;
+        for (struct store_txn *t = group, *next; t; t = next) { /* nobody was promised anything */
+            next = t->next;
+            txn_free(t);
+        }
+        return NULL;
+    }
+    pthread_mutex_lock(&s->mutex);
+    s->commit_ms = now_ms() - begin_ms;
+    pthread_mutex_unlock(&s->mutex);
+    return group;
+}
+
 static void *writer_main(void *arg)
 {
     struct store *s = arg;
     struct store_txn *group;
-    int since_checkpoint = 0;
     while ((group = take_group(s))) {
-        exec(s, "BEGIN IMMEDIATE");
-        for (struct store_txn *t = group; t; t = t->next) run_txn(s, t);
-        exec(s, "COMMIT");
+        group = commit_group(s, group);
         for (struct store_txn *t = group, *next; t; t = next) {
             next = t->next;
             send_out(s, &t->answer, give_txn);
         }
-        /* A checkpoint costs a sync of the database: rarely, and when nobody waits if possible. */
-        since_checkpoint++;
-        bool idle = !store_queued(s);
-        if ((idle && since_checkpoint >= WAL_PAGES_PASSIVE / 4) ||
-            since_checkpoint >= 16 * WAL_PAGES_PASSIVE) {
-            checkpoint(s, idle);
-            since_checkpoint = 0;
-        }
+        look_for_room(s);
+        keep_log_short(s);
+        note_size(s);
     }
     return NULL;
 }
@@ -239,17 +483,28 @@ static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int 
         r->text[i] = txn_copy((const char *)sqlite3_column_text(st, n_ints + i));
 }
 
+static void query_failed(struct store *s, int rc, struct err *e)
+{
+    enum err_code code = ERR_IO;
+    if ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB) code = ERR_CORRUPT;
+    if ((rc & 0xff) == SQLITE_INTERRUPT || (rc & 0xff) == SQLITE_BUSY) code = ERR_TIMEOUT;
+    err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(s->read_db));
+    log_error("store.read", "file=%s text=\"%s\"", s->path, e->text);
+}
+
+/* Adds rows to those of a; after a failure there is nothing more to do. */
 static void select_rows(struct store *s, const char *sql, const int64_t *n, int n_bound,
-                        const char *text, int n_ints, int n_texts, struct store_rows *rows)
+                        const char *text, int n_ints, int n_texts, struct ask *a)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v2(s->read_db, sql, -1, &st, NULL) != SQLITE_OK) {
-        log_error("store.read", "text=\"%s\"", sqlite3_errmsg(s->read_db));
-        return;
+    if (a->err.code) return;
+    int rc = sqlite3_prepare_v2(s->read_db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK) {
+        for (int i = 0; i < n_bound; i++) sqlite3_bind_int64(st, i + 1, n[i]);
+        if (text) sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+        while ((rc = sqlite3_step(st)) == SQLITE_ROW) take_row(&a->rows, st, n_ints, n_texts);
     }
-    for (int i = 0; i < n_bound; i++) sqlite3_bind_int64(st, i + 1, n[i]);
-    if (text) sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
-    while (sqlite3_step(st) == SQLITE_ROW) take_row(rows, st, n_ints, n_texts);
+    if (rc != SQLITE_DONE) query_failed(s, rc, &a->err);
     sqlite3_finalize(st);
 }
 
@@ -266,7 +521,7 @@ static void select_jobs(struct store *s, struct ask *a)
     if (!a->n[2]) {
         const int64_t bound[] = {before, limit};
         select_rows(s, "SELECT id, doc FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2", bound, 2,
-                    NULL, 1, 1, &a->rows);
+                    NULL, 1, 1, a);
         return;
     }
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -275,7 +530,7 @@ static void select_jobs(struct store *s, struct ask *a)
             select_rows(s,
                         "SELECT id, doc FROM jobs WHERE state = ?1 AND id < ?2 "
                         "ORDER BY id DESC LIMIT ?3",
-                        bound, 3, NULL, 1, 1, &a->rows);
+                        bound, 3, NULL, 1, 1, a);
     }
     if (a->rows.n_rows)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
@@ -286,24 +541,24 @@ static void run_ask(struct store *s, struct ask *a)
     switch (a->what) {
     case ASK_JOB:
         select_rows(s, "SELECT doc, spec, plan, result FROM jobs WHERE id = ?1", a->n, 1, NULL, 0,
-                    4, &a->rows);
+                    4, a);
         break;
     case ASK_JOBS: select_jobs(s, a); break;
     case ASK_EVENTS:
         select_rows(s,
                     "SELECT seq, epoch, at, type, data FROM events WHERE job = ?1 AND seq > ?2 "
                     "AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
-                    a->n, 4, NULL, 4, 1, &a->rows);
+                    a->n, 4, NULL, 4, 1, a);
         break;
     case ASK_METRICS:
         select_rows(s,
                     "SELECT seq, data FROM metrics WHERE job = ?1 AND seq > ?2 ORDER BY seq "
                     "LIMIT ?3",
-                    a->n, 3, NULL, 1, 1, &a->rows);
+                    a->n, 3, NULL, 1, 1, a);
         break;
     case ASK_KEY:
         select_rows(s, "SELECT job, fingerprint FROM keys WHERE key = ?1", a->n, 0, a->text, 1, 1,
-                    &a->rows);
+                    a);
         break;
     }
 }
@@ -320,7 +575,8 @@ static void free_ask(struct ask *a)
 static void give_ask(struct answer *out)
 {
     struct ask *a = (struct ask *)out;
-    a->call(a->arg, &a->rows);
+    static const struct store_rows none;
+    a->call(a->arg, a->err.code ? &none : &a->rows, a->err.code ? &a->err : NULL);
     free_ask(a);
 }
 
@@ -329,15 +585,20 @@ static void *reader_main(void *arg)
     struct store *s = arg;
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        while (!s->ask_first && !s->stop) pthread_cond_wait(&s->read_wake, &s->mutex);
+        while ((!s->ask_first && !s->stop) || s->gate)
+            pthread_cond_wait(&s->read_wake, &s->mutex);
         struct ask *a = s->ask_first;
         if (!a) break;
+        s->reading = true;
         s->ask_first = a->next;
         if (!s->ask_first) s->ask_last = &s->ask_first;
         pthread_mutex_unlock(&s->mutex);
+        s->query_end_ms = now_ms() + STORE_QUERY_MS;
         run_ask(s, a);
         send_out(s, &a->answer, give_ask);
         pthread_mutex_lock(&s->mutex);
+        s->reading = false;
+        pthread_cond_signal(&s->gate_wake);
     }
     pthread_mutex_unlock(&s->mutex);
     return NULL;
@@ -468,15 +729,15 @@ int64_t store_last_event(const struct store *s)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static int64_t one_number(struct store *s, const char *sql)
+static int one_number(struct store *s, const char *sql, int64_t *out, struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int64_t n = 0;
-    if (sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) == SQLITE_OK &&
-        sqlite3_step(st) == SQLITE_ROW)
-        n = sqlite3_column_int64(st, 0);
+    int bad = sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) != SQLITE_OK ||
+              sqlite3_step(st) != SQLITE_ROW;
+    if (bad) damaged(s, e);
+    *out = bad ? 0 : sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
-    return n;
+    return bad ? -1 : 0;
 }
 
 static int lock_dir(struct store *s, const char *dir, struct err *e)
@@ -501,32 +762,74 @@ static int lock_dir(struct store *s, const char *dir, struct err *e)
 
 static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
-    "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;";
+    "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
+    "PRAGMA temp_store=MEMORY;"; /* savepoints need no other disk */
 
-static int open_writer(struct store *s, struct err *e)
+static int make_schema(struct store *s, struct err *e)
 {
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK) return damaged(s, e);
-    sqlite3_extended_result_codes(s->write_db, 1);
-    sqlite3_busy_timeout(s->write_db, 5000);
-    sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    if (sqlite3_exec(s->write_db, setup_sql, NULL, NULL, NULL) != SQLITE_OK) return damaged(s, e);
-    int64_t version = one_number(s, "PRAGMA user_version");
+    int64_t version;
+    if (one_number(s, "PRAGMA user_version", &version, e)) return -1;
     if (version > SCHEMA_VERSION)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has schema version %lld, this seqd knows %d: a newer "
                        "seqd wrote it",
                        s->path, (long long)version, SCHEMA_VERSION);
+    if (version == SCHEMA_VERSION) return 0; /* nothing is written: the disk may be full */
     if (sqlite3_exec(s->write_db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(s->write_db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK)
         return damaged(s, e);
+    return 0;
+}
+
+static int open_database(struct store *s, struct err *e)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    int64_t page_size;
+    if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK) return damaged(s, e);
+    sqlite3_extended_result_codes(s->write_db, 1);
+    sqlite3_busy_timeout(s->write_db, 5000);
+    sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    if (sqlite3_exec(s->write_db, setup_sql, NULL, NULL, NULL) != SQLITE_OK) return damaged(s, e);
+    if (make_schema(s, e) || one_number(s, "PRAGMA page_size", &page_size, e)) return -1;
+    s->page_size = (int)page_size;
+    sqlite3_wal_hook(s->write_db, on_wal, s);
+    return 0;
+}
+
+/* What a seqd that died of a failed sync had written is in the log, may be read, and is perhaps on
+ * no disk: copied into the database and synced, it is. A full disk leaves it where it is. */
+static int first_checkpoint(struct store *s, struct err *e)
+{
+    int rc = sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK || out_of_room(s, rc) ? 0 : damaged(s, e);
+}
+
+static int open_writer(struct store *s, struct err *e)
+{
+    int bad = open_database(s, e);
+    /* Even to be read, the database needs room for the index of its log. */
+    if (bad && out_of_room(s, sqlite3_extended_errcode(s->write_db)) && s->reserve.held) {
+        sqlite3_close(s->write_db);
+        s->write_db = NULL;
+        release_reserve(s);
+        bad = open_database(s, e);
+    }
+    if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e))
+        return -1;
     for (int i = 0; i < OP_N; i++)
         if (sqlite3_prepare_v3(s->write_db, op_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->op[i],
                                NULL) != SQLITE_OK)
             return damaged(s, e);
-    s->last_job = one_number(s, "SELECT max(id) FROM jobs");
-    s->last_event = one_number(s, "SELECT max(seq) FROM events");
-    return 0;
+    return one_number(s, "SELECT max(id) FROM jobs", &s->last_job, e) ||
+                   one_number(s, "SELECT max(seq) FROM events", &s->last_event, e)
+               ? -1
+               : 0;
+}
+
+static int on_progress(void *arg)
+{
+    const struct store *s = arg;
+    return now_ms() >= s->query_end_ms;
 }
 
 static int open_reader(struct store *s, struct err *e)
@@ -536,7 +839,9 @@ static int open_reader(struct store *s, struct err *e)
         sqlite3_exec(s->read_db, "PRAGMA query_only=ON; PRAGMA wal_autocheckpoint=0", NULL, NULL,
                      NULL) != SQLITE_OK)
         return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->read_db));
+    sqlite3_extended_result_codes(s->read_db, 1);
     sqlite3_busy_timeout(s->read_db, 5000);
+    sqlite3_progress_handler(s->read_db, 10000, on_progress, s);
     return 0;
 }
 
@@ -559,13 +864,23 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     s->ask_last = &s->ask_first;
     s->out_last = &s->out_first;
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->write_wake, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->write_wake, &monotonic);
     pthread_cond_init(&s->read_wake, NULL);
+    pthread_cond_init(&s->gate_wake, NULL);
+    pthread_condattr_destroy(&monotonic);
+    s->commit_ms = -1;
     if (snprintf(s->path, sizeof s->path, "%s/seqd.db", dir) >= (int)sizeof s->path) {
         err_set(e, ERR_INVALID, "state directory %s: the path is too long", dir);
         goto fail;
     }
+    reserve_init(&s->reserve, dir);
     if (lock_dir(s, dir, e) || open_writer(s, e) || open_reader(s, e)) goto fail;
+    /* What else is written at a start must find room. */
+    if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) release_reserve(s);
+    if (!reserve_make(&s->reserve)) release_reserve(s);
     warn_version();
     s->running = true;
     if (pthread_create(&s->writer, NULL, writer_main, s)) abort();
@@ -593,6 +908,7 @@ void store_close(struct store *s)
     sqlite3_close(s->read_db);
     sqlite3_close(s->write_db); /* last: it alone may checkpoint */
     if (s->lock_fd >= 0) close(s->lock_fd);
+    pthread_cond_destroy(&s->gate_wake);
     pthread_cond_destroy(&s->read_wake);
     pthread_cond_destroy(&s->write_wake);
     pthread_mutex_destroy(&s->mutex);

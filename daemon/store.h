@@ -1,11 +1,16 @@
-/* store.h: what seqd must not forget, in SQLite. The only user of sqlite3.
+/* store.h: what seqd must not forget, in SQLite. The only user of sqlite3, with store_check.c.
  *
  * One writer thread owns the one connection that writes and checkpoints; requests queue up and are
  * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller hears back on
- * the loop thread only after its group's COMMIT. One reader thread answers queries. A commit that
- * fails ends the process: what was acknowledged is on disk, what was not was not promised.
+ * the loop thread only after its group's COMMIT. One reader thread answers queries. A commit or a
+ * checkpoint that fails ends the process: what was acknowledged is on disk, what was not was not
+ * promised, and a sync that failed once may seem to succeed when tried again (fsyncgate).
  *
- * Crash safety is tested by killing a process in mid-load (tests/test_seqd_store.c). */
+ * A full disk is no such failure: nothing was half done. The reserve (reserve.h) is released, new
+ * jobs are refused, everything else is written; when that is full as well, the writer waits for room.
+ *
+ * Crash safety is tested by killing a process in mid-load (tests/test_seqd_store.c), faults of the
+ * disk by failing one call after another (tests/test_seqd_disk.c). */
 #ifndef SEQD_DAEMON_STORE_H
 #define SEQD_DAEMON_STORE_H
 
@@ -15,12 +20,17 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-#define STORE_GROUP 256 /* requests in one commit */
+#define STORE_GROUP    256  /* requests in one commit */
+#define STORE_CHECK_MS 1000 /* of quick_check at the start */
+#define STORE_QUERY_MS 5000 /* a query that takes longer fails */
+#define STORE_STUCK_MS 10000 /* no commit for so long while requests wait: not ready */
+#define STORE_SLOW_MS  1000 /* a commit of so long is told as slow */
 
 struct store;
 
 /* dir must exist. fails: ERR_CONFLICT when another seqd holds it, ERR_UNSUPPORTED on NFS,
- * ERR_CORRUPT naming the file when it is not our database or is damaged. */
+ * ERR_CORRUPT naming the file when it is not our database or is damaged, as far as a look at it of
+ * STORE_CHECK_MS shows. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
 /* Commits what is queued, gives the answers that are due, and takes nothing new; the loop must not
  * run again. NULL allowed. */
@@ -74,11 +84,24 @@ void store_blame_remove(struct store_txn *t, const char *node, int64_t job);
 void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason);
 void store_quarantine_remove(struct store_txn *t, const char *node);
 
-/* e is NULL once it is durable; else the one thing that may fail, a key that exists (ERR_CONFLICT).
+/* e is NULL once it is durable; else one of the two things that may fail: a key that exists
+ * (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE).
  * done may be NULL. Order of commits is order of calls. Takes t. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 int store_queued(const struct store *s); /* requests waiting now; any thread */
+bool store_full(const struct store *s);  /* the reserve is out; any thread */
+/* Why a new job is refused then: -1, and ERR_NO_SPACE. */
+int store_refuse(const struct store *s, struct err *e);
+
+struct store_health {
+    int n_waiting;      /* requests without an answer */
+    int64_t stuck_ms;   /* since the last answer, or since the first of them came; 0: none waits */
+    int64_t commit_ms;  /* what the last commit took; -1: there was none */
+    int64_t wal_size;   /* bytes in the log that are not checkpointed */
+    bool full;          /* store_full */
+};
+void store_health(const struct store *s, struct store_health *out); /* loop thread */
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
@@ -102,8 +125,9 @@ struct store_rows {
     struct store_row *row;
 };
 
-/* rows belong to the callee's call; freed afterwards. */
-typedef void store_answer(void *arg, const struct store_rows *rows);
+/* rows belong to the callee's call; freed afterwards. e: the query failed, and rows are none; NULL
+ * when these are all rows that it asked for. */
+typedef void store_answer(void *arg, const struct store_rows *rows, const struct err *e);
 void store_read(struct store *s, enum store_ask ask, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);
 

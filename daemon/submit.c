@@ -82,10 +82,14 @@ static void submit(struct posting *p)
 
 /* ---- Idempotency-Key --------------------------------------------------------------------------- */
 
-static void on_first_answer(void *arg, const struct store_rows *rows)
+static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct posting *p = arg;
     struct err e;
+    if (failed) {
+        refuse(p, 0, failed);
+        return;
+    }
     if (!rows->n_rows) {
         err_set(&e, ERR_INTERNAL, "the job of this Idempotency-Key is gone");
         refuse(p, 0, &e);
@@ -98,10 +102,14 @@ static void on_first_answer(void *arg, const struct store_rows *rows)
     drop(p);
 }
 
-static void on_key(void *arg, const struct store_rows *rows)
+static void on_key(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct posting *p = arg;
     struct err e;
+    if (failed) {
+        refuse(p, 0, failed);
+        return;
+    }
     if (!rows->n_rows) {
         submit(p);
         return;

@@ -37,6 +37,7 @@ void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *s
                    const char *plan, const char *doc)
 {
     struct op *o = add_op(t, OP_JOB_NEW);
+    t->is_new = true;
     o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
     o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan), o->text[2] = txn_copy(doc);
 }

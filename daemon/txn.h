@@ -41,6 +41,8 @@ struct store_txn {
     struct op *first, **last;
     store_done *done;
     void *arg;
+    struct store *store; /* once it is committed */
+    bool is_new;         /* brings a job: refused while the disk is full */
     struct err err;
 };
 

@@ -49,6 +49,15 @@ static void no_such_job(struct http_req *r, int64_t id)
     route_fail(r, &e);
 }
 
+/* Answers and ends a view whose query failed. */
+static bool refuse_view(struct view *v, const struct err *failed)
+{
+    if (!failed) return false;
+    route_fail(v->r, failed);
+    free(v);
+    return true;
+}
+
 /* ---- one job --------------------------------------------------------------------------------- */
 
 /* shown: an object; takes it. */
@@ -103,9 +112,10 @@ static void reply_job(struct http_req *r, int status, const char *json)
     route_json(r, status, json);
 }
 
-static void on_job(void *arg, const struct store_rows *rows)
+static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
+    if (refuse_view(v, failed)) return;
     if (rows->n_rows) {
         char *json = route_job_json(v->R->control, v->id, &rows->row[0]);
         reply_job(v->r, v->status, json);
@@ -219,9 +229,10 @@ static void page_job(struct view *v, struct jwrite *w, const struct store_row *r
     free(doc);
 }
 
-static void on_jobs(void *arg, const struct store_rows *rows)
+static void on_jobs(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
+    if (refuse_view(v, failed)) return;
     int last = (int)(rows->n_rows < v->limit ? rows->n_rows : v->limit) - 1;
     reply_page(v, rows, last >= 0 ? rows->row[last].n[0] : 0);
 }
@@ -320,9 +331,10 @@ static void page_steps(struct view *v, struct jwrite *w, const struct store_row 
     jwrite_raw(w, NULL, steps + 1);
 }
 
-static void on_page(void *arg, const struct store_rows *rows)
+static void on_page(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
+    if (refuse_view(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
         /* Nothing of it: is there such a job at all? */
         v->known = true;
@@ -406,9 +418,10 @@ static void send_log(struct view *v)
     free(v);
 }
 
-static void on_log_job(void *arg, const struct store_rows *rows)
+static void on_log_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
+    if (refuse_view(v, failed)) return;
     if (rows->n_rows) {
         v->n[0] = v->n[1];
         send_log(v);
@@ -506,29 +519,62 @@ void route_livez(struct routes *R, struct http_req *r, const struct route_args *
     route_json(r, 200, "{\"status\":\"ok\"}");
 }
 
-static void on_ready(void *arg, const struct store_rows *rows)
+static void ready_verbose(const struct control *c, char *out, size_t size)
+{
+    const struct nodes *t = control_nodes(c);
+    struct store_health h;
+    struct jwrite w;
+    int up = 0;
+    for (int i = 0; i < t->n; i++) up += t->node[i].up;
+    store_health(control_store((struct control *)c), &h);
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "status", "ok");
+    jwrite_object(&w, "checks");
+    jwrite_str(&w, "store", "answers");
+    jwrite_str(&w, "writer",
+               h.commit_ms > STORE_SLOW_MS || h.stuck_ms > STORE_SLOW_MS ? "slow" : "commits");
+    jwrite_str(&w, "disk", h.full ? "full: new jobs are refused" : "has room");
+    jwrite_str(&w, "replay", "done");
+    jwrite_str(&w, "http", "listens");
+    jwrite_str(&w, "link", "listens");
+    jwrite_end(&w);
+    if (h.commit_ms >= 0)
+        jwrite_int(&w, "last_commit_ms", h.commit_ms);
+    else
+        jwrite_null(&w, "last_commit_ms");
+    jwrite_int(&w, "commits_waiting", h.n_waiting);
+    jwrite_int(&w, "wal_bytes", h.wal_size);
+    jwrite_int(&w, "live_jobs", control_n_live(c));
+    jwrite_int(&w, "nodes_up", up);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+}
+
+static void on_ready(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    const struct nodes *t = control_nodes(v->R->control);
-    int up = 0;
-    char text[512];
-    for (int i = 0; i < t->n; i++) up += t->node[i].up;
-    if (http_query(v->r, "verbose"))
-        snprintf(text, sizeof text,
-                 "{\"status\":\"ok\",\"checks\":{\"store\":\"answers\",\"replay\":\"done\","
-                 "\"http\":\"listens\",\"link\":\"listens\"},\"live_jobs\":%d,\"nodes_up\":%d}",
-                 control_n_live(v->R->control), up);
-    else
-        snprintf(text, sizeof text, "{\"status\":\"ok\"}");
+    char text[768] = "{\"status\":\"ok\"}";
+    if (refuse_view(v, failed)) return;
+    if (http_query(v->r, "verbose")) ready_verbose(v->R->control, text, sizeof text);
     route_json(v->r, 200, text);
     free(v);
 }
 
 /* Serving begins after the replay and after both sockets are bound; what can still fail to answer
- * is the store. */
+ * is the store: its reader, or its writer in a sync that does not return. */
 void route_readyz(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    ask_job(view_of(R, r, a), on_ready);
+    struct store_health h;
+    struct err e;
+    store_health(control_store(R->control), &h);
+    if (h.stuck_ms <= STORE_STUCK_MS) {
+        ask_job(view_of(R, r, a), on_ready);
+        return;
+    }
+    err_set(&e, ERR_TIMEOUT, "the store has committed nothing for %lld s, and %d requests wait%s",
+            (long long)h.stuck_ms / 1000, h.n_waiting, h.full ? ": its disk is full" : "");
+    route_fail(r, &e);
 }
 
 void route_version(struct routes *R, struct http_req *r, const struct route_args *a)

@@ -3,17 +3,21 @@
  *     bad_disk_install();                       before the first store_open
  *     bad_disk_hold(); ... bad_disk_release();  commits wait in the sync of the log
  *     disk.fail_at = n;                         the n-th call from now that disk.faults names fails
- *     disk.full_while = path;                   no write succeeds while that file exists
+ *     disk.full = true;                         no write finds room
+ *     disk.full_while = path;                   the same, until that file is removed; a directory
+ *                                               takes its place then, so that it stays away
  *
  * A call is counted when it begins; disk.failed says which one failed. */
 #ifndef SEQD_TESTS_BAD_DISK_H
 #define SEQD_TESTS_BAD_DISK_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DISK_READ = 1, DISK_WRITE = 2, DISK_SYNC = 4, DISK_TRUNCATE = 8, DISK_SHM = 16 };
@@ -28,6 +32,8 @@ static struct {
     int64_t fail_at, n_calls;
     int code; /* what the failing call says: SQLITE_IOERR and the like; 0: of its own kind */
     bool goes_on; /* so do all after it */
+    bool quick;   /* nothing is synced */
+    bool full;
     const char *failed, *full_while;
     sqlite3_vfs *real;
     sqlite3_vfs vfs;
@@ -56,8 +62,14 @@ static inline int bad_disk_meets(const struct bad_file *f, int kind, const char 
         disk.failed = name;
         rc = disk.code ? disk.code : code;
     }
-    if (kind & (DISK_WRITE | DISK_SHM) && disk.full_while && !access(disk.full_while, F_OK))
+    if (disk.full_while && access(disk.full_while, F_OK)) {
+        mkdir(disk.full_while, 0700);
+        disk.full_while = NULL;
+    }
+    if (kind & (DISK_WRITE | DISK_SHM) && (disk.full || disk.full_while)) {
         rc = kind == DISK_SHM ? SQLITE_IOERR_SHMSIZE : SQLITE_FULL;
+        errno = ENOSPC;
+    }
     pthread_mutex_unlock(&disk.mutex);
     return rc;
 }
@@ -98,7 +110,7 @@ static inline int bad_sync(sqlite3_file *f, int flags)
         disk.n_held--;
     }
     pthread_mutex_unlock(&disk.mutex);
-    return bad(f)->real->pMethods->xSync(bad(f)->real, flags);
+    return disk.quick ? SQLITE_OK : bad(f)->real->pMethods->xSync(bad(f)->real, flags);
 }
 
 #define BAD_PASS(name, params, args)                                                               \
@@ -205,7 +217,7 @@ static inline void bad_disk_mend(void)
     pthread_mutex_lock(&disk.mutex);
     disk.faults = disk.files = disk.code = 0;
     disk.fail_at = disk.n_calls = 0;
-    disk.goes_on = false;
+    disk.goes_on = disk.full = false;
     disk.failed = disk.full_while = NULL;
     pthread_mutex_unlock(&disk.mutex);
 }

@@ -24,7 +24,7 @@ client          : api/core
 # header pattern : the only files that may include it
 alone='
 microhttpd.h      : daemon/http.c
-sqlite3.h         : daemon/store.c
+sqlite3.h         : daemon/store.c daemon/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c
 protobuf-c/       : api/wire_part.h

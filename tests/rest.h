@@ -28,6 +28,7 @@ static struct {
 } w;
 
 static int rest_connections; /* at once; 0: as seqd has it */
+static loop_clock *rest_clock; /* NULL: the machine's */
 
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
@@ -43,7 +44,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
         snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
         CHECK(mkdtemp(w.dir) != NULL);
     }
-    w.loop = loop_create(NULL, NULL, &e);
+    w.loop = loop_create(rest_clock, NULL, &e);
     w.store = store_open(w.loop, w.dir, &e);
     w.logs = logs_open(w.dir, &e);
     w.routes = (struct routes){.version = "test"};

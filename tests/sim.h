@@ -462,7 +462,7 @@ static inline const struct job *job(int64_t id)
 static char stored[16384];
 static bool answered;
 
-static inline void on_row(void *arg, const struct store_rows *rows)
+static inline void on_row(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;
     CHECK(rows->n_rows == 1);
@@ -486,7 +486,7 @@ static inline bool is(int64_t id, const char *state)
 }
 
 /* All events of a job, as text. */
-static inline void on_events(void *arg, const struct store_rows *rows)
+static inline void on_events(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;
     stored[0] = 0;

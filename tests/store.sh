@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# seqd's own disk, slow: what a GET or a stream said is never taken back by a kill -9.
+# seqd's own disk. Slow: what a GET or a stream said is never taken back by a kill -9. Failing: seqd ends
+# with a sentence. Full: it takes no new job, cancels, and starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/.." || exit 2
+# For the full one: a small tmpfs in a mount namespace of its own, where that is allowed.
+if [ -z "${SEQD_STORE_INSIDE:-}" ] && unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
+    SEQD_STORE_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"
+fi
 . tests/lib.sh
 lib_start store
 
-# A sync of the database's log waits while $T/hold exists, and takes $T/slow milliseconds.
+# A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails while
+# $T/eio exists.
 cat >"$T/slow.c" <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -18,29 +25,29 @@ static void wait_ms(long ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
-static void linger(int fd)
+static int linger(int fd)
 {
     char link[64], path[4096];
     long ms = 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
-    if (!strstr(path, "/seqd.db-wal")) return;
+    if (!strstr(path, "/seqd.db-wal")) return 0;
     FILE *f = fopen(DIR "/slow", "r");
     if (f && fscanf(f, "%ld", &ms) == 1) wait_ms(ms);
     if (f) fclose(f);
     if (!access(DIR "/hold", F_OK) && (f = fopen(DIR "/held", "w"))) fclose(f);
     while (!access(DIR "/hold", F_OK)) wait_ms(5);
+    errno = EIO;
+    return access(DIR "/eio", F_OK) ? 0 : -1;
 }
 int fsync(int fd)
 {
-    linger(fd);
-    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+    return linger(fd) ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
 }
 int fdatasync(int fd)
 {
-    linger(fd);
-    return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+    return linger(fd) ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
 }
 C
 ${CC:-cc} -shared -fPIC -DDIR="\"$T\"" -o "$T/slow.so" "$T/slow.c" -ldl 2>"$T/out" ||
@@ -104,6 +111,57 @@ for round in 1 2 3; do
     same "slow, round $round: said cancelled, is cancelled" "$(field "$id" state)" cancelled
 done
 rm -f "$T/slow"
+
+# ---- failing --------------------------------------------------------------------------------------------
+id=$(submit fails)
+wait_event "$id" prepared
+touch "$T/eio"
+"$BIN/seqctl" cancel "$id" -q --timeout 2 >"$T/cancel.out" 2>&1 &
+can=$!
+wait "$SEQD_PID"; rc=$?
+kill "$can" 2>/dev/null; wait "$can" 2>/dev/null
+same "failing: seqd ends" "$rc" 70
+says "failing: with a sentence" "seqd ends: .*/seqd.db: COMMIT failed: disk I/O error.*: see to the disk" cat "$SEQD_LOG"
+rm -f "$T/eio"
+seqd_start || { lib_end; exit 1; }
+check "failing: it goes on afterwards" sh -c "'$BIN/seqctl' cancel $id -q && '$BIN/seqctl' show $id --field state | grep -q cancelled"
 check "seqd stops" seqd_stop
+
+# ---- full -----------------------------------------------------------------------------------------------
+if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
+    STATE=$T/small
+    export SEQD_URL=$STATE
+    mkdir -p "$STATE" && mount -t tmpfs -o size=48m none "$STATE"
+    seqd_start || { lib_end; exit 1; }
+    check "full: a reserve was made" test "$(stat -c %s "$STATE/reserve")" -eq $((16 << 20))
+    a=$(submit before-1); b=$(submit before-2)
+    wait_event "$a" prepared; wait_event "$b" prepared
+    fill() { # what is freed meanwhile is taken as well
+        dd if=/dev/zero bs=64k status=none 2>/dev/null >>"$STATE/ballast"
+        ! dd if=/dev/zero bs=4k count=1 status=none 2>/dev/null >>"$STATE/ballast"
+    }
+    check "full: to the last byte" until_ok 50 fill
+    # What the log has room for within its file still finds it.
+    refused() { ! submit new >"$T/new.out" 2>&1; }
+    check "full: new jobs are refused" until_ok 50 refused
+    says "full: with a sentence" 'state directory .* is full: .*new jobs are taken from 32 MiB on' cat "$T/new.out"
+    check "full: the reserve is out" test ! -e "$STATE/reserve"
+    check "full: reads go on" sh -c "'$BIN/seqctl' ls -o name | grep -qx $a && '$BIN/seqctl' show $a --field state | grep -q queued"
+    check "full: a cancel is committed" sh -c "'$BIN/seqctl' cancel $a -q && '$BIN/seqctl' show $a --field state | grep -q cancelled"
+    crash
+    check "full: and so is what was the reserve's" until_ok 50 fill
+    seqd_start || { lib_end; exit 1; }
+    same "full: it starts, and remembers" "$(field "$a" state)" cancelled
+    check "full: and takes no new job" refused
+    truncate -s -2M "$STATE/ballast"
+    check "full: a little room is enough for a cancel" sh -c "'$BIN/seqctl' cancel $b -q && '$BIN/seqctl' show $b --field state | grep -q cancelled"
+    rm -f "$STATE/ballast"
+    check "full: the reserve comes back" until_ok 50 test -e "$STATE/reserve"
+    check "full: and jobs are taken" until_ok 50 submit after
+    check "seqd stops" seqd_stop
+    umount "$STATE" 2>/dev/null || true
+else
+    echo "store: full: NOT RUN: this machine allows no mounts in a user namespace (unshare -Urm)"
+fi
 check "nothing is left running" until_ok 50 nothing_left
 lib_end

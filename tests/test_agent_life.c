@@ -27,7 +27,7 @@ struct view {
     int n_unknown;
     struct rank_fail fail;
     char log[MAX_RANKS][LOG_SIZE];
-    int64_t log_size[MAX_RANKS];
+    int64_t log_size[MAX_RANKS], log_got[MAX_RANKS]; /* got: what came again counts again */
     bool ack;
 };
 
@@ -141,6 +141,7 @@ static void on_log(const struct msg *m)
     struct view *v = view_of(m->job, m->epoch);
     assert(m->rank < MAX_RANKS);
     int64_t *have = &v->log_size[m->rank];
+    v->log_got[m->rank] += (int64_t)m->size;
     CHECK(v->end < 0 || m->offset + (int64_t)m->size <= *have); /* complete before the end */
     CHECK_MSG(m->offset <= *have, "log gap: at %lld, have %lld", (long long)m->offset,
               (long long)*have);
@@ -414,6 +415,10 @@ static void test_whole_life(void)
     CHECK(v->end == GANG_DONE && v->n[RANK_STEP] == 3 && v->n[RANK_RESULT] == 1);
     CHECK(v->n[RANK_EXIT] == 3 && v->n[RANK_FAIL] == 0);
     CHECK(strstr(v->log[0], "rank 0 is done") && strstr(v->log[1], "rank 1 is done"));
+    /* The same acknowledgement again: seqd could not keep what followed. */
+    const int64_t got = v->log_got[1];
+    tell(&(struct msg){.type = MSG_ACK, .job = 7, .epoch = 2, .rank = 1, .offset = 0});
+    UNTIL(v->log_got[1] == got + v->log_size[1]);
     UNTIL(file_exists(in_dir("gangs/%lld-e%lld/exit", 7, 2)));
     assign(7, 2, "ok", 2); /* again: ignored, as nothing follows the final record */
     about(MSG_FORGET, 7, 2);

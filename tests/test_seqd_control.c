@@ -39,6 +39,7 @@ static struct world {
     int n_attempts, n_assigns, n_changed;
     struct sim_attempt attempt[32];
     int64_t log_acked;
+    int n_log_acks, log_ack_rank;
     struct msg last_expect;
     int form; /* of the last order's spec */
     int n_expected;
@@ -86,6 +87,7 @@ static int on_send(void *arg, const char *node, const struct msg *m)
         if (a) a->stopped = true;
         break;
     case MSG_ACK:
+        if (m->rank >= 0) w.n_log_acks++, w.log_ack_rank = m->rank;
         if (a && m->seq > a->acked) a->acked = m->seq;
         if (m->rank >= 0) w.log_acked = m->offset;
         break;
@@ -307,7 +309,7 @@ static char stored_state[16], stored_doc[8192], stored_result[256];
 static int n_events, n_metric_rows;
 static bool answered;
 
-static void on_row(void *arg, const struct store_rows *rows)
+static void on_row(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;
     stored_state[0] = stored_result[0] = 0;
@@ -319,7 +321,7 @@ static void on_row(void *arg, const struct store_rows *rows)
     sscanf(at + 9, "%15[a-z]", stored_state);
 }
 
-static void on_count(void *arg, const struct store_rows *rows)
+static void on_count(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;
     *(int *)arg = rows->n_rows;
@@ -364,7 +366,44 @@ static struct sim_attempt *to_run(void)
     return a;
 }
 
+static void tell_log(struct sim_attempt *a, int rank, int64_t offset, const char *text)
+{
+    struct msg m = {.type = MSG_LOG, .job = a->job, .epoch = a->epoch, .rank = rank};
+    m.offset = offset;
+    m.data = text;
+    m.size = strlen(text);
+    control_link_calls.message(w.control, "n1", &m);
+}
+
 /* ---- tests --------------------------------------------------------------------------------------- */
+
+/* Bytes of a log that could not be kept are asked for again: nothing else would bring them. */
+static void test_log_that_was_not_kept(void)
+{
+    char path[160], text[32] = "";
+    struct err e;
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    send_spool(a);
+    settle();
+    snprintf(path, sizeof path, "%s/jobs/1", w.dir);
+    FILE *f = fopen(path, "w"); /* where its directory should be */
+    CHECK(f && !fclose(f));
+    tell_log(a, 0, 0, "one\n");
+    tell_log(a, 0, 4, "two\n");
+    CHECK(w.n_log_acks == 0);
+    CHECK(!unlink(path));
+    w.now += 1000;
+    loop_turn(w.loop, 0);
+    CHECK(w.n_log_acks == 2 && w.log_acked == 0); /* of both ranks */
+    tell_log(a, 0, 0, "one\ntwo\n");
+    w.now += 1000;
+    loop_turn(w.loop, 0);
+    CHECK(w.n_log_acks == 3 && w.log_ack_rank == 0 && w.log_acked == 8);
+    CHECK(logs_read(w.logs, 1, 2, 0, 0, text, sizeof text, &e) == 8 && !strcmp(text, "one\ntwo\n"));
+    finish();
+}
 
 /* A job that memory knows to have ended stays until that end is on disk: an older event's commit
  * that is answered meanwhile does not take it away, and followers are not told of the end. */
@@ -863,6 +902,7 @@ int main(void)
     bad_disk_install();
     RUN(test_life);
     RUN(test_end_before_its_commit);
+    RUN(test_log_that_was_not_kept);
     RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);

@@ -49,7 +49,7 @@ static struct {
     bool here;
 } got;
 
-static void on_answer(void *arg, const struct store_rows *rows)
+static void on_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     got.n = rows->n_rows;
     for (int i = 0; i < rows->n_rows && i < 64; i++) {

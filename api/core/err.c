@@ -20,6 +20,7 @@ static const char *const names[ERR_N] = {
     [ERR_UNSUPPORTED] = "unsupported",
     [ERR_INTERNAL] = "internal",
     [ERR_DEVICE] = "device",
+    [ERR_NO_SPACE] = "no_space",
 };
 
 static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)

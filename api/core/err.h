@@ -23,6 +23,7 @@ enum err_code {
     ERR_UNSUPPORTED,  /* a known word that this build or device has no row for */
     ERR_INTERNAL,
     ERR_DEVICE,       /* what computes failed, or is not there: another one may do */
+    ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
     ERR_N
 };
 

@@ -292,6 +292,8 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
+    /* Said a second time: seqd could not keep what followed. */
+    if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;
 }

@@ -1,0 +1,24 @@
+/* reserve.h: a file of RESERVE_SIZE bytes that keeps room on the disk of the state directory. When
+ * that disk is full, the file is removed, so that cancels and the ends of jobs still find room, and
+ * made again when there is twice as much. While it is out, new jobs are refused (store.h). */
+#ifndef SEQD_DAEMON_RESERVE_H
+#define SEQD_DAEMON_RESERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RESERVE_SIZE (16 << 20)
+
+struct reserve {
+    char dir[1024], path[1088];
+    bool held;
+    int said; /* errno that was logged last */
+};
+
+/* dir must exist. Looks for the file; makes none. */
+void reserve_init(struct reserve *r, const char *dir);
+bool reserve_make(struct reserve *r);    /* true: it is held now */
+bool reserve_release(struct reserve *r); /* false: it was out already */
+int64_t reserve_free(const struct reserve *r); /* bytes of the disk that are free; -1: unknown */
+
+#endif

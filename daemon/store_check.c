@@ -1,0 +1,79 @@
+#include "daemon/store_check.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include "api/core/log.h"
+
+#define INTERRUPTIBLE 3043000 /* before this version the walk through the pages cannot be */
+#define MAX_SIZE      (128 << 20) /* of a file that is walked through in that case: under a second */
+#define OPS           1000        /* between two looks at the clock */
+
+struct box {
+    int64_t end_ms;
+    bool over;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int on_progress(void *arg)
+{
+    struct box *b = arg;
+    b->over = now_ms() >= b->end_ms;
+    return b->over;
+}
+
+/* A row's fault, not the file's: "NULL value in jobs.doc", "non-INTEGER value in jobs.state". */
+static bool of_a_row(const char *text)
+{
+    return (!strncmp(text, "NULL value in ", 14) || !strncmp(text, "non-", 4) ||
+            !strncmp(text, "CHECK constraint", 16) || !strncmp(text, "TEXT value in", 13) ||
+            !strncmp(text, "NUMERIC value in", 16));
+}
+
+static int look(sqlite3_stmt *st, const char *path, struct err *e)
+{
+    int rc, n = 0;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(st, 0);
+        if (!text) text = "out of memory";
+        if (!strcmp(text, "ok")) continue;
+        if (!of_a_row(text))
+            return err_set(e, ERR_CORRUPT,
+                           "%s is damaged: quick_check says: %.200s; put a copy of it that is "
+                           "sound in its place",
+                           path, text);
+        if (!n++) log_warn("store.row", "file=%s text=\"%s\"", path, text);
+    }
+    return rc;
+}
+
+int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
+{
+    struct box b = {.end_ms = now_ms() + limit_ms};
+    struct stat st;
+    sqlite3_stmt *check = NULL;
+    const bool large = stat(path, &st) || st.st_size > MAX_SIZE;
+    if (large && sqlite3_libversion_number() < INTERRUPTIBLE) {
+        log_info("store.check", "file=%s text=\"not looked at: too large to be checked in %lld ms\"",
+                 path, (long long)limit_ms);
+        return 0;
+    }
+    sqlite3_progress_handler(db, OPS, on_progress, &b);
+    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check", -1, &check, NULL);
+    if (rc == SQLITE_OK) rc = look(check, path, e);
+    if (rc > 0 && rc != SQLITE_DONE && !b.over)
+        rc = err_set(e, ERR_CORRUPT, "%s is damaged: quick_check: %s", path, sqlite3_errmsg(db));
+    sqlite3_finalize(check);
+    sqlite3_progress_handler(db, 0, NULL, NULL);
+    if (b.over) log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
+                         (long long)limit_ms);
+    return rc < 0 ? -1 : 0;
+}

@@ -1,0 +1,15 @@
+/* store_check.h: is the database file sound, as far as there is time to look? For store.c. */
+#ifndef SEQD_DAEMON_STORE_CHECK_H
+#define SEQD_DAEMON_STORE_CHECK_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct sqlite3;
+
+/* quick_check, for at most limit_ms. A file that is too large for that is not looked at: the log
+ * says so. A value that is not of its column's type is logged and no damage of the file: whoever
+ * reads that row sees it. fails: ERR_CORRUPT with the first thing found. */
+int store_check(struct sqlite3 *db, const char *path, int64_t limit_ms, struct err *e);
+
+#endif

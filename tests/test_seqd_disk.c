@@ -1,0 +1,470 @@
+/* The disk beneath the store fails, is full, or holds a damaged file: a failed write, sync or
+ * checkpoint ends seqd and nothing that was acknowledged is lost; a failed query is a 500; a full disk
+ * takes no new job and goes on; the log stays bounded. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include "api/core/job.h"
+#include "api/core/log.h"
+#include "daemon/json.h"
+#include "daemon/reserve.h"
+#include "tests/bad_disk.h"
+#include "tests/rest.h"
+
+enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
+#define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not somebody waits */
+
+static char dir[64], path[128];
+
+static void make_dir(void)
+{
+    /* In memory where that can be: a hundred starts of a store write much. */
+    snprintf(dir, sizeof dir, "%s/seqd-disk-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    CHECK(mkdtemp(dir) != NULL);
+}
+
+static void remove_dir(void)
+{
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static const char *in_dir(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static int64_t size_of(const char *name)
+{
+    struct stat st;
+    return stat(in_dir(name), &st) ? -1 : st.st_size;
+}
+
+/* ---- a child whose n-th call of some kind fails --------------------------------------------------- */
+
+static int ack_fd;
+static int n_done;
+
+/* Whoever is told so after a call has failed was told too much. */
+static void on_done(void *arg, const struct err *e)
+{
+    int64_t id = (int64_t)(intptr_t)arg;
+    n_done++;
+    if (e) return;
+    if (disk.failed) _exit(LIED);
+    if (write(ack_fd, &id, sizeof id) != sizeof id) _exit(5);
+}
+
+static void add_job(struct store *s, int64_t id, const char *data, store_done *done)
+{
+    struct store_txn *t = store_begin();
+    store_job_new(t, id, 1000 + id, "{}", NULL, "\"state\":\"queued\"");
+    store_event_add(t, &(struct store_event){.seq = id * 10, .job = id, .type = 0, .data = "{}"});
+    if (data) store_metrics_add(t, id, data);
+    store_commit(s, t, done, (void *)(intptr_t)id);
+}
+
+static char *text_of(size_t size)
+{
+    char *text = malloc(size + 1);
+    if (!text) abort();
+    memset(text, 'x', size);
+    text[size] = 0;
+    return text;
+}
+
+/* Four commits one by one, the second of which fills the log so that it is checkpointed. */
+static void work(int fd, size_t size)
+{
+    struct err e;
+    char *data = text_of(size);
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    ack_fd = fd;
+    if (!s) _exit(*e.text ? REFUSED : LIED);
+    int64_t id = store_last_job(s);
+    for (int i = 0; i < 4; i++) {
+        n_done = 0;
+        add_job(s, ++id, i == 1 ? data : NULL, on_done);
+        while (!n_done) loop_turn(l, 20);
+    }
+    _exit(disk.failed ? 0 : UNTOUCHED); /* as kill -9 does, and not by closing */
+}
+
+struct round {
+    int kind, files;
+    int64_t at;
+    size_t size;
+    int code;
+};
+
+/* Returns the child's status; *last: the largest id that was acknowledged. */
+static int run_round(const struct round *r, int64_t *last)
+{
+    int fd[2], status = 0;
+    int64_t id;
+    CHECK(!pipe(fd));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        close(fd[0]);
+        if (!freopen("/dev/null", "w", stderr)) _exit(6);
+        disk.faults = r->kind;
+        disk.files = r->files;
+        disk.fail_at = r->at;
+        disk.goes_on = true;
+        disk.code = r->code;
+        work(fd[1], r->size);
+    }
+    close(fd[1]);
+    while (read(fd[0], &id, sizeof id) == sizeof id) *last = id;
+    close(fd[0]);
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* What was acknowledged is there, and one may go on. */
+static void check_kept(int64_t last)
+{
+    struct err e = {0};
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    CHECK_MSG(s != NULL, "%s", e.text);
+    if (s) CHECK_MSG(store_last_job(s) >= last, "%lld of %lld", (long long)store_last_job(s),
+                     (long long)last);
+    store_close(s);
+    loop_destroy(l);
+}
+
+/* Walks until a round meets no fault any more. */
+static int64_t walk(const char *name, int kind, int files, size_t size, int64_t dense,
+                    int64_t stride)
+{
+    int64_t n = 0, last = 0, deaths = 0;
+    make_dir();
+    disk.quick = true;
+    for (int64_t at = 1; at < 1000000; at += at < dense ? 1 : stride, n++) {
+        const struct round r = {kind, files, at, size, 0};
+        if (at > 1 && size > 1 << 20) { /* it would grow and grow */
+            remove_dir();
+            make_dir();
+            last = 0;
+        }
+        int status = run_round(&r, &last);
+        CHECK_MSG(status == DIED || status == REFUSED || status == 0 || status == UNTOUCHED,
+                  "%s %lld: status %d", name, (long long)at, status);
+        deaths += status == DIED || status == REFUSED;
+        check_kept(last);
+        if (status == UNTOUCHED) break;
+        if (test_failures_now > 5) break;
+    }
+    CHECK_MSG(deaths >= 3, "%s: %lld of %lld ended it", name, (long long)deaths, (long long)n);
+    disk.quick = false;
+    remove_dir();
+    return n;
+}
+
+static void test_every_fault(void)
+{
+    walk("writes", DISK_WRITE, 0, 10, INT64_MAX, 1);
+    walk("syncs", DISK_SYNC, 0, FILLS_LOG, INT64_MAX, 1);
+    walk("truncations and syncs", DISK_TRUNCATE | DISK_SYNC, 0, 10, INT64_MAX, 1);
+    walk("writes of a checkpoint", DISK_WRITE, SQLITE_OPEN_MAIN_DB, FILLS_LOG, 8, 997);
+}
+
+/* The database cannot be synced: the log is sound, every commit still succeeds, and each checkpoint
+ * puts less on the disk than it says. */
+static void test_failed_checkpoint(void)
+{
+    int64_t last = 0;
+    make_dir();
+    check_kept(0); /* what a first start writes and syncs is there */
+    const struct round r = {DISK_SYNC, SQLITE_OPEN_MAIN_DB, 1, FILLS_LOG, 0};
+    CHECK(run_round(&r, &last) == DIED);
+    CHECK(last == 2); /* the commit that filled the log was durable; the next was not promised */
+    check_kept(last);
+    remove_dir();
+}
+
+/* ---- the log ------------------------------------------------------------------------------------- */
+
+static int n_answers;
+
+static void note_done(void *arg, const struct err *e)
+{
+    *(bool *)arg = true;
+}
+
+static void count_done(void *arg, const struct err *e)
+{
+    n_done++;
+    CHECK(!e);
+}
+
+static void count_answer(void *arg, const struct store_rows *rows, const struct err *e)
+{
+    n_answers++;
+    CHECK(!e);
+}
+
+/* 1 MiB each; a query is under way all the time. Returns the largest size of the log's file. */
+static int64_t fill(struct loop *l, struct store *s, int n_rows)
+{
+    char *data = text_of(1 << 20);
+    static int64_t id;
+    int64_t largest = 0;
+    int asked = n_answers = n_done = 0;
+    for (int i = 0; i < n_rows; i++) {
+        add_job(s, id + 1 + i, data, count_done);
+        if (i < 4) continue; /* some always wait: it is never idle */
+        while (n_done < i - 3) {
+            if (n_answers == asked) {
+                store_read(s, ASK_METRICS, (const int64_t[4]){id + 1, 0, 10}, NULL, count_answer, NULL);
+                asked++;
+            }
+            loop_turn(l, 20);
+        }
+        int64_t size = size_of("seqd.db-wal");
+        if (size > largest) largest = size;
+    }
+    while (n_done < n_rows || n_answers < asked) loop_turn(l, 20);
+    id += n_rows;
+    free(data);
+    return largest;
+}
+
+static void test_log_is_bounded(void)
+{
+    struct err e = {0};
+    make_dir();
+    disk.quick = true;
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    int64_t largest = fill(l, s, 100);
+    CHECK_MSG(largest > 0 && largest <= LOG_MAX, "%lld bytes", (long long)largest);
+    /* A reader from outside, as a backup is, keeps the log from being reused: no failure. */
+    sqlite3 *other = NULL;
+    CHECK(!sqlite3_open(in_dir("seqd.db"), &other) &&
+          !sqlite3_exec(other, "BEGIN; SELECT count(*) FROM jobs", 0, 0, 0));
+    largest = fill(l, s, 90);
+    CHECK_MSG(largest > LOG_MAX, "%lld bytes: the reader held nothing", (long long)largest);
+    sqlite3_close(other);
+    fill(l, s, 30);
+    struct store_health h;
+    store_health(s, &h);
+    CHECK_MSG(size_of("seqd.db-wal") <= LOG_MAX && h.wal_size <= LOG_MAX, "%lld, %lld",
+              (long long)size_of("seqd.db-wal"), (long long)h.wal_size);
+    store_close(s);
+    loop_destroy(l);
+    disk.quick = false;
+    remove_dir();
+}
+
+/* ---- a damaged file -------------------------------------------------------------------------------- */
+
+static void test_damaged_file(void)
+{
+    struct err e = {0};
+    int64_t last = 0;
+    make_dir();
+    check_kept(0);
+    const struct round r = {0, 0, 0, 1 << 20, 0};
+    CHECK(run_round(&r, &last) == UNTOUCHED && last == 4);
+    check_kept(4); /* and all is in the database */
+    int fd = open(in_dir("seqd.db"), O_RDWR);
+    char page[4096];
+    memset(page, 0x5a, sizeof page);
+    CHECK(pwrite(fd, page, sizeof page, 3 * 4096) == (ssize_t)sizeof page);
+    close(fd);
+    struct loop *l = loop_create(NULL, NULL, &e);
+    CHECK(!store_open(l, dir, &e) && e.code == ERR_CORRUPT);
+    CHECK_MSG(strstr(e.text, "seqd.db") && strstr(e.text, "damaged"), "%s", e.text);
+    loop_destroy(l);
+    remove_dir();
+}
+
+/* A commit, so that the reader's pages are of the past, and then reads that fail. */
+static void forget_pages(void)
+{
+    bool done = false;
+    bad_disk_mend();
+    struct store_txn *t = store_begin();
+    store_metrics_add(t, 1, "[]");
+    store_commit(w.store, t, note_done, &done);
+    while (!done) loop_turn(w.loop, 5);
+    disk.faults = DISK_READ;
+    disk.fail_at = 1;
+    disk.goes_on = true;
+}
+
+/* ---- what REST says --------------------------------------------------------------------------------- */
+
+static void test_failed_query(void)
+{
+    static const char *const paths[] = {"/v1/jobs/1",
+                                        "/v1/jobs",
+                                        "/v1/jobs?state=queued,failed",
+                                        "/v1/jobs/1/events",
+                                        "/v1/jobs/1/metrics",
+                                        "/v1/jobs/1/artifacts",
+                                        "/v1/jobs/1/checkpoints",
+                                        "/v1/jobs/1/artifacts/x",
+                                        "/v1/jobs/1/steps/1/data",
+                                        "/v1/jobs/99",
+                                        "/v1/jobs/99/logs",
+                                        "/readyz"};
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    int stream = open_stream("/v1/jobs/1/events", NULL);
+    CHECK(receive(stream, "\"type\":\"submit\""));
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        forget_pages();
+        CHECK_MSG(get(paths[i]) == 500 && strstr(reply, "application/problem+json"), "%s: %d",
+                  paths[i], status_of());
+        CHECK_MSG(strstr(reply, "the store could not be read"), "%s: %s", paths[i], reply);
+    }
+    forget_pages();
+    CHECK(post_with("/v1/jobs", "Idempotency-Key: k\r\n", job_json) == 500);
+    CHECK(post("/v1/jobs/1:cancel", "") == 500); /* done, but it cannot be shown */
+    clear();
+    CHECK(!receive(stream, NULL) && !strstr(reply, "event: end")); /* cut: the client comes back */
+    close(stream);
+    bad_disk_mend();
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    stream = open_stream("/v1/jobs/1/events", "1");
+    receive(stream, "event: end");
+    CHECK(strstr(reply, "\"type\":\"cancel\""));
+    close(stream);
+    finish();
+}
+
+static int64_t clock_ms = 1000;
+
+static int64_t fake_clock(void *arg)
+{
+    return clock_ms;
+}
+
+static int send_cancel(const char *job)
+{
+    char out[256];
+    int fd = dial();
+    snprintf(out, sizeof out, "POST /v1/jobs/%s:cancel HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n",
+             job);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static int answer_of(int fd)
+{
+    clear();
+    receive(fd, NULL);
+    close(fd);
+    return status_of();
+}
+
+static void test_stuck_writer(void)
+{
+    rest_clock = fake_clock;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"writer\":\"commits\""));
+    bad_disk_hold();
+    int fd = send_cancel("1");
+    while (!store_queued(w.store) && !disk.n_held) loop_turn(w.loop, 5);
+    bad_disk_wait_held();
+    clock_ms += STORE_SLOW_MS + 1;
+    CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"writer\":\"slow\""));
+    CHECK(strstr(reply, "\"commits_waiting\":1"));
+    clock_ms += STORE_STUCK_MS;
+    CHECK(get("/readyz") == 503 && strstr(reply, "committed nothing for 11 s"));
+    CHECK(get("/livez") == 200 && get("/v1/jobs/1") == 200);
+    bad_disk_release();
+    CHECK(answer_of(fd) == 202);
+    CHECK(get("/readyz") == 200);
+    clock_ms += 10 * STORE_STUCK_MS; /* nobody waits: nothing is stuck */
+    CHECK(get("/readyz") == 200);
+    finish();
+    rest_clock = NULL;
+}
+
+static char reserve[128];
+
+static bool has_reserve(void)
+{
+    struct stat st;
+    return !stat(reserve, &st) && S_ISREG(st.st_mode) && st.st_size == RESERVE_SIZE;
+}
+
+static void refused(void)
+{
+    CHECK_MSG(post("/v1/jobs", job_json) == 507, "%d", status_of());
+    CHECK(strstr(reply, "application/problem+json") && strstr(reply, "\"code\":\"no_space\""));
+    CHECK(strstr(reply, "is full"));
+}
+
+static void test_full_disk(void)
+{
+    begin();
+    snprintf(reserve, sizeof reserve, "%s/reserve", w.dir);
+    CHECK(has_reserve());
+    for (int i = 0; i < 3; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    disk.full_while = reserve;
+    refused(); /* found out by this one */
+    CHECK(!has_reserve() && store_full(w.store));
+    refused(); /* and known from now on */
+    CHECK(get("/v1/jobs") == 200 && get("/v1/jobs/4") == 404);
+    CHECK(get("/readyz?verbose") == 200 && strstr(reply, "new jobs are refused"));
+    CHECK(post("/v1/jobs/1:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
+    /* The reserve is used up as well: what was asked for waits, reads go on. */
+    disk.full = true;
+    int fd = send_cancel("2");
+    while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
+    refused();
+    disk.full = false;
+    CHECK(answer_of(fd) == 202 && strstr(reply, "\"state\":\"cancelled\""));
+    /* Room again: the reserve first, then new jobs. */
+    CHECK(!rmdir(reserve));
+    for (int i = 0; i < 600 && store_full(w.store); i++) loop_turn(w.loop, 10);
+    CHECK(has_reserve() && post("/v1/jobs", job_json) == 201);
+    finish();
+}
+
+static void test_start_on_a_full_disk(void)
+{
+    begin();
+    snprintf(reserve, sizeof reserve, "%s/reserve", w.dir);
+    CHECK(post("/v1/jobs", job_json) == 201);
+    close_server();
+    disk.full_while = reserve;
+    begin_in(false, 0);
+    CHECK(!has_reserve());
+    CHECK(get("/v1/jobs/1") == 200 && get("/v1/jobs") == 200 && get("/readyz") == 200);
+    refused();
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    close_server();
+    CHECK(!rmdir(reserve));
+    begin_in(false, 0);
+    CHECK(has_reserve() && get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post("/v1/jobs", job_json) == 201);
+    finish();
+}
+
+int main(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+    bad_disk_install();
+    RUN(test_every_fault); /* first: it forks */
+    RUN(test_failed_checkpoint);
+    RUN(test_damaged_file);
+    RUN(test_log_is_bounded);
+    RUN(test_failed_query);
+    RUN(test_stuck_writer);
+    RUN(test_full_disk);
+    RUN(test_start_on_a_full_disk);
+    return test_done("seqd_disk");
+}
