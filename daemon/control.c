@@ -272,7 +272,7 @@ static void committed(void *arg, const struct err *e)
     commit_free(k);
 }
 
-static void add_event(struct control *c, struct store_txn *t, const struct event *ev)
+void control_add_event(struct store_txn *t, const struct event *ev)
 {
     char data[EVENT_DATA_SIZE];
     int64_t n = event_write(ev, data, sizeof data);
@@ -283,6 +283,14 @@ static void add_event(struct control *c, struct store_txn *t, const struct event
                                              .at_ms = ev->at_ms,
                                              .type = (int)ev->type,
                                              .data = data});
+}
+
+static void add_spec(struct control *c, struct store_txn *t, const struct job *j, const char *plan)
+{
+    if (json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) <= 0) return;
+    char *whole = j->stored ? json_spec_merge(j->stored, c->spec_json) : NULL;
+    store_spec_set(t, j->id, whole ? whole : c->spec_json, plan);
+    free(whole);
 }
 
 static int apply(struct control *c, struct job *j, struct event *ev, control_done *done, void *arg)
@@ -310,11 +318,9 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     add_steps(t, j);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
-    add_event(c, t, ev);
+    control_add_event(t, ev);
     quarantine_take(c, c->quarantine, t, j, ev);
-    if (ev->type == EV_PREPARED &&
-        json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) > 0)
-        store_spec_set(t, j->id, c->spec_json, ev->form ? j->plan : NULL);
+    if (ev->type == EV_PREPARED) add_spec(c, t, j, ev->form ? j->plan : NULL);
     write_doc(c, j);
     store_job_set(t, j->id, (int)j->state, c->doc);
     store_commit(c->o.store, t, committed, k);
@@ -403,7 +409,7 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
     assert(n > 0);
     write_doc(c, j);
     store_job_new(t, j->id, ev.at_ms, c->spec_json, s->plan, c->doc);
-    add_event(c, t, &ev);
+    control_add_event(t, &ev);
     if (s->key) store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
     struct commit *k = commit_for(c, j);
     k->submitted = j;

@@ -31,6 +31,7 @@ struct control {
 };
 
 void control_want_sched(struct control *c); /* a scheduling pass, soon */
+void control_add_event(struct store_txn *t, const struct event *ev);
 void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch);
 /* Its parts that have not ended are fenced: reports of them count no more. */
 void control_lose_node(struct control *c, const char *node, const char *why);

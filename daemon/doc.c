@@ -132,6 +132,59 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     return bare(&w, out);
 }
 
+bool doc_is_json(const char *text)
+{
+    struct jread r;
+    jread_init(&r, text, strlen(text));
+    enum jtok t = jread_next(&r);
+    return (t == J_OBJECT || t == J_ARRAY) && !jread_skip(&r) && jread_next(&r) == J_END;
+}
+
+int64_t doc_error(const struct err *e, char *out, size_t size)
+{
+    const struct job j = {.err = *e, .err_cause = CAUSE_FINAL, .err_rank = -1};
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    put_error(&w, &j);
+    jwrite_end(&w);
+    int64_t n = bare(&w, out);
+    const size_t key = strlen("\"error\":");
+    if (n < (int64_t)key) return -1;
+    memmove(out, out + key, (size_t)n - key + 1);
+    return n - (int64_t)key;
+}
+
+int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    if (!s) abort();
+    spec_defaults(s);
+    struct job *j = job_create(id, s);
+    if (!j) abort();
+    j->state = JOB_FAILED;
+    j->err = *e;
+    j->err_cause = CAUSE_FINAL;
+    j->finished_ms = at_ms;
+    int64_t n = doc_job(j, out, size);
+    job_destroy(j);
+    free(s);
+    return n;
+}
+
+static char *shown_unreadable(int64_t id)
+{
+    char *out = malloc(DOC_JOB_SIZE + 3);
+    struct err e;
+    if (!out) abort();
+    err_set(&e, ERR_CORRUPT, "the stored document of job %lld cannot be read", (long long)id);
+    int64_t n = doc_unreadable(id, &e, 0, out + 1, DOC_JOB_SIZE);
+    if (n < 0) abort();
+    out[0] = '{';
+    memcpy(out + 1 + n, "}", 2);
+    return out;
+}
+
 /* Where the value of a member stands in an object. false: it has none. */
 static bool find_member(const char *object, const char *key, const char **from, size_t *size)
 {
@@ -150,7 +203,7 @@ static bool find_member(const char *object, const char *key, const char **from, 
     return false;
 }
 
-char *doc_shown(const char *doc, const struct job *live)
+char *doc_shown(int64_t id, const char *doc, const struct job *live)
 {
     char why[8 * sizeof live->reason], *out;
     const char *state, *old;
@@ -163,6 +216,10 @@ char *doc_shown(const char *doc, const struct job *live)
     if (jwrite_finish(&w) < 2) abort();
     if (!(out = malloc(strlen(doc) + sizeof why + 3))) abort();
     sprintf(out, "{%s}", doc);
+    if (!doc_is_json(out)) {
+        free(out);
+        return shown_unreadable(id);
+    }
     if (!find_member(out, "state", &state, &n) || strncmp(state, "\"queued\"", 8) ||
         !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
         return out;

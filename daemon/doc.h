@@ -17,10 +17,16 @@ char *doc_time(int64_t at_ms, char *out);
 
 /* The members of a job's JSON without braces: all but result, plan and spec_effective. */
 int64_t doc_job(const struct job *j, char *out, size_t size);
+/* Is it one JSON object or array, as every document, plan, result and event is that seqd stored? */
+bool doc_is_json(const char *text);
+/* What a job's JSON says of an error: an object. */
+int64_t doc_error(const struct err *e, char *out, size_t size);
+/* As doc_job, of a job of which nothing can be read. at_ms: since when that is known, or 0. */
+int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
 /* Those members as they were committed, in braces and malloc'd, with the reason for waiting of the
  * last scheduling pass, which is an observation and no state: it is in memory alone. live: NULL
  * when the job has ended. */
-char *doc_shown(const char *doc, const struct job *live);
+char *doc_shown(int64_t id, const char *doc, const struct job *live);
 /* One optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
 /* What the table of nodes does not know of one. */

@@ -106,8 +106,8 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 static int write_event(struct follow *f, const struct store_row *row)
 {
     char json[EVENT_DATA_SIZE + 256], id[24];
-    int64_t n = doc_event(row->n[0], f->job, row->n[1], row->n[2], (int)row->n[3], row->text[0],
-                          json, sizeof json);
+    int64_t n = doc_event(row->n[0], f->job, row->n[1], row->n[2], (int)row->n[3],
+                          doc_is_json(row->text[0]) ? row->text[0] : "{}", json, sizeof json);
     snprintf(id, sizeof id, "%lld", (long long)row->n[0]);
     return n < 0 ? 0 : write_message(f, id, json, (size_t)n);
 }
@@ -117,6 +117,7 @@ static int write_steps(struct follow *f, const struct store_row *row)
 {
     static const char mark[] = "{\"step\":";
     int64_t index = 0;
+    if (!doc_is_json(row->text[0])) return 0;
     for (const char *p = strstr(row->text[0], mark), *next; p; p = next, index++) {
         char id[48];
         next = strstr(p + 1, mark);

@@ -41,6 +41,7 @@ void job_destroy(struct job *j)
     free(j->result);
     free(j->plan);
     free(j->metrics);
+    free(j->stored);
     free(j);
 }
 

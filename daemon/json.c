@@ -144,6 +144,7 @@ static int set_field(struct reader *r, const struct field *f, void *base, const 
 
 static int unknown(struct reader *r, const char *path)
 {
+    if (r->form == JSON_STORED) return 0; /* of another version */
     const char *near = spec_suggest(path);
     if (near && strcmp(near, path))
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
@@ -186,7 +187,8 @@ static int read_source(struct reader *r, const char *prefix, const json_t *v,
         if (!f) {
             /* input.prompt lives beside the source but is a field of its own */
             if (!strcmp(path, "input.prompt")) continue;
-            return unknown(r, path);
+            if (unknown(r, path)) return -1;
+            continue;
         }
         if (set_field(r, f, src, path, member)) return -1;
     }
@@ -233,8 +235,8 @@ static int read_stage(struct reader *r, const char *prefix, const json_t *v, str
         char path[2 * PATH_SIZE];
         snprintf(path, sizeof path, "%.32s.%.64s", prefix, key);
         const struct field *f = element_field(stage_fields, key);
-        if (!f) return unknown(r, path);
-        if (set_field(r, f, out, path, member)) return -1;
+        if (!f && unknown(r, path)) return -1;
+        if (f && set_field(r, f, out, path, member)) return -1;
     }
     return 0;
 }
@@ -454,16 +456,25 @@ static int check_kind(struct reader *r, const char *path, uint32_t kinds)
                      kind_name(r->s->kind));
 }
 
+/* Of another version, which knows the field in this kind of job. */
+static bool other_kind(const struct reader *r, uint32_t kinds)
+{
+    return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
+}
+
 static int read_member(struct reader *r, const char *path, const json_t *v)
 {
+    if (json_is_null(v) && r->form == JSON_STORED) return 0;
     if (json_is_null(v))
         return err_field(r->e, ERR_INVALID, path, "%s is null: leave it out for its default", path);
     for (const struct special *sp = specials; sp->path; sp++) {
         if (strcmp(sp->path, path)) continue;
+        if (other_kind(r, sp->kinds)) return unknown(r, path);
         return check_kind(r, path, sp->kinds) ? -1 : sp->read(r, v);
     }
     const struct field *f = spec_field(path);
     if (f && f->kinds) {
+        if (other_kind(r, f->kinds)) return unknown(r, path);
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         return set_field(r, f, r->s, path, v);
@@ -486,7 +497,10 @@ static int read_object(struct reader *r, const char *prefix, const json_t *o)
         char path[PATH_SIZE];
         int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
         /* A dot in a key would make a second spelling of a nested field. */
-        if (n >= (int)sizeof path || strchr(key, '.')) return unknown(r, path);
+        if (n >= (int)sizeof path || strchr(key, '.')) {
+            if (unknown(r, path)) return -1;
+            continue;
+        }
         if (read_member(r, path, v)) return -1;
     }
     return 0;
@@ -602,6 +616,45 @@ char *json_canonical(const char *text, size_t size, struct err *e)
     char *out = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(root);
     if (!out) err_set(e, ERR_TOO_LARGE, "the body is too large");
+    return out;
+}
+
+static bool merge(json_t *into, json_t *old);
+
+/* What `now` has no member for is taken from `old`; arrays are merged element by element. */
+static bool merge_value(json_t *now, json_t *old)
+{
+    bool more = false;
+    if (json_is_object(now) && json_is_object(old)) return merge(now, old);
+    if (!json_is_array(now) || !json_is_array(old)) return false;
+    for (size_t i = 0; i < json_array_size(now) && i < json_array_size(old); i++)
+        more |= merge_value(json_array_get(now, i), json_array_get(old, i));
+    return more;
+}
+
+static bool merge(json_t *into, json_t *old)
+{
+    const char *key;
+    json_t *v;
+    bool more = false;
+    json_object_foreach(old, key, v)
+    {
+        json_t *now = json_object_get(into, key);
+        if (now)
+            more |= merge_value(now, v);
+        else
+            more |= !json_object_set(into, key, v);
+    }
+    return more;
+}
+
+char *json_spec_merge(const char *old, const char *now)
+{
+    struct err e;
+    json_t *a = load(old, strlen(old), &e), *b = load(now, strlen(now), &e);
+    char *out = a && b && merge(b, a) ? json_dumps(b, JSON_COMPACT) : NULL;
+    json_decref(a);
+    json_decref(b);
     return out;
 }
 

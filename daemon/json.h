@@ -1,7 +1,7 @@
 /* json.h: request bodies and stored specs, from JSON to struct job_spec and back. The only user of
  * Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
  *
- * Reading is strict: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
+ * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
  * with a did-you-mean), every value of its type. Any thread; nothing is kept between calls. */
 #ifndef SEQD_DAEMON_JSON_H
 #define SEQD_DAEMON_JSON_H
@@ -21,7 +21,9 @@
 
 enum json_form {
     JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */
-    JSON_STORED /* also what seqd found out: the shape behind model.path, derived train.steps */
+    /* Also what seqd found out: the shape behind model.path, derived train.steps. Another version may
+     * have written it: fields that this one does not know are passed over. */
+    JSON_STORED
 };
 
 void json_init(void); /* seeds the hash tables; before any thread starts */
@@ -30,6 +32,9 @@ void json_init(void); /* seeds the hash tables; before any thread starts */
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
+/* The stored spec `old` with everything that `now` says: what this seqd does not know of it stays.
+ * malloc'd, or NULL when that is nothing, or one of them is not JSON. */
+char *json_spec_merge(const char *old, const char *now);
 /* The body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
  * fails: also with ERR_INVALID naming a member of hardware. */
 int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,

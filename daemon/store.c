@@ -46,6 +46,11 @@ static const char *const op_sql[OP_N] = {
                 "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
     [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
                      "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
+    [OP_UNREADABLE] = "UPDATE jobs SET state = ?2, doc = CASE WHEN json_valid('{' || doc || '}') THEN "
+                      "(SELECT substr(d, 2, length(d) - 2) FROM (SELECT json_remove(json_set("
+                      "'{' || doc || '}', '$.state', 'failed', '$.phase', 'failed', '$.reason', "
+                      "json('null'), '$.finished_at', ?7, '$.error', json(?5)), '$.target') AS d)) "
+                      "ELSE ?6 END WHERE id = ?1",
     [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
     [OP_BLAME] = "INSERT INTO blames (job, at, node) VALUES (?1, ?2, ?5) "
                  "ON CONFLICT (node, job) DO UPDATE SET at = excluded.at",
@@ -520,7 +525,7 @@ static void select_jobs(struct store *s, struct ask *a)
     int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
     if (!a->n[2]) {
         const int64_t bound[] = {before, limit};
-        select_rows(s, "SELECT id, doc FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2", bound, 2,
+        select_rows(s, "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2", bound, 2,
                     NULL, 1, 1, a);
         return;
     }
@@ -528,7 +533,7 @@ static void select_jobs(struct store *s, struct ask *a)
         const int64_t bound[] = {state, before, limit};
         if (a->n[2] >> state & 1)
             select_rows(s,
-                        "SELECT id, doc FROM jobs WHERE state = ?1 AND id < ?2 "
+                        "SELECT id, coalesce(doc, '') FROM jobs WHERE state = ?1 AND id < ?2 "
                         "ORDER BY id DESC LIMIT ?3",
                         bound, 3, NULL, 1, 1, a);
     }
@@ -540,24 +545,24 @@ static void run_ask(struct store *s, struct ask *a)
 {
     switch (a->what) {
     case ASK_JOB:
-        select_rows(s, "SELECT doc, spec, plan, result FROM jobs WHERE id = ?1", a->n, 1, NULL, 0,
+        select_rows(s, "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs WHERE id = ?1", a->n, 1, NULL, 0,
                     4, a);
         break;
     case ASK_JOBS: select_jobs(s, a); break;
     case ASK_EVENTS:
         select_rows(s,
-                    "SELECT seq, epoch, at, type, data FROM events WHERE job = ?1 AND seq > ?2 "
+                    "SELECT seq, epoch, at, type, coalesce(data, '') FROM events WHERE job = ?1 AND seq > ?2 "
                     "AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
                     a->n, 4, NULL, 4, 1, a);
         break;
     case ASK_METRICS:
         select_rows(s,
-                    "SELECT seq, data FROM metrics WHERE job = ?1 AND seq > ?2 ORDER BY seq "
+                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 ORDER BY seq "
                     "LIMIT ?3",
                     a->n, 3, NULL, 1, 1, a);
         break;
     case ASK_KEY:
-        select_rows(s, "SELECT job, fingerprint FROM keys WHERE key = ?1", a->n, 0, a->text, 1, 1,
+        select_rows(s, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0, a->text, 1, 1,
                     a);
         break;
     }
@@ -639,6 +644,13 @@ static const char *column(sqlite3_stmt *st, int i)
     return (const char *)sqlite3_column_text(st, i);
 }
 
+/* Of a column that cannot be NULL, unless the file was tampered with. */
+static const char *sure_column(sqlite3_stmt *st, int i)
+{
+    const char *text = column(st, i);
+    return text ? text : "";
+}
+
 static int load_rows(struct store *s, const char *sql, const struct store_load *c,
                      int (*row)(const struct store_load *, sqlite3_stmt *, struct err *),
                      struct err *e)
@@ -654,8 +666,8 @@ static int load_rows(struct store *s, const char *sql, const struct store_load *
 
 static int load_job(const struct store_load *c, sqlite3_stmt *st, struct err *e)
 {
-    return c->job(c->arg, sqlite3_column_int64(st, 0), column(st, 1), column(st, 2), column(st, 3),
-                  e);
+    return c->job(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1), column(st, 2),
+                  column(st, 3), sqlite3_column_int(st, 4), e);
 }
 
 static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *e)
@@ -665,7 +677,7 @@ static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *
                              .epoch = sqlite3_column_int64(st, 2),
                              .at_ms = sqlite3_column_int64(st, 3),
                              .type = sqlite3_column_int(st, 4),
-                             .data = column(st, 5)};
+                             .data = sure_column(st, 5)};
     return c->event(c->arg, &ev, e);
 }
 
@@ -677,7 +689,7 @@ static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e
 
 static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
 {
-    return c->steps(c->arg, sqlite3_column_int64(st, 0), column(st, 1));
+    return c->steps(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1));
 }
 
 static int load_blame(const struct store_load *c, sqlite3_stmt *st, struct err *e)
@@ -695,7 +707,8 @@ static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct 
 
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
-    if (load_rows(s, "SELECT id, spec, plan, result FROM jobs WHERE " LIVE " ORDER BY id", c,
+    if (load_rows(s, "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
+                  "FROM jobs WHERE " LIVE " ORDER BY id", c,
                   load_job, e) ||
         load_rows(s,
                   "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
@@ -774,9 +787,10 @@ static int make_schema(struct store *s, struct err *e)
                        "%s has schema version %lld, this seqd knows %d: a newer "
                        "seqd wrote it",
                        s->path, (long long)version, SCHEMA_VERSION);
-    if (version == SCHEMA_VERSION) return 0; /* nothing is written: the disk may be full */
+    /* Where all is there nothing is written: the disk may be full. */
     if (sqlite3_exec(s->write_db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
-        sqlite3_exec(s->write_db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK)
+        (version < SCHEMA_VERSION &&
+         sqlite3_exec(s->write_db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK))
         return damaged(s, e);
     return 0;
 }

@@ -46,9 +46,9 @@ struct store_event {
 
 struct store_load {
     void *arg;
-    /* Every job that is not final, ascending. */
+    /* Every job that is not final, ascending. has_doc: its document is JSON, and says its state. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
-               struct err *e);
+               bool has_doc, struct err *e);
     /* Its events, ascending over all of them. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
@@ -69,6 +69,10 @@ struct store_txn *store_begin(void); /* NULL never: out of memory ends the proce
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
+/* The job's row cannot be read: it is failed from now on, and its document says why. error: JSON;
+ * at: when, as in documents; doc: for the case that the one that is stored is no JSON. */
+void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
+                          const char *doc);
 /* plan NULL: as it was. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);

@@ -119,6 +119,14 @@ void store_quarantine_remove(struct store_txn *t, const char *node)
     o->text[0] = txn_copy(node);
 }
 
+void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
+                          const char *doc)
+{
+    struct op *o = add_op(t, OP_UNREADABLE);
+    o->n[0] = id, o->n[1] = JOB_FAILED;
+    o->text[0] = txn_copy(error), o->text[1] = txn_copy(doc), o->text[2] = txn_copy(at);
+}
+
 void txn_free(struct store_txn *t)
 {
     for (struct op *o = t->first, *next; o; o = next) {

@@ -18,6 +18,7 @@ enum op_type {
     OP_BLAME_END,
     OP_QUARANTINE,
     OP_QUARANTINE_END,
+    OP_UNREADABLE,
     OP_N
 };
 

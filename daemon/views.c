@@ -63,12 +63,14 @@ static bool refuse_view(struct view *v, const struct err *failed)
 /* shown: an object; takes it. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)
 {
+    if (result && !doc_is_json(result)) result = NULL;
+    if (plan && !doc_is_json(plan)) plan = NULL;
     size_t len = strlen(shown), n = len + (result ? strlen(result) : 4) +
                                     (plan ? strlen(plan) : 4) + strlen(spec) + 64;
     char *out = realloc(shown, n);
     if (!out) abort();
     snprintf(out + len - 1, n - len + 1, ",\"result\":%s,\"plan\":%s,\"spec_effective\":%s}",
-             result ? result : "null", plan && *plan ? plan : "null", spec);
+             result ? result : "null", plan ? plan : "null", spec);
     return out;
 }
 
@@ -78,7 +80,7 @@ char *route_new_json(const struct job *j)
     if (!doc || !spec) abort();
     doc_job(j, doc, DOC_JOB_SIZE);
     json_spec_write(j->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
-    char *out = join(doc_shown(doc, j), j->result, j->plan, spec);
+    char *out = join(doc_shown(j->id, doc, j), j->result, j->plan, spec);
     free(doc);
     free(spec);
     return out;
@@ -95,7 +97,8 @@ char *route_job_json(const struct control *c, int64_t id, const struct store_row
     if (json_spec_read(row->text[1], strlen(row->text[1]), JSON_STORED, s, &e) ||
         job_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
         snprintf(spec, JSON_SPEC_SIZE, "null");
-    char *out = join(doc_shown(row->text[0], control_job(c, id)), row->text[3], row->text[2], spec);
+    char *out = join(doc_shown(id, row->text[0], control_job(c, id)), row->text[3], row->text[2],
+                     spec);
     free(s);
     free(spec);
     return out;
@@ -224,7 +227,7 @@ static int page_params(struct view *v, int64_t max)
 
 static void page_job(struct view *v, struct jwrite *w, const struct store_row *row)
 {
-    char *doc = doc_shown(row->text[0], control_job(v->R->control, row->n[0]));
+    char *doc = doc_shown(row->n[0], row->text[0], control_job(v->R->control, row->n[0]));
     jwrite_raw(w, NULL, doc);
     free(doc);
 }
@@ -278,7 +281,8 @@ static void page_event(struct view *v, struct jwrite *w, const struct store_row 
     size_t size = strlen(row->text[0]) + 256;
     char *json = malloc(size);
     if (!json) abort();
-    if (doc_event(row->n[0], v->id, row->n[1], row->n[2], (int)row->n[3], row->text[0], json,
+    if (doc_event(row->n[0], v->id, row->n[1], row->n[2], (int)row->n[3],
+                  doc_is_json(row->text[0]) ? row->text[0] : "{}", json,
                   size) > 0)
         jwrite_raw(w, NULL, json);
     free(json);
@@ -326,7 +330,7 @@ static void page_steps(struct view *v, struct jwrite *w, const struct store_row 
     /* "[{..},{..}]": the elements join the page's own array. */
     char *steps = row->text[0];
     size_t n = strlen(steps);
-    if (n < 3) return;
+    if (n < 3 || steps[0] != '[' || !doc_is_json(steps)) return;
     steps[n - 1] = 0;
     jwrite_raw(w, NULL, steps + 1);
 }

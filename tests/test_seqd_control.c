@@ -405,6 +405,38 @@ static void test_log_that_was_not_kept(void)
     finish();
 }
 
+static void on_spec(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    answered = true;
+    snprintf(arg, 8192, "%s", rows->n_rows ? rows->row[0].text[1] : "");
+}
+
+/* Fields of another version are still there when this one has written the spec. */
+static void test_spec_of_another_version(void)
+{
+    static char spec[8192];
+    sqlite3 *db;
+    char path[128];
+    begin();
+    CHECK(submit(NULL, NULL) == 1);
+    close_seqd();
+    snprintf(path, sizeof path, "%s/seqd.db", w.dir);
+    CHECK(!sqlite3_open(path, &db) &&
+          !sqlite3_exec(db, "UPDATE jobs SET spec = json_set(spec, '$.wings', 2)", 0, 0, 0));
+    sqlite3_close(db);
+    open_seqd();
+    hello();
+    settle();
+    struct sim_attempt *a = attempt_of(1, 1);
+    CHECK(a && a->task == TASK_PREPARE);
+    play_prepare(a);
+    send_spool(a);
+    settle();
+    ask(ASK_JOB, 1, on_spec, spec);
+    CHECK(strstr(spec, "\"wings\":2") && strstr(spec, "\"steps\":10"));
+    finish();
+}
+
 /* A job that memory knows to have ended stays until that end is on disk: an older event's commit
  * that is answered meanwhile does not take it away, and followers are not told of the end. */
 static void test_end_before_its_commit(void)
@@ -903,6 +935,7 @@ int main(void)
     RUN(test_life);
     RUN(test_end_before_its_commit);
     RUN(test_log_that_was_not_kept);
+    RUN(test_spec_of_another_version);
     RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);

@@ -304,6 +304,39 @@ static void test_round_trip(void)
     round_trip(JSON_STORED);
 }
 
+/* What another version has stored is read, and stays when this one writes the spec again. */
+static void test_stored_by_another_version(void)
+{
+    static const char text[] =
+        "{\"kind\":\"train\",\"sooner\":null,\"later\":{\"a\":[1,{\"b\":2}]},\"sampling\":{"
+        "\"temperature\":2},\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128,\"wings\":2}},\"data\":{\"train\":[{"
+        "\"path\":\"/x\",\"shade\":\"blue\",\"weight\":0.5}],\"seq_len\":100},\"train\":{\"steps\":5},"
+        "\"stages\":[{\"from_step\":3,\"mood\":1,\"seq_len\":200}]}";
+    static char out[JSON_SPEC_SIZE];
+    struct err e = {0};
+    CHECK(json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e)); /* a person is told */
+    CHECK_MSG(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e), "%s", e.text);
+    CHECK(s.data.seq_len == 100 && s.n_stages == 1 && s.data.train[0].weight == 0.5);
+    CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5); /* what follows the unknown, too */
+    CHECK(!job_check(&s, &e));
+    s.train.steps = 7;
+    CHECK(json_spec_write(&s, JSON_STORED, out, sizeof out) > 0);
+    char *whole = json_spec_merge(text, out);
+    CHECK(whole != NULL);
+    if (!whole) return;
+    CHECK(strstr(whole, "\"later\":{\"a\":[1,{\"b\":2}]}") && strstr(whole, "\"wings\":2"));
+    CHECK(strstr(whole, "\"shade\":\"blue\"") && strstr(whole, "\"mood\":1"));
+    CHECK(strstr(whole, "\"sooner\":null") && strstr(whole, "\"steps\":7"));
+    CHECK_MSG(!json_spec_read(whole, strlen(whole), JSON_STORED, &s, &e), "%s", e.text);
+    CHECK(s.train.steps == 7);
+    char *more = json_spec_merge(out, out); /* nothing more than it says itself */
+    CHECK(!more);
+    free(whole);
+    free(more);
+    CHECK(!json_spec_merge("{", "{}"));
+}
+
 static void test_canonical(void)
 {
     struct err e;
@@ -346,6 +379,7 @@ int main(void)
     RUN(test_depth_and_size);
     RUN(test_too_many);
     RUN(test_round_trip);
+    RUN(test_stored_by_another_version);
     RUN(test_canonical);
     RUN(test_mutations);
     return test_done("seqd_json");
