@@ -144,7 +144,7 @@ const struct verb events_verb = {
     .options = OPT_FOLLOW | OPT_TIMEOUT,
     .help =
         "Prints the events of a job, oldest first: submit, assign, prepared, ready, checkpoint,\n"
-        "artifact, rank_exit, stopped, done ...\n\n"
+        "checkpoint_removed, artifact, rank_exit, stopped, done ...\n\n"
         "  -f, --follow    go on until the job has ended; Ctrl-C detaches (exit code 130)\n"
         "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
         "  seqctl events 12 -f -o jsonl",

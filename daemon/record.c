@@ -221,7 +221,8 @@ static void on_event(struct control *c, struct job *j, const struct record *r)
     if (r->head.size < sizeof re || r->head.rank < 0) return;
     memcpy(&re, r->data, sizeof re);
     struct event ev = {.rank = r->head.rank, .step = re.step};
-    bool product = re.type == EV_CHECKPOINT || re.type == EV_ARTIFACT || re.type == EV_EVAL ||
+    bool product = re.type == EV_CHECKPOINT || re.type == EV_CHECKPOINT_REMOVED ||
+                   re.type == EV_ARTIFACT || re.type == EV_EVAL ||
                    re.type == EV_VERIFIED;
     if (!product && re.type != EV_NOTE) return;
     ev.type = (enum job_event)re.type;

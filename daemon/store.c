@@ -525,8 +525,10 @@ static void select_jobs(struct store *s, struct ask *a)
     int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
     if (!a->n[2]) {
         const int64_t bound[] = {before, limit};
-        select_rows(s, "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2", bound, 2,
-                    NULL, 1, 1, a);
+        select_rows(s,
+                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 "
+                    "ORDER BY id DESC LIMIT ?2",
+                    bound, 2, NULL, 1, 1, a);
         return;
     }
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -541,24 +543,39 @@ static void select_jobs(struct store *s, struct ask *a)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
 }
 
+/* The last word on each step, where that is that it was written. */
+static void select_checkpoints(struct store *s, struct ask *a)
+{
+    const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
+    select_rows(s,
+                "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
+                "WHERE job = ?1 AND seq > ?2 AND type = ?4 AND seq IN ("
+                "SELECT max(seq) FROM events WHERE job = ?1 AND type IN (?4, ?5) AND "
+                "json_valid(data) GROUP BY json_extract(data, '$.step')) ORDER BY seq LIMIT ?3",
+                bound, 5, NULL, 4, 1, a);
+}
+
 static void run_ask(struct store *s, struct ask *a)
 {
     switch (a->what) {
     case ASK_JOB:
-        select_rows(s, "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs WHERE id = ?1", a->n, 1, NULL, 0,
-                    4, a);
+        select_rows(s,
+                    "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
+                    "WHERE id = ?1",
+                    a->n, 1, NULL, 0, 4, a);
         break;
     case ASK_JOBS: select_jobs(s, a); break;
     case ASK_EVENTS:
         select_rows(s,
-                    "SELECT seq, epoch, at, type, coalesce(data, '') FROM events WHERE job = ?1 AND seq > ?2 "
-                    "AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
+                    "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
+                    "WHERE job = ?1 AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
                     a->n, 4, NULL, 4, 1, a);
         break;
+    case ASK_CHECKPOINTS: select_checkpoints(s, a); break;
     case ASK_METRICS:
         select_rows(s,
-                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 ORDER BY seq "
-                    "LIMIT ?3",
+                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 "
+                    "ORDER BY seq LIMIT ?3",
                     a->n, 3, NULL, 1, 1, a);
         break;
     case ASK_KEY:

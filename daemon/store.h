@@ -115,6 +115,8 @@ enum store_ask {
                                                -> n: id; text: doc */
     ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
                                                -> n: seq, epoch, at, type; text: data */
+    ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
+                      * or written again since */
     ASK_METRICS, /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
     ASK_KEY,     /* text[0] key                 -> n: job; text: fingerprint */
 };

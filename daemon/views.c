@@ -390,7 +390,7 @@ void route_artifacts(struct routes *R, struct http_req *r, const struct route_ar
 
 void route_checkpoints(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    job_page(view_of(R, r, a), ASK_EVENTS, EV_CHECKPOINT, PAGE_MAX, page_product);
+    job_page(view_of(R, r, a), ASK_CHECKPOINTS, EV_CHECKPOINT, PAGE_MAX, page_product);
 }
 
 /* ---- logs -------------------------------------------------------------------------------------- */

@@ -65,6 +65,9 @@ says "events" 'checkpoint' seqctl events "$id"
 same "one event stream line per step" "$(seqctl metrics "$id" -o jsonl | grep -c '"step":')" 40
 says "logs" '.' seqctl logs "$id"
 says "checkpoints" 'step-' seqctl checkpoints "$id" -o name
+same "checkpoints: of the four, those that checkpoint.keep left" "$(seqctl checkpoints "$id" -o name | xargs -n 1 basename | tr '\n' ' ')" "step-00000020 step-00000030 step-00000040 "
+check "checkpoints: each is there" sh -c 'for d; do test -s "$d/MANIFEST.json" || exit 1; done' - $(seqctl checkpoints "$id" -o name)
+says "checkpoints: one was removed" 'checkpoint_removed.*step-00000010' seqctl events "$id"
 check "artifacts list" seqctl artifacts "$id"
 says "ls" 'succeeded' seqctl ls --state succeeded
 says "show" 'memory .*== plan' seqctl show "$id"

@@ -348,6 +348,20 @@ static void test_two_epochs(void)
     CHECK(ckpt_check(second.path, &first, &e) == 0 && first.epoch == 3);
 }
 
+/* told: how many, and their steps; they are still there. */
+static int note_removed(void *arg, int64_t step, const char *path, struct err *why)
+{
+    int64_t *told = arg;
+    CHECK(file_exists(path) && strstr(path, "/step-0000000"));
+    told[++told[0]] = step;
+    return 0;
+}
+
+static int refuse_removal(void *arg, int64_t step, const char *path, struct err *why)
+{
+    return err_set(why, ERR_PEER, "nobody hears it");
+}
+
 static void test_prune(void)
 {
     struct ckpt_info info;
@@ -356,8 +370,10 @@ static void test_prune(void)
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e1.tmp/hf"), &e) == 0);
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-00000007.e2.tmp/hf"), &e) == 0);
     CHECK(file_make_dir(in_dir("prune/checkpoints/step-mine"), &e) == 0);
-    CHECK_MSG(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 2}, 2, &e) == 0, "%s",
-              e.text);
+    int64_t told[8] = {0};
+    const struct ckpt_keep two = {.newest = 2, .removing = note_removed, .arg = told};
+    CHECK_MSG(ckpt_prune(in_dir("prune"), &two, 2, &e) == 0, "%s", e.text);
+    CHECK(told[0] == 3 && told[1] == 3 && told[2] == 2 && told[3] == 1); /* and no more */
     static const char *const left[] = {"step-00000004", "step-00000005", "step-00000006",
                                        "step-mine", "step-00000007.e2.tmp"};
     static const char *const gone[] = {"step-00000001", "step-00000002", "step-00000003",
@@ -366,6 +382,9 @@ static void test_prune(void)
         CHECK_MSG(file_exists(in_dir("prune/checkpoints/%s", left[i])), "%s", left[i]);
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
         CHECK_MSG(!file_exists(in_dir("prune/checkpoints/%s", gone[i])), "%s", gone[i]);
+    const struct ckpt_keep untold = {.newest = 1, .removing = refuse_removal};
+    CHECK(ckpt_prune(in_dir("prune"), &untold, 3, &e) == -1 && e.code == ERR_PEER);
+    CHECK(file_exists(in_dir("prune/checkpoints/step-00000004"))); /* what is not told does not go */
     CHECK(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 0}, 3, &e) ==
           0); /* never the last complete one */
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);

@@ -327,10 +327,21 @@ static void on_count(void *arg, const struct store_rows *rows, const struct err 
     *(int *)arg = rows->n_rows;
 }
 
+static char listed_steps[64];
+
+static void on_steps(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    char *out = arg;
+    answered = true;
+    *out = 0;
+    for (int i = 0; i < rows->n_rows; i++)
+        out += sprintf(out, "%d ", atoi(strstr(rows->row[i].text[0], "\"step\":") + 7));
+}
+
 static void ask(enum store_ask what, int64_t job, store_answer *answer, void *arg)
 {
     answered = false;
-    store_read(w.store, what, (const int64_t[4]){job, 0, 1000, -1}, NULL, answer, arg);
+    store_read(w.store, what, (const int64_t[4]){job, 0, 1000, what == ASK_CHECKPOINTS ? EV_CHECKPOINT : -1}, NULL, answer, arg);
     while (!answered) loop_turn(w.loop, 10);
 }
 
@@ -402,6 +413,33 @@ static void test_log_that_was_not_kept(void)
     loop_turn(w.loop, 0);
     CHECK(w.n_log_acks == 3 && w.log_ack_rank == 0 && w.log_acked == 8);
     CHECK(logs_read(w.logs, 1, 2, 0, 0, text, sizeof text, &e) == 8 && !strcmp(text, "one\ntwo\n"));
+    finish();
+}
+
+/* What is listed is there: no step that was removed, none twice. */
+static void test_removed_checkpoints(void)
+{
+    int n_listed, n_told;
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    rec_event(a, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}");
+    rec_event(a, EV_CHECKPOINT, 4, "{\"path\":\"/x/step-4\"}");
+    rec_event(a, EV_CHECKPOINT_REMOVED, 2, "{\"path\":\"/x/step-2\",\"reason\":\"checkpoint.keep\"}");
+    rec_event(a, EV_CHECKPOINT, 6, "{\"path\":\"/x/step-6\"}");
+    rec_event(a, EV_CHECKPOINT, 4, "{\"path\":\"/x/step-4\"}"); /* written again */
+    send_spool(a);
+    settle();
+    CHECK(control_job(w.control, 1)->state == JOB_RUNNING);
+    ask(ASK_CHECKPOINTS, 1, on_count, &n_listed);
+    ask(ASK_EVENTS, 1, on_count, &n_told);
+    CHECK_MSG(n_listed == 2 && n_told == 10, "%d, %d", n_listed, n_told);
+    rec_event(a, EV_CHECKPOINT_REMOVED, 4, "{}");
+    rec_event(a, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}"); /* there again */
+    send_spool(a);
+    settle();
+    ask(ASK_CHECKPOINTS, 1, on_steps, listed_steps);
+    CHECK_STR(listed_steps, "6 2 ");
     finish();
 }
 
@@ -936,6 +974,7 @@ int main(void)
     RUN(test_end_before_its_commit);
     RUN(test_log_that_was_not_kept);
     RUN(test_spec_of_another_version);
+    RUN(test_removed_checkpoints);
     RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);

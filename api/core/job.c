@@ -471,6 +471,7 @@ static const char *const event_names[JOB_EVENT_N] = {
     [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
     [EV_EVAL] = "eval",           [EV_VERIFIED] = "verified",
     [EV_NOTE] = "note",           [EV_RESTART] = "restart",
+    [EV_CHECKPOINT_REMOVED] = "checkpoint_removed",
 };
 
 const char *job_state_name(enum job_state s)
@@ -512,6 +513,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         {
             [EV_STEP] = TO(JOB_RUNNING),
             [EV_CHECKPOINT] = TO(JOB_RUNNING),
+            [EV_CHECKPOINT_REMOVED] = TO(JOB_RUNNING),
             [EV_ARTIFACT] = TO(JOB_RUNNING),
             [EV_EVAL] = TO(JOB_RUNNING),
             [EV_VERIFIED] = TO(JOB_RUNNING),
@@ -528,6 +530,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_PREPARED] = TO(JOB_STOPPING),
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),
+            [EV_CHECKPOINT_REMOVED] = TO(JOB_STOPPING),
             [EV_ARTIFACT] = TO(JOB_STOPPING),
             [EV_EVAL] = TO(JOB_STOPPING),
             [EV_VERIFIED] = TO(JOB_STOPPING),

@@ -454,6 +454,7 @@ enum job_event {
     EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
     EV_RESTART,    /* the checkpoint of `step` on `node`, which is away, is given up */
+    EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
     JOB_EVENT_N
 };
 

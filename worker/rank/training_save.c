@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "api/core/file.h"
+#include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
@@ -54,11 +55,25 @@ static void fill_state(struct training *t)
     st->spec_json = t->spec_json;
 }
 
+static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
+{
+    struct training *t = arg;
+    char json[2048];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "path", path);
+    jwrite_str(&w, "reason", "checkpoint.keep");
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", path);
+    return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
+}
+
 /* What comes behind a whole checkpoint is no reason to call it none. */
 static int prune(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
-    const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every};
+    const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every, say_removed, t};
     struct err why = {0};
     /* Nobody but this attempt writes, and it writes nothing now: every .tmp is left over. */
     if (!ckpt_prune(t->r->args->job_dir, &keep, t->r->args->epoch + 1, &why)) return 0;

@@ -173,6 +173,7 @@ static int prune_listed(const char *dir, const struct step_dir *steps, int n,
         if (++n_complete <= keep->newest || n_complete == 1 || steps[i].step == best ||
             (keep->every > 0 && steps[i].step % keep->every == 0))
             continue;
+        if (keep->removing && keep->removing(keep->arg, steps[i].step, path, e)) return -1;
         if (remove_step(path, e) < 0) return -1;
     }
     return 0;
