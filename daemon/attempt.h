@@ -17,7 +17,7 @@
 #define SUSPECT_MS 1000
 /* A gang that finds a hang names its own rank that is furthest behind; the gangs of other nodes,
  * whose watchdogs tick once a second, find theirs meanwhile. Less than a gang's HANG_GRACE_MS. */
-#define HANG_WAIT_MS 3000
+#define HANG_WAIT_MS     3000
 #define STEPS_FLUSH_SIZE (256 << 10) /* bytes of steps that wait for their commit */
 
 struct part {

@@ -143,8 +143,8 @@ struct commit {
     int n_marks;
     enum job_event type;
     bool has_event, final; /* final: by this event */
-    control_done *done; /* submit, cancel and restart */
-    struct err *refusal; /* owns; what done is told; NULL: it was done */
+    control_done *done;    /* submit, cancel and restart */
+    struct err *refusal;   /* owns; what done is told; NULL: it was done */
     void *arg;
     struct job *submitted; /* owns until then */
 };
@@ -493,6 +493,7 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
 
 struct releasing {
     struct control *c;
+    struct err refusal; /* code ERR_NONE: there is none */
     control_done *done;
     void *arg;
 };
@@ -500,27 +501,24 @@ struct releasing {
 static void released(void *arg, const struct err *e)
 {
     struct releasing *r = arg;
-    r->done(r->arg, NULL, e);
+    r->done(r->arg, NULL, r->refusal.code ? &r->refusal : NULL);
     control_want_sched(r->c);
     free(r);
 }
 
 void control_release(struct control *c, const char *node, control_done *done, void *arg)
 {
-    struct err e;
-    if (!quarantine_find(c->quarantine, node)) {
-        if (node_find(&c->nodes, node))
-            err_set(&e, ERR_CONFLICT, "node %s is in no quarantine", node);
-        else
-            err_set(&e, ERR_NOT_FOUND, "there is no node %.63s", node);
-        done(arg, NULL, &e);
-        return;
-    }
     struct releasing *r = malloc(sizeof *r);
     if (!r) abort();
-    *r = (struct releasing){c, done, arg};
+    *r = (struct releasing){.c = c, .done = done, .arg = arg};
     struct store_txn *t = store_begin();
-    quarantine_end(c->quarantine, t, node, "released by hand");
+    /* A refusal, too, is given after the commit that it may follow from. */
+    if (quarantine_find(c->quarantine, node))
+        quarantine_end(c->quarantine, t, node, "released by hand");
+    else if (node_find(&c->nodes, node))
+        err_set(&r->refusal, ERR_CONFLICT, "node %s is in no quarantine", node);
+    else
+        err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
     store_commit(c->o.store, t, released, r);
 }
 

@@ -41,7 +41,7 @@ void pass_run(void *arg);
 
 /* session.c: what nodes say, and what they are told when they come back */
 void session_expect_all(struct control *c);
-logs_durable session_ack_log; /* arg: struct control */
+logs_durable session_ack_log;             /* arg: struct control */
 void session_ask_logs(struct control *c); /* for what was not kept */
 
 /* replay.c: jobs from the store, before anything else happens */

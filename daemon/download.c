@@ -182,8 +182,8 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
         e = *failed;
     else
         err_set(&e, ERR_NOT_FOUND,
-            rows->n_rows ? "job %lld never ran: it has no artifacts" : "there is no job %lld",
-            (long long)d->job);
+                rows->n_rows ? "job %lld never ran: it has no artifacts" : "there is no job %lld",
+                (long long)d->job);
     route_fail(d->r, &e);
     free(d);
 }

@@ -10,7 +10,7 @@
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
-#define EXIT_NOT_RUN     127 /* of seqgang's child before exec, and of the dynamic linker */
+#define EXIT_NOT_RUN 127 /* of seqgang's child before exec, and of the dynamic linker */
 
 int record_parse(const struct msg *m, struct record *r)
 {
@@ -222,8 +222,7 @@ static void on_event(struct control *c, struct job *j, const struct record *r)
     memcpy(&re, r->data, sizeof re);
     struct event ev = {.rank = r->head.rank, .step = re.step};
     bool product = re.type == EV_CHECKPOINT || re.type == EV_CHECKPOINT_REMOVED ||
-                   re.type == EV_ARTIFACT || re.type == EV_EVAL ||
-                   re.type == EV_VERIFIED;
+                   re.type == EV_ARTIFACT || re.type == EV_EVAL || re.type == EV_VERIFIED;
     if (!product && re.type != EV_NOTE) return;
     ev.type = (enum job_event)re.type;
     if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev.detail, sizeof ev.detail))

@@ -132,7 +132,7 @@ static int load_steps(void *arg, int64_t job, const char *data)
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
     /* Steps of an attempt that may still run have no time of their own: now is the latest. */
-    if (now) j->step_epoch = j->epoch, j->stepped_ms = control_utc_ms(c);
+    if (now) j->step_epoch = j->epoch, j->stepped_ms = control_utc_ms(r->c);
     return 0;
 }
 

@@ -17,8 +17,8 @@ struct reserve {
 
 /* dir must exist. Looks for the file; makes none. */
 void reserve_init(struct reserve *r, const char *dir);
-bool reserve_make(struct reserve *r);    /* true: it is held now */
-bool reserve_release(struct reserve *r); /* false: it was out already */
+bool reserve_make(struct reserve *r);          /* true: it is held now */
+bool reserve_release(struct reserve *r);       /* false: it was out already */
 int64_t reserve_free(const struct reserve *r); /* bytes of the disk that are free; -1: unknown */
 
 #endif

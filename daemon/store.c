@@ -19,17 +19,17 @@
 #include "daemon/txn.h"
 #include "schema_sql.h"
 
-#define SCHEMA_VERSION    1
+#define SCHEMA_VERSION 1
 /* The log is checkpointed every WAL_STEP bytes when nobody waits, every WAL_STEP_BUSY otherwise, and
  * emptied at WAL_MAX. */
-#define WAL_STEP          (4 << 20)
-#define WAL_STEP_BUSY     (16 << 20)
-#define WAL_STEP_FULL     (1 << 20) /* on a full disk it should not grow */
-#define WAL_MAX           (64 << 20)
-#define ROOM_MS           1000        /* between two looks for room */
-#define START_ROOM        (1 << 20)   /* what seqd writes besides the database when it starts */
-#define NFS_MAGIC         0x6969
-#define SMB_MAGIC         0xFF534D42u
+#define WAL_STEP      (4 << 20)
+#define WAL_STEP_BUSY (16 << 20)
+#define WAL_STEP_FULL (1 << 20) /* on a full disk it should not grow */
+#define WAL_MAX       (64 << 20)
+#define ROOM_MS       1000      /* between two looks for room */
+#define START_ROOM    (1 << 20) /* what seqd writes besides the database when it starts */
+#define NFS_MAGIC     0x6969
+#define SMB_MAGIC     0xFF534D42u
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
@@ -46,11 +46,12 @@ static const char *const op_sql[OP_N] = {
                 "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
     [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
                      "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
-    [OP_UNREADABLE] = "UPDATE jobs SET state = ?2, doc = CASE WHEN json_valid('{' || doc || '}') THEN "
-                      "(SELECT substr(d, 2, length(d) - 2) FROM (SELECT json_remove(json_set("
-                      "'{' || doc || '}', '$.state', 'failed', '$.phase', 'failed', '$.reason', "
-                      "json('null'), '$.finished_at', ?7, '$.error', json(?5)), '$.target') AS d)) "
-                      "ELSE ?6 END WHERE id = ?1",
+    [OP_UNREADABLE] =
+        "UPDATE jobs SET state = ?2, doc = CASE WHEN json_valid('{' || doc || '}') THEN "
+        "(SELECT substr(d, 2, length(d) - 2) FROM (SELECT json_remove(json_set("
+        "'{' || doc || '}', '$.state', 'failed', '$.phase', 'failed', '$.reason', "
+        "json('null'), '$.finished_at', ?7, '$.error', json(?5)), '$.target') AS d)) "
+        "ELSE ?6 END WHERE id = ?1",
     [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
     [OP_BLAME] = "INSERT INTO blames (job, at, node) VALUES (?1, ?2, ?5) "
                  "ON CONFLICT (node, job) DO UPDATE SET at = excluded.at",
@@ -85,17 +86,17 @@ struct store {
     pthread_cond_t write_wake, read_wake;
     bool stop;
     int n_queued;
-    bool full;               /* of struct store_health */
+    bool full; /* of struct store_health */
     int64_t commit_ms, wal_size;
-    bool reading, gate;      /* a query runs; none begins */
+    bool reading, gate; /* a query runs; none begins */
     pthread_cond_t gate_wake;
     /* loop thread */
     int n_waiting;
     int64_t answered_ms;
     /* writer */
     struct reserve reserve;
-    int64_t look_ms; /* for room, not before */
-    const char *doing; /* for the sentence when it fails */
+    int64_t look_ms;                  /* for room, not before */
+    const char *doing;                /* for the sentence when it fails */
     int64_t wal_pages, checkpoint_at; /* bytes */
     int page_size;
     int64_t query_end_ms; /* reader */
@@ -578,9 +579,12 @@ static void run_ask(struct store *s, struct ask *a)
                     "ORDER BY seq LIMIT ?3",
                     a->n, 3, NULL, 1, 1, a);
         break;
+    case ASK_QUARANTINE:
+        select_rows(s, "SELECT at, node, reason FROM quarantine", NULL, 0, NULL, 1, 2, a);
+        break;
     case ASK_KEY:
-        select_rows(s, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0, a->text, 1, 1,
-                    a);
+        select_rows(s, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,
+                    a->text, 1, 1, a);
         break;
     }
 }
@@ -607,8 +611,7 @@ static void *reader_main(void *arg)
     struct store *s = arg;
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        while ((!s->ask_first && !s->stop) || s->gate)
-            pthread_cond_wait(&s->read_wake, &s->mutex);
+        while ((!s->ask_first && !s->stop) || s->gate) pthread_cond_wait(&s->read_wake, &s->mutex);
         struct ask *a = s->ask_first;
         if (!a) break;
         s->reading = true;
@@ -724,9 +727,10 @@ static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct 
 
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
-    if (load_rows(s, "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
-                  "FROM jobs WHERE " LIVE " ORDER BY id", c,
-                  load_job, e) ||
+    if (load_rows(s,
+                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
+                  "FROM jobs WHERE " LIVE " ORDER BY id",
+                  c, load_job, e) ||
         load_rows(s,
                   "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
                   "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",

@@ -20,11 +20,11 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-#define STORE_GROUP    256  /* requests in one commit */
-#define STORE_CHECK_MS 1000 /* of quick_check at the start */
-#define STORE_QUERY_MS 5000 /* a query that takes longer fails */
+#define STORE_GROUP    256   /* requests in one commit */
+#define STORE_CHECK_MS 1000  /* of quick_check at the start */
+#define STORE_QUERY_MS 5000  /* a query that takes longer fails */
 #define STORE_STUCK_MS 10000 /* no commit for so long while requests wait: not ready */
-#define STORE_SLOW_MS  1000 /* a commit of so long is told as slow */
+#define STORE_SLOW_MS  1000  /* a commit of so long is told as slow */
 
 struct store;
 
@@ -99,11 +99,11 @@ bool store_full(const struct store *s);  /* the reserve is out; any thread */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
-    int n_waiting;      /* requests without an answer */
-    int64_t stuck_ms;   /* since the last answer, or since the first of them came; 0: none waits */
-    int64_t commit_ms;  /* what the last commit took; -1: there was none */
-    int64_t wal_size;   /* bytes in the log that are not checkpointed */
-    bool full;          /* store_full */
+    int n_waiting;     /* requests without an answer */
+    int64_t stuck_ms;  /* since the last answer, or since the first of them came; 0: none waits */
+    int64_t commit_ms; /* what the last commit took; -1: there was none */
+    int64_t wal_size;  /* bytes in the log that are not checkpointed */
+    bool full;         /* store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
 
@@ -117,8 +117,9 @@ enum store_ask {
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
                       * or written again since */
-    ASK_METRICS, /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
-    ASK_KEY,     /* text[0] key                 -> n: job; text: fingerprint */
+    ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
+    ASK_QUARANTINE,  /*                         -> n: at; text: node, reason */
+    ASK_KEY,         /* text[0] key                 -> n: job; text: fingerprint */
 };
 
 struct store_row {

@@ -7,7 +7,7 @@
 #include <time.h>
 #include "api/core/log.h"
 
-#define INTERRUPTIBLE 3043000 /* before this version the walk through the pages cannot be */
+#define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
 #define MAX_SIZE      (128 << 20) /* of a file that is walked through in that case: under a second */
 #define OPS           1000        /* between two looks at the clock */
 
@@ -62,8 +62,9 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
     sqlite3_stmt *check = NULL;
     const bool large = stat(path, &st) || st.st_size > MAX_SIZE;
     if (large && sqlite3_libversion_number() < INTERRUPTIBLE) {
-        log_info("store.check", "file=%s text=\"not looked at: too large to be checked in %lld ms\"",
-                 path, (long long)limit_ms);
+        log_info("store.check",
+                 "file=%s text=\"not looked at: too large to be checked in %lld ms\"", path,
+                 (long long)limit_ms);
         return 0;
     }
     sqlite3_progress_handler(db, OPS, on_progress, &b);
@@ -73,7 +74,8 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
         rc = err_set(e, ERR_CORRUPT, "%s is damaged: quick_check: %s", path, sqlite3_errmsg(db));
     sqlite3_finalize(check);
     sqlite3_progress_handler(db, 0, NULL, NULL);
-    if (b.over) log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
-                         (long long)limit_ms);
+    if (b.over)
+        log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
+                 (long long)limit_ms);
     return rc < 0 ? -1 : 0;
 }

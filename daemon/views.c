@@ -65,8 +65,8 @@ static char *join(char *shown, const char *result, const char *plan, const char 
 {
     if (result && !doc_is_json(result)) result = NULL;
     if (plan && !doc_is_json(plan)) plan = NULL;
-    size_t len = strlen(shown), n = len + (result ? strlen(result) : 4) +
-                                    (plan ? strlen(plan) : 4) + strlen(spec) + 64;
+    size_t len = strlen(shown),
+           n = len + (result ? strlen(result) : 4) + (plan ? strlen(plan) : 4) + strlen(spec) + 64;
     char *out = realloc(shown, n);
     if (!out) abort();
     snprintf(out + len - 1, n - len + 1, ",\"result\":%s,\"plan\":%s,\"spec_effective\":%s}",
@@ -282,8 +282,7 @@ static void page_event(struct view *v, struct jwrite *w, const struct store_row 
     char *json = malloc(size);
     if (!json) abort();
     if (doc_event(row->n[0], v->id, row->n[1], row->n[2], (int)row->n[3],
-                  doc_is_json(row->text[0]) ? row->text[0] : "{}", json,
-                  size) > 0)
+                  doc_is_json(row->text[0]) ? row->text[0] : "{}", json, size) > 0)
         jwrite_raw(w, NULL, json);
     free(json);
 }
@@ -465,10 +464,27 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_args *a
 
 /* ---- nodes and seqd itself --------------------------------------------------------------------- */
 
-static void put_node(struct jwrite *w, const struct control *c, const struct node *n)
+/* Its row, as committed. false: the node is in none. */
+static bool find_quarantine(const struct store_rows *rows, const char *node,
+                            struct quarantined *out)
+{
+    for (int i = 0; i < rows->n_rows; i++) {
+        const struct store_row *row = &rows->row[i];
+        if (!row->text[0] || strcmp(row->text[0], node)) continue;
+        *out = (struct quarantined){.at_ms = row->n[0]};
+        snprintf(out->node, sizeof out->node, "%s", node);
+        snprintf(out->reason, sizeof out->reason, "%s", row->text[1] ? row->text[1] : "");
+        return true;
+    }
+    return false;
+}
+
+static void put_node(struct jwrite *w, const struct control *c, const struct node *n,
+                     const struct store_rows *rows)
 {
     struct doc_node d = {.n_reserved = control_reserved(c, n->name), .now_ms = control_now_ms(c)};
-    d.quarantined = quarantine_find(control_quarantine(c), n->name);
+    struct quarantined q;
+    if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
     for (int k = 0; k < n->n_gpus; k++) {
         const struct job *j = gpus_holder(c, n->name, n->gpu[k].uuid);
         d.holders[k] = j ? j->id : 0;
@@ -476,9 +492,12 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
     doc_node(w, n, &d);
 }
 
-static void reply_nodes(struct routes *R, struct http_req *r)
+static void on_nodes(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    const struct nodes *t = control_nodes(R->control);
+    struct view *v = arg;
+    struct control *c = v->R->control;
+    const struct nodes *t = control_nodes(c);
+    if (refuse_view(v, failed)) return;
     size_t size = 256 + (size_t)t->n * (1024 + 6 * QUARANTINE_REASON);
     for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * 1024;
     char *out = malloc(size);
@@ -487,29 +506,32 @@ static void reply_nodes(struct routes *R, struct http_req *r)
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_array(&w, "data");
-    for (int i = 0; i < t->n; i++) put_node(&w, R->control, &t->node[i]);
+    for (int i = 0; i < t->n; i++) put_node(&w, c, &t->node[i], rows);
     jwrite_end(&w);
     jwrite_null(&w, "next_cursor");
     jwrite_bool(&w, "has_more", false);
     jwrite_end(&w);
     jwrite_finish(&w);
-    route_json(r, 200, out);
+    route_json(v->r, 200, out);
     free(out);
+    free(v);
+}
+
+static void ask_nodes(struct view *v)
+{
+    v->ask = ASK_QUARANTINE;
+    ask_store(v, on_nodes);
 }
 
 void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    reply_nodes(R, r);
+    ask_nodes(view_of(R, r, a));
 }
 
 static void on_released(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    if (e)
-        route_fail(v->r, e);
-    else
-        reply_nodes(v->R, v->r);
-    free(v);
+    if (!refuse_view(v, e)) ask_nodes(v);
 }
 
 void route_release(struct routes *R, struct http_req *r, const struct route_args *a)

@@ -25,12 +25,12 @@ enum { DISK_READ = 1, DISK_WRITE = 2, DISK_SYNC = 4, DISK_TRUNCATE = 8, DISK_SHM
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool hold; /* syncs of the log wait */
+    bool hold;         /* syncs of the log wait */
     int n_held, n_let; /* waiting now; may pass one by one */
-    int faults; /* which calls count */
-    int files;  /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
+    int faults;        /* which calls count */
+    int files;         /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
     int64_t fail_at, n_calls;
-    int code; /* what the failing call says: SQLITE_IOERR and the like; 0: of its own kind */
+    int code;     /* what the failing call says: SQLITE_IOERR and the like; 0: of its own kind */
     bool goes_on; /* so do all after it */
     bool quick;   /* nothing is synced */
     bool full;

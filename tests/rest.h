@@ -27,7 +27,7 @@ static struct {
     struct msg fetch; /* the last question to a node */
 } w;
 
-static int rest_connections; /* at once; 0: as seqd has it */
+static int rest_connections;   /* at once; 0: as seqd has it */
 static loop_clock *rest_clock; /* NULL: the machine's */
 
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)

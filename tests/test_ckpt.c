@@ -384,7 +384,8 @@ static void test_prune(void)
         CHECK_MSG(!file_exists(in_dir("prune/checkpoints/%s", gone[i])), "%s", gone[i]);
     const struct ckpt_keep untold = {.newest = 1, .removing = refuse_removal};
     CHECK(ckpt_prune(in_dir("prune"), &untold, 3, &e) == -1 && e.code == ERR_PEER);
-    CHECK(file_exists(in_dir("prune/checkpoints/step-00000004"))); /* what is not told does not go */
+    CHECK(
+        file_exists(in_dir("prune/checkpoints/step-00000004"))); /* what is not told does not go */
     CHECK(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 0}, 3, &e) ==
           0); /* never the last complete one */
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);

@@ -341,7 +341,9 @@ static void on_steps(void *arg, const struct store_rows *rows, const struct err 
 static void ask(enum store_ask what, int64_t job, store_answer *answer, void *arg)
 {
     answered = false;
-    store_read(w.store, what, (const int64_t[4]){job, 0, 1000, what == ASK_CHECKPOINTS ? EV_CHECKPOINT : -1}, NULL, answer, arg);
+    store_read(w.store, what,
+               (const int64_t[4]){job, 0, 1000, what == ASK_CHECKPOINTS ? EV_CHECKPOINT : -1}, NULL,
+               answer, arg);
     while (!answered) loop_turn(w.loop, 10);
 }
 
@@ -425,7 +427,8 @@ static void test_removed_checkpoints(void)
     play_start(a);
     rec_event(a, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}");
     rec_event(a, EV_CHECKPOINT, 4, "{\"path\":\"/x/step-4\"}");
-    rec_event(a, EV_CHECKPOINT_REMOVED, 2, "{\"path\":\"/x/step-2\",\"reason\":\"checkpoint.keep\"}");
+    rec_event(a, EV_CHECKPOINT_REMOVED, 2,
+              "{\"path\":\"/x/step-2\",\"reason\":\"checkpoint.keep\"}");
     rec_event(a, EV_CHECKPOINT, 6, "{\"path\":\"/x/step-6\"}");
     rec_event(a, EV_CHECKPOINT, 4, "{\"path\":\"/x/step-4\"}"); /* written again */
     send_spool(a);

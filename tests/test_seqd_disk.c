@@ -19,7 +19,8 @@ static char dir[64], path[128];
 static void make_dir(void)
 {
     /* In memory where that can be: a hundred starts of a store write much. */
-    snprintf(dir, sizeof dir, "%s/seqd-disk-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(dir, sizeof dir, "%s/seqd-disk-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     CHECK(mkdtemp(dir) != NULL);
 }
 
@@ -130,8 +131,9 @@ static void check_kept(int64_t last)
     struct loop *l = loop_create(NULL, NULL, &e);
     struct store *s = store_open(l, dir, &e);
     CHECK_MSG(s != NULL, "%s", e.text);
-    if (s) CHECK_MSG(store_last_job(s) >= last, "%lld of %lld", (long long)store_last_job(s),
-                     (long long)last);
+    if (s)
+        CHECK_MSG(store_last_job(s) >= last, "%lld of %lld", (long long)store_last_job(s),
+                  (long long)last);
     store_close(s);
     loop_destroy(l);
 }
@@ -219,7 +221,8 @@ static int64_t fill(struct loop *l, struct store *s, int n_rows)
         if (i < 4) continue; /* some always wait: it is never idle */
         while (n_done < i - 3) {
             if (n_answers == asked) {
-                store_read(s, ASK_METRICS, (const int64_t[4]){id + 1, 0, 10}, NULL, count_answer, NULL);
+                store_read(s, ASK_METRICS, (const int64_t[4]){id + 1, 0, 10}, NULL, count_answer,
+                           NULL);
                 asked++;
             }
             loop_turn(l, 20);
@@ -349,8 +352,8 @@ static int send_cancel(const char *job)
 {
     char out[256];
     int fd = dial();
-    snprintf(out, sizeof out, "POST /v1/jobs/%s:cancel HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n",
-             job);
+    snprintf(out, sizeof out,
+             "POST /v1/jobs/%s:cancel HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n", job);
     send_all(fd, out, strlen(out));
     return fd;
 }

@@ -311,7 +311,8 @@ static void test_stored_by_another_version(void)
         "{\"kind\":\"train\",\"sooner\":null,\"later\":{\"a\":[1,{\"b\":2}]},\"sampling\":{"
         "\"temperature\":2},\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
         "\"num_attention_heads\":4,\"intermediate_size\":128,\"wings\":2}},\"data\":{\"train\":[{"
-        "\"path\":\"/x\",\"shade\":\"blue\",\"weight\":0.5}],\"seq_len\":100},\"train\":{\"steps\":5},"
+        "\"path\":\"/"
+        "x\",\"shade\":\"blue\",\"weight\":0.5}],\"seq_len\":100},\"train\":{\"steps\":5},"
         "\"stages\":[{\"from_step\":3,\"mood\":1,\"seq_len\":200}]}";
     static char out[JSON_SPEC_SIZE];
     struct err e = {0};

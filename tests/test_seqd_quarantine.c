@@ -234,8 +234,10 @@ static void test_release(void)
 {
     to_quarantine();
     control_release(w.control, "b", on_release, NULL);
+    settle();
     CHECK(released == ERR_CONFLICT);
     control_release(w.control, "x", on_release, NULL);
+    settle();
     CHECK(released == ERR_NOT_FOUND);
     released = ERR_N;
     control_release(w.control, "a", on_release, NULL);

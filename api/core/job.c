@@ -462,15 +462,24 @@ static const char *const state_names[JOB_STATE_N] = {
 };
 
 static const char *const event_names[JOB_EVENT_N] = {
-    [EV_SUBMIT] = "submit",       [EV_ASSIGN] = "assign",
-    [EV_PREPARED] = "prepared",   [EV_READY] = "ready",
-    [EV_STEP] = "step",           [EV_CHECKPOINT] = "checkpoint",
-    [EV_ARTIFACT] = "artifact",   [EV_RANK_EXIT] = "rank_exit",
-    [EV_NODE_LOST] = "node_lost", [EV_START_TIMEOUT] = "start_timeout",
-    [EV_HANG] = "hang",           [EV_CANCEL] = "cancel",
-    [EV_STOPPED] = "stopped",     [EV_DONE] = "done",
-    [EV_EVAL] = "eval",           [EV_VERIFIED] = "verified",
-    [EV_NOTE] = "note",           [EV_RESTART] = "restart",
+    [EV_SUBMIT] = "submit",
+    [EV_ASSIGN] = "assign",
+    [EV_PREPARED] = "prepared",
+    [EV_READY] = "ready",
+    [EV_STEP] = "step",
+    [EV_CHECKPOINT] = "checkpoint",
+    [EV_ARTIFACT] = "artifact",
+    [EV_RANK_EXIT] = "rank_exit",
+    [EV_NODE_LOST] = "node_lost",
+    [EV_START_TIMEOUT] = "start_timeout",
+    [EV_HANG] = "hang",
+    [EV_CANCEL] = "cancel",
+    [EV_STOPPED] = "stopped",
+    [EV_DONE] = "done",
+    [EV_EVAL] = "eval",
+    [EV_VERIFIED] = "verified",
+    [EV_NOTE] = "note",
+    [EV_RESTART] = "restart",
     [EV_CHECKPOINT_REMOVED] = "checkpoint_removed",
 };
 

@@ -65,7 +65,8 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     jwrite_str(&w, "path", path);
     jwrite_str(&w, "reason", "checkpoint.keep");
     jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", path);
+    if (jwrite_finish(&w) < 0)
+        return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", path);
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
