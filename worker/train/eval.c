@@ -73,9 +73,7 @@ static int compare(struct train *t, const struct comm_count *want, bool *equal, 
     struct comm *c = t->model.world;
     *equal = true;
     if (!c) return 0;
-    int64_t n_ok = 1;
-    for (int i = 0; i < PURPOSE_N; i++)
-        if (i != PURPOSE_CONTROL && !ledger_equal(&comm_ledger(c)[i], &want[i])) n_ok = 0;
+    int64_t n_ok = ledger_equals(comm_ledger(c), want, 1u << PURPOSE_CONTROL);
     if (comm_sum_i64(c, PURPOSE_CONTROL, &n_ok, 1, t->model.bounce, e)) return -1;
     *equal = n_ok == t->plan->n_ranks;
     if (!ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]))

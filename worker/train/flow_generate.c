@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
-#include "worker/comm/ledger.h"
 #include "worker/data/source.h"
 #include "worker/model/finite.h"
+#include "worker/plan/volume.h"
 #include "worker/train/reply.h"
 #include "worker/train/results.h"
 
@@ -66,13 +66,14 @@ void flow_generate_close(struct flow_generate *g)
 
 /* ---- a sample -------------------------------------------------------------------------------- */
 
-/* Since the ledger began: what the steps switched, and how the sample came to rank 0. */
-static bool moved(struct work *w, enum purpose purpose, const struct comm_count *want)
+/* Bytes of a sample's caption. */
+static int64_t caption_size(const struct model *m, const struct flow_sample *s)
 {
-    return !w->m->comm || ledger_equal(&comm_ledger(w->m->comm)[purpose], want);
+    return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
 }
 
-static int check_switches(struct work *w, const struct flow_sample *s, struct err *e)
+/* What rank 0 told, and what the steps switched. */
+static int check_steps(struct work *w, const struct flow_sample *s, struct err *e)
 {
     struct model *m = w->m;
     struct comm_count want[PURPOSE_N];
@@ -82,7 +83,11 @@ static int check_switches(struct work *w, const struct flow_sample *s, struct er
     if (plan_at_grid(w->in->spec, m->plan, patches, 1, &w->here, e)) return -1;
     const struct plan_forward x = {w->here.S, flow_sample_passes(&m->shape, s)};
     if (plan_forward_comm(&m->shape, &w->here, m->rank, &x, want, e)) return -1;
-    w->g->ledger_equal &= moved(w, PURPOSE_SWITCH, &want[PURPOSE_SWITCH]);
+    const bool root = m->rank == 0;
+    const int64_t caption = caption_size(m, s);
+    volume_add(&want[PURPOSE_CONTROL], volume_broadcast(m->plan->sp, sizeof w->order, root), 1);
+    volume_add(&want[PURPOSE_CONTROL], volume_broadcast(m->plan->sp, caption, root), caption > 0);
+    w->g->ledger_equal &= infer_moved(w->in, want);
     return 0;
 }
 
@@ -94,11 +99,10 @@ static void sample_name(int64_t i, char name[ARTIFACT_NAME])
 /* From noise to latents. *ok: they are numbers. Collective. */
 static int make(struct work *w, int64_t i, const struct flow_sample *s, bool *ok, struct err *e)
 {
-    infer_at(w->in, i + 1);
     if (flow_sample_begin(w->m, s, e)) return -1;
     for (int64_t k = 0; k < s->steps; k++)
         if (infer_check_stop(w->in, e) || flow_sample_step(w->m, s, k, e)) return -1;
-    if (check_switches(w, s, e)) return -1;
+    if (check_steps(w, s, e)) return -1;
     infer_at(w->in, i + 1);
     return flow_sample_finite(w->m, s, ok, e);
 }
@@ -112,8 +116,9 @@ static int keep(struct work *w, int64_t i, const struct flow_sample *s, struct a
     sample_name(i, name);
     if (writer && artifact_path(w->in->job_dir, name, done, e)) return -1;
     if (flow_sample_save(w->m, s, done->path, e)) return -1;
-    const struct comm_count want = flow_sample_traffic(w->m, s, w->m->rank);
-    w->g->ledger_equal &= moved(w, PURPOSE_CONTROL, &want);
+    const struct comm_count want[PURPOSE_N] = {
+        [PURPOSE_CONTROL] = flow_sample_traffic(w->m, s, w->m->rank)};
+    w->g->ledger_equal &= infer_moved(w->in, want);
     return writer ? artifact_describe(done, e) : 0;
 }
 
@@ -214,9 +219,11 @@ static int tell(struct work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
+    infer_at(w->in, o->request + 1); /* others learn it here */
     if (!m->comm) return 0;
     if (comm_broadcast(m->comm, PURPOSE_CONTROL, 0, o, sizeof *o, m->bounce, e)) return -1;
-    const int64_t size = o->s.x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
+    comm_where(m->comm)->step = o->request + 1;
+    const int64_t size = caption_size(m, &o->s);
     if (o->request < 0 || !size) return 0;
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }

@@ -23,22 +23,18 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
-/* How a result then reaches every rank is each caller's. */
-bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes)
+int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
+                 struct err *e)
 {
-    static const enum purpose compared[] = {PURPOSE_RING_KV, PURPOSE_STATE, PURPOSE_SWITCH,
-                                            PURPOSE_HEADS, PURPOSE_DECODE};
-    struct model *m = in->model;
-    struct comm_count want[PURPOSE_N];
-    const struct plan_forward x = {m->sp.shard.S, n_prefills};
-    bool same = true;
-    if (!m->comm) return true;
-    if (plan_forward_comm(&m->shape, m->plan, m->rank, &x, want, NULL)) return false;
-    volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), n_decodes);
-    const struct comm_count *got = comm_ledger(m->comm);
-    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
-        same &= ledger_equal(&got[compared[i]], &want[compared[i]]);
-    return same;
+    const struct model *m = in->model;
+    const struct plan_forward x = {m->sp.shard.S, n_forwards};
+    return plan_forward_comm(&m->shape, m->plan, m->rank, &x, want, e);
+}
+
+bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N])
+{
+    const struct comm *c = in->model->comm;
+    return !c || ledger_equals(comm_ledger(c), want, 0);
 }
 
 int infer_agree(const struct infer *in, bool *ok, struct err *e)
@@ -351,25 +347,39 @@ static int agree_on(const struct infer *in, struct infer_work *w, const struct r
         (long long)position, r->id, odd, (long long)choice[odd], like, (long long)choice[like]);
 }
 
-/* Since infer_at: the logits behind the prompt from their owner, each choice, and of an echoed
- * prompt the log-probabilities. */
-static bool shared_as_planned(const struct infer *in, const struct infer_work *w,
-                              const struct request *r)
+/* The logits behind the prompt from their owner, each choice, and of an echoed prompt the
+ * log-probabilities. */
+static int expect_shared(const struct infer *in, const struct infer_work *w,
+                         const struct request *r, struct comm_count *want, struct err *e)
 {
     const struct model *m = in->model;
     const int P = m->plan->sp, me = m->sp.shard.r;
-    struct comm_count want = {0};
     int64_t row;
-    if (!m->comm) return true;
-    const int root = infer_owner(in, r->n_tokens - 1, &row, NULL);
-    volume_add(&want, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
-    volume_add(&want, volume_sum_small(P, 1), w->n_choices);
+    const int root = infer_owner(in, r->n_tokens - 1, &row, e);
+    if (root < 0) return -1;
+    volume_add(want, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
+    volume_add(want, volume_sum_small(P, 1), w->n_choices);
     if (r->echo && r->logprobs >= 0) {
         const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
-        volume_add(&want, volume_gather(P, mine, me == 0), 1);
-        volume_add(&want, volume_sum_small(P, 1), 1);
+        volume_add(want, volume_gather(P, mine, me == 0), 1);
+        volume_add(want, volume_sum_small(P, 1), 1);
     }
-    return ledger_equal(&comm_ledger(m->comm)[PURPOSE_CONTROL], &want);
+    return 0;
+}
+
+/* Of one request, since infer_at. */
+static int compare_ledger(const struct infer *in, const struct infer_work *w,
+                          const struct request *r, int64_t n_decodes, bool *equal, struct err *e)
+{
+    const struct model *m = in->model;
+    struct comm_count want[PURPOSE_N];
+    *equal = true;
+    if (!m->comm) return 0;
+    if (infer_expect(in, 1, want, e)) return -1;
+    volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), n_decodes);
+    if (expect_shared(in, w, r, &want[PURPOSE_CONTROL], e)) return -1;
+    *equal = infer_moved(in, want);
+    return 0;
 }
 
 /* One continuation into w->tokens, behind a prompt that is in the cache. */
@@ -437,8 +447,7 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
         n_decodes += m->n_decoded;
         out->n_generated += n;
     }
-    out->ledger_equal = infer_moved(in, 1, n_decodes) && shared_as_planned(in, w, r);
-    return 0;
+    return compare_ledger(in, w, r, n_decodes, &out->ledger_equal, e);
 }
 
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *request,

@@ -104,9 +104,12 @@ void infer_text_fini(struct infer_text *t);
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* Says where the rank stands and starts counting what it moves. */
 void infer_at(const struct infer *in, int64_t step);
-/* Since infer_at: did attention move what the formula says, to the byte, for so many prefills of
- * this length and so many decoded tokens? */
-bool infer_moved(const struct infer *in, int64_t n_prefills, int64_t n_decodes);
+/* What this rank's layers move in so many forward passes at the model's length; how results reach
+ * other ranks is the caller's to add. */
+int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
+                 struct err *e);
+/* Since infer_at: has this rank moved that and nothing else, to the byte, for every purpose? */
+bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
 /* *ok on every rank becomes true only if it is true on all. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
 /* A sequence of tokens [n <= plan's S], one document, no targets, through all layers.

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
-#include "worker/comm/ledger.h"
 #include "worker/model/finite.h"
+#include "worker/plan/volume.h"
 #include "worker/train/npyhead.h"
 #include "worker/train/score_journal.h"
 #include "worker/train/window.h"
@@ -35,6 +35,7 @@ struct scorer {
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
     struct score_journal journal;
+    struct comm_count want[PURPOSE_N]; /* of a window, on this rank */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -175,20 +176,13 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* The window's sum over ranks, as the plan counts it. Rank 0 has the rows and does not need it; it
- * is how every rank learns that the loss is a number. */
-static int sum_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+/* The window's sum over ranks. Rank 0 has the rows and does not need it; it is how every rank learns
+ * that the loss is a number. */
+static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
     double nll = model_nll(m, &m->batch);
-    if (m->comm) {
-        const struct comm_count *got = comm_ledger(m->comm), *want = m->plan->comm;
-        if (comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
-        bool equal = ledger_equal(&got[PURPOSE_RING_KV], &want[PURPOSE_RING_KV]) &&
-                     ledger_equal(&got[PURPOSE_HEADS], &want[PURPOSE_HEADS]) &&
-                     ledger_equal(&got[PURPOSE_LOSS], &want[PURPOSE_LOSS]);
-        out->ledger_equal = out->ledger_equal && equal;
-    }
+    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
     if (isfinite(nll)) return 0;
     return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
 }
@@ -202,13 +196,14 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     if (window_read(&s->w, window, e)) return -1;
     window_fill(&s->w, s->in->spec, &m->sp.shard, &m->batch);
     if (model_forward(m, &m->batch, e)) return -1;
-    if (sum_window(s, window, out, e)) return -1;
+    if (sum_window(s, window, e)) return -1;
     if (!m->comm)
         memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
                          m->bounce, e))
         return -1;
     if (m->sp.shard.r == 0) put_in_order(s);
+    out->ledger_equal = infer_moved(s->in, s->want) && out->ledger_equal;
     return 0;
 }
 
@@ -272,10 +267,23 @@ static void scorer_place(struct scorer *s)
     if (buckets) memset(s->bucket, 0, (size_t)buckets);
 }
 
+/* A window is a forward pass, the sum of its losses and their way to rank 0. */
+static int expect_window(struct scorer *s, struct err *e)
+{
+    const struct model *m = s->in->model;
+    const int64_t size = m->sp.shard.T * (int64_t)sizeof *m->nll;
+    if (!m->comm) return 0;
+    if (infer_expect(s->in, 1, s->want, e)) return -1;
+    volume_add(&s->want[PURPOSE_LOSS], volume_sum_small(m->plan->sp, 1), 1);
+    volume_add(&s->want[PURPOSE_CONTROL], volume_gather(m->plan->sp, size, m->rank == 0), 1);
+    return 0;
+}
+
 static int scorer_open(struct scorer *s, struct score *out, struct err *e)
 {
     const struct job_spec *spec = s->in->spec;
     char head[NPY_HEAD];
+    if (expect_window(s, e)) return -1;
     scorer_place(s);
     s->text = data_stats(s->d)->n_bytes > 0;
     out->n_windows = s->w.n_windows;

@@ -170,9 +170,7 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     t->asked = t->ask;
     if (!m->world) return 0;
     const struct comm_count *got = comm_ledger(m->world), *want = t->now;
-    bool mine = t->others_ok;
-    for (int i = 0; i < PURPOSE_N; i++)
-        if (i != PURPOSE_CONTROL) mine = mine && ledger_equal(&got[i], &want[i]);
+    const bool mine = ledger_equals(got, want, 1u << PURPOSE_CONTROL) && t->others_ok;
     /* A ring's tokens are counted by its first rank. */
     int64_t sums[2] = {(t->ask ? ASKED : 0) + mine, m->rank == 0 ? out->tokens : 0};
     if (comm_sum_i64(m->world, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;

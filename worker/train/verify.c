@@ -10,6 +10,7 @@
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/hf.h"
+#include "worker/plan/volume.h"
 #include "worker/train/control.h"
 #include "worker/train/piece.h"
 #include "worker/train/scale.h"
@@ -65,6 +66,15 @@ static void drop_grad(const struct verify_args *a)
 }
 #endif
 
+/* v->ledger_equal is true on a rank only if it is true on all of c. */
+static int agree(struct comm *c, const struct model *m, struct verify *v, struct err *e)
+{
+    int64_t bad = !v->ledger_equal;
+    if (c && comm_sum_i64(c, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
+    v->ledger_equal = bad == 0;
+    return 0;
+}
+
 static int run_ranks(const struct verify_args *a, const struct data_order *order, struct verify *v,
                      struct err *e)
 {
@@ -95,15 +105,9 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
 #endif
     if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
-    v->ledger_equal = true;
-    for (int i = 0; m->world && i < PURPOSE_N; i++)
-        if (i != PURPOSE_CONTROL && i != PURPOSE_VERIFY &&
-            !ledger_equal(&comm_ledger(m->world)[i], &want[i]))
-            v->ledger_equal = false;
-    int64_t bad = !v->ledger_equal;
-    if (m->world && comm_sum_i64(m->world, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
-    v->ledger_equal = bad == 0;
-    return 0;
+    want[PURPOSE_CONTROL] = (struct comm_count){0};
+    v->ledger_equal = !m->world || ledger_equals(comm_ledger(m->world), want, 0);
+    return agree(m->world, m, v, e);
 }
 
 /* ---- the reference: one rank, its batch from first principles --------------------------------- */
@@ -358,6 +362,7 @@ struct logits { /* sums over all rows compared so far, and rank 0's buffers */
     double diff, norm, max_abs;
     float *own, *all, *one; /* one: a row of the reference */
     int64_t room;           /* rows */
+    struct comm_count gathered;
 };
 
 static void compare_rows(struct logits *lg, const float *one, const float *many, int64_t n)
@@ -384,6 +389,7 @@ static int compare_chunk(struct model *m, struct model *ref, struct logits *lg, 
     float *all = m->comm ? lg->all : lg->own;
     if (m->comm && comm_gather(m->comm, PURPOSE_VERIFY, 0, lg->own, size, all, m->bounce, e))
         return -1;
+    volume_add(&lg->gathered, volume_gather(p->sp, size, m->rank == 0), 1);
     for (int q = 0; ref && q < p->sp; q++) {
         struct shard sh;
         if (shard_init(&sh, S, p->sp, q, p->layout, p->rank_bits, e)) return -1;
@@ -422,12 +428,25 @@ static int compare_logits(struct model *m, struct model *ref, struct verify *v, 
         }
     v->logits_max_abs = lg.max_abs;
     v->logits_rel_l2 = ratio(sqrt(lg.diff), sqrt(lg.norm));
+    v->gathered = lg.gathered;
     rc = 0;
 out:
     free(lg.own);
     free(lg.all);
     free(lg.one);
     return rc;
+}
+
+/* Of the first ring: rank 0 gathered what it compared, after one agreement. The pass itself has been
+ * compared before weights were gathered for the reference. */
+static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
+{
+    const uint32_t compared = 1u << PURPOSE_VERIFY | 1u << PURPOSE_CONTROL;
+    const struct comm_count want[PURPOSE_N] = {
+        [PURPOSE_VERIFY] = v->gathered,
+        [PURPOSE_CONTROL] = volume_sum_small(plan_sum_ranks(m->plan), 1)};
+    if (m->comm) v->ledger_equal &= ledger_equals(comm_ledger(m->comm), want, ~compared);
+    return agree(m->comm, m, v, e);
 }
 
 static void judge(struct verify *v)
@@ -559,6 +578,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     if (first && (run_reference(a, order, ref, out, e) || compare_grads(a->spec, ref, out, e)))
         goto out;
     if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
+    if (compare_gathered(m, out, e)) goto out;
     if (first && conclude(a, ref, out, e)) goto out;
     rc = 0;
 out:

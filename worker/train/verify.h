@@ -64,7 +64,8 @@ struct verify { /* complete on rank 0 only */
     int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
                   * begins; -1: none is */
     float *grad; /* [n_params] the ranks', while verify_run runs: on the device */
-    bool ledger_equal; /* this rank's counts; reduced over ranks */
+    bool ledger_equal;          /* this rank's counts; reduced over ranks */
+    struct comm_count gathered; /* what this rank is to have moved of logits for the comparison */
     struct artifact_done artifact[VERIFY_ARTIFACTS];
 };
 

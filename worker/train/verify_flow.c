@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/plan/volume.h"
 #include "worker/train/piece.h"
 
 /* Predictions of one chunk from all ranks together; rank 0 holds them outside the plan. */
@@ -120,6 +121,7 @@ struct rows { /* sums over all rows compared so far, and rank 0's buffers of `ro
     double diff, norm, max_abs;
     float *own, *all, *one;
     int64_t room, cols;
+    struct comm_count gathered;
 };
 
 /* Rows [row0, row0 + n) of what the last linear map gives. */
@@ -150,6 +152,7 @@ static int compare_chunk(struct model *m, struct model *ref, struct rows *c, int
     float *all = m->comm ? c->all : c->own;
     if (m->comm && comm_gather(m->comm, PURPOSE_VERIFY, 0, c->own, size, all, m->bounce, e))
         return -1;
+    volume_add(&c->gathered, volume_gather(sh->P, size, m->rank == 0), 1);
     for (int q = 0; ref && q < sh->P; q++) {
         const struct shard other = shard_of(sh, q);
         const int64_t pos = other.pos[0] + row0; /* a rank's segments follow each other */
@@ -180,6 +183,7 @@ int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, st
     free(c.one);
     free(c.all);
     if (rc) return -1;
+    v->gathered = c.gathered;
     v->logits_max_abs = c.max_abs;
     v->logits_rel_l2 = c.norm > 0 ? sqrt(c.diff / c.norm) : c.diff > 0 ? (double)INFINITY : 0;
     return 0;
