@@ -131,6 +131,8 @@ static void print_plan(const struct jv *p)
     printf("  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
     printf("  %s parameters", text_count(number, jv_num(p, "parameters", 0)));
     printf(", %s tokens a sequence", text_count(number, jv_num(p, "seq_len", 0)));
+    if (jv_get(p, "windows"))
+        printf(" in %s windows", text_count(number, jv_num(p, "windows", 0)));
     printf(", %s rows a rank, %.3g GFLOP a step\n",
            text_count(number, jv_num(p, "rows_per_rank", 0)), jv_num(p, "flops", 0) / 1e9);
     print_memory(p);

@@ -4,6 +4,7 @@
 #include "tests/engine.h"
 #include "tests/linear.h"
 #include "worker/model/in_time.h"
+#include "worker/plan/machine.h"
 
 enum { LAYERS = 3, H = 2, D = 4, C = H * D, MAX_T = 128 };
 static const double scale_q = 0.7, scale_k = -0.9;
@@ -396,6 +397,47 @@ static void test_memory_is_that_of_a_window(void)
     }
 }
 
+/* The plan is of the whole sequence, not of a window: its tokens, and what runs, every window but the
+ * last forward once more, whose products are those of a job that embeds as many tokens. */
+static void test_plan_is_of_the_whole(void)
+{
+    static char json[65536];
+    const struct hardware h = {.given = 1,
+                               .devices = 8,
+                               .nodes = 1,
+                               .memory_gib = 1,
+                               .tflops = 1e-3,
+                               .link_gbs = 1,
+                               .link_us = 1};
+    struct machine m;
+    struct job_spec s;
+    struct plan walk, whole, ahead;
+    struct estimate t;
+    struct err e = {0};
+    const double S = 65536;
+    machine_of_hardware(&h, &m);
+    for (int P = 1; P <= 4; P *= 2) {
+        model_spec(&s, FAMILY_TNL, (int64_t)S);
+        s.parallel.sp = P;
+        CHECK_MSG(!plan_make(&s, 0, &whole, &e), "%s", e.text);
+        s.kind = JOB_EMBED;
+        CHECK_MSG(!plan_make(&s, 0, &ahead, &e), "%s", e.text);
+        s.kind = JOB_TRAIN;
+        s.memory.time_chunk = 4096 / P; /* a step of two samples */
+        CHECK_MSG(!plan_make(&s, 0, &walk, &e), "%s", e.text);
+        CHECK(walk.n_windows == 16 && walk.S == 4096 && walk.seq_len == 65536);
+        CHECK_MSG(fabs(walk.flops / (whole.flops + 2 * ahead.flops * 15 / 16) - 1) < 1e-12,
+                  "%g flops, %g and %g by hand", walk.flops, whole.flops, ahead.flops);
+        machine_estimate(&m, &s, &walk, &t);
+        CHECK_MSG(fabs(t.tokens_s * t.step_s / (2 * S) - 1) < 1e-12, "%g tokens in %g s",
+                  t.tokens_s, t.step_s);
+        CHECK(t.compute_s >= walk.flops / P / 1e9 * (1 - 1e-12));
+        CHECK(plan_json(&s, &walk, json, sizeof json) > 0 && strstr(json, "\"seq_len\":65536,"));
+        CHECK(strstr(json, "\"windows\":16,\"window_tokens\":4096") &&
+              strstr(json, "walked in 16 windows of 4096 tokens"));
+    }
+}
+
 /* Each refusal names the field; the same job without the reason is not refused for it. */
 static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *))
 {
@@ -455,6 +497,7 @@ int main(void)
     RUN(test_trainings);
     RUN(test_trainings_half);
     RUN(test_memory_is_that_of_a_window);
+    RUN(test_plan_is_of_the_whole);
     RUN(test_what_cannot_be_walked_is_refused);
     return test_done("in_time");
 }

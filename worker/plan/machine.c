@@ -123,5 +123,5 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
     *out = (struct estimate){.compute_s = w.products_s + w.attention_s, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s);
     out->step_s = out->compute_s + out->exchange_s - out->hidden_s;
-    out->tokens_s = (double)p->S * (double)p->micro_batches * p->dp / out->step_s;
+    out->tokens_s = (double)p->seq_len * (double)p->micro_batches * p->dp / out->step_s;
 }

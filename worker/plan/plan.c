@@ -100,7 +100,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
 {
     int64_t window;
     p->n_windows = 1;
-    if (p->kind != JOB_TRAIN || s->memory.time_chunk < 1 ||
+    if (p->kind != JOB_TRAIN || p->grid[0] || s->memory.time_chunk < 1 ||
         mem_mul(s->memory.time_chunk, p->sp, &window) || window >= p->S)
         return;
     p->n_windows = (p->S + window - 1) / window;
@@ -111,8 +111,9 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
-    cut_windows(s, p);
     if (find_grid(s, p, e)) return -1;
+    p->seq_len = p->S;
+    cut_windows(s, p);
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
     p->n_ranks = p->dp * sp;
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
@@ -184,7 +185,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                                     .collect = p->by_bucket};
     *ref = *p;
     ref->kind = JOB_VERIFY;
-    ref->S = plan_verify_seq(spec, p);
+    ref->S = ref->seq_len = plan_verify_seq(spec, p);
     ref->micro_batches = ref->n_windows = 1;
     ref->carry_size = 0;
     ref->n_ranks = ref->sp = ref->dp = 1;
@@ -210,10 +211,14 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
            64 * (double)p->n_grad * samples > 4e18;
 }
 
-/* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. */
+/* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. A walk computes
+ * every window but the last twice: first for the states at its border, without the losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
-    return 2 * traffic_products(m, p) * (double)p->n_windows * (has_backward(p->kind) ? 3 : 1) *
+    const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
+    const double once = traffic_products(m, p, losses) * (has_backward(p->kind) ? 3 : 1);
+    const double ahead = p->n_windows > 1 ? traffic_products(m, p, false) : 0;
+    return 2 * (once * (double)p->n_windows + ahead * (double)(p->n_windows - 1)) *
            (double)p->micro_batches * p->dp;
 }
 
@@ -247,7 +252,7 @@ int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_
     *out = *p;
     out->grid[0] = grid[0];
     out->grid[1] = grid[1];
-    out->S = S;
+    out->S = out->seq_len = S;
     out->T = sh.T;
     out->micro_batches = micro_batches;
     plan_comm(&spec->model.shape, out, 0, out->comm);
@@ -268,6 +273,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
     *out = *p;
     out->S = S;
+    if (out->n_windows == 1) out->seq_len = S;
     out->T = sh.T;
     out->micro_batches = micro_batches;
     plan_comm(&spec->model.shape, out, 0, out->comm);
@@ -309,19 +315,23 @@ static void explain(const struct job_spec *s, struct plan *p)
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
                  s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    char rings[96] = "", zero[160];
+    char rings[96] = "", walk[96] = "", zero[160];
     explain_zero(p, zero, sizeof zero);
+    if (p->n_windows > 1)
+        snprintf(walk, sizeof walk, "; walked in %lld windows of %lld tokens",
+                 (long long)p->n_windows, (long long)p->S);
     if (p->dp > 1)
         snprintf(rings, sizeof rings, "%d %s side by side, each on its own samples; ", p->dp,
                  p->sp > 1 ? "rings" : "ranks");
     if (p->sp == 1)
-        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s", rings,
-                 recompute, zero);
+        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s%s", rings,
+                 walk, recompute, zero);
     else
-        snprintf(p->reason, sizeof p->reason, "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s",
+        snprintf(p->reason, sizeof p->reason,
+                 "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s%s",
                  spec_field("parallel.strategy")->words[p->strategy], rings, p->sp, (long long)p->T,
                  p->strategy == STRATEGY_LASP ? "pass states " : "", explain_ring(p),
-                 explain_layout(p), recompute, zero);
+                 explain_layout(p), walk, recompute, zero);
 }
 
 static int64_t total(const struct plan *p)

@@ -188,9 +188,10 @@ struct plan {
                          * of the arena */
     int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
-    int64_t S, T; /* tokens of the longest sequence, rows per rank */
+    int64_t seq_len;    /* tokens of the longest sequence */
+    int64_t S, T;       /* tokens that the ranks hold of it at once; rows per rank */
     int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at
-                         * once */
+                         * once, S is seq_len */
     int64_t carry_size; /* bytes of the states of all layers, when it is walked; 0: it is not */
     int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
     int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
@@ -215,7 +216,8 @@ struct plan {
     int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
     int64_t micro_batches;       /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
-    double flops;                      /* per step, all ranks, causal counted once */
+    double flops;                      /* per step, all ranks, causal counted once; a walk's second
+                                        * forward too, but nothing of memory.recompute */
     char reason[512];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
     struct extent extent;   /* of this rank's sections */

@@ -118,7 +118,11 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_str(&w, "precision", precision_words[p->precision]);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
         jwrite_str(&w, "recompute", recompute_words[p->recompute]);
-    jwrite_int(&w, "seq_len", p->S);
+    jwrite_int(&w, "seq_len", p->seq_len);
+    if (p->n_windows > 1) {
+        jwrite_int(&w, "windows", p->n_windows);
+        jwrite_int(&w, "window_tokens", p->S);
+    }
     jwrite_int(&w, "rows_per_rank", p->T);
     jwrite_int(&w, "loss_chunk_tokens", p->loss_chunk);
     jwrite_int(&w, "parameters", p->n_params);

@@ -16,7 +16,9 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e);
 /* One generated token. */
 struct comm_count traffic_decode(const struct model_shape *m, int P);
-/* Multiply-adds of a forward pass over one sequence, all ranks together. */
-double traffic_products(const struct model_shape *m, const struct plan *p);
+/* Multiply-adds of a forward pass over S tokens, all ranks together; with or without the losses. */
+double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
+/* Of one operation of it. */
+double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op);
 
 #endif

@@ -167,8 +167,8 @@ struct comm_count traffic_decode(const struct model_shape *m, int P)
 
 /* ---- flops ----------------------------------------------------------------------------------- */
 
-/* Multiply-adds of one forward, all ranks: rows of the whole sequence. */
-static double op_products(const struct plan *p, const struct program *prog, const struct op *op)
+/* Rows of the whole sequence. */
+double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op)
 {
     const double S = (double)p->S;
     double rows = S, weights = 0;
@@ -206,18 +206,18 @@ static double op_products(const struct plan *p, const struct program *prog, cons
     }
 }
 
-double traffic_products(const struct model_shape *m, const struct plan *p)
+double traffic_products(const struct model_shape *m, const struct plan *p, bool losses)
 {
     struct family f;
     double sum = 0;
-    const bool headless = p->kind == JOB_GENERATE || p->kind == JOB_EMBED;
     family_write(m, &f);
-    for (int i = 0; i < f.in.n_ops; i++) sum += op_products(p, &f.in, &f.in.op[i]);
+    for (int i = 0; i < f.in.n_ops; i++) sum += traffic_op_products(p, &f.in, &f.in.op[i]);
     for (int i = 0; i < f.out.n_ops; i++)
-        if (!(headless && f.out.op[i].kind == OP_XENT)) sum += op_products(p, &f.out, &f.out.op[i]);
+        if (losses || f.out.op[i].kind != OP_XENT)
+            sum += traffic_op_products(p, &f.out, &f.out.op[i]);
     for (int k = 0; k < f.n_kinds; k++)
         for (int i = 0; i < f.layer[k].n_ops; i++)
             sum += (double)p->shards.n_of[ZERO_LAYER + k] *
-                   op_products(p, &f.layer[k], &f.layer[k].op[i]);
+                   traffic_op_products(p, &f.layer[k], &f.layer[k].op[i]);
     return sum;
 }
