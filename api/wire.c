@@ -513,24 +513,20 @@ static int forget_unpack(const void *body, struct arena *a, struct msg *m, struc
 static int profile_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Profile *w = body;
-    w->gemm_f32 = m->profile.gemm_f32;
-    w->gemm_bf16 = m->profile.gemm_bf16;
-    w->attn_f32 = m->profile.attn_f32;
-    w->attn_bf16 = m->profile.attn_bf16;
-    w->copy = m->profile.copy;
-    w->hop = m->profile.hop;
+    w->n_number = (size_t)PROFILE_NUMBERS;
+    w->number = arena_alloc(a, sizeof m->profile);
+    if (!w->number) return -1;
+    memcpy(w->number, &m->profile, sizeof m->profile);
     return 0;
 }
 
 static int profile_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Profile *w = body;
-    m->profile = (struct profile){.gemm_f32 = w->gemm_f32,
-                                  .gemm_bf16 = w->gemm_bf16,
-                                  .attn_f32 = w->attn_f32,
-                                  .attn_bf16 = w->attn_bf16,
-                                  .copy = w->copy,
-                                  .hop = w->hop};
+    if (w->n_number != (size_t)PROFILE_NUMBERS)
+        return err_set(e, ERR_INVALID, "a profile of %zu numbers: want %d", w->n_number,
+                       PROFILE_NUMBERS);
+    memcpy(&m->profile, w->number, sizeof m->profile);
     return profile_check(&m->profile, e);
 }
 

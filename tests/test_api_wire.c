@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include "tests/profile.h"
 #include "tests/test.h"
 
 enum { ARENA_SIZE = 16 << 20 };
@@ -191,7 +192,8 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         break;
     case MSG_PROFILE:
         m.job = m.epoch = 0;
-        m.profile = (struct profile){1e11, 2e12, 3e10, 4e11, 5e9, 6e-6};
+        m.profile = profile_of(1e11, 2e9, 5e9, 6e-6);
+        m.profile.linear_back[PROFILE_SIZES - 1] = 7e10;
         break;
     }
     return m;

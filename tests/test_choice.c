@@ -1,6 +1,7 @@
 /* What "auto" becomes, and what a step would take: arithmetic by hand, limits against the plan. */
 #include <math.h>
 #include <stdlib.h>
+#include "tests/profile.h"
 #include "tests/test.h"
 #include "worker/plan/choice.h"
 #include "worker/plan/form.h"
@@ -114,7 +115,7 @@ static void test_states(void)
 /* Threads beyond the cores take turns, and copies cost the cores that compute. */
 static void test_shared_cores(void)
 {
-    const struct profile p = {1e10, 1e10, 1e10, 1e10, 1e9, 1e-5};
+    const struct profile p = profile_of(1e10, 1e9, 1e9, 1e-5);
     struct machine two, four;
     machine_of_profile(&p, 2, &two);
     machine_of_profile(&p, 4, &four);
@@ -362,6 +363,86 @@ static const struct option *found(int strategy, int form, int exchange)
     return NULL;
 }
 
+/* ---- what a step costs ----------------------------------------------------------------------- */
+
+static struct estimate estimate_of(const struct machine *m, const struct job_spec *s,
+                                   struct plan *p)
+{
+    static struct job_spec checked;
+    struct estimate t = {0};
+    struct err e = {0};
+    checked = *s;
+    CHECK_MSG(job_check(&checked, &e) == 0, "%s: %s", e.field, e.text);
+    CHECK_MSG(plan_make(&checked, 0, p, &e) == 0, "%s: %s", e.field, e.text);
+    machine_estimate(m, &checked, p, &t);
+    return t;
+}
+
+/* At one rate for every flop, the steps that the ranks run cost what the plan counts of the whole
+ * sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's head, 256
+ * x 256 before the logits, is computed again twice in every mode. */
+static void test_work_is_the_flops(void)
+{
+    static struct plan p;
+    const struct machine m = devices(1e-3, 1, 10);
+    for (int k = 0; k < N_KINDS; k++)
+        for (int sp = 1; sp <= 4; sp *= 4) {
+            model_of(kinds[k].family, 1024, sp);
+            spec.parallel.sp = sp;
+            spec.memory.recompute = RECOMPUTE_NONE;
+            const double none = estimate_of(&m, &spec, &p).compute_s;
+            const double again = kinds[k].family == FAMILY_BERT ? 2 * 2.0 * 1024 * 256 * 256 : 0;
+            CHECK_MSG(fabs(none * sp * 1e9 / (p.flops + again) - 1) < 1e-9,
+                      "family %d sp %d: %g of %g", kinds[k].family, sp, none * sp * 1e9, p.flops);
+            spec.memory.recompute = RECOMPUTE_FULL;
+            const double full = estimate_of(&m, &spec, &p).compute_s;
+            CHECK(full > 1.05 * none && full < 1.5 * none && p.recompute == RECOMPUTE_FULL);
+        }
+}
+
+/* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow linear
+ * attention is what it was measured to be, whatever products reach. */
+static void test_rates(void)
+{
+    static struct plan p;
+    struct profile slow = profile_of(1e10, 1e12, 1e9, 1e-5);
+    struct machine m, same;
+    double at[2];
+    model_of(FAMILY_TNL, 1024, 1);
+    spec.model.shape.layer_mask[0] = 0;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    machine_of_profile(&slow, 4, &same);
+    const double even = estimate_of(&same, &spec, &p).compute_s;
+    for (int i = 0; i < PROFILE_SIZES; i++)
+        slow.linear[i] = slow.linear_back[i] = 1e10 * profile_heads[i] / 1e6;
+    machine_of_profile(&slow, 4, &m);
+    for (int i = 0; i < 2; i++) {
+        struct model_shape *s = &spec.model.shape;
+        s->n_heads = s->n_kv_heads = i ? 4 : 16; /* of 64, and of 16: neither is measured */
+        s->head_dim = 256 / s->n_heads;
+        at[i] = estimate_of(&m, &spec, &p).compute_s;
+    }
+    /* Flops of all heads grow with the head size as the rate does. */
+    CHECK_MSG(fabs(at[1] / at[0] - 1) < 0.02 && at[0] > 100 * even, "%g s and %g s, %g at one rate",
+              at[0], at[1], even);
+}
+
+/* Element by element: a model of many narrow layers is not free where products are. */
+static void test_elements(void)
+{
+    static struct plan p;
+    const struct profile fast = profile_of(1e18, 1e9, 1e12, 1e-9);
+    struct machine m;
+    machine_of_profile(&fast, 1, &m);
+    model_of(FAMILY_LLAMA, 1024, 1);
+    const double four = estimate_of(&m, &spec, &p).compute_s;
+    /* Of a layer forward and back at least two norms and a gate of 512 columns. */
+    CHECK_MSG(four > 4 * 1024 * (2 * 256 + 512) * 3 / 1e9 && four < 1, "%g s", four);
+    spec.model.shape.n_layers = 8;
+    const double eight = estimate_of(&m, &spec, &p).compute_s;
+    CHECK(eight > 1.5 * four && eight < 2 * four);
+}
+
 /* What is listed of each family, and what is not. */
 static void test_compared(void)
 {
@@ -606,6 +687,9 @@ int main(void)
     RUN(test_family_limits);
     RUN(test_strategy_limits);
     RUN(test_frames_limit);
+    RUN(test_work_is_the_flops);
+    RUN(test_rates);
+    RUN(test_elements);
     RUN(test_compared);
     RUN(test_tensor);
     RUN(test_nothing_fits);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "api/rpc.h"
 #include "daemon/link.h"
+#include "tests/profile.h"
 #include "tests/test.h"
 
 static char dir[] = "/tmp/seqd-link-XXXXXX", address[64];
@@ -128,7 +129,7 @@ static const struct msg hello_old = {.type = MSG_HELLO, .abi = WIRE_ABI + 1, .no
 static const struct msg hello_other = {
     .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .instance = "another one"};
 static const struct msg beat = {.type = MSG_HEARTBEAT};
-static const struct msg profile = {.type = MSG_PROFILE, .profile = {1, 1, 1, 1, 1, 1}};
+static struct msg profile = {.type = MSG_PROFILE};
 static const struct msg welcome = {.type = MSG_WELCOME, .heartbeat_ms = 1};
 
 /* Time that the test moves: then the loop's own waits are short. */
@@ -356,6 +357,7 @@ static void test_garbage(void)
 int main(void)
 {
     assert(mkdtemp(dir));
+    profile.profile = profile_of(1, 1, 1, 1);
     snprintf(address, sizeof address, "unix:%s/sock", dir);
     RUN(test_session);
     RUN(test_directions);

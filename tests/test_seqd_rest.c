@@ -12,6 +12,7 @@
 #include "daemon/json.h"
 #include "daemon/quarantine.h"
 #include "daemon/routes.h"
+#include "tests/profile.h"
 #include "tests/rest.h"
 #include "tests/test.h"
 
@@ -308,7 +309,7 @@ static void test_auto_by_profile(void)
         "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
         "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5,\"global_batch\":4},\"resources\":{"
         "\"ranks\":4}}";
-    struct msg m = {.type = MSG_PROFILE, .profile = {1e11, 1e11, 1e11, 1e11, 1e9, 1e-3}};
+    struct msg m = {.type = MSG_PROFILE, .profile = profile_of(1e11, 1e10, 1e9, 1e-3)};
     begin();
     CHECK(post("/v1/jobs", job) == 201); /* nobody has measured: the ring over all ranks */
     CHECK(strstr(reply, "\"strategy\":\"rsa\"") && number_at("\"sp\":") == 4);

@@ -5,13 +5,32 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 
+const double profile_widths[PROFILE_SIZES] = {16, 32, 256};
+const double profile_heads[PROFILE_SIZES] = {8, 32, 128};
+
+#define ONE(key, m)                                                                                \
+    {                                                                                              \
+        key, offsetof(struct profile, m), 1                                                        \
+    }
+#define MANY(key, m)                                                                               \
+    {                                                                                              \
+        key, offsetof(struct profile, m), PROFILE_SIZES                                            \
+    }
 const struct profile_field profile_fields[PROFILE_FIELDS] = {
-    {"gemm_f32_flops", offsetof(struct profile, gemm_f32)},
-    {"gemm_bf16_flops", offsetof(struct profile, gemm_bf16)},
-    {"attention_f32_flops", offsetof(struct profile, attn_f32)},
-    {"attention_bf16_flops", offsetof(struct profile, attn_bf16)},
-    {"copy_bytes_s", offsetof(struct profile, copy)},
-    {"hop_s", offsetof(struct profile, hop)},
+    MANY("gemm_f32_flops", gemm_f32),
+    MANY("gemm_bf16_flops", gemm_bf16),
+    MANY("attention_f32_flops", attn_f32),
+    MANY("attention_bf16_flops", attn_bf16),
+    MANY("attention_back_f32_flops", attn_back_f32),
+    MANY("attention_back_bf16_flops", attn_back_bf16),
+    MANY("linear_attention_flops", linear),
+    MANY("linear_attention_back_flops", linear_back),
+    ONE("norm_elements_s", norm),
+    ONE("activation_elements_s", point),
+    ONE("rotation_elements_s", turn),
+    ONE("update_elements_s", update),
+    ONE("copy_bytes_s", copy),
+    ONE("hop_s", hop),
 };
 
 static double *member(struct profile *p, int i)
@@ -19,9 +38,9 @@ static double *member(struct profile *p, int i)
     return (double *)((char *)p + profile_fields[i].offset);
 }
 
-static double value(const struct profile *p, int i)
+static const double *values(const struct profile *p, int i)
 {
-    return *(const double *)((const char *)p + profile_fields[i].offset);
+    return (const double *)((const char *)p + profile_fields[i].offset);
 }
 
 int64_t profile_write(const struct profile *p, char *out, size_t size)
@@ -29,7 +48,12 @@ int64_t profile_write(const struct profile *p, char *out, size_t size)
     struct jwrite w;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
-    for (int i = 0; i < PROFILE_FIELDS; i++) jwrite_double(&w, profile_fields[i].key, value(p, i));
+    for (int i = 0; i < PROFILE_FIELDS; i++) {
+        const struct profile_field *f = &profile_fields[i];
+        if (f->n > 1) jwrite_array(&w, f->key);
+        for (int k = 0; k < f->n; k++) jwrite_double(&w, f->n > 1 ? NULL : f->key, values(p, i)[k]);
+        if (f->n > 1) jwrite_end(&w);
+    }
     jwrite_end(&w);
     return jwrite_finish(&w);
 }
@@ -37,10 +61,25 @@ int64_t profile_write(const struct profile *p, char *out, size_t size)
 int profile_check(const struct profile *p, struct err *e)
 {
     for (int i = 0; i < PROFILE_FIELDS; i++)
-        if (!(value(p, i) > 0 && isfinite(value(p, i))))
-            return err_field(e, ERR_INVALID, profile_fields[i].key,
-                             "%s is %g: a rate and a time are positive numbers",
-                             profile_fields[i].key, value(p, i));
+        for (int k = 0; k < profile_fields[i].n; k++)
+            if (!(values(p, i)[k] > 0 && isfinite(values(p, i)[k])))
+                return err_field(e, ERR_INVALID, profile_fields[i].key,
+                                 "%s is %g: a rate and a time are positive numbers",
+                                 profile_fields[i].key, values(p, i)[k]);
+    return 0;
+}
+
+/* One number, or an array of as many as the field has. */
+static int read_field(struct jread *j, const struct profile_field *f, double *out, struct err *e)
+{
+    if (f->n > 1 && jread_next(j) != J_ARRAY)
+        return err_field(e, ERR_INVALID, f->key, "%s is an array of %d numbers", f->key, f->n);
+    for (int k = 0; k < f->n; k++)
+        if (jread_next(j) != J_NUMBER || jread_double(j, &out[k]))
+            return err_field(e, ERR_INVALID, f->key, "%s is %d numbers: number %d is missing",
+                             f->key, f->n, k + 1);
+    if (f->n > 1 && jread_next(j) != J_ARRAY_END)
+        return err_field(e, ERR_INVALID, f->key, "%s has more than %d numbers", f->key, f->n);
     return 0;
 }
 
@@ -58,10 +97,9 @@ int profile_read(const char *json, size_t size, struct profile *out, struct err 
             if (jread_skip(&j)) break;
             continue;
         }
-        if (value(out, i) > 0)
+        if (*member(out, i) > 0)
             return err_set(e, ERR_INVALID, "%s stands there twice", profile_fields[i].key);
-        if (jread_next(&j) != J_NUMBER || jread_double(&j, member(out, i)))
-            return err_set(e, ERR_INVALID, "%s is no number", profile_fields[i].key);
+        if (read_field(&j, &profile_fields[i], member(out, i), e)) return -1;
     }
     if (t != J_OBJECT_END || jread_next(&j) != J_END)
         return err_set(e, ERR_INVALID, "a profile: %s", j.err.code ? j.err.text : "not one object");

@@ -7,19 +7,33 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* Rates of one thread, and a link between two ranks of the node. All 0: not measured. */
-struct profile {
-    double gemm_f32, gemm_bf16, attn_f32, attn_bf16; /* FLOP/s */
-    double copy; /* bytes/s from rank to rank through shared memory, both ways at once */
-    double hop;  /* seconds until a small message has come */
-};
+/* What is measured at more than one size: products at these widths, attention at these head sizes. */
+#define PROFILE_SIZES 3
+extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
-/* A member's key in JSON and its place, for reader, writer and wire alike. */
+/* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0: not
+ * measured. _back: of a backward pass, whose flops are counted as twice the forward's. */
+struct profile {
+    double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, as are those that follow */
+    double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];
+    double attn_back_f32[PROFILE_SIZES], attn_back_bf16[PROFILE_SIZES];
+    double linear[PROFILE_SIZES], linear_back[PROFILE_SIZES]; /* linear attention */
+    double norm;                                              /* elements/s of a norm */
+    double point;                                             /* of an activation */
+    double turn;   /* of a rotation with angles of its own in each head (LRPE) */
+    double update; /* of AdamW */
+    double copy;   /* bytes/s from rank to rank through shared memory, both ways at once */
+    double hop;    /* seconds until a small message has come */
+};
+#define PROFILE_NUMBERS ((int)(sizeof(struct profile) / sizeof(double)))
+
+/* A member's key in JSON and its place, for reader and writer alike. */
 struct profile_field {
     const char *key;
-    size_t offset; /* of a double in struct profile */
+    size_t offset; /* of a double in struct profile, or of n of them: an array in JSON */
+    int n;
 };
-#define PROFILE_FIELDS 6
+#define PROFILE_FIELDS 14
 extern const struct profile_field profile_fields[PROFILE_FIELDS];
 
 /* One object on one line. Returns its length, -1 when it does not fit. */

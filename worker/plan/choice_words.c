@@ -130,14 +130,21 @@ static void write_estimate(const struct choice *c, struct jwrite *w)
     jwrite_end(w);
 }
 
+/* At the largest size. */
+static void write_rate(struct jwrite *w, const char *key, const double rate[PROFILE_SIZES])
+{
+    jwrite_double(w, key, rate[PROFILE_SIZES - 1] * 1e-9);
+}
+
 static void write_machine(const struct machine *m, struct jwrite *w)
 {
     jwrite_object(w, "machine");
     jwrite_str(w, "source", m->measured ? "measured by a node" : "given");
-    jwrite_double(w, "gemm_f32_gflops", m->gemm[PRECISION_FP32] * 1e-9);
-    jwrite_double(w, "gemm_bf16_gflops", m->gemm[PRECISION_BF16] * 1e-9);
-    jwrite_double(w, "attention_f32_gflops", m->attn[PRECISION_FP32] * 1e-9);
-    jwrite_double(w, "attention_bf16_gflops", m->attn[PRECISION_BF16] * 1e-9);
+    write_rate(w, "gemm_f32_gflops", m->rate[RATE_GEMM][PRECISION_FP32]);
+    write_rate(w, "gemm_bf16_gflops", m->rate[RATE_GEMM][PRECISION_BF16]);
+    write_rate(w, "attention_f32_gflops", m->rate[RATE_ATTN][PRECISION_FP32]);
+    write_rate(w, "attention_bf16_gflops", m->rate[RATE_ATTN][PRECISION_BF16]);
+    write_rate(w, "linear_attention_gflops", m->rate[RATE_LINEAR][PRECISION_FP32]);
     jwrite_double(w, "link_gbs", m->link * 1e-9);
     jwrite_double(w, "network_gbs", m->network * 1e-9);
     jwrite_double(w, "hop_us", m->hop * 1e6);

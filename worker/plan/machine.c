@@ -1,6 +1,8 @@
 #include "worker/plan/machine.h"
 
 #include <math.h>
+#include <string.h>
+#include "worker/plan/work.h"
 
 #define GIB 1073741824.0
 
@@ -12,71 +14,49 @@ void machine_of_hardware(const struct hardware *h, struct machine *out)
                             .link = h->link_gbs * 1e9,
                             .hop = h->link_us * 1e-6};
     out->network = h->network_gbs > 0 ? h->network_gbs * 1e9 : out->link;
-    for (int i = 0; i < PRECISION_N; i++) out->gemm[i] = out->attn[i] = h->tflops * 1e12;
+    for (int k = 0; k < RATE_N; k++)
+        for (int i = 0; i < PRECISION_N; i++)
+            for (int j = 0; j < PROFILE_SIZES; j++) out->rate[k][i][j] = h->tflops * 1e12;
+}
+
+static void set_rate(struct machine *m, enum machine_rate kind, const double *f32,
+                     const double *bf16)
+{
+    const size_t size = PROFILE_SIZES * sizeof *f32;
+    memcpy(m->rate[kind][PRECISION_FP32], f32, size);
+    memcpy(m->rate[kind][PRECISION_BF16], bf16, size);
+    memcpy(m->rate[kind][PRECISION_FP16], f32, size); /* a CPU's are those of floats */
 }
 
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out)
 {
-    *out = (struct machine){.known = p->gemm_f32 > 0 && p->attn_f32 > 0 && p->copy > 0,
+    *out = (struct machine){.known = p->hop > 0,
                             .measured = true,
                             .ranks_per_node = JOB_MAX_RANKS,
                             .cores = cores,
+                            .norm = p->norm,
+                            .point = p->point,
+                            .turn = p->turn,
+                            .update = p->update,
                             .link = p->copy,
                             .network = p->copy,
                             .hop = p->hop,
                             .copies = true};
-    out->gemm[PRECISION_FP32] = p->gemm_f32;
-    out->gemm[PRECISION_BF16] = p->gemm_bf16 > 0 ? p->gemm_bf16 : p->gemm_f32;
-    out->attn[PRECISION_FP32] = p->attn_f32;
-    out->attn[PRECISION_BF16] = p->attn_bf16 > 0 ? p->attn_bf16 : p->attn_f32;
-    /* A CPU's products of half floats are products of floats. */
-    out->gemm[PRECISION_FP16] = out->gemm[PRECISION_FP32];
-    out->attn[PRECISION_FP16] = out->attn[PRECISION_FP32];
+    set_rate(out, RATE_GEMM, p->gemm_f32, p->gemm_bf16);
+    set_rate(out, RATE_ATTN, p->attn_f32, p->attn_bf16);
+    set_rate(out, RATE_ATTN_BACK, p->attn_back_f32, p->attn_back_bf16);
+    set_rate(out, RATE_LINEAR, p->linear, p->linear);
+    set_rate(out, RATE_LINEAR_BACK, p->linear_back, p->linear_back);
 }
 
 /* ---- what a step takes ----------------------------------------------------------------------- */
 
-/* Flops of softmax attention over a whole sequence, as the plan counts them: the pairs that a
- * causal mask leaves. Where layers differ, or see less than the sequence, all is
- * taken for products. */
-static double attention_flops(const struct job_spec *s, const struct plan *p)
+/* How many threads or devices of its own a rank has: those beyond the cores take turns. */
+static double threads_of(const struct machine *m, const struct plan *p)
 {
-    const struct model_shape *m = &s->model.shape;
-    const struct family_traits *f = family_traits(m->family);
-    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const double S = (double)p->S, HD = (double)(m->n_heads * m->head_dim);
-    if (!f->softmax || f->linear || f->diffusion) return 0;
-    const double pairs = f->masked ? S * S : S * S / 2;
-    return fmin(p->flops,
-                4 * pairs * HD * m->n_layers * (back ? 3 : 1) * (double)p->micro_batches * p->dp);
-}
-
-/* Attention of the slowest rank, times the number of ranks, over that of all: with a causal mask
- * and contiguous shards the last rank sees nearly everything. */
-static double imbalance(const struct plan *p, bool masked)
-{
-    if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA || masked) return 1;
-    return (2.0 * p->sp - 1) / p->sp;
-}
-
-struct work {
-    double products_s, attention_s; /* on the slowest rank */
-};
-
-static struct work work_of(const struct machine *m, const struct job_spec *s, const struct plan *p)
-{
-    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const bool again = back && p->recompute != RECOMPUTE_NONE;
-    const bool whole = back && p->recompute == RECOMPUTE_FULL;
-    const double attention = attention_flops(s, p), ranks = p->n_ranks;
-    const double slowest = imbalance(p, family_traits(s->model.shape.family)->masked);
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
-    /* Threads beyond the cores take turns. */
-    const double turns = m->cores > 0 ? fmax(1, here * p->n_threads / m->cores) : 1;
-    const double threads = m->cores > 0 ? p->n_threads / turns : 1;
-    return (struct work){
-        (p->flops - attention) * (again ? 4.0 / 3 : 1) / ranks / threads / m->gemm[p->precision],
-        attention * (whole ? 4.0 / 3 : 1) * slowest / ranks / threads / m->attn[p->precision]};
+    if (m->cores <= 0) return 1;
+    return p->n_threads / fmax(1, here * p->n_threads / m->cores);
 }
 
 static bool within_ring(int purpose)
@@ -113,15 +93,18 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
                       struct estimate *out)
 {
-    const struct work w = work_of(m, spec, p);
+    const double threads = threads_of(m, p);
+    struct work w;
     double ring = 0, other = 0;
+    work_count(m, &spec->model.shape, p, &w);
     for (int i = 0; i < PURPOSE_N; i++) {
         const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;
         const bool is_state = i == PURPOSE_STATE || i == PURPOSE_DSTATE;
         *(is_ring ? &ring : &other) += purpose_s(m, p, i) * (is_state ? chain(spec, p) : 1);
     }
-    *out = (struct estimate){.compute_s = w.products_s + w.attention_s, .exchange_s = ring + other};
-    if (!m->copies) out->hidden_s = fmin(ring, w.attention_s);
+    *out = (struct estimate){.compute_s = (w.products_s + w.attention_s + w.other_s) / threads,
+                             .exchange_s = ring + other};
+    if (!m->copies) out->hidden_s = fmin(ring, w.attention_s / threads);
     out->step_s = out->compute_s + out->exchange_s - out->hidden_s;
     out->tokens_s = (double)p->seq_len * (double)p->micro_batches * p->dp / out->step_s;
 }

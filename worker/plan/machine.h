@@ -2,8 +2,8 @@
  *
  * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by
  * purpose, so that it holds for every family and strategy:
- *   compute   matrix products and attention at their own rates. Norms, activations and the
- * optimizer             are not in it: an estimate orders alternatives, it promises nothing
+ *   compute   the operations that run (worker/plan/work.h), each at the rate of its kind and size;
+ *             of given hardware products and attention alone, at one rate
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
  *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
  *             scan in K pieces (K+P-2)/K times
@@ -31,13 +31,17 @@ void hardware_defaults(struct hardware *h);
 /* fails: ERR_INVALID naming the member and the fix. */
 int hardware_check(const struct hardware *h, struct err *e);
 
+enum machine_rate { RATE_GEMM, RATE_ATTN, RATE_ATTN_BACK, RATE_LINEAR, RATE_LINEAR_BACK, RATE_N };
+
 struct machine {
     bool known;     /* there are rates: times can be estimated */
     bool measured;  /* else given */
     int64_t memory; /* bytes a rank may use; 0: no limit is known */
     int32_t ranks_per_node;
     double cores; /* that the ranks of a node share; 0: each has a device of its own */
-    double gemm[PRECISION_N], attn[PRECISION_N]; /* FLOP/s of one thread or device */
+    /* Of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not counted. */
+    double rate[RATE_N][PRECISION_N][PROFILE_SIZES];
+    double norm, point, turn, update;
     double link, network; /* bytes/s of a rank within a node, between nodes */
     double hop;           /* seconds */
     bool copies;          /* an exchange costs the core that computes */

@@ -12,13 +12,12 @@
 #include "worker/comm/comm.h"
 
 enum {
-    ROWS = 512, /* of a product's operands, and tokens of attention */
-    HEADS = 8,
-    HEAD = 64,
-    WIDTH = HEADS * HEAD,
+    ROWS = 512,        /* of a product's operands, and tokens of attention */
+    COLS = 256,        /* of a product, and of attention's queries: heads of every size */
     HOP_BIG = 1 << 20, /* bytes */
     HOP_SMALL = 64,
-    MIN_ROUNDS = 3,
+    MIN_ROUNDS = 2,
+    OPERANDS = 8,
 };
 
 static double now_s(void)
@@ -28,83 +27,223 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Of this thread alone: who else computes on the machine while it is measured does not count. */
+static double own_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* ---- rates ----------------------------------------------------------------------------------- */
 
 struct bench {
     struct be *be;
-    char *memory; /* room for every operand below */
+    float *memory; /* room for every operand below, all numbers between -1/2 and 1/2 */
+    double slope[COLS];
     int64_t lo[ROWS], hi[ROWS];
     double slice_s;
 };
 
-static int64_t room(void)
+/* What is measured: heads of this size, or a product of that width. */
+struct figure {
+    enum dtype t;
+    int64_t size;
+    bool back;
+};
+
+static struct tensor operand(const struct bench *b, int i, enum dtype t, int64_t cols)
 {
-    return 16 * ROWS * (int64_t)WIDTH * 4;
+    return tensor_of(t, b->memory + (int64_t)i * ROWS * 2 * COLS, ROWS, cols, cols);
 }
 
-static struct tensor operand(struct bench *b, int i, enum dtype t, int64_t cols)
+static int64_t heads(const struct figure *f)
 {
-    return tensor_of(t, b->memory + i * 2 * ROWS * (int64_t)WIDTH * 4, ROWS, cols, cols);
+    return COLS / f->size < 4 ? COLS / f->size : 4;
 }
 
-static void run_gemm(struct bench *b, enum dtype t)
+static void run_gemm(struct bench *b, const struct figure *f)
 {
-    const struct gemm_args g = {.a = operand(b, 0, t, WIDTH),
-                                .b = operand(b, 1, t, WIDTH),
-                                .c = operand(b, 2, t, WIDTH),
-                                .trans_b = true};
-    b->be->ops->gemm(b->be, &g);
+    struct tensor w = operand(b, 1, f->t, f->size);
+    w.rows = f->size;
+    b->be->ops->gemm(b->be, &(struct gemm_args){.a = operand(b, 0, f->t, f->size),
+                                                .b = w,
+                                                .c = operand(b, 2, f->t, f->size),
+                                                .trans_b = true});
 }
 
-static void run_attention(struct bench *b, enum dtype t)
+/* Running maxima and sums as after the first pass: a pass takes the same time from anywhere. */
+static void run_attention(struct bench *b, const struct figure *f)
 {
-    float *m = (float *)operand(b, 3, DT_F32, WIDTH).data, *l = m + HEADS * ROWS;
-    const struct attn_fwd_args a = {.q = operand(b, 0, t, WIDTH),
-                                    .kv = operand(b, 1, t, 2 * WIDTH),
-                                    .o = operand(b, 2, DT_F32, WIDTH),
-                                    .m = m,
-                                    .l = l,
-                                    .ml_ld = ROWS,
-                                    .lo = b->lo,
-                                    .hi = b->hi,
-                                    .n_heads = HEADS,
-                                    .n_kv_heads = HEADS,
-                                    .head_dim = HEAD,
-                                    .scale = 0.125f};
-    for (int i = 0; i < HEADS * ROWS; i++) m[i] = -INFINITY, l[i] = 0;
-    memset(a.o.data, 0, (size_t)(ROWS * WIDTH) * 4);
-    b->be->ops->attn_fwd(b->be, &a);
+    const int64_t H = heads(f), C = H * f->size;
+    float *m = operand(b, 7, DT_F32, 1).data, *l = m + H * ROWS;
+    const struct tensor q = operand(b, 0, f->t, C), kv = operand(b, 1, f->t, 2 * C);
+    if (f->back)
+        b->be->ops->attn_bwd(b->be, &(struct attn_bwd_args){.q = q,
+                                                            .kv = kv,
+                                                            .d_o = operand(b, 2, f->t, C),
+                                                            .dq = operand(b, 3, DT_F32, C),
+                                                            .dkv = operand(b, 4, DT_F32, 2 * C),
+                                                            .lse = m,
+                                                            .delta = l,
+                                                            .ml_ld = ROWS,
+                                                            .lo = b->lo,
+                                                            .hi = b->hi,
+                                                            .n_heads = H,
+                                                            .n_kv_heads = H,
+                                                            .head_dim = f->size,
+                                                            .scale = 0.125f});
+    else
+        b->be->ops->attn_fwd(b->be, &(struct attn_fwd_args){.q = q,
+                                                            .kv = kv,
+                                                            .o = operand(b, 3, DT_F32, C),
+                                                            .m = m,
+                                                            .l = l,
+                                                            .ml_ld = ROWS,
+                                                            .lo = b->lo,
+                                                            .hi = b->hi,
+                                                            .n_heads = H,
+                                                            .n_kv_heads = H,
+                                                            .head_dim = f->size,
+                                                            .scale = 0.125f});
 }
 
-static double rate(struct bench *b, void (*run)(struct bench *, enum dtype), enum dtype t,
-                   double flops)
+static void run_linear(struct bench *b, const struct figure *f)
+{
+    const int64_t H = heads(f), C = H * f->size;
+    float *state = operand(b, 7, DT_F32, 1).data;
+    const struct linear_args in = {.q = operand(b, 0, f->t, C),
+                                   .k = operand(b, 1, f->t, C),
+                                   .v = operand(b, 2, f->t, C),
+                                   .slope = b->slope,
+                                   .lo = b->lo,
+                                   .hi = b->hi,
+                                   .n_heads = H,
+                                   .key_dim = f->size,
+                                   .value_dim = f->size,
+                                   .scale = 1};
+    if (f->back)
+        b->be->ops->linear_bwd(b->be, &(struct linear_bwd_args){.in = in,
+                                                                .d_o = operand(b, 3, f->t, C),
+                                                                .dq = operand(b, 4, DT_F32, C),
+                                                                .dk = operand(b, 5, DT_F32, C),
+                                                                .dv = operand(b, 6, DT_F32, C),
+                                                                .dm = state});
+    else
+        b->be->ops->linear_fwd(
+            b->be, &(struct linear_fwd_args){.in = in, .o = operand(b, 3, f->t, C), .m = state});
+}
+
+static void run_norm(struct bench *b, const struct figure *f)
+{
+    const struct tensor x = operand(b, 0, f->t, f->size);
+    b->be->ops->norm_fwd(b->be, &(struct norm_fwd_args){.x = x,
+                                                        .y = operand(b, 1, f->t, f->size),
+                                                        .rstd = operand(b, 7, DT_F32, 1).data,
+                                                        .groups = 1,
+                                                        .rms = true,
+                                                        .eps = 1e-5f});
+}
+
+static void run_point(struct bench *b, const struct figure *f)
+{
+    b->be->ops->act_fwd(b->be, &(struct act_fwd_args){.fn = ACT_SILU,
+                                                      .x = operand(b, 0, f->t, f->size),
+                                                      .y = operand(b, 1, f->t, f->size)});
+}
+
+static void run_turn(struct bench *b, const struct figure *f)
+{
+    struct tensor theta = operand(b, 2, f->t, f->size);
+    theta.rows = 1;
+    b->be->ops->lrpe_fwd(b->be, &(struct lrpe_fwd_args){.x = operand(b, 0, f->t, f->size),
+                                                        .y = operand(b, 1, f->t, 2 * f->size),
+                                                        .theta = theta,
+                                                        .pos = b->hi,
+                                                        .n_heads = 1,
+                                                        .head_dim = f->size});
+}
+
+static void run_update(struct bench *b, const struct figure *f)
+{
+    b->be->ops->adamw(b->be, &(struct adamw_args){.p = operand(b, 0, DT_F32, 1).data,
+                                                  .m = operand(b, 1, DT_F32, 1).data,
+                                                  .v = operand(b, 7, DT_F32, 1).data,
+                                                  .g = operand(b, 3, DT_F32, 1).data,
+                                                  .n = ROWS * f->size,
+                                                  .lr = 1e-3,
+                                                  .beta1 = 0.9,
+                                                  .beta2 = 0.95,
+                                                  .eps = 1e-8,
+                                                  .clip = 1,
+                                                  .t = 1});
+}
+
+static void refill(struct bench *b)
+{
+    for (int64_t i = 0; i < (int64_t)OPERANDS * ROWS * 2 * COLS; i++)
+        b->memory[i] = (float)(i * 7919 % 1000) * 1e-3f - 0.5f;
+    /* Second moments and sums are positive; read as bf16 these are numbers as well. */
+    float *positive = operand(b, 7, DT_F32, 1).data;
+    for (int64_t i = 0; i < (int64_t)ROWS * 2 * COLS; i++) positive[i] += 1;
+}
+
+/* Of `work` flops or elements, the best of what fits in a slice of time. */
+static double rate(struct bench *b, void (*run)(struct bench *, const struct figure *),
+                   const struct figure *f, double work)
 {
     const double end = now_s() + b->slice_s;
     double best = INFINITY;
-    memset(b->memory, 0, (size_t)room());
+    refill(b);
     for (int n = 0; n < MIN_ROUNDS || now_s() < end; n++) {
-        const double start = now_s();
-        run(b, t);
+        const double start = own_s();
+        run(b, f);
         if (b->be->ops->sync) b->be->ops->sync(b->be, NULL);
-        best = fmin(best, now_s() - start);
+        best = fmin(best, own_s() - start);
     }
-    return flops / best;
+    return work / best;
+}
+
+static void measure_sizes(struct bench *b, struct profile *out)
+{
+    const double rows = ROWS, pairs = rows * (rows + 1) / 2;
+    for (int i = 0; i < PROFILE_SIZES; i++) {
+        const double w = profile_widths[i], d = profile_heads[i];
+        for (enum dtype t = DT_F32; t <= DT_BF16; t++) {
+            const bool half = t == DT_BF16;
+            struct figure f = {t, (int64_t)w, false};
+            (half ? out->gemm_bf16 : out->gemm_f32)[i] = rate(b, run_gemm, &f, 2 * rows * w * w);
+            f.size = (int64_t)d;
+            const double flops = pairs * (double)heads(&f) * d * 4;
+            (half ? out->attn_bf16 : out->attn_f32)[i] = rate(b, run_attention, &f, flops);
+            f.back = true;
+            (half ? out->attn_back_bf16 : out->attn_back_f32)[i] = rate(b, run_attention, &f,
+                                                                        2 * flops);
+        }
+        struct figure f = {DT_F32, (int64_t)d, false};
+        const double flops = rows * (double)heads(&f) * d * d * 4;
+        out->linear[i] = rate(b, run_linear, &f, flops);
+        f.back = true;
+        out->linear_back[i] = rate(b, run_linear, &f, 2 * flops);
+    }
 }
 
 static int measure_rates(double slice_s, struct profile *out, struct err *e)
 {
+    static const struct figure points = {DT_F32, 64, false};
+    const double n = ROWS * 64;
     struct bench *b = calloc(1, sizeof *b);
-    if (!b || !(b->memory = calloc(1, (size_t)room()))) abort();
+    if (!b || !(b->memory = malloc((size_t)OPERANDS * ROWS * 2 * COLS * 4))) abort();
     b->slice_s = slice_s;
     for (int i = 0; i < ROWS; i++) b->hi[i] = i + 1;
+    for (int i = 0; i < COLS; i++) b->slope[i] = 0.01;
     b->be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, e);
     if (b->be) {
-        const double product = 2.0 * ROWS * WIDTH * ROWS;
-        const double pairs = ROWS * (ROWS + 1) / 2.0 * WIDTH * 4;
-        out->gemm_f32 = rate(b, run_gemm, DT_F32, product);
-        out->gemm_bf16 = rate(b, run_gemm, DT_BF16, product);
-        out->attn_f32 = rate(b, run_attention, DT_F32, pairs);
-        out->attn_bf16 = rate(b, run_attention, DT_BF16, pairs);
+        measure_sizes(b, out);
+        out->norm = rate(b, run_norm, &points, n);
+        out->point = rate(b, run_point, &points, n);
+        out->turn = rate(b, run_turn, &points, n);
+        out->update = rate(b, run_update, &points, n);
     }
     const int rc = b->be ? 0 : -1;
     be_close(b->be);
@@ -210,16 +349,16 @@ int profile_measure(int64_t slice_ms, struct profile *out, struct err *e)
 {
     const double slice_s = (double)slice_ms * 1e-3;
     *out = (struct profile){0};
-    if (measure_rates(slice_s, out, e) || measure_link(slice_s, out, e)) return -1;
+    if (measure_rates(slice_s, out, e) || measure_link(4 * slice_s, out, e)) return -1;
     return profile_check(out, e);
 }
 
 int profile_main(void)
 {
-    char line[512];
+    char line[2048];
     struct profile p;
     struct err e = {0};
-    if (profile_measure(40, &p, &e) || profile_write(&p, line, sizeof line) < 0) {
+    if (profile_measure(PROFILE_SLICE_MS, &p, &e) || profile_write(&p, line, sizeof line) < 0) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

@@ -1,0 +1,18 @@
+/* work.h: what a step costs the slowest rank's processor, from the steps that its sections run: the
+ * schedule that the model runs, recomputing included, each operation at the machine's rate for its
+ * width. Inside worker/plan. */
+#ifndef SEQD_PLAN_WORK_H
+#define SEQD_PLAN_WORK_H
+
+#include "worker/plan/machine.h"
+
+struct work {
+    double products_s;  /* matrix products */
+    double attention_s; /* softmax attention */
+    double other_s;     /* linear attention, norms, element by element, the optimizer */
+};
+/* Of one thread or device. */
+void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,
+                struct work *out);
+
+#endif
