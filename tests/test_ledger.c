@@ -1,5 +1,6 @@
-/* Every kind of job in every way to split it, on heads, rows and places that ranks do not divide: the
- * ledger is "equal", and a message of any purpose that one rank does not count makes it "differs". */
+/* Every kind of job in every way to split it, on heads, rows and places that ranks do not divide:
+ * the ledger is "equal", and messages of any purpose that one rank does not count make it
+ * "differs". */
 #include "api/core/log.h"
 #include "tests/engine.h"
 #include "tests/reading.h"

@@ -66,6 +66,17 @@ static void set_model(struct order *o, const char *dir)
 
 static struct gang g; /* 100 KiB: not on the stack */
 
+/* A number in the result's account of memory. */
+static double inside(const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *memory = strstr(g.result, "\"memory\":{");
+    const char *at = memory ? strstr(memory, quoted) : NULL;
+    CHECK_MSG(at, "no memory.%s in %s", key, g.result);
+    return at ? strtod(at + strlen(quoted), NULL) : 0;
+}
+
 static void test_prepare(void)
 {
     struct order *o = make_order(JOB_TRAIN, 1, "prepare");
@@ -113,6 +124,37 @@ static void test_train(void)
     snprintf(buf, sizeof buf, "%s/model.safetensors", model_dir);
     CHECK(!access(buf, R_OK));
     free(o);
+}
+
+/* What rank 0's process has of its own is what was planned, and some for stacks and libc. What the
+ * kernel counts beside that are the other ranks' segments, which it reads in place, and files:
+ * peak_rss alone looks like memory that no plan has. */
+static void test_resident(void)
+{
+    static const enum job_kind kinds[] = {JOB_TRAIN, JOB_SCORE};
+    const double room = 1 << 20;
+    for (int i = 0; i < 2; i++) {
+        struct order *o = make_order(kinds[i], 3, i ? "held_score" : "held_train");
+        struct job_spec *s = &o->spec;
+        s->model.shape.width = 96;
+        s->model.shape.n_heads = s->model.shape.n_kv_heads = 12;
+        s->data.seq_len = 2048;
+        s->data.document_mask = s->data.reset_positions = 0; /* every block goes all round */
+        s->train.steps = 2;
+        run(&g, o);
+        CHECK(all_ok(&g));
+        const double planned = inside("planned"), own = inside("own");
+        const double others = inside("other_ranks"), files = inside("files");
+        CHECK(planned > 4 * room && planned == inside("high"));
+        if (!SANITIZED)
+            CHECK_MSG(own > 0.5 * planned && own < planned + room, "%.0f bytes, planned %.0f", own,
+                      planned);
+        CHECK_MSG(others > room && others < planned, "%.0f bytes of other ranks", others);
+        const double peak = inside("peak_rss");
+        CHECK_MSG(peak > planned + room && peak < own + others + files + room,
+                  "peak %.0f, own %.0f, others %.0f, files %.0f", peak, own, others, files);
+        free(o);
+    }
 }
 
 /* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
@@ -727,6 +769,7 @@ int main(int argc, char **argv)
     write_text();
     RUN(test_prepare);
     RUN(test_train);
+    RUN(test_resident);
     RUN(test_prepared_elsewhere);
     RUN(test_train_over_sockets);
     RUN(test_kill_and_resume);

@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* What is measured at more than one size: products at these widths, attention at these head sizes. */
+/* Measured at more than one size: products at these widths, attention at these head sizes. */
 #define PROFILE_SIZES 3
 extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
-/* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0: not
- * measured. _back: of a backward pass, whose flops are counted as twice the forward's. */
+/* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0:
+ * not measured. _back: of a backward pass, whose flops are counted as twice the forward's. */
 struct profile {
     double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, as are those that follow */
     double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];

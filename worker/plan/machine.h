@@ -39,7 +39,8 @@ struct machine {
     int64_t memory; /* bytes a rank may use; 0: no limit is known */
     int32_t ranks_per_node;
     double cores; /* that the ranks of a node share; 0: each has a device of its own */
-    /* Of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not counted. */
+    /* Of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not
+     * counted. */
     double rate[RATE_N][PRECISION_N][PROFILE_SIZES];
     double norm, point, turn, update;
     double link, network; /* bytes/s of a rank within a node, between nodes */

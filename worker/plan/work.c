@@ -81,8 +81,8 @@ static void count_moe(const struct counting *c, const struct op *op, bool back)
     }
 }
 
-/* Of the slowest rank over the mean: with a causal mask and contiguous shards the last one sees nearly
- * everything; of heads that do not divide some ranks have one more. */
+/* Of the slowest rank over the mean: with a causal mask and contiguous shards the last one sees
+ * nearly everything; of heads that do not divide some ranks have one more. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const double H = (double)op->u.attn.n_heads;

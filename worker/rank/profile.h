@@ -1,7 +1,7 @@
 /* profile.h: `seqrank --profile`: how fast this machine is, in a few hundred milliseconds.
  *
- * Matrix products, attention and linear attention at several sizes, what goes element by element, all
- * on one thread and by its own processor time; and two ranks (threads) on the transport between
+ * Matrix products, attention and linear attention at several sizes, what goes element by element,
+ * all on one thread and by its own processor time; and two ranks (threads) on the transport between
  * processes of one node. Every figure is the best of what fits in a slice of time: other work only
  * ever adds. */
 #ifndef SEQD_RANK_PROFILE_H
@@ -11,7 +11,8 @@
 
 #define PROFILE_SLICE_MS 5 /* 28 rates and 2 figures of a link: a quarter of a second */
 
-/* slice_ms: for each rate; a figure of the link, of two threads, has four times as long. fails: as be_open and comm_listen. */
+/* slice_ms: for each rate; a figure of the link, of two threads, has four times as long.
+ * fails: as be_open and comm_listen. */
 int profile_measure(int64_t slice_ms, struct profile *out, struct err *e);
 int profile_main(void); /* prints one line of JSON; exit status */
 

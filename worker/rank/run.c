@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
@@ -15,6 +14,7 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/prepared.h"
+#include "worker/rank/resident.h"
 #include "worker/train/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
@@ -28,10 +28,8 @@ struct task {
 };
 
 static const struct task tasks[] = {
-    {JOB_TRAIN, true, task_train},
-    {JOB_SCORE, true, task_score},
-    {JOB_GENERATE, false, task_generate},
-    {JOB_VERIFY, true, task_verify},
+    {JOB_TRAIN, true, task_train},        {JOB_SCORE, true, task_score},
+    {JOB_GENERATE, false, task_generate}, {JOB_VERIFY, true, task_verify},
     {JOB_EMBED, true, task_embed},
 };
 _Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
@@ -295,8 +293,9 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m)
 {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
+    struct resident res;
+    const bool shared = r->comm && !r->plan.own_memory;
+    resident_read(shared ? r->segment : NULL, r->plan.segment_size, &res);
     jwrite_str(w, "ledger", ledger_equal ? "equal" : "differs");
     jwrite_object(w, "memory");
     jwrite_int(w, "planned", r->plan.arena_size + r->plan.segment_size);
@@ -305,6 +304,11 @@ void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
         jwrite_int(w, "host_planned", r->plan.host_size);
         jwrite_int(w, "host_high", mem_round(m->host_end, PLAN_PAGE));
     }
-    jwrite_int(w, "peak_rss", (int64_t)u.ru_maxrss * 1024);
+    jwrite_int(w, "peak_rss", res.peak);
+    jwrite_object(w, "resident");
+    jwrite_int(w, "own", res.own);
+    jwrite_int(w, "other_ranks", res.other_ranks);
+    jwrite_int(w, "files", res.files);
+    jwrite_end(w);
     jwrite_end(w);
 }

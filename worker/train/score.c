@@ -176,8 +176,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* The window's sum over ranks. Rank 0 has the rows and does not need it; it is how every rank learns
- * that the loss is a number. */
+/* The window's sum over ranks. Rank 0 has the rows and does not need it; it is how every rank
+ * learns that the loss is a number. */
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;

@@ -437,8 +437,8 @@ out:
     return rc;
 }
 
-/* Of the first ring: rank 0 gathered what it compared, after one agreement. The pass itself has been
- * compared before weights were gathered for the reference. */
+/* Of the first ring: rank 0 gathered what it compared, after one agreement. The pass itself has
+ * been compared before weights were gathered for the reference. */
 static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
 {
     const uint32_t compared = 1u << PURPOSE_VERIFY | 1u << PURPOSE_CONTROL;

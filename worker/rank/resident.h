@@ -1,0 +1,22 @@
+/* resident.h: what this process has in memory, as the kernel counts it (/proc/self/status and
+ * pagemap), set against what a plan is of.
+ *
+ * A rank's own memory is its arena, its segment of what the node's ranks share, stacks and libc.
+ * Its resident size (top, peak_rss) is larger: a receiver copies straight out of the sender's
+ * segment, so that pages of the other ranks' segments count for it too, though each exists once and
+ * is in its owner's plan; and so do pages of files: the program, its libraries, prepared data. */
+#ifndef SEQD_RANK_RESIDENT_H
+#define SEQD_RANK_RESIDENT_H
+
+#include <stdint.h>
+
+struct resident {
+    int64_t own;         /* bytes: anonymous pages and the own segment */
+    int64_t other_ranks; /* of their segments */
+    int64_t files;
+    int64_t peak; /* of all three together, since the process began */
+};
+/* segment: the own one, of whole pages; NULL: none. All 0 where the kernel does not say. */
+void resident_read(const void *segment, int64_t size, struct resident *out);
+
+#endif
