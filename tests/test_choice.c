@@ -400,6 +400,24 @@ static void test_work_is_the_flops(void)
         }
 }
 
+/* A proof is the ranks' pass, and then the whole on one of them. */
+static void test_proof(void)
+{
+    static struct plan p;
+    const struct machine m = devices(1e-3, 1, 10);
+    for (int sp = 1; sp <= 4; sp *= 2) {
+        model_of(FAMILY_LLAMA, 1024, sp);
+        spec.kind = JOB_VERIFY;
+        spec.train.steps = 0;
+        spec.parallel.sp = sp;
+        spec.verify.max_tokens = 1024;
+        spec.memory.recompute = RECOMPUTE_NONE;
+        const double took = estimate_of(&m, &spec, &p).compute_s;
+        CHECK_MSG(fabs(took * 1e9 / (p.flops / sp + p.flops) - 1) < 1e-9, "sp %d: %g of %g", sp,
+                  took * 1e9, p.flops);
+    }
+}
+
 /* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow linear
  * attention is what it was measured to be, whatever products reach. */
 static void test_rates(void)
@@ -688,6 +706,7 @@ int main(void)
     RUN(test_strategy_limits);
     RUN(test_frames_limit);
     RUN(test_work_is_the_flops);
+    RUN(test_proof);
     RUN(test_rates);
     RUN(test_elements);
     RUN(test_compared);

@@ -90,6 +90,18 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
     return n * m->hop + bytes / rate;
 }
 
+/* A proof runs its one-rank reference after the ranks' pass, on the first of them alone. */
+static double reference_s(const struct machine *m, const struct job_spec *spec,
+                          const struct plan *p)
+{
+    struct plan ref;
+    struct work w;
+    struct err e;
+    if (p->kind != JOB_VERIFY || plan_reference(spec, p, &ref, &e)) return 0;
+    work_count(m, &spec->model.shape, &ref, &w);
+    return (w.products_s + w.attention_s + w.other_s) / threads_of(m, &ref);
+}
+
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
                       struct estimate *out)
 {
@@ -105,6 +117,7 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
     *out = (struct estimate){.compute_s = (w.products_s + w.attention_s + w.other_s) / threads,
                              .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s / threads);
+    out->compute_s += reference_s(m, spec, p);
     out->step_s = out->compute_s + out->exchange_s - out->hidden_s;
     out->tokens_s = (double)p->seq_len * (double)p->micro_batches * p->dp / out->step_s;
 }

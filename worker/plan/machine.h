@@ -3,7 +3,8 @@
  * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by
  * purpose, so that it holds for every family and strategy:
  *   compute   the operations that run (worker/plan/work.h), each at the rate of its kind and size;
- *             of given hardware products and attention alone, at one rate
+ *             of given hardware products and attention alone, at one rate. A proof's one-rank
+ *             reference is part of it
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
  *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
  *             scan in K pieces (K+P-2)/K times
