@@ -218,7 +218,7 @@ struct plan {
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute */
-    char reason[512];                  /* why this strategy, layout and recompute */
+    char reason[640];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
     struct extent extent;   /* of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
