@@ -58,7 +58,11 @@ ratios_fail() {
 if command -v python3 >/dev/null; then one ratios-fail ratios_fail; fi
 if ! skip cuda; then
     note "CUDA: every kernel compiles for every architecture; no GPU is asked"
-    if [ -n "$(make -s print-nvcc)" ]; then one cuda-compiles make -s -j"$jobs" cuda
+    if [ -n "$(make -s print-nvcc)" ]; then
+        one cuda-compiles make -s -j"$jobs" cuda
+        if command -v python3 >/dev/null
+        then one cuda-hot-loops python3 tests/sass.py build/release/libkernels_cuda.so "$(make -s print-nvcc)"
+        else echo "left out: cuda-hot-loops needs python3"; fi
     else echo "left out: there is no nvcc here"; fi
 fi
 if ! skip asan; then
