@@ -61,8 +61,8 @@ static __device__ __forceinline__ int made_again(int x)
     return x;
 }
 
-/* f(i) for a thread's i below N: threadIdx.x and every THREADS further. Of a loop from threadIdx.x on the
- * compiler does not know how often it runs, and does not unroll it. */
+/* f(i) for a thread's i below N: threadIdx.x and every THREADS further. Of a loop from threadIdx.x on
+ * the compiler does not know how often it runs, and does not unroll it. */
 template <int N, int THREADS, class F> static __device__ __forceinline__ void share_out(const F &f)
 {
     UNROLL

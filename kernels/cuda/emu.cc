@@ -190,8 +190,7 @@ static struct warp_product {
 
 /* Parts of a sum are counted in units of one place: 17 of 2^26 each fit in an int. What is not finite
  * has no such count: there the plain sum stands. */
-template <int K>
-static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
+template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
     int32_t total[DOT_COLS];
