@@ -214,10 +214,12 @@ endif
 $(B)/cuda/%.o: kernels/cuda/%.cu
 	@$(if $(V),,echo '  NV  $<'; )mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(B)/cuda/err.o: api/core/err.c
+# What the kernels use of the core.
+CUDA_CORE := $(B)/cuda/err.o $(B)/cuda/library.o
+$(CUDA_CORE): $(B)/cuda/%.o: api/core/%.c api/core/%.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. -O2 -fPIC -fvisibility=hidden -c -o $@ $<
-$(CUDA_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)) $(B)/cuda/err.o
+$(CUDA_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)) $(CUDA_CORE)
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(NVCC) -shared -cudart static -o $@ $^
 
@@ -230,14 +232,14 @@ $(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
-$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(B)/cuda/err.o
+$(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(CUDA_CORE)
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
 # A library of NCCL's name, for tests.
 $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $< -lpthread
-$(B)/tests/test_device_nccl: | $(B)/libnccl_fake.so
+$(B)/tests/test_device_nccl $(B)/tests/test_library: | $(B)/libnccl_fake.so
 $(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMULATED)
 
 # Objects of other architectures are not this build's.
@@ -325,7 +327,7 @@ GPU_TESTS := check_kernels $(filter-out test_device_nccl,$(patsubst tests/%.c,%,
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
-gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(B)/gpu/bench_gpu $(B)/gpu/bench_steps $(B)/seqrank $(B)/seqgang \
+gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(addprefix $(B)/gpu/,bench_gpu bench_steps libraries) $(B)/seqrank $(B)/seqgang \
            $(if $(filter cuda,$(GPU_DEVICE)),$(CUDA_PLUGIN),$(EMU_PLUGIN))
 print-gpu-tests:
 	@echo '$(GPU_TESTS)'

@@ -595,6 +595,14 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
+/* A library for products, on a device opened with any_order. What graphs launch counts once, when they
+ * are made. */
+struct be_library {
+    bool open;
+    char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; not open: why */
+    int64_t n_done, n_left; /* products that it did; that the device's own kernels did */
+};
+
 struct be {
     const struct be_ops *ops;
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests print */
@@ -612,6 +620,7 @@ struct be {
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
     const struct be_graphs *graphs; /* NULL: it has none, or is not to use them */
+    const struct be_library *library; /* NULL: the device uses none, or not any_order */
 };
 
 struct be_options {
@@ -621,8 +630,8 @@ struct be_options {
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
     bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
     /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then depend
-     * on other rows, and so on the number of ranks. For what is faster so: a library's products, few
-     * queries of many keys. */
+     * on other rows, and so on the number of ranks. For what is faster so: a library's products
+     * (SEQD_CUDA_BLAS=0 in the environment: the device's own), few queries of many keys. */
     bool any_order;
     /* Each operation is launched when it is asked for. Otherwise a device may launch several at once,
      * those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the environment

@@ -8,7 +8,6 @@
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -23,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "api/core/jread.h"
+#include "api/core/library.h"
 #include "api/core/rank.h"
 #include "tests/small.h"
 
@@ -149,10 +149,13 @@ static inline void gang_nccl_env(int rank, int n)
 /* Is NCCL itself there, and a GPU for it? Says why not. */
 static inline bool gang_has_nccl(const char *device)
 {
-    void *library = strcmp(device, "cuda") ? NULL : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library) return dlclose(library) == 0;
-    printf("  not over NCCL: there is no %s\n",
-           strcmp(device, "cuda") ? "GPU" : "libnccl.so.2");
+    struct library l;
+    struct err e = {.text = "there is no GPU"};
+    if (!strcmp(device, "cuda") && !library_open(&l, LIBRARY_NCCL, &e)) {
+        printf("  over %s\n", l.text);
+        return true;
+    }
+    printf("  not over NCCL: %s\n", e.text);
     return false;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/blas.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
@@ -60,49 +61,63 @@ struct blas {
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
+static bool wanted(struct be_library *l)
+{
+    const char *blas = getenv("SEQD_CUDA_BLAS");
+    if (!blas || strcmp(blas, "0")) return true;
+    snprintf(l->text, sizeof l->text, "SEQD_CUDA_BLAS=0 turns it off");
+    return false;
+}
+
+/* false: it is not there, or one of its calls is not. */
 #ifdef SEQD_EMU
-#define LIBRARIES                                                                                  \
-    {                                                                                              \
-        NULL                                                                                       \
-    }
+static bool find_all(struct blas *b, struct be_library *l)
+{
+#define FIND(name, args) b->name = (int(*) args)emu_blas_find("cublasLt" #name);
+    BLAS_CALLS(FIND)
+#undef FIND
+    snprintf(l->text, sizeof l->text, "cuBLASLt, emulated");
+    return true;
+}
 #else
 #include <dlfcn.h>
-/* The toolkit's own place is not always among the loader's. */
-#define LIBRARIES                                                                                  \
-    {                                                                                              \
-        "libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",       \
-            "/usr/local/cuda/lib64/libcublasLt.so.12"                                              \
+#include "api/core/library.h"
+static bool find_all(struct blas *b, struct be_library *l)
+{
+    struct library found;
+    struct err e;
+    if (library_open(&found, LIBRARY_CUBLASLT, &e)) {
+        snprintf(l->text, sizeof l->text, "%s", e.text);
+        return false;
     }
-static void *library_open(const char *name)
-{
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
-static void *library_find(void *library, const char *name)
-{
-    return dlsym(library, name);
+    snprintf(l->text, sizeof l->text, "%s", found.text);
+#define FIND(name, args)                                                                           \
+    b->name = (int(*) args)dlsym(found.handle, "cublasLt" #name);                                  \
+    if (!b->name) {                                                                                \
+        snprintf(l->text, sizeof l->text, "%.500s has no cublasLt" #name, found.text);             \
+        return false;                                                                              \
+    }
+    BLAS_CALLS(FIND)
+#undef FIND
+    return true;
 }
 #endif
 
-/* false: not all of it. The library stays open: its kernels are running. */
-static bool bind(struct blas *b, void *library)
+struct blas *blas_open(struct be_library *l)
 {
-    bool all = true;
-#define FIND(name, args)                                                                           \
-    b->name = (int(*) args)library_find(library, "cublasLt" #name);                     \
-    all = all && b->name;
-    BLAS_CALLS(FIND)
-#undef FIND
-    return all;
-}
-
-struct blas *blas_open(void)
-{
-    static const char *const names[] = LIBRARIES;
+    if (!wanted(l)) return NULL;
     struct blas *b = (struct blas *)calloc(1, sizeof *b);
-    void *library = NULL;
-    for (const char *name : names)
-        if (b && !library) library = library_open(name);
-    if (library && bind(b, library) && !b->Create(&b->handle)) return b;
+    if (!b) {
+        snprintf(l->text, sizeof l->text, "out of memory");
+    } else if (find_all(b, l)) {
+        const int rc = b->Create(&b->handle);
+        if (!rc) {
+            l->open = true;
+            return b;
+        }
+        const size_t used = strlen(l->text);
+        snprintf(l->text + used, sizeof l->text - used, ": cublasLtCreate: status %d", rc);
+    }
     free(b);
     return NULL;
 }

@@ -56,16 +56,15 @@ enum {
        const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,    \
        void *d_layout, const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
-/* NULL: there is no library. */
-struct blas *blas_open(void);
+/* NULL: there is no library, or none is wanted. *l says which, or why. */
+struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
 /* false: nothing was done. */
 bool blas_gemm(struct cuda *c, const struct gemm_args *a);
 
 #ifdef SEQD_EMU
-/* emu_blas.cc: in place of dlopen and dlsym. */
-void *library_open(const char *name);
-void *library_find(void *library, const char *name);
+/* emu_blas.cc: in place of a library. */
+void *emu_blas_find(const char *name);
 #endif
 
 #endif

@@ -134,7 +134,7 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
         return err_set(e, ERR_DEVICE, "device \"cuda\": opening %s: %s", c->name,
                        cudaGetErrorString(rc));
     c->be.any_order = o->any_order;
-    if (o->any_order) c->blas = blas_open();
+    if (o->any_order) c->blas = blas_open(&c->library), c->be.library = &c->library;
     if (wants_graphs(o)) c->be.graphs = graph_open(c);
     if (c->blas) strncat(c->name, ", cuBLASLt", sizeof c->name - strlen(c->name) - 1);
     c->owns_scratch = !o->scratch && !o->scratch_later;

@@ -48,6 +48,7 @@ struct cuda {
     char name[256];
     int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
     struct blas *blas;   /* blas.h: cuBLASLt where the order of sums is free, or NULL */
+    struct be_library library; /* what came of it */
     void *hopper;        /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
     struct graphs *graphs; /* graph.h; NULL: what is asked for is launched at once */
     bool owns_scratch;

@@ -172,13 +172,7 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
 #define MatmulDescDestroy       any_destroy
 #define MatmulPreferenceDestroy any_destroy
 
-void *library_open(const char *)
-{
-    static char library;
-    return &library;
-}
-
-void *library_find(void *, const char *name)
+void *emu_blas_find(const char *name)
 {
 #define FOUND(call, args)                                                                          \
     if (!strcmp(name, "cublasLt" #call)) return (void *)call;

@@ -358,7 +358,10 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
 {
     shape_gemm(a);
     struct cuda *c = cuda_of(be);
-    if (a->c.rows < 1 || a->c.cols < 1 || (c->blas && blas_gemm(c, a))) return;
+    if (a->c.rows < 1 || a->c.cols < 1) return;
+    const bool done = c->blas && blas_gemm(c, a);
+    ++(done ? c->library.n_done : c->library.n_left);
+    if (done) return;
     const int64_t size = dtype_size(a->c.dtype), pack = 16 / dtype_size(a->a.dtype);
     const product p = {a->a.data,
                        a->b.data,

@@ -1,0 +1,39 @@
+/* library.h: the shared libraries that are used where they are found: cuBLASLt, NCCL.
+ *
+ * They are looked for
+ *   1. in the folders that SEQD_LIBRARY_PATH names, absolute, with colons between;
+ *   2. where the loader looks (LD_LIBRARY_PATH, ldconfig);
+ *   3. in /usr/local/cuda/lib64;
+ *   4. where Python's wheels have them: nvidia/<package>/lib beneath the site-packages or dist-packages
+ *      of each python3 in PATH.
+ * A library stays open: its threads and kernels may be running. */
+#ifndef SEQD_CORE_LIBRARY_H
+#define SEQD_CORE_LIBRARY_H
+
+#include "api/core/err.h"
+
+#define LIBRARY_FOLDERS "SEQD_LIBRARY_PATH"
+
+enum library_id { LIBRARY_CUBLASLT, LIBRARY_NCCL, LIBRARY_N };
+
+struct library {
+    void *handle;   /* for dlsym */
+    int version;    /* 10000 major + 100 minor + patch; 0: it does not say */
+    char text[640]; /* for logs: "NCCL 2.27.3, /usr/lib/x86_64-linux-gnu/libnccl.so.2" */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+const char *library_name(enum library_id id); /* "cuBLASLt" */
+/* fails: ERR_UNSUPPORTED, with the loader's words. */
+int library_open(struct library *l, enum library_id id, struct err *e);
+/* The first of these files that opens, NULL behind the last. NULL: none does, as above. */
+void *library_find(const char *const *files, struct err *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

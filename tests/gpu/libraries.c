@@ -1,0 +1,16 @@
+/* libraries: which of the libraries that may be there or not are found, as a rank looks for them: a line
+ * each, NAME|found or not found|version and path, or why not. Needs no GPU. */
+#include <stdio.h>
+#include "api/core/library.h"
+
+int main(void)
+{
+    for (int id = 0; id < LIBRARY_N; id++) {
+        struct library l;
+        struct err e = {0};
+        const int rc = library_open(&l, (enum library_id)id, &e);
+        printf("%s|%s|%s\n", library_name((enum library_id)id), rc ? "not found" : "found",
+               rc ? e.text : l.text);
+    }
+    return 0;
+}
