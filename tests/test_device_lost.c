@@ -5,7 +5,7 @@
 #include "api/core/file.h"
 #include "tests/gang.h"
 
-enum { HOP_TIMEOUT_S = 4, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
+enum { HOP_TIMEOUT_S = 15, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
 
 static char scratch[64], prepared_id[80];
 static const char *device;
@@ -25,7 +25,7 @@ static struct order *order(const char *name, int sp)
     s->train.steps = 1000000;
     s->train.global_batch = 1;
     s->checkpoint.every_steps = 1000000;
-    s->limits.step_timeout_s = HOP_TIMEOUT_S;
+    s->limits.step_timeout_s = s->limits.hop_timeout_s = HOP_TIMEOUT_S; /* shm's, NCCL's */
     s->data.seq_len = 24;
     s->data.n_train = 1;
     s->data.train[0] = (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0,
@@ -78,7 +78,7 @@ static void memory_is_back(long before)
 /* Whoever left first says where he stood and whom he missed; the place, in all sentences. */
 static void says_where(void)
 {
-    char at[32];
+    char at[32], waited[64];
     const struct rank_fail *first = &g.fail;
     for (int r = 0; r < RANKS; r++) {
         if (r == LOST) continue;
@@ -86,9 +86,10 @@ static void says_where(void)
         CHECK_MSG(strstr(g.said[r].text, "step ") && strstr(g.said[r].text, at), "rank %d: %s", r,
                   g.said[r].text);
     }
+    snprintf(waited, sizeof waited, "waited %d ms for rank", HOP_TIMEOUT_S * 1000);
     const bool gone = strstr(first->text, "rank 1 is gone") || strstr(first->text, "NCCL: ");
     const bool late = first->code == ERR_TIMEOUT && strstr(first->text, "job 7, epoch 1: ") &&
-                      strstr(first->text, "waited 4000 ms for rank");
+                      strstr(first->text, waited);
     CHECK_MSG(how == SIGKILL ? gone : late, "%s: %s", err_name((enum err_code)first->code),
               first->text);
     printf("  %s\n", first->text);

@@ -2,6 +2,8 @@
  * still in a stream stands still: every strategy, every way out of a wait, and what is said where NCCL
  * is not to be had. */
 #include <dlfcn.h>
+#include "api/core/library.h"
+#include "api/core/log.h"
 #include "tests/device_ranks.h"
 
 enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS, ALL_TO_ALLS };
@@ -43,9 +45,9 @@ static void refuses(const char *why)
 
 static void test_without_the_library(void)
 {
-    void *there = dlopen("libnccl.so.2", RTLD_NOW); /* this machine's */
-    if (!there) refuses("install NCCL, or use \"shm\"");
-    if (there) dlclose(there);
+    struct library there = {0}; /* this machine's */
+    if (library_open(&there, LIBRARY_NCCL, NULL)) refuses("install NCCL, or use \"shm\"");
+    if (there.handle) dlclose(there.handle);
 }
 
 static void test_an_old_version(void)
@@ -115,7 +117,8 @@ struct pair {
     struct err said[2];
 };
 
-static void pair_open(struct pair *p, int64_t hop_timeout_ms)
+/* The host's transports would wait 40 times as long. */
+static void pair_open(struct pair *p, int64_t silence_ms)
 {
     *p = (struct pair){.ops = *device(0, 1)->ops};
     for (int r = 0; r < 2; r++) {
@@ -124,7 +127,8 @@ static void pair_open(struct pair *p, int64_t hop_timeout_ms)
     }
     ranks_open_on(
         &p->g, 2, SIZE,
-        &(struct comm_options){.transport = TRANSPORT_NCCL, .hop_timeout_ms = hop_timeout_ms},
+        &(struct comm_options){
+            .transport = TRANSPORT_NCCL, .hop_timeout_ms = 40 * silence_ms, .silence_ms = silence_ms},
         p->on);
 }
 
@@ -181,6 +185,32 @@ static void test_an_order_that_stands_still_is_found(void)
     CHECK_MSG(n_late >= 1 && p.said[0].code && p.said[1].code, "%s; %s", p.said[0].text,
               p.said[1].text);
     pair_close(&p);
+}
+
+/* Connecting, with a rank that never comes. */
+static void test_a_rank_that_does_not_connect(void)
+{
+    struct ranks g;
+    struct err e = {0};
+    struct rank_blob blobs[2];
+    void *segment[2];
+    ranks_segment(&g, 2, SIZE);
+    for (int r = 0; r < 2; r++) {
+        struct comm_options o = ranks_options(
+            &g, r, SIZE,
+            &(struct comm_options){
+                .transport = TRANSPORT_NCCL, .hop_timeout_ms = 2000, .silence_ms = 50});
+        o.be = device(r, 1);
+        o.segment = segment[r] = mirror_alloc(o.be, SIZE);
+        blobs[r].rank = r;
+        g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
+        CHECK_MSG(g.comm[r], "%s", e.text);
+    }
+    CHECK(comm_connect(g.comm[0], blobs, 2, &e) && e.code == ERR_TIMEOUT);
+    CHECK_MSG(strstr(e.text, "rank 0 waited 50 ms for rank 1"), "%s", e.text);
+    ranks_close(&g);
+    CHECK(*fake.live == 0);
+    for (int r = 0; r < 2; r++) device(r, 1)->ops->free(device(r, 1), segment[r], SIZE);
 }
 
 static void batch_body(struct ranks *g, int rank, void *arg)
@@ -469,6 +499,8 @@ static void test_a_gpu_each(void)
 int main(void)
 {
     device_name = lin_device_name = "emulated";
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    log_init("test");
     ranks_transport = TRANSPORT_NCCL;
     RUN(test_without_the_library);
     open_fake();
@@ -479,6 +511,7 @@ int main(void)
     RUN(test_an_old_version);
     RUN(test_the_host_has_no_nccl);
     RUN(test_an_order_that_stands_still_is_found);
+    RUN(test_a_rank_that_does_not_connect);
     RUN(test_a_batch_is_one_exchange);
     RUN(test_abort);
     RUN(test_a_transfer_that_does_not_end);

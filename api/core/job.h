@@ -344,7 +344,7 @@ struct job_spec {
         int32_t restarts;         /* of user-class failures */
         int64_t step_timeout_s;   /* 0 = auto */
         int64_t init_timeout_s;
-        int64_t hop_timeout_s;    /* a peer whose transport is silent for so long is lost */
+        int64_t hop_timeout_s;    /* comm_options.silence_ms */
     } limits;
 
     int64_t seed;

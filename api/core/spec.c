@@ -212,7 +212,7 @@ const struct field spec_fields[] = {
     INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
-    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for so long is lost."),
+    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for so long is lost, and so is one that connecting or a transfer by NCCL waits for so long."),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks."),
     {NULL}

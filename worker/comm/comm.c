@@ -374,7 +374,8 @@ static int furthest_behind(const struct comm *c, const struct comm_op *op)
     return least >= 0 ? least : op->first + (c->rank - op->first + 1) % op->n;
 }
 
-int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e)
+int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms,
+                   struct err *e)
 {
     char at[128], there[160];
     if (op->n) {
@@ -383,14 +384,14 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e
         there_print(c, peer, there, sizeof there);
         return err_set(e, ERR_TIMEOUT,
                        "%s waited %lld ms for ranks %d to %d to end %s (rank %d %s)", at,
-                       (long long)c->hop_timeout_ms, op->first, op->first + op->n - 1,
+                       (long long)waited_ms, op->first, op->first + op->n - 1,
                        purpose_name(op->x.purpose), peer, there);
     }
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
     comm_where_print(at, sizeof at, &op->where, c->rank);
     there_print(c, peer, there, sizeof there);
     return err_set(e, ERR_TIMEOUT, "%s waited %lld ms for rank %d to %s %s (%s)", at,
-                   (long long)c->hop_timeout_ms, peer, op->recv_done ? "take" : "send",
+                   (long long)waited_ms, peer, op->recv_done ? "take" : "send",
                    purpose_name(op->x.purpose), there);
 }
 
@@ -420,7 +421,7 @@ static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct 
             sched_yield();
         } else {
             int64_t now = comm_now_ns();
-            if (now >= deadline_ns) return comm_timed_out(c, op, e);
+            if (now >= deadline_ns) return comm_timed_out(c, op, c->hop_timeout_ms, e);
             shm_door_sleep(c, door, wake_ns - now);
         }
     }

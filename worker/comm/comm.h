@@ -60,7 +60,8 @@ struct comm_options {
     int view_size; /* ranks of each view that comm_group will be asked for, from 0 on; 0: all. A
                     * view of others has no collectives of its transport's own */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
-    /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late);
+    /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late).
+     * nccl: a peer that connecting or a transfer of tensors waits for so long is lost (ERR_TIMEOUT).
      * 0: hop_timeout_ms. */
     int64_t silence_ms;
     uint64_t delay_seed;  /* tests: a random delay of at most delay_max_us before each message */
@@ -114,7 +115,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
 /* Has what is under way failed? For be->watch, while the host waits for the device: the abort flag, a
- * peer that is lost, or a transfer of tensors that is on for hop_timeout_ms. arg: a struct comm. -1: it
+ * peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct comm. -1: it
  * has, for good. */
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);

@@ -157,7 +157,8 @@ int comm_collective(struct comm *c, const struct collective *x, struct comm_tick
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
 /* What a wait for op ends with. */
 int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e);
-int comm_timed_out(const struct comm *c, const struct comm_op *op, struct err *e);
+int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms,
+                   struct err *e);
 /* "step 12, layer 3, hop 1: rank 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss",
  * if that is so; purpose as it came. */
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,

@@ -26,8 +26,10 @@
  * transports of the host do, and run the same strategies in all tests.
  *
  * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
- * that is on for hop_timeout_ms; each ends the wait, with the place of that transfer in the sentence,
- * and ncclCommAbort frees the stream.
+ * that is on for silence_ms: NCCL shows no other sign of its peers, and a healthy one is as far as this
+ * rank, but for what it computes, since ranks that read or write files meet on the host's transports
+ * first. Each ends the wait, with the place of that transfer in the sentence, and ncclCommAbort frees
+ * the stream.
  *
  * Bits. A collective that adds does so in NCCL's order: where the order is free alone (be->any_order),
  * and without NVLS, whose switch adds in an order that may differ from run to run; an operator's
@@ -37,6 +39,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/library.h"
+#include "api/core/log.h"
 #include "worker/comm/endpoint.h"
 #include "worker/comm/nccl_api.h"
 
@@ -51,6 +55,7 @@ struct nccl {
     ncclComm_t part; /* the same, where NCCL's thread puts it */
     uint32_t whole;  /* bits of collective_kind: what all ranks would do by NCCL's own */
     bool open, batch;
+    int64_t patience_ms; /* for connecting, and for a group that is on */
     int64_t next, oldest; /* number of the group that is, or comes next; of the first under way */
     int64_t begun_ns;     /* when the oldest was seen to be on; 0: not yet */
     struct comm_op first[GROUPS]; /* of the group's tickets, for its place */
@@ -60,19 +65,20 @@ struct nccl {
 
 static int load(struct nccl *n, struct err *e)
 {
-    void *library = dlopen("libnccl.so.2",
-                           RTLD_NOW | RTLD_LOCAL); /* stays: its threads are in it */
-    if (!library)
+    struct library l;
+    struct err why;
+    if (library_open(&l, LIBRARY_NCCL, &why))
         return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "\"nccl\": %s: install NCCL, or use \"shm\" on one host", dlerror());
+                         "\"nccl\": %.300s, install NCCL, or use \"shm\" on one host", why.text);
+    log_info("nccl.open", "library=\"%s\"", l.text);
 #define LOAD(result, name, args)                                                                   \
-    *(void **)&n->api.name = dlsym(library, #name);                                                \
+    *(void **)&n->api.name = dlsym(l.handle, #name);                                               \
     if (!n->api.name)                                                                              \
         return err_field(e, ERR_UNSUPPORTED, "parallel.transport",                                 \
-                         "\"nccl\": libnccl.so.2 has no " #name ": install NCCL 2.18 or later");
+                         "\"nccl\": %.300s has no " #name ": install NCCL 2.18 or later", l.text);
     NCCL_CALLS(LOAD)
 #undef LOAD
-#define LOAD(result, name, args) *(void **)&n->api.name = dlsym(library, #name);
+#define LOAD(result, name, args) *(void **)&n->api.name = dlsym(l.handle, #name);
     NCCL_LATER_CALLS(LOAD)
 #undef LOAD
     return 0;
@@ -106,6 +112,7 @@ static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e
     ncclUniqueId id;
     c->nccl = calloc(1, sizeof *c->nccl);
     if (!c->nccl) return err_set(e, ERR_IO, "no memory for NCCL's groups");
+    c->nccl->patience_ms = o->silence_ms > 0 ? o->silence_ms : o->hop_timeout_ms;
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     if (load(c->nccl, e) || check_version(c, e)) return -1;
     c->blob.nccl_whole = own_collectives(c);
@@ -148,13 +155,14 @@ static ncclResult_t state_of(const struct nccl *n)
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
-    const int64_t deadline_ns = comm_now_ns() + c->hop_timeout_ms * 1000000;
+    const int64_t patience_ms = c->nccl->patience_ms;
+    const int64_t deadline_ns = comm_now_ns() + patience_ms * 1000000;
     for (;;) {
         const ncclResult_t state = state_of(c->nccl);
         if (state == NCCL_OK) return 0;
         if (state != NCCL_IN_PROGRESS) return failed(c, op, state, e);
         if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
-        if (comm_now_ns() >= deadline_ns) return comm_timed_out(c, op, e);
+        if (comm_now_ns() >= deadline_ns) return comm_timed_out(c, op, patience_ms, e);
         nanosleep(&pause, NULL);
     }
 }
@@ -261,8 +269,8 @@ static int advance(struct comm *c, struct err *e)
     if (n->oldest == n->next) return 0;
     if (!n->begun_ns && ops->transfer_passed(c->be, mark_of(n->oldest, false)))
         n->begun_ns = comm_now_ns();
-    if (!n->begun_ns || comm_now_ns() - n->begun_ns < c->hop_timeout_ms * 1000000) return 0;
-    return comm_timed_out(c, &n->first[n->oldest % GROUPS], e);
+    if (!n->begun_ns || comm_now_ns() - n->begun_ns < n->patience_ms * 1000000) return 0;
+    return comm_timed_out(c, &n->first[n->oldest % GROUPS], n->patience_ms, e);
 }
 
 static int nccl_watch(struct comm *c, struct err *e)

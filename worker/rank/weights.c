@@ -92,6 +92,8 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
             return about(e, "model.path");
     }
     if (!r->comm) return 0;
+    int64_t loaded = 1; /* reading may take longer than a transfer of tensors may be waited for */
+    if (share(r, m, &loaded, sizeof loaded, e)) return -1;
     return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
                                  m->plan->n_params * dtype_size(m->dtype), m->bounce, e);
 }
