@@ -143,6 +143,7 @@ static inline struct engine_memory engine_open(const struct job_spec *spec, cons
                                                : "cpu",
                                  .isa = isa,
                                  .n_threads = p->n_threads,
+                                 .any_order = !p->rank_bits, /* as a job's rank has it */
                                  .scratch_later = true};
     struct engine_memory m = {.be = be_open(&o, &e)};
     CHECK_MSG(m.be, "%s", e.text);

@@ -43,12 +43,18 @@ static void run_gemm(void *arg)
 }
 
 /* As a model has them: y = x W', dx = dy W, dW += dy' x in fp32. */
-static void bench_gemm(const char *name, int64_t M, int64_t N, int64_t K, bool ta, bool tb)
+static void bench_gemm(const char *name, int64_t M, int64_t N, int64_t K, bool ta, bool tb,
+                       bool library)
 {
     struct lumps l = {0};
     struct figure f = {.unit = "TFLOP/s", .work = 2.0 * (double)M * (double)N * (double)K};
     figure_key(&f, "%s bf16 M %lld N %lld K %lld", name, (long long)M, (long long)N, (long long)K);
+    f.by = library ? BY_LIBRARY : BY_OWN;
     if (figure_late(&f)) return;
+    if (library && !(bench.be->library && bench.be->library->open)) {
+        figure_not_run(&f, bench.be->library ? bench.be->library->text : "the device uses none");
+        return;
+    }
     struct gemm_args a = {lump_random(&l, DT_BF16, ta ? K : M, ta ? M : K, 1),
                           lump_random(&l, DT_BF16, tb ? N : K, tb ? K : N, 1),
                           lump_zero(&l, ta ? DT_F32 : DT_BF16, M, N),
@@ -56,20 +62,23 @@ static void bench_gemm(const char *name, int64_t M, int64_t N, int64_t K, bool t
                           tb,
                           ta};
     if (lumps_fit(&l, &f)) {
+        const struct be_library was = bench.be->library ? *bench.be->library
+                                                        : (struct be_library){0};
         f.s = figure_time(run_gemm, &a);
+        f.by = figure_by(bench.be, was.n_done, was.n_left);
         product_rate = fmax(product_rate, figure_rate(&f));
         figure_print(&f, "");
     }
     lumps_free(&l);
 }
 
-static void bench_products(void)
+static void bench_products(bool library)
 {
     const int64_t T = bench.small ? 64 : 8192, C = bench.small ? 64 : 8192;
-    bench_gemm("gemm", T, C, C, false, true);
-    bench_gemm("gemm", T, C / 4, C / 4, false, true);
-    bench_gemm("gemm_dx", T, C / 4, C, false, false);
-    bench_gemm("gemm_dw", C, C / 4, T, true, false);
+    bench_gemm("gemm", T, C, C, false, true, library);
+    bench_gemm("gemm", T, C / 4, C / 4, false, true, library);
+    bench_gemm("gemm_dx", T, C / 4, C, false, false, library);
+    bench_gemm("gemm_dw", C, C / 4, T, true, false, library);
 }
 
 /* ---- softmax attention ------------------------------------------------------------------------- */
@@ -347,11 +356,14 @@ static void bench_adamw(void)
 int main(int argc, char **argv)
 {
     bench_init(argc, argv);
-    bench_open(NULL);
+    bench_open(NULL, false);
     const bool two_ways = !strcmp(bench.be->isa, "sm90");
     printf("device \"%s\" (%s)\n", bench.device, bench.be->isa);
     bench_copy();
-    bench_products();
+    bench_products(false);
+    be_close(bench.be);
+    bench_open(NULL, true);
+    bench_products(true);
     bench_attention();
     bench_linears("");
     bench_norms();
@@ -359,7 +371,7 @@ int main(int argc, char **argv)
     bench_adamw();
     be_close(bench.be);
     if (two_ways) { /* what 9.0 has of its own, beside what runs everywhere */
-        bench_open("sm80");
+        bench_open("sm80", true);
         bench_linears(" by 8.0's way");
         be_close(bench.be);
     }

@@ -1,7 +1,8 @@
 /* bench_steps: whole training steps on one device: Llama's shape with 124 M and 1.2 B parameters in
  * bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M on one sequence of 4,194,304
  * tokens, walked in time; what CUDA's graphs make of steps that are mostly launches, training and
- * decoding, beside the same without them, to the same bits.
+ * decoding, beside the same without them, to the same bits. Each by a library's products and by the
+ * device's own kernels; beside what it plans, a GPU's memory that the process has is a figure too.
  *
  *     bench_steps FILE llama|in_time|graphs   a table on stdout; a JSON line each is appended to FILE
  *
@@ -110,7 +111,40 @@ struct steps {
     struct train train;
     double loss;
     struct be_graphs graphs; /* zeros: without */
+    bool library;            /* products by one */
+    int64_t beside_mib;      /* of the GPU, beside the plan; -1: not known */
 };
+
+/* MiB in use on all GPUs; -1: not known. */
+static int64_t used_mib(void)
+{
+    long sum = -1, n;
+    FILE *f = strcmp(bench.device, "cuda")
+                  ? NULL
+                  : popen("nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits", "re");
+    while (f && fscanf(f, "%ld", &n) == 1) sum = (sum < 0 ? 0 : sum) + n;
+    if (f) pclose(f);
+    return sum;
+}
+
+static int64_t used_before_mib; /* of this process */
+
+/* What runs in the device's memory: who made its products, and what it has of it beside the plan. */
+static void steps_look(struct steps *x, const struct be *be)
+{
+    const int64_t plan = x->plan.arena_size + x->plan.segment_size, used = used_mib();
+    x->beside_mib = used < 0 || used_before_mib < 0 ? -1 : used - used_before_mib - (plan >> 20);
+    if (be->graphs) x->graphs = *be->graphs;
+    x->figure.by = figure_by(be, 0, 0);
+}
+
+/* false: there is no library; it says so. */
+static bool steps_library(struct steps *x, const struct be *be, struct err *e)
+{
+    if (!x->library || (be->library && be->library->open)) return true;
+    err_set(e, ERR_UNSUPPORTED, "%s", be->library ? be->library->text : "the device uses none");
+    return false;
+}
 
 /* Small random weights: a block of them again and again, since a billion takes the host a minute. */
 static void steps_weights(struct train *t)
@@ -148,6 +182,7 @@ static int steps_run(struct steps *x, int n, struct err *e)
     const int64_t need = x->plan.arena_size + x->plan.segment_size;
     if (bench.memory && need > bench.memory)
         return err_set(e, ERR_DOES_NOT_FIT, "needs %.1f GiB", (double)need / (1 << 30));
+    bench_products_by(x->library);
     struct engine_memory m = engine_open(&x->spec, &x->plan, NULL);
     const struct train_options o = {.spec = &x->spec,
                                     .plan = &x->plan,
@@ -156,10 +191,10 @@ static int steps_run(struct steps *x, int n, struct err *e)
                                     .be = m.be,
                                     .n_ranks = 1,
                                     .source = {steps_batch, steps_targets, &x->synth}};
-    int rc = train_init(&x->train, &o, e);
+    int rc = steps_library(x, m.be, e) ? train_init(&x->train, &o, e) : -1;
     if (!rc) steps_weights(&x->train);
     if (!rc) rc = steps_time(x, n, e);
-    if (m.be->graphs) x->graphs = *m.be->graphs;
+    if (!rc) steps_look(x, m.be);
     engine_close(&m, &x->plan);
     return rc;
 }
@@ -190,18 +225,23 @@ static void steps_print(struct steps *x, double flops)
                                                         : "all again",
              x->loss);
     figure_print(&x->figure, more);
+    if (x->beside_mib >= 0)
+        printf("%-44s %12lld MiB beside the plan\n", "", (long long)x->beside_mib);
     if (bench.json)
         fprintf(bench.json,
-                "{\"key\":\"mfu of %s\",\"device\":\"%s\",\"tflops\":%.5g,\"memory\":%lld}\n",
-                x->figure.key, bench.device, rate,
-                (long long)(x->plan.arena_size + x->plan.segment_size));
+                "{\"key\":\"mfu of %s\",\"device\":\"%s\",\"by\":\"%s\",\"tflops\":%.5g,"
+                "\"memory\":%lld,\"beside_mib\":%lld,\"graphs\":%lld}\n",
+                x->figure.key, bench.device, x->figure.by, rate,
+                (long long)(x->plan.arena_size + x->plan.segment_size), (long long)x->beside_mib,
+                (long long)x->graphs.n_graphs);
 }
 
-/* What does not fit is left out; everything else is a failure. */
+/* What does not fit, or has no library, is left out; everything else is a failure. */
 static void steps_failed(struct steps *x, const struct err *e)
 {
     figure_not_run(&x->figure, e->text);
-    CHECK_MSG(e->code == ERR_DOES_NOT_FIT, "%s: %s", x->figure.key, e->text);
+    CHECK_MSG(e->code == ERR_DOES_NOT_FIT || e->code == ERR_UNSUPPORTED, "%s: %s", x->figure.key,
+              e->text);
 }
 
 /* ---- figures ----------------------------------------------------------------------------------- */
@@ -213,13 +253,23 @@ static double llama_flops(const struct model_shape *m, int64_t params, int64_t t
     return (double)tokens * (6 * multiply + attention * (double)doc);
 }
 
-static void bench_llama(const struct step_model *m, int64_t doc)
+/* A figure of tokens, not run yet. */
+static struct steps *steps_new(int64_t tokens, bool library)
+{
+    struct steps *x = calloc(1, sizeof *x);
+    if (!x) abort();
+    x->figure = (struct figure){
+        .unit = "tokens/s", .work = (double)tokens, .by = library ? BY_LIBRARY : BY_OWN};
+    x->library = library;
+    x->beside_mib = -1;
+    return x;
+}
+
+static void bench_llama(const struct step_model *m, int64_t doc, bool library)
 {
     const int64_t pack = bench.small ? 32 : 16384, S = doc < pack ? pack : doc;
-    struct steps *x = calloc(1, sizeof *x);
+    struct steps *x = steps_new(S, library);
     struct err e = {0};
-    if (!x) abort();
-    x->figure = (struct figure){.unit = "tokens/s", .work = (double)S};
     figure_key(&x->figure, "train %s S %lld", m->name, (long long)doc);
     if (figure_late(&x->figure)) {
         free(x);
@@ -234,14 +284,12 @@ static void bench_llama(const struct step_model *m, int64_t doc)
 }
 
 /* One step of a length; 0: it was not run. */
-static double bench_tnl(int64_t S, int64_t chunk)
+static double bench_tnl(int64_t S, int64_t chunk, bool library)
 {
     const struct model_shape shape = tnl_shape(bench.small);
-    struct steps *x = calloc(1, sizeof *x);
+    struct steps *x = steps_new(S, library);
     struct err e = {0};
     double s = 0;
-    if (!x) abort();
-    x->figure = (struct figure){.unit = "tokens/s", .work = (double)S};
     figure_key(&x->figure, "train tnl %s S %lld in time", bench.small ? "tiny" : "385M",
                (long long)S);
     if (steps_plan(x, &shape, S, 0, chunk, &e) || steps_run(x, 0, &e)) {
@@ -254,29 +302,36 @@ static double bench_tnl(int64_t S, int64_t chunk)
     return s;
 }
 
-/* The long one is begun only when a short one says that it will end in time. */
+/* The long one is begun only when a short one says that it will end in time, and the faster way. */
 static void bench_in_time(void)
 {
     const int64_t S = bench.small ? 64 : 4194304, chunk = bench.small ? 32 : 32768;
     struct figure f = {.unit = "tokens/s"};
+    double s[2];
     figure_key(&f, "train tnl %s S %lld in time", bench.small ? "tiny" : "385M", (long long)S);
     if (figure_late(&f)) return;
-    const double s = bench.small ? 1e-9 : bench_tnl(S / 32, chunk);
-    if (s > 0 && bench_now_s() + 33 * s > bench.until_s)
+    for (int library = 1; library >= 0; library--)
+        s[library] = bench_tnl(bench.small ? S : S / 32, chunk, library);
+    if (bench.small) return;
+    const bool library = s[1] > 0 && !(s[0] > 0 && s[0] < s[1]);
+    f.by = library ? BY_LIBRARY : BY_OWN;
+    if (s[library] > 0 && bench_now_s() + 33 * s[library] > bench.until_s)
         figure_not_run(&f, "out of time");
-    else if (s > 0)
-        bench_tnl(S, chunk);
+    else if (s[library] > 0)
+        bench_tnl(S, chunk, library);
 }
 
 static void bench_llamas(void)
 {
     if (bench.small) {
-        bench_llama(&models[2], 16);
+        bench_llama(&models[2], 16, true), bench_llama(&models[2], 16, false);
         return;
     }
-    for (int64_t doc = 1024; doc <= 65536; doc *= 4) bench_llama(&models[0], doc);
-    for (int64_t doc = 1024; doc <= 65536; doc *= 4) bench_llama(&models[1], doc);
-    bench_llama(&models[0], 262144);
+    for (int m = 0; m < 2; m++) {
+        for (int64_t doc = 1024; doc <= 65536; doc *= 4) bench_llama(&models[m], doc, true);
+        for (int64_t doc = 1024; doc <= 16384; doc *= 16) bench_llama(&models[m], doc, false);
+    }
+    bench_llama(&models[0], 262144, true);
 }
 
 /* ---- with graphs and without ------------------------------------------------------------------- */
@@ -323,6 +378,7 @@ static int decode_time(struct steps *x, struct model *m, int n, struct err *e)
 
 static int decode_run(struct steps *x, int n, struct err *e)
 {
+    bench_products_by(x->library);
     struct engine_memory mem = engine_open(&x->spec, &x->plan, NULL);
     struct model *m = &x->train.model;
     const struct model_options o = {.shape = &x->spec.model.shape,
@@ -331,10 +387,10 @@ static int decode_run(struct steps *x, int n, struct err *e)
                                     .host = mem.host,
                                     .be = mem.be,
                                     .n_ranks = 1};
-    int rc = model_init(m, &o, e);
+    int rc = steps_library(x, mem.be, e) ? model_init(m, &o, e) : -1;
     if (!rc) decode_weights(m, mem.be, x->plan.n_params);
     if (!rc) rc = decode_time(x, m, n, e);
-    if (mem.be->graphs) x->graphs = *mem.be->graphs;
+    if (!rc) steps_look(x, mem.be);
     engine_close(&mem, &x->plan);
     return rc;
 }
@@ -355,15 +411,14 @@ static int decode_plan(struct steps *x, const struct model_shape *shape, int64_t
 
 /* One sequence of S tokens a step, or one token of it. *result: what came out. false: it failed, or there
  * is no time. */
-static bool bench_way(const struct step_model *m, bool decode, bool graphs, double *result)
+static bool bench_way(const struct step_model *m, bool decode, bool graphs, bool library,
+                      double *result)
 {
     const int64_t S = bench.small ? 16 : 1024;
     const int n = decode ? (bench.small ? 8 : 128) : bench.small ? 3 : 12;
-    struct steps *x = calloc(1, sizeof *x);
+    struct steps *x = steps_new(decode ? 1 : S, library);
     struct err e = {0};
     char more[80] = "";
-    if (!x) abort();
-    x->figure = (struct figure){.unit = "tokens/s", .work = decode ? 1 : (double)S};
     figure_key(&x->figure, "%s %s %s %lld, %s graphs", decode ? "decode" : "train", m->name,
                decode ? "behind" : "S", (long long)S, graphs ? "by" : "no");
     bool fine = !figure_late(&x->figure);
@@ -389,9 +444,11 @@ static bool bench_way(const struct step_model *m, bool decode, bool graphs, doub
 static void bench_graphs(void)
 {
     const struct step_model *m = &models[bench.small ? 2 : 0];
-    for (int decode = 0; decode < 2; decode++) {
+    for (int i = 0; i < 4; i++) {
+        const bool decode = i & 1, library = i < 2;
         double with = 0, without = 0;
-        if (bench_way(m, decode, false, &without) && bench_way(m, decode, true, &with) &&
+        if (bench_way(m, decode, false, library, &without) &&
+            bench_way(m, decode, true, library, &with) &&
             bench_now_s() < bench.until_s) /* or they took fewer steps */
             CHECK_MSG(with == without, "by graphs %.17g, without %.17g", with, without);
     }
@@ -405,6 +462,7 @@ int main(int argc, char **argv)
         return 2;
     }
     printf("device \"%s\"\n", bench.device);
+    used_before_mib = used_mib();
     if (!strcmp(argv[2], "llama"))
         bench_llamas();
     else if (!strcmp(argv[2], "graphs"))

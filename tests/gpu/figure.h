@@ -7,7 +7,9 @@
  *
  * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for at
  * its end: what a device's queue costs once is shared by all of a batch, as in a training. Its key is
- * the same in tests/gpu/torch_bench.py. */
+ * the same in tests/gpu/torch_bench.py. Where products count, it says who made them, cublasLt or the
+ * device's own kernels: a job has the first unless its determinism is "ranks" (worker/rank/run.c), and
+ * both ways are measured. */
 #ifndef SEQD_GPU_FIGURE_H
 #define SEQD_GPU_FIGURE_H
 
@@ -58,11 +60,20 @@ static inline void bench_init(int argc, char **argv)
     }
 }
 
-static inline void bench_open(const char *isa)
+/* Devices that are opened from here on: products by a library, where there is one, or by their own
+ * kernels. */
+static inline void bench_products_by(bool library)
+{
+    setenv("SEQD_CUDA_BLAS", library ? "1" : "0", 1);
+}
+
+static inline void bench_open(const char *isa, bool library)
 {
     struct err e;
+    bench_products_by(library);
     bench.be = be_open(
-        &(struct be_options){.device = bench.device, .isa = isa, .n_threads = 1}, &e);
+        &(struct be_options){.device = bench.device, .isa = isa, .n_threads = 1, .any_order = true},
+        &e);
     if (bench.be) return;
     fprintf(stderr, "%s\n", e.text);
     exit(1);
@@ -82,8 +93,21 @@ struct figure {
     char key[96];
     double work, s; /* flops, bytes or tokens of a call; seconds */
     const char *unit;
-    double of; /* the limit in the same unit; 0: none is known */
+    double of;      /* the limit in the same unit; 0: none is known */
+    const char *by; /* who made its products; NULL: it has none */
 };
+
+#define BY_LIBRARY "cublasLt"
+#define BY_OWN     "own kernels"
+
+/* Who made the products of an opened device since it had these counts. */
+static inline const char *figure_by(const struct be *be, int64_t n_done, int64_t n_left)
+{
+    const struct be_library none = {.n_left = n_left + 1}, *l = be->library ? be->library : &none;
+    return l->n_done == n_done   ? BY_OWN
+           : l->n_left == n_left ? BY_LIBRARY
+                                 : BY_LIBRARY " and " BY_OWN;
+}
 
 static inline void figure_key(struct figure *f, const char *format, ...)
 {
@@ -104,13 +128,15 @@ static inline void figure_print(const struct figure *f, const char *more)
     const double rate = figure_rate(f);
     printf("%-44s %12.4g %-8s %12.4f ms", f->key, rate, f->unit, f->s * 1e3);
     if (f->of > 0) printf(" %6.3f of what was measured", rate / f->of);
+    if (f->by) printf("  by %s", f->by);
     printf("%s\n", more);
     fflush(stdout);
     if (!bench.json) return;
     fprintf(bench.json,
-            "{\"key\":\"%s\",\"device\":\"%s\",\"rate\":%.6g,\"unit\":\"%s\",\"ms\":%.6g,"
-            "\"of_limit\":%.4g}\n",
-            f->key, bench.device, rate, f->unit, f->s * 1e3, f->of > 0 ? rate / f->of : 0);
+            "{\"key\":\"%s\",\"device\":\"%s\",\"by\":\"%s\",\"rate\":%.6g,\"unit\":\"%s\","
+            "\"ms\":%.6g,\"of_limit\":%.4g}\n",
+            f->key, bench.device, f->by ? f->by : "", rate, f->unit, f->s * 1e3,
+            f->of > 0 ? rate / f->of : 0);
     fflush(bench.json);
 }
 
@@ -120,10 +146,12 @@ static inline void figure_not_run(const struct figure *f, const char *why)
     snprintf(plain, sizeof plain, "%s", why);
     for (char *c = plain; *c; c++)
         if (*c == '"' || *c == '\\') *c = '\''; /* JSON */
-    printf("%-44s not run: %s\n", f->key, plain);
-    if (bench.json)
-        fprintf(bench.json, "{\"key\":\"%s\",\"device\":\"%s\",\"not_run\":\"%s\"}\n", f->key,
-                bench.device, plain);
+    printf("%-44s not run%s%s: %s\n", f->key, f->by ? ", by " : "", f->by ? f->by : "", plain);
+    fflush(stdout);
+    if (!bench.json) return;
+    fprintf(bench.json, "{\"key\":\"%s\",\"device\":\"%s\",\"by\":\"%s\",\"not_run\":\"%s\"}\n",
+            f->key, bench.device, f->by ? f->by : "", plain);
+    fflush(bench.json);
 }
 
 /* Whether the time is up: then it says so. */

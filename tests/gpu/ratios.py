@@ -18,12 +18,14 @@ BARS = (
 
 
 def read(path):
-    """The last line of a key counts: programs append."""
-    return {x["key"]: x for x in map(json.loads, open(path)) if "key" in x}
+    """By key, and by who made the products: (key, by). The last line counts: programs append."""
+    return {(x["key"], x.get("by", "")): x for x in map(json.loads, open(path)) if "key" in x}
 
 
-def bars(key):
-    return next(((need, aim) for start, need, aim in BARS if key.startswith(start)), (0.0, 0.0))
+def bars(key, spare):
+    """spare: jobs have it only where the order of sums is fixed, and another way was measured."""
+    need, aim = next(((n, a) for start, n, a in BARS if key.startswith(start)), (0.0, 0.0))
+    return (0.0 if spare else need), aim
 
 
 def verdict(ratio, need, aim):
@@ -32,29 +34,34 @@ def verdict(ratio, need, aim):
     return "reached" if ratio >= aim else "required is met"
 
 
-def row(key, ours, theirs):
+def row(key, by, ours, theirs, spare):
     """A line of the table, and whether it is under its bar."""
+    name = f"{key}, by {by}" if by else key
     why = ours.get("not_run") or theirs.get("not_run")
     if why:
         who = "ours" if "not_run" in ours else "PyTorch's"
-        return f"| {key} | | | | | not run, {who}: {why} |", False
-    need, aim = bars(key)
+        return f"| {name} | | | | | not run, {who}: {why} |", False
+    need, aim = bars(key, spare)
     ratio = ours["rate"] / theirs["rate"]
     by = f" ({theirs['by']})" if "by" in theirs else ""
     text = verdict(ratio, need, aim)
     return (
-        f"| {key} | {ours['rate']:.4g} {ours['unit']} | {theirs['rate']:.4g}{by} | {ratio:.2f} "
+        f"| {name} | {ours['rate']:.4g} {ours['unit']} | {theirs['rate']:.4g}{by} | {ratio:.2f} "
         f"| {need:g} / {aim:g} | {text} |",
         ratio < need,
     )
 
 
 def main():
-    ours, theirs = read(sys.argv[1]), read(sys.argv[2])
+    ours = read(sys.argv[1])
+    theirs = {key: x for (key, _), x in read(sys.argv[2]).items()}
     lines = ["| figure | ours | PyTorch | ratio | required / aim | |", "|---|---|---|---|---|---|"]
     under = 0
-    for key in (k for k in ours if k in theirs):
-        line, bad = row(key, ours[key], theirs[key])
+    for (key, by), own in ours.items():
+        if key not in theirs:
+            continue
+        spare = by == "own kernels" and "rate" in ours.get((key, "cublasLt"), {})
+        line, bad = row(key, by, own, theirs[key], spare)
         lines.append(line)
         under += bad
     with open(sys.argv[3], "w") as f:
