@@ -331,9 +331,17 @@ gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(addprefix $(B)/gpu/,bench_gpu
            $(if $(filter cuda,$(GPU_DEVICE)),$(CUDA_PLUGIN),$(EMU_PLUGIN))
 print-gpu-tests:
 	@echo '$(GPU_TESTS)'
-## gpu-check: on a machine with a GPU: prove and measure everything, in ten minutes (tests/gpu/check.sh)
+## gpu-check: on a machine with a GPU: prove and measure everything, in three calls of 8 minutes (tests/gpu/check.sh)
 gpu-check:
 	$(Q)GPU_DEVICE='$(GPU_DEVICE)' tests/gpu/check.sh
+## gpu-pack: for a machine with an H100 or H200 and no compiler: what gpu-check runs, in build/pack/b.tgz
+GPU_PACK_FLAGS := GPU_DEVICE=cuda CUDA_ARCHS=90a CUDA_PTX= TLS=0
+gpu-pack:
+	$(Q)$(MAKE) B=build/sm90 $(GPU_PACK_FLAGS) gpu-build
+	$(Q)tests/gpu/pack.sh build/sm90 build/pack/b.tgz '$(GPU_PACK_FLAGS)' && tests/gpu/pack.sh --check build/pack/b.tgz
+## gpu-results: append what calls brought back, in the folders FROM="...", to tests/gpu/RESULTS.md
+gpu-results:
+	$(Q)tests/gpu/results.sh $(FROM)
 
 ## paper: the published claims against the planner and counted runs: build/paper/REPORT.md, with plots
 paper: deps
@@ -372,7 +380,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all release-objects print-nvcc gpu-build print-gpu-tests gpu-check check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all release-objects print-nvcc gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

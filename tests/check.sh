@@ -42,20 +42,7 @@ note "unit tests"
 count tests/run.sh release
 note "the papers: every count against its formula"
 one paper tests/paper/check.sh
-note "gpu-check, on the emulated device: its script, not a GPU"
-one gpu-check-emulated env GPU_SHORT=1 GPU_DEVICE=emulated JOBS="$jobs" make -s gpu-check
-tells_failure() { ! GPU_PARTS=none GPU_DEVICE=emulated tests/gpu/check.sh >build/gpu-check-fails.log && grep -q '1 failed' build/gpu-check-fails.log; }
-one gpu-check-tells-failure tells_failure
-# A figure under its bar fails, one that was not run does not.
-ratios_fail() {
-    local dir=build/ratios rc
-    mkdir -p $dir
-    printf '{"key":"attn_fwd a","rate":5,"unit":"TFLOP/s"}\n{"key":"gemm","not_run":"out of time"}\n' >$dir/ours
-    printf '{"key":"attn_fwd a","rate":10}\n{"key":"gemm","rate":10}\n' >$dir/theirs
-    python3 tests/gpu/ratios.py $dir/ours $dir/theirs $dir/table >/dev/null; rc=$?
-    [ $rc -eq 1 ] && [ "$(grep -c 'UNDER' $dir/table)" -eq 1 ] && grep -q 'not run, ours' $dir/table
-}
-if command -v python3 >/dev/null; then one ratios-fail ratios_fail; fi
+packs=
 if ! skip cuda; then
     note "CUDA: every kernel compiles for every architecture; no GPU is asked"
     if [ -n "$(make -s print-nvcc)" ]; then
@@ -63,8 +50,11 @@ if ! skip cuda; then
         if command -v python3 >/dev/null
         then one cuda-hot-loops python3 tests/sass.py build/release/libkernels_cuda.so "$(make -s print-nvcc)"
         else echo "left out: cuda-hot-loops needs python3"; fi
+        packs=1
     else echo "left out: there is no nvcc here"; fi
 fi
+note "gpu-check, on the emulated device: its scripts, not a GPU"
+JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if ! skip asan; then
     note "unit tests under ASan and UBSan"
     if make -s -j"$jobs" MODE=asan all tests; then

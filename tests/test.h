@@ -27,6 +27,7 @@ static int test_n_passed, test_n_failed, test_failures_now;
             printf("  %s:%d: %s: ", __FILE__, __LINE__, #cond);                                    \
             printf(__VA_ARGS__);                                                                   \
             printf("\n");                                                                          \
+            fflush(stdout); /* the next may be the last */                                         \
         }                                                                                          \
     } while (0)
 #define CHECK(cond)         CHECK_MSG(cond, "failed")

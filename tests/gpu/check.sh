@@ -1,87 +1,119 @@
 #!/usr/bin/env bash
-# make gpu-check: everything that can be proved on a machine with a GPU, in GPU_SECONDS (default 540)
-# at most. It needs make, a C compiler and the CUDA Toolkit; NCCL, PyTorch and compute-sanitizer are
-# used where they are. A part that fails does not keep the next from running; one that was not run
-# says why. Ends with a table, also in tests/gpu/RESULTS.md, and status 1 when anything failed.
+# make gpu-check: everything that can be proved and measured on a machine with a GPU, in three calls of
+# GPU_SECONDS (default 480) each:
 #
+#   right   is it right: the cheapest first, a minute of speed, memory beside the plan, then everything
+#           side by side
+#   fast    how fast, beside PyTorch
+#   why     what the hot kernels wait for (ncu); the sanitizers, last and narrow
+#
+#   GPU_CALL=right        this call alone; without it one after another
+#   GPU_PARTS="a b"       of the call only these parts: those that part_* below names
 #   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
-#                         GPU's result, and the table goes to build/gpu-emulated/RESULTS.md
-#   GPU_PARTS="a b"       these parts alone (of: build kernels engine sanitizer lost memory bench torch
-#                         in_time)
+#                         GPU's result
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
-#   GPU_ARCHS="90a"       for other architectures than this machine's GPU has
-#   JOBS=n                compilers at a time (default: the cores)
-# A tree without git tells its commit in tests/gpu/COMMIT.
+#   GPU_PACK=FILE         run what `make gpu-pack` packed, without make, a compiler or a network; also
+#                         taken, from build/pack/b.tgz, where there is no make
+#   GPU_OUT=DIR           all of it also there, as it is made: a call that is cut off brings back the rest
+#   GPU_ARCHS="90a"       build for other architectures than this machine's GPU has
+#   JOBS=n                compilers, or programs on the device, at a time (default: the cores)
+#
+# What a call did lies in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON, logs. No later
+# call touches it. tests/gpu/results.sh appends each call's table to tests/gpu/RESULTS.md (emulated:
+# build/gpu-emulated/RESULTS.md). A part that fails does not keep the next from running; one that was
+# not run says why. Status 1 when anything failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
-limit=${GPU_SECONDS:-540} slower=1 # times as long as a GPU takes
-[ "$device" = cuda ] || limit=${GPU_SECONDS:-3600} slower=6
 jobs=${JOBS:-$(nproc)}
 beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
-kept=0 # seconds of the limit that are not for the part at work: see part_sanitizer
-out=build/gpu-$device
-build=build/release
+slower=1 # times as long as a GPU takes
+pack=${GPU_PACK:-}
+[ -n "$pack" ] || command -v make >/dev/null || pack=build/pack/b.tgz
 case $device in
-    cuda | emulated) ;;
+    cuda) limit=${GPU_SECONDS:-480} build_limit=600 ;;
+    emulated) limit=${GPU_SECONDS:-3600} build_limit=3600 slower=6 ;;
     *) echo "GPU_DEVICE=$device: want cuda or emulated"; exit 2 ;;
 esac
-mkdir -p "$out" && rm -f "$out"/* || exit 2
-export SEQD_TEST_DEVICE=$device
+case ${GPU_CALL:=right fast why} in
+    right | fast | why | "right fast why") ;;
+    *) echo "GPU_CALL=$GPU_CALL: want right, fast or why"; exit 2 ;;
+esac
+if [ -n "$pack" ]; then build=build/packed; else build=build/release; fi
+export SEQD_TEST_DEVICE=$device PYTHONUNBUFFERED=1
 
 # ---- rows of the table -------------------------------------------------------------------------
 
-left() { echo $((limit - SECONDS - kept)); }
-row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-34s %-8s %5s s  %s\n' "$@"; }
+left() { echo $((limit - (SECONDS - begun))); }
+row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-38s %-8s %5s s  %s\n' "$@"; keep; }
 not_run() { row "$1" "not run" 0 "$2"; }
+log_of() { echo "$out/$(echo "$1" | tr -c 'a-zA-Z0-9\n' '_').log"; }
 
 # A log's last count; and what went wrong first.
-counted() { grep -oE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1; }
+counted() { grep -aoE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1; }
 wrong() {
-    grep -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
+    grep -a -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
-# run NAME SECONDS COMMAND...: a row. Its log is NAME.log.
-# start: the same beside others; settle waits for all of them.
-run() {
-    local name=$1 most=$2 log rc start=$SECONDS
+# try NAME SECONDS COMMAND...: its status; its log is NAME.log. 125: there is no time, and a row says so.
+try() {
+    local name=$1 most=$(($2 * slower)) rc
     shift 2
-    most=$((most * slower))
-    log=$out/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_').log
     [ "$(left)" -ge "$most" ] || most=$(left)
-    if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 1; fi
-    timeout -k 5 "$most" "$@" >"$log" 2>&1
+    if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 125; fi
+    { timeout -k 5 "$most" "$@" >"$(log_of "$name")" 2>&1; } 2>/dev/null # the shell's own "Aborted"
     rc=$?
+    [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$(log_of "$name")"
+    return $rc
+}
+# run NAME SECONDS COMMAND...: a row. start: the same beside others; settle waits for all of them.
+run() {
+    local name=$1 log rc start=$SECONDS
+    log=$(log_of "$name")
+    try "$@"; rc=$?
+    [ $rc -ne 125 ] || return 1
     if [ $rc -eq 0 ] && [ "$(counted "$log")" != "0 passed, 0 failed" ]; then
         row "$name" passed $((SECONDS - start)) "$(counted "$log")"
         return 0
     fi
-    [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$log"
     row "$name" FAILED $((SECONDS - start)) "status $rc; $(counted "$log") $(wrong "$log")"
-    grep -vE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
+    grep -avE '^ok ' "$log" | tail -n 12 | sed 's/^/    /'
     return 1
 }
-
 start() {
     while [ "$(jobs -rp | wc -l)" -ge "$beside" ]; do wait -n; done
     run "$@" &
 }
 settle() { wait; }
 
+# What there is so far, into GPU_OUT: few files, since what comes back may be limited.
+keep() {
+    [ -n "$back" ] || return 0
+    (
+        flock 9
+        for f in machine rows bench.jsonl torch.jsonl ratios.md; do
+            [ ! -s "$out/$f" ] || { cp "$out/$f" "$back/new.$f" && mv "$back/new.$f" "$back/$f"; }
+        done
+        tar -C "$out" -czf "$back/new.tgz" --exclude=lock . 2>/dev/null
+        mv "$back/new.tgz" "$back/logs.tgz"
+    ) 9>"$out/lock"
+}
+# Also while a part is running: its log may say why the machine is gone.
+keeper() {
+    while sleep 5 && kill -0 $$ 2>/dev/null; do keep; done &
+    disown
+}
+
 # ---- the machine -------------------------------------------------------------------------------
 
 smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null; }
+line() { smi "$1" | sort | uniq -c | sed 's/^ *//; s/ /x /' | tr '\n' ' '; }
 
 commit() {
+    if [ -n "$pack" ]; then cat "$build/COMMIT"; return; fi
     git -c safe.directory='*' describe --always --dirty 2>/dev/null && return
     cat tests/gpu/COMMIT 2>/dev/null || echo "unknown: no git, no tests/gpu/COMMIT"
-}
-
-# libnccl.so.2: the system's, or the folder of the one that PyTorch brought.
-nccl() {
-    ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && echo "the system's" && return
-    python3 -c 'import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>/dev/null
 }
 
 archs() {
@@ -91,61 +123,111 @@ archs() {
     echo "${GPU_ARCHS:-${cap:-80 90a 100}}"
 }
 
+compiler() {
+    if [ -n "$pack" ]; then echo "none: packed, $(cat "$build/BUILT")"; return; fi
+    echo "$("$(make -s print-nvcc)" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/CUDA \1/p'), for $(archs)"
+}
+
 machine() {
-    echo "| | |"
-    echo "|---|---|"
-    echo "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |"
-    echo "| commit | $(commit) |"
+    echo "date|$(date -u '+%Y-%m-%d %H:%M UTC')"
+    echo "commit|$(commit)"
     if [ "$device" = emulated ]; then
-        echo "| device | **emulated: CUDA's kernels run on the host; not a GPU's result** |"
+        echo "device|**emulated: CUDA's kernels run on the host; not a GPU's result**"
         return
     fi
-    echo "| device | $(smi name,memory.total | sort | uniq -c | sed 's/^ *//; s/ /x /' | tr '\n' ' ') |"
-    echo "| driver | $(smi driver_version | sort -u | tr '\n' ' ') |"
-    echo "| compiler | $("$(make -s print-nvcc)" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/CUDA \1/p'), for $(archs) |"
-    echo "| NCCL | ${nccl:-none} |"
-    echo "| PyTorch | $(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none) |"
+    echo "device|$(line name,memory.total)"
+    echo "driver|$(smi driver_version | sort -u | tr '\n' ' ')"
+    echo "clocks|SM and memory now, at most: $(line clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem)"
+    echo "power|$(line power.draw,power.limit)"
+    echo "host|$(nproc) cores, $(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 }' /proc/meminfo), $(uname -r)"
+    echo "compiler|$(compiler)"
+    echo "PyTorch|$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
 }
 
-# ---- parts -------------------------------------------------------------------------------------
-
-# What an earlier build left is not tested in the place of what does not build now.
-part_build() {
-    local t
-    for t in $(make -s print-gpu-tests); do rm -f "$build/tests/$t"; done
-    rm -f "$build"/gpu/bench_* "$build/libkernels_$device.so"
-    run build 300 make -s -k -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
-}
-
-part_kernels() {
-    if [ -n "$short" ]; then
-        start "kernels against float64" 60 env SEQD_TEST_ONLY=rmsnorm "$build/tests/check_kernels"
-        return
+# cuBLASLt and NCCL as a rank finds them. Where it does not, and python3 knows a folder of wheels that
+# seqd does not look in, that folder is named to it.
+part_libraries() {
+    local name found text
+    if "$build/gpu/libraries" | grep -q '|not found|'; then
+        SEQD_LIBRARY_PATH=$(python3 -c 'import glob, nvidia
+print(":".join(d for p in nvidia.__path__ for d in sorted(glob.glob(p + "/*/lib"))))' 2>/dev/null)
+        export SEQD_LIBRARY_PATH
     fi
-    start "kernels against float64" 200 "$build/tests/check_kernels"
+    "$build/gpu/libraries" >"$out/libraries.log" 2>&1
+    while IFS='|' read -r name found text; do row "$name" "$found" 0 "$text"; done <"$out/libraries.log"
+    [ -s "$out/libraries.log" ] || row libraries FAILED 0 "$build/gpu/libraries does not start"
+    if [ "$device" = cuda ]; then
+        { nvidia-smi; free -g; type make nvcc cc ncu compute-sanitizer; ldd "$build/seqrank"; } >"$out/machine.log" 2>&1
+    fi
 }
 
-# Programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole jobs.
-part_engine() {
+# ---- is it right -------------------------------------------------------------------------------
+
+checks() { # NAME SECONDS CHECKS: of the kernels, those whose whole name has CHECKS in it
+    run "$1" "$2" env SEQD_TEST_ONLY="$3" "$build/tests/check_kernels"
+}
+
+# A launch that is broken shows here, in seconds.
+part_first() {
+    if [ -n "$short" ]; then checks "norms" 60 rmsnorm; return; fi
+    checks "additions" 40 add
+    checks "norms" 30 'rmsnorm_fwd, _bwd, fp32'
+    hopper "attention of 9.0" 60 'attn_fwd, _finish, _delta, _bwd, bf16, sm90' memcheck
+    hopper "linear attention of 9.0" 60 '_fold, bf16, sm90' memcheck
+    checks "products, bf16" 60 'gemm, bf16, sm80'
+    checks "products in any order" 60 'gemm in any order'
+    checks "transfers" 60 'share to'
+}
+
+# One of a kernel of 9.0: where it does not run, a sanitizer says why, and the rest goes on without.
+hopper() {
+    [ -z "${SEQD_CUDA_ISA:-}" ] || { not_run "$1" "SEQD_CUDA_ISA=$SEQD_CUDA_ISA"; return; }
+    checks "$1" "$2" "$3" && return
+    grep -aqiE 'illegal|misaligned|stopped after' "$(log_of "$1")" || return
+    sanitize "$4" "$3"
+    settle
+    export SEQD_CUDA_ISA=sm80
+    row "kernels of 9.0" "left out" 0 "SEQD_CUDA_ISA=sm80 from here on"
+}
+
+part_glance() { bench "speed of operations, a minute" 60 bench_gpu; }
+
+# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt, graphs) must fit what seqd
+# leaves for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
+part_beside() {
+    local most
+    bench "training, for its memory" 30 bench_steps llama
+    most=$(grep -a '"by":"cublasLt"' "$out/bench.jsonl" 2>/dev/null | sed -n 's/.*"beside_mib":\([0-9]*\),"graphs":[1-9].*/\1/p' |
+        sort -n | tail -n 1)
+    if [ "$device" != cuda ]; then not_run "memory beside the plan" "there is no GPU in it"
+    elif [ -z "$most" ]; then not_run "memory beside the plan" "no training by cuBLASLt and graphs, or nvidia-smi says nothing"
+    else
+        row "memory beside the plan" "$([ "$most" -le 1024 ] && echo passed || echo FAILED)" 0 \
+            "$most MiB with cuBLASLt and graphs, 1024 left for it"
+    fi
+}
+
+# All kernels, and programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole
+# jobs. Side by side.
+part_all() {
     local t
-    for t in $(make -s print-gpu-tests); do
-        if [ "$t" = check_kernels ] || [ "$t" = test_device_lost ]; then continue
-        elif [ -n "$short" ]; then not_run "$t" "GPU_SHORT"
-        else start "$t" 150 "$build/tests/$t"; fi
+    if [ -n "$short" ]; then not_run "all kernels and jobs" "GPU_SHORT"; return; fi
+    start "kernels against float64" 170 "$build/tests/check_kernels"
+    for t in $(cd "$build/tests" && ls -d test_device_* | grep -vE '\.|_lost$|_nccl$'); do
+        start "$t" 170 "$build/tests/$t"
     done
+    settle
 }
 
 # A rank killed, and one that stands still: the others leave. It holds the GPU's memory against what it
 # was, so nothing runs beside it.
 part_lost() {
-    settle
     if [ -n "$short" ]; then not_run "a rank is lost" "GPU_SHORT"
     else run "a rank is lost" 90 "$build/tests/test_device_lost"; fi
 }
 
 # What the proofs' programs had, killed ones among them, the device has again.
 part_memory() {
-    settle
     if [ "$device" != cuda ]; then not_run "memory is given back" "there is no GPU in it"
     elif [ -z "$used" ]; then not_run "memory is given back" "nvidia-smi does not say what is used"
     else run "memory is given back" 20 bash -c "n=\$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits |
@@ -153,112 +235,177 @@ part_memory() {
     fi
 }
 
-# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the API
-# refuses is the checks' own doing: they ask for a launch that no device takes.
-sanitize() {
-    local name="$1${2:+, $2}" which
-    which=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-    if [ "$device" != cuda ]; then not_run "$name" "there is no GPU in it"
-    elif [ -z "$which" ]; then not_run "$name" "there is no compute-sanitizer"
-    else
-        start "$name" 110 env SEQD_TEST_SHAPES=small SEQD_TEST_ONLY="$2" "$which" --tool "$1" \
-            --report-api-errors no --error-exitcode 9 "$build/tests/check_kernels"
-    fi
-}
-
-# The longest part that proves least beyond the others: what comes behind it keeps its time.
-part_sanitizer() {
-    local checks kept=$((20 * slower + (limit > 400 ? 280 : 0)))
-    sanitize memcheck ""
-    for checks in gemm attn linear; do sanitize racecheck "$checks"; done
-}
+# ---- how fast ----------------------------------------------------------------------------------
 
 # bench NAME SECONDS PROGRAM [WHAT]: its figures are appended to bench.jsonl.
 bench() {
     local memory small=
     memory=$(smi memory.free | head -n 1 | tr -dc 0-9)
-    [ "$device" = cuda ] || small=1
-    run "$1" $(($2 + 30)) env BENCH_SECONDS="$2" BENCH_SMALL=$small \
+    [ "$device" = cuda ] && [ -z "$short" ] || small=1
+    run "$1" $(($2 + 20)) env BENCH_SECONDS="$2" BENCH_SMALL=$small \
         BENCH_MEMORY=$((${memory:-0} * 1048576 * 95 / 100)) "$build/gpu/$3" "$out/bench.jsonl" ${4:+"$4"}
 }
 
-# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt) must fit what seqd leaves
-# for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
-sample() { while sleep 0.3; do smi memory.used | awk '{ s += $1 } END { print s }'; done >"$out/sampled"; }
-beside_plan() {
-    local most planned n
-    most=$(sort -n "$out/sampled" | tail -n 1)
-    planned=$(sed -n 's/.*"memory":\([0-9]*\).*/\1/p' "$out/bench.jsonl" | sort -n | tail -n 1)
-    if [ -z "$most" ] || [ -z "$planned" ]; then not_run "memory beside the plan" "no sample, or no plan"; return; fi
-    n=$((most - used - planned / 1048576))
-    row "memory beside the plan" "$([ $n -le 1024 ] && echo passed || echo FAILED)" 0 "$n MiB, 1024 left for it"
-}
-
-part_bench() {
-    local sampler
-    settle
-    bench "speed of operations" 50 bench_gpu
-    sample & sampler=$!
-    bench "speed of training" 70 bench_steps llama
-    kill $sampler && wait $sampler 2>/dev/null
-    beside_plan
-    bench "speed of steps by graphs" 40 bench_steps graphs
-}
+part_operations() { bench "speed of operations" 55 bench_gpu; }
+part_training() { bench "speed of training" 75 bench_steps llama; }
+part_graphs() { bench "speed of steps by graphs" 35 bench_steps graphs; }
+part_in_time() { bench "speed of training in time" 110 bench_steps in_time; }
 
 # With what time is left.
-part_in_time() {
-    settle
-    bench "speed of training in time" $(($(left) > 60 ? $(left) - 35 : 25)) bench_steps in_time
-}
-
 part_torch() {
-    settle
+    local s=$(($(left) - 45))
     if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
     elif ! python3 -c 'import torch' 2>/dev/null; then not_run PyTorch "there is no PyTorch"
+    elif [ $s -lt 20 ]; then not_run PyTorch "out of time"
     else
-        run PyTorch 150 python3 tests/gpu/torch_bench.py --seconds $(($(left) < 150 ? $(left) - 40 : 110)) \
-            "$out/torch.jsonl"
+        run PyTorch $((s + 30)) python3 tests/gpu/torch_bench.py --seconds "$s" "$out/torch.jsonl"
         [ -s "$out/bench.jsonl" ] && [ -s "$out/torch.jsonl" ] &&
-            run "ratios to PyTorch" 20 python3 tests/gpu/ratios.py "$out/bench.jsonl" "$out/torch.jsonl" \
+            run "ratios to PyTorch" 15 python3 tests/gpu/ratios.py "$out/bench.jsonl" "$out/torch.jsonl" \
                 "$out/ratios.md"
     fi
 }
 
-# ---- all of it ---------------------------------------------------------------------------------
-
-report() {
-    local log
-    echo "# What \`make gpu-check\` found"
-    echo
-    machine
-    echo
-    echo "| part | result | seconds | |"
-    echo "|---|---|---|---|"
-    sed 's/|/ | /g; s/^/| /; s/$/ |/' "$out/rows"
-    if [ -s "$out/ratios.md" ]; then printf '\n## Beside PyTorch, in the same run\n\n'; cat "$out/ratios.md"; fi
-    [ "$device" = cuda ] || return 0 # how fast an emulation is says nothing
-    for log in "$out"/speed_of_*.log; do
-        [ -s "$log" ] || continue
-        printf '\n## %s\n\n```\n' "$(basename "$log" .log | tr _ ' ')"
-        grep -v '^{' "$log"
-        echo '```'
-    done
+# The clocks that the figures were measured at.
+sample() { exec nvidia-smi --query-gpu=clocks.sm,power.draw,memory.used --format=csv,noheader,nounits -lms 500 >"$out/clocks.log" 2>/dev/null; }
+part_clocks() {
+    local seen
+    [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
+    seen=$(cat "$out"/clocks.log 2>/dev/null | tr -d ' ' | awk -F, '$1 + 0 > 0 && $2 + 0 > 0 { n++; s += $1; p = $2 > p ? $2 : p;
+        m = $3 > m ? $3 : m; low = !low || $1 < low ? $1 : low; high = $1 > high ? $1 : high }
+        END { if (n) printf "SM %d to %d MHz, mean %d; at most %d W, %d MiB; %d samples", low, high, s / n, p, m, n }')
+    if [ -n "$seen" ]; then row "clocks while measured" measured 0 "$seen"
+    else not_run "clocks while measured" "nvidia-smi says nothing"; fi
 }
 
+# ---- why ---------------------------------------------------------------------------------------
+
+tool() { command -v "$1" || ls -d /usr/local/cuda/bin/"$1" /opt/nvidia/nsight-compute/*/"$1" 2>/dev/null | tail -n 1; }
+
+# kernel NAME WORDS [PROGRAM WHAT]: what the third launch of a kernel waits for, in the figures of
+# bench_gpu whose key has WORDS in it.
+kernel() {
+    local ncu sections=() s
+    ncu=$(tool ncu)
+    if [ "$device" != cuda ]; then not_run "ncu $1" "there is no GPU in it"; return; fi
+    if [ -z "$ncu" ]; then not_run "ncu $1" "there is no ncu"; return; fi
+    for s in SpeedOfLight WarpStateStats MemoryWorkloadAnalysis_Tables ComputeWorkloadAnalysis Occupancy; do
+        sections+=(--section "$s")
+    done
+    run "ncu $1" 40 env BENCH_SECONDS=20 BENCH_ONLY="$2" "$ncu" --clock-control none --kernel-name "regex:^$1" \
+        --launch-skip 2 --launch-count 1 --kill yes "${sections[@]}" "$build/gpu/${3:-bench_gpu}" /dev/null ${4:+"$4"}
+    grep -aE 'Duration|Throughput|Registers|Theoretical Occ|Achieved Occ|No Eligible|Local' "$(log_of "ncu $1")" 2>/dev/null |
+        sed 's/^/    /' | head -n 14
+}
+
+part_kernels() {
+    kernel hopper_attn_kernel "attn_fwd bf16"
+    kernel hopper_dkv "attn_fwd bf16" # its figure is the pair's
+    kernel hopper_dq "attn_fwd bf16"
+    kernel hopper_linear_kernel linear_
+    kernel gemm_half gemm
+    kernel norm_fwd_kernel rmsnorm_fwd
+    kernel norm_dx_kernel rmsnorm_bwd
+    kernel sum_pieces rmsnorm_bwd
+    kernel xent_kernel xent
+    kernel rope_kernel "train llama 124M S 1024" bench_steps llama
+}
+
+# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the API
+# refuses is the checks' own doing: they ask for a launch that no device takes. One that does not end
+# in time says nothing.
+sanitize() {
+    local name="$1, $2" which
+    which=$(tool compute-sanitizer)
+    if [ "$device" != cuda ]; then not_run "$name" "there is no GPU in it"
+    elif [ -z "$which" ]; then not_run "$name" "there is no compute-sanitizer"
+    else sanitized "$name" "$which" "$1" "$2" & fi
+}
+sanitized() {
+    local log rc start=$SECONDS
+    log=$(log_of "$1")
+    try "$1" 70 env SEQD_TEST_SHAPES=small SEQD_TEST_ONLY="$4" "$2" --tool "$3" --report-api-errors no \
+        --error-exitcode 9 "$build/tests/check_kernels"
+    rc=$?
+    case $rc in
+        0) row "$1" passed $((SECONDS - start)) "$(counted "$log")" ;;
+        124 | 137) not_run "$1" "stopped after $((SECONDS - start)) s" ;;
+        125) ;;
+        *) row "$1" FAILED $((SECONDS - start)) "status $rc; $(counted "$log") $(wrong "$log")" ;;
+    esac
+}
+
+part_sanitizers() {
+    sanitize memcheck 'bf16, sm90'
+    sanitize racecheck '_fold, bf16, sm90'
+    sanitize synccheck 'attn_fwd, _finish, _delta, _bwd, bf16, sm90'
+    settle
+}
+
+# Tests only: the machine is taken away.
+part_cut() { kill -KILL $$; }
+
+# ---- the programs ------------------------------------------------------------------------------
+
+# What an earlier build left is not tested in the place of what does not build now.
+build_all() {
+    local t
+    for t in $(make -s print-gpu-tests); do rm -f "$build/tests/$t"; done
+    rm -f "$build"/gpu/* "$build/libkernels_$device.so"
+    timeout -k 5 $build_limit make -s -k -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
+}
+
+programs() {
+    if [ -n "$pack" ]; then
+        rm -rf "$build" && mkdir -p "$build" && tar -C "$build" -xzf "$pack" && return
+        echo "$pack does not unpack: run \`make gpu-pack\` and bring it along"
+    elif build_all >"build/gpu-$device/build.log" 2>&1; then return
+    else
+        echo "the build failed:"
+        tail -n 20 "build/gpu-$device/build.log"
+    fi
+    echo "0 passed, 1 failed"
+    exit 1
+}
+
+# ---- all of it ---------------------------------------------------------------------------------
+
+parts_of() {
+    case $1 in
+        right) echo libraries first glance beside all lost memory ;;
+        fast) echo libraries operations training graphs in_time torch clocks ;;
+        why) echo libraries kernels sanitizers ;;
+    esac
+}
+
+call() {
+    local part
+    begun=$SECONDS
+    out=build/gpu-$device/$1-$(date -u +%Y%m%dT%H%M%S)
+    back=${GPU_OUT:+$GPU_OUT/${out##*/}}
+    mkdir -p "$out" ${back:+"$back"} || exit 2
+    echo "== $1"
+    machine >"$out/machine"
+    : >"$out/rows"
+    sampler=
+    [ -z "$back" ] || keeper
+    if [ "$device" = cuda ] && [ "$1" = fast ]; then sample & sampler=$!; disown; fi
+    for part in ${GPU_PARTS:-$(parts_of "$1")}; do
+        if declare -F "part_$part" >/dev/null; then "part_$part"
+        else row "$part" FAILED 0 "there is no such part"; fi
+    done
+    settle
+    [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
+    keep
+    tests/gpu/results.sh "$out"
+    echo "$1: $(grep -c '|passed|' "$out/rows") passed, $(grep -c '|FAILED|' "$out/rows") failed," \
+        "$(grep -c '|not run|' "$out/rows") not run; $((SECONDS - begun)) s"
+    passed=$((passed + $(grep -c '|passed|' "$out/rows"))) failed=$((failed + $(grep -c '|FAILED|' "$out/rows")))
+}
+
+mkdir -p "build/gpu-$device" || exit 2
+passed=0 failed=0
+if [ -n "$pack" ] || [ -z "${GPU_PARTS:-}" ] || [ ! -x "$build/gpu/libraries" ]; then programs; fi
 used=$(smi memory.used | awk '{ s += $1 } END { print s }') # MiB, of all GPUs
-nccl=$([ "$device" != cuda ] || nccl)
-case $nccl in /*) export LD_LIBRARY_PATH=$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;; esac
-: >"$out/rows"
-for part in ${GPU_PARTS:-build kernels engine sanitizer lost memory bench torch in_time}; do
-    if declare -F "part_$part" >/dev/null; then "part_$part"
-    else row "$part" FAILED 0 "there is no such part"; fi
-done
-settle
-failed=$(grep -c '|FAILED|' "$out/rows")
-results=tests/gpu/RESULTS.md
-[ "$device" = cuda ] || results=$out/RESULTS.md
-report >"$out/report" && cp "$out/report" "$results"
-echo
-column -t -s '|' "$out/rows" 2>/dev/null || cat "$out/rows"
-echo "$(grep -c '|passed|' "$out/rows") passed, $failed failed, $(grep -c '|not run|' "$out/rows") not run; $SECONDS s; $results"
+for c in $GPU_CALL; do call "$c"; done
+echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

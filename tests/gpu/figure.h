@@ -4,6 +4,7 @@
  *     BENCH_SECONDS=150   no figure begins after so many; it says that it was not run
  *     BENCH_SMALL=1       the smallest shapes: that the program works
  *     BENCH_MEMORY=bytes  of the device that may be used
+ *     BENCH_ONLY=words    figures alone whose key has them in it
  *
  * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for at
  * its end: what a device's queue costs once is shared by all of a batch, as in a training. Its key is
@@ -28,7 +29,7 @@
 static struct bench {
     struct be *be;
     FILE *json; /* NULL: none */
-    const char *device;
+    const char *device, *only; /* only: NULL: all figures */
     double until_s;
     int64_t memory; /* 0: not known */
     bool small;
@@ -53,6 +54,7 @@ static inline void bench_init(int argc, char **argv)
     bench.small = bench_number("BENCH_SMALL", 0) != 0;
     bench.until_s = bench_now_s() + bench_number("BENCH_SECONDS", 1e9);
     bench.memory = (int64_t)bench_number("BENCH_MEMORY", 0);
+    bench.only = getenv("BENCH_ONLY");
     bench.json = argc > 1 ? fopen(argv[1], "a") : NULL;
     if (argc > 1 && !bench.json) {
         perror(argv[1]);
@@ -154,9 +156,10 @@ static inline void figure_not_run(const struct figure *f, const char *why)
     fflush(bench.json);
 }
 
-/* Whether the time is up: then it says so. */
+/* Whether the time is up: then it says so; or this figure is not asked for. */
 static inline bool figure_late(const struct figure *f)
 {
+    if (bench.only && !strstr(f->key, bench.only)) return true;
     if (bench_now_s() < bench.until_s) return false;
     figure_not_run(f, "out of time");
     return true;

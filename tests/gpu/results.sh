@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# make gpu-results: appends the table of each call that came back to tests/gpu/RESULTS.md (those of the
+# emulated device to build/gpu-emulated/RESULTS.md): what a call did and where, its speed, its ratios.
+# What is in the file stays; a call that is in it is not appended again, unless it has more rows now:
+# then its table takes the place of the one there.
+#
+#   tests/gpu/results.sh [FOLDER ...]   folders of calls, or folders of such; a machine without git or a
+#                                       network leaves them in GPU_OUT. Default: those of build/gpu-*
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+
+table() { # FOLDER
+    local log
+    echo "| | |"
+    echo "|---|---|"
+    sed 's/|/ | /; s/^/| /; s/$/ |/' "$1/machine"
+    echo
+    echo "| part | result | seconds | |"
+    echo "|---|---|---|---|"
+    sed 's/|/ | /g; s/^/| /; s/$/ |/' "$1/rows"
+    if [ -s "$1/ratios.md" ]; then printf '\nBeside PyTorch, in the same call:\n\n'; cat "$1/ratios.md"; fi
+    grep -q '^device|\*\*emulated' "$1/machine" && return # how fast an emulation is says nothing
+    for log in "$2"/speed_of_*.log; do
+        [ -s "$log" ] || continue
+        printf '\n%s:\n\n```\n' "$(basename "$log" .log | tr _ ' ')"
+        grep -av '^{' "$log"
+        echo '```'
+    done
+}
+
+# Without the section of a call.
+without() { # FILE CALL
+    awk -v id="$2" '/^## / { skip = index($0, "(" id ")") > 0 } !skip' "$1"
+}
+
+one() { # FOLDER
+    local id=${1##*/} logs=$1 results=tests/gpu/RESULTS.md
+    if [ ! -s "$1/machine" ] || [ ! -s "$1/rows" ]; then echo "$1: no call lies here: want machine and rows"; return 1; fi
+    if [ -s "$1/logs.tgz" ]; then
+        logs=$work/$id
+        mkdir -p "$logs" && tar -C "$logs" -xzf "$1/logs.tgz" || return 1
+    fi
+    ! grep -q '^device|\*\*emulated' "$1/machine" || results=build/gpu-emulated/RESULTS.md
+    [ -s "$results" ] || echo "# What \`make gpu-check\` found, call by call" >"$results"
+    { printf '\n## %s, %s, commit %s (%s)\n\n' "${id%%-*}" "$(sed -n 's/^date|//p' "$1/machine")" \
+        "$(sed -n 's/^commit|//p' "$1/machine")" "$id"; table "$1" "$logs"; } >"$work/section"
+    if grep -qF "($id)" "$results"; then
+        awk -v id="$id" '/^## / { on = index($0, "(" id ")") > 0 } on' "$results" >"$work/there"
+        if [ "$(grep -c '^|' "$work/there")" -ge "$(grep -c '^|' "$work/section")" ]; then return 0; fi
+        without "$results" "$id" >"$work/rest" && cat "$work/rest" >"$results"
+    fi
+    cat "$work/section" >>"$results"
+    echo "$id: $(grep -c '' "$1/rows") rows, in $results"
+}
+
+rc=0
+[ $# -gt 0 ] || set -- build/gpu-cuda build/gpu-emulated
+for folder in "$@"; do
+    [ -d "$folder" ] || continue
+    if [ -f "$folder/rows" ]; then one "$folder" || rc=1; continue; fi
+    for call in "$folder"/*/; do
+        [ -f "$call/rows" ] || continue
+        one "${call%/}" || rc=1
+    done
+done
+exit $rc
