@@ -38,6 +38,7 @@ one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 one missing-libraries-say-what-to-do no_libraries
+one benches-link make -s -j"$jobs" bench-build
 note "unit tests"
 count tests/run.sh release
 note "the papers: every count against its formula"

@@ -2,10 +2,12 @@
  *
  *     bench_kernels [word]      only operations whose name contains word
  *
- * The multiply-add peak is measured first, on one core and on all threads, with nothing but
- * registers in the loop. Every figure is the best of several short runs, because other programs
- * share the machine; a table line is followed by the same as JSON. Flops of attention count visible
- * pairs only: 4 D a pair and head forward, 10 D backward. */
+ * Every figure is held against its own limit, measured in the same run by as many threads (peak.h):
+ * of the unit that multiplies its dtype, or of the memory that its operands lie in, whichever takes
+ * longer for its flops or for its bytes; the line names it. Bytes are each operand's once, read or
+ * written. A figure is the best of several short runs, because other programs share the machine; a
+ * table line is followed by the same as JSON. Flops of attention count visible pairs only: 4 D a pair and
+ * head forward, 10 D backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,7 @@
 /* ---- a figure ------------------------------------------------------------------------------ */
 
 static struct be *be;
-static double peak[2], copy_rate; /* of this many threads: GFLOP/s by dtype, GB/s */
+static struct peaks peaks; /* of this many threads */
 static const char *only;
 
 /* One thread is timed by its own processor time, several by the wall clock. */
@@ -45,17 +47,61 @@ static double best_time(void (*run)(void *), void *arg)
     return best;
 }
 
-static void report(const char *op, const char *shape, enum dtype type, double work,
-                   const char *unit, double limit, double seconds)
+/* What an operation has to do. */
+struct work {
+    enum dtype type; /* that it multiplies; what the figure is of */
+    double flops;    /* 0: it does not count */
+    double in, out;  /* bytes of its operands that it reads and writes */
+    double operands; /* bytes of them all; 0: in and out */
+    bool in_place;   /* what it writes lies where it was read */
+};
+
+/* GB/s by as many bytes, rounded to a quarter of an octave: each is measured once. */
+static double memory_rate(double bytes, enum peak_mix mix)
 {
-    double rate = work / seconds * 1e-9;
-    const char *dtype = type == DT_BF16 ? "bf16" : "fp32";
-    printf("%-12s %s %-34s %dt %9.1f %-8s %5.2f of peak %10.3f ms\n", op, dtype, shape,
-           be->n_threads, rate, unit, rate / limit, seconds * 1e3);
+    static double known[3][256];
+    static int n_threads;
+    const int at = (int)lround(4 * log2(fmax(bytes, 4096)));
+    if (n_threads != be->n_threads) memset(known, 0, sizeof known);
+    n_threads = be->n_threads;
+    if (!known[mix][at]) known[mix][at] = peak_gb_s(n_threads, (int64_t)exp2(at / 4.0), mix);
+    return known[mix][at];
+}
+
+/* Seconds that moving its bytes takes: all of them, and those that are read no faster than reading. */
+static double memory_time(const struct work *w, double operands)
+{
+    const double all = (w->in + w->out) /
+                       memory_rate(operands, w->in_place ? PEAK_UPDATE : PEAK_COPY);
+    const double read = w->in / memory_rate(operands, PEAK_READ);
+    return 1e-9 * (w->out > 0 ? fmax(all, read) : read);
+}
+
+static void report(const char *op, const char *shape, const struct work *w, double seconds)
+{
+    const bool half = w->type == DT_BF16;
+    const double bytes = w->in + w->out, operands = w->operands > 0 ? w->operands : bytes;
+    const double by_unit = w->flops * 1e-9 / (half ? peaks.bf16 : peaks.fp32);
+    const double by_memory = memory_time(w, operands);
+    const bool memory = by_memory > by_unit;
+    const double rate = (memory ? bytes : w->flops) / seconds * 1e-9;
+    const double of = (memory ? by_memory : by_unit) / seconds;
+    const char *unit = memory ? "GB/s" : "GFLOP/s", *dtype = half ? "bf16" : "fp32";
+    const char *limit = memory ? peak_level(be->n_threads, (int64_t)operands)
+                        : half ? peaks.bf16_unit
+                               : peaks.fp32_unit;
+    printf("%-12s %s %-34s %dt %9.1f %-8s %5.2f of %-9s %10.3f ms\n", op, dtype, shape,
+           be->n_threads, rate, unit, of, limit, seconds * 1e3);
     printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"dtype\":\"%s\",\"shape\":\"%s\",\"isa\":\"%s\","
-           "\"threads\":%d,\"rate\":%.2f,\"unit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.4f}\n",
-           op, dtype, shape, be->isa, be->n_threads, rate, unit, rate / limit, seconds * 1e3);
+           "\"threads\":%d,\"rate\":%.2f,\"unit\":\"%s\",\"limit\":\"%s\",\"of_peak\":%.3f,"
+           "\"ms\":%.4f}\n",
+           op, dtype, shape, be->isa, be->n_threads, rate, unit, limit, of, seconds * 1e3);
     fflush(stdout);
+}
+
+static double bytes_of(const struct box *b)
+{
+    return (double)(b->n * dtype_size(b->t.dtype));
 }
 
 /* Matrices come from the device, as the engine's do. */
@@ -104,8 +150,14 @@ static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta
     struct gemm_args g = {a.t, b.t, c.t, ta, tb, ta};
     char shape[64];
     snprintf(shape, sizeof shape, "M %lld N %lld K %lld", (long long)M, (long long)N, (long long)K);
-    double work = 2.0 * (double)M * (double)N * (double)K;
-    report(op, shape, type, work, "GFLOP/s", peak[type], best_time(run_gemm, &g));
+    const double sums = ta ? bytes_of(&c) : 0;
+    const struct work w = {.type = type,
+                           .flops = 2.0 * (double)M * (double)N * (double)K,
+                           .in = bytes_of(&a) + bytes_of(&b) + sums,
+                           .out = bytes_of(&c),
+                           .operands = bytes_of(&a) + bytes_of(&b) + bytes_of(&c),
+                           .in_place = ta};
+    report(op, shape, &w, best_time(run_gemm, &g));
     big_free(&a), big_free(&b), big_free(&c);
 }
 
@@ -153,15 +205,21 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
     char shape[64];
     snprintf(shape, sizeof shape, "Tq %lld S %lld H %lld/%lld D %lld%s", (long long)Tq,
              (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
-    double flops = pairs * (double)H * (double)D;
-    double fwd = best_time(run_attn_fwd, &x);
-    report("attn_fwd", shape, type, 4 * flops, "GFLOP/s", peak[type], fwd);
+    const double flops = pairs * (double)H * (double)D, ins = bytes_of(&q) + bytes_of(&kv);
+    const double outs = bytes_of(&o) + bytes_of(&ml), back = ins + bytes_of(&d_o);
+    const double sums = bytes_of(&dq) + bytes_of(&dkv); /* added to, as outs are */
+    const struct work w_fwd = {type, 4 * flops, ins + outs, outs, ins + outs, true},
+                      w_bwd = {type, 10 * flops, back + sums, sums, back + sums, true},
+                      w_both = {type,        14 * flops,         ins + back + outs + sums,
+                                outs + sums, back + outs + sums, true};
+    const double fwd = best_time(run_attn_fwd, &x);
+    report("attn_fwd", shape, &w_fwd, fwd);
     box_fill(o, 0);
     run_attn_fwd(&x);
     be->ops->attn_finish(be, &(struct attn_finish_args){o.t, o.t, m, l, Tq, H, D});
     double bwd = best_time(run_attn_bwd, &x);
-    report("attn_bwd", shape, type, 10 * flops, "GFLOP/s", peak[type], bwd);
-    report("attn_both", shape, type, 14 * flops, "GFLOP/s", peak[type], fwd + bwd);
+    report("attn_bwd", shape, &w_bwd, bwd);
+    report("attn_both", shape, &w_both, fwd + bwd);
     big_free(&q), big_free(&kv), big_free(&d_o), big_free(&o), big_free(&dq), big_free(&dkv);
     big_free(&ml), big_free(&delta);
     free(lo), free(hi);
@@ -184,7 +242,7 @@ static void run_linear_bwd(void *arg)
 
 /* Flops that blocks of 64 rows need: in a block every row with those up to it, 2 D for each of two
  * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
- * forward, five times backward. */
+ * forward, five times backward. Products are fp32's whatever the dtype (kernels/cpu/linear.inc). */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
     if (!wanted("linear_fwd") && !wanted("linear_bwd")) return;
@@ -204,16 +262,22 @@ static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
                  state = 2 * d * d;
     const double fwd = best_time(run_linear_fwd, &x), bwd = best_time(run_linear_bwd, &x);
     snprintf(shape, sizeof shape, "S %lld H %lld D %lld", (long long)S, (long long)H, (long long)D);
-    report("linear_fwd", shape, type, rows * (2 * block + 2 * state), "GFLOP/s", peak[DT_F32], fwd);
-    report("linear_bwd", shape, type, rows * (5 * block + 5 * state), "GFLOP/s", peak[DT_F32], bwd);
-    report("linear_both", shape, type, rows * (7 * block + 7 * state), "GFLOP/s", peak[DT_F32],
-           fwd + bwd);
+    const double ins = 3 * bytes_of(&q), flops = rows * (block + state), out = bytes_of(&o);
+    const double back = ins + bytes_of(&d_o), sums = 3 * bytes_of(&dq);
+    const struct work w_fwd = {DT_F32, 2 * flops, ins, out},
+                      w_bwd = {DT_F32, 5 * flops, back, sums},
+                      w_both = {DT_F32, 7 * flops, ins + back, out + sums, back + out + sums};
+    snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s",
+             type == DT_BF16 ? " of bf16" : "");
+    report("linear_fwd", shape, &w_fwd, fwd);
+    report("linear_bwd", shape, &w_bwd, bwd);
+    report("linear_both", shape, &w_both, fwd + bwd);
     struct box *all[] = {&q, &k, &v, &o, &d_o, &m, &dm, &dq, &dk, &dv};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) big_free(all[i]);
     free(lo), free(hi), free(slope);
 }
 
-/* Operations on rows move memory: their limit is a copy by as many threads. */
+/* Operations on rows move memory. */
 struct rows_bench {
     struct rmsnorm_fwd_args norm_fwd;
     struct rmsnorm_bwd_args norm_bwd;
@@ -294,56 +358,48 @@ static void bench_rows(void)
         .swiglu_fwd = {gu.t, a.t},
         .swiglu_bwd = {gu.t, a.t, gu.t},
         .xent = {logits, logits, targets, nll, 1e-3f, true},
-        .adamw = {a.t.data, b.t.data, d.t.data, NULL, c.t.data, ROWS_N, 1e-4, 0.9, 0.95, 1e-8, 0.1,
-                  1, 9},
+        .adamw = {.p = a.t.data,
+                  .m = b.t.data,
+                  .v = d.t.data,
+                  .g = c.t.data,
+                  .n = ROWS_N,
+                  .lr = 1e-4,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .weight_decay = 0.1,
+                  .clip = 1,
+                  .t = 9},
         .sumsq = {c.t.data, ROWS_N, UNIT, sums},
         .add = {b.t.data, c.t.data, ROWS_N},
     };
     static const struct {
         const char *op, *shape;
         void (*run)(void *);
-        double n_floats; /* read and written */
+        double n, in, out, held; /* floats of a tensor; tensors read, written, all there are */
+        bool in_place;
     } table[] = {
-        {"rmsnorm_fwd", "T 4096 C 768", run_norm_fwd, 2.0 * ROWS_T * ROWS_C},
-        {"rmsnorm_bwd", "T 4096 C 768", run_norm_bwd, 6.0 * ROWS_T * ROWS_C},
-        {"rope", "T 4096 H 12 D 64", run_rope, 2.0 * ROWS_T * ROWS_C},
-        {"swiglu_fwd", "T 4096 I 2048", run_swiglu_fwd, 3.0 * ROWS_T * ROWS_I},
-        {"swiglu_bwd", "T 4096 I 2048", run_swiglu_bwd, 5.0 * ROWS_T * ROWS_I},
-        {"xent", "T 4096 V 258", run_xent, 4.0 * ROWS_T * 258},
-        {"adamw", "8.4 M", run_adamw, 7.0 * ROWS_N},
-        {"sumsq", "8.4 M", run_sumsq, 1.0 * ROWS_N},
-        {"add", "8.4 M", run_add, 3.0 * ROWS_N},
+        {"rmsnorm_fwd", "T 4096 C 768", run_norm_fwd, ROWS_T * ROWS_C, 1, 1, 2, false},
+        {"rmsnorm_bwd", "T 4096 C 768", run_norm_bwd, ROWS_T * ROWS_C, 3, 1, 3, true},
+        {"rope", "T 4096 H 12 D 64", run_rope, ROWS_T * ROWS_C, 1, 1, 1, true},
+        {"swiglu_fwd", "T 4096 I 2048", run_swiglu_fwd, ROWS_T * ROWS_I, 2, 1, 3, false},
+        {"swiglu_bwd", "T 4096 I 2048", run_swiglu_bwd, ROWS_T * ROWS_I, 3, 2, 3, true},
+        {"xent", "T 4096 V 258", run_xent, ROWS_T * 258, 1, 1, 1, true},
+        {"adamw", "8.4 M", run_adamw, ROWS_N, 4, 3, 4, true},
+        {"sumsq", "8.4 M", run_sumsq, ROWS_N, 1, 0, 1, false},
+        {"add", "8.4 M", run_add, ROWS_N, 2, 1, 2, true},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const double size = 4 * table[i].n;
+        const struct work w = {.in = size * table[i].in,
+                               .out = size * table[i].out,
+                               .operands = size * table[i].held,
+                               .in_place = table[i].in_place};
         if (wanted(table[i].op))
-            report(table[i].op, table[i].shape, DT_F32, 4 * table[i].n_floats, "GB/s", copy_rate,
-                   best_time(table[i].run, &r));
+            report(table[i].op, table[i].shape, &w, best_time(table[i].run, &r));
+    }
     big_free(&g), big_free(&dg), big_free(&a), big_free(&b), big_free(&c), big_free(&gu);
     big_free(&d);
-}
-
-static void copy_task(void *arg, int64_t task, int worker)
-{
-    char *p = arg;
-    memcpy(p + task * (8 << 20), p + (task + POOL_MAX_THREADS / 16) * (8 << 20), 8 << 20);
-}
-
-/* GB/s read and written by n threads, each with its own 8 MiB. */
-static double measure_copy(int n_threads)
-{
-    struct pool *p = pool_open(n_threads, NULL);
-    int64_t n = POOL_MAX_THREADS / 16; /* 64 tasks */
-    char *mem = malloc((size_t)n * 2 * (8 << 20));
-    memset(mem, 1, (size_t)n * 2 * (8 << 20));
-    double best = INFINITY;
-    for (int r = 0; r < 5; r++) {
-        double t = peak_now_s();
-        pool_run(p, copy_task, mem, n);
-        best = fmin(best, peak_now_s() - t);
-    }
-    free(mem);
-    pool_close(p);
-    return (double)n * 2 * (8 << 20) / best * 1e-9;
 }
 
 static void bench_products(enum dtype type)
@@ -366,7 +422,7 @@ static void bench_products(enum dtype type)
     bench_attn(type, 1024, 1024, 16, 16, 32, true);
     bench_attn(type, 1, 4096, 12, 4, 64, false);
     if (getenv("BENCH_LONG")) bench_attn(type, 16384, 16384, 12, 12, 64, true);
-    bench_linear(type, 8192, 12, 64); /* fp32 products whatever the dtype */
+    bench_linear(type, 8192, 12, 64);
     bench_linear(type, 8192, 6, 128);
     bench_linear(type, 65536, 12, 64);
     if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64);
@@ -380,12 +436,14 @@ static void bench_all(int n_threads)
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
-    peak_has_amx = !strcmp(be->isa, "amx");
-    peak[DT_F32] = peak_gflops(n_threads, peak_work);
-    peak[DT_BF16] = peak_gflops(n_threads, peak_work_bf16);
-    copy_rate = measure_copy(n_threads);
-    printf("-- %s, %d thread(s): peak %.1f GFLOP/s, of bf16 %.1f GFLOP/s, copy %.1f GB/s\n",
-           be->isa, n_threads, peak[DT_F32], peak[DT_BF16], copy_rate);
+    peaks = peaks_measure(n_threads, be->isa);
+    printf("-- %s, %d thread(s): %s %.1f GFLOP/s, of bf16 by %s %.1f GFLOP/s\n", be->isa, n_threads,
+           peaks.fp32_unit, peaks.fp32, peaks.bf16_unit, peaks.bf16);
+    for (int64_t size = 1 << 14; size <= 1 << 28; size <<= 2)
+        printf("   %6lld KiB, %-4s: read %.1f, copied %.1f, updated %.1f GB/s\n",
+               (long long)size >> 10, peak_level(n_threads, size),
+               memory_rate((double)size, PEAK_READ), memory_rate((double)size, PEAK_COPY),
+               memory_rate((double)size, PEAK_UPDATE));
     for (enum dtype type = DT_F32; type <= DT_BF16; type++) bench_products(type);
     bench_rows();
     be_close(be);
