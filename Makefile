@@ -343,7 +343,7 @@ gpu-pack:
 gpu-results:
 	$(Q)tests/gpu/results.sh $(FROM)
 
-## paper: the published claims against the planner and counted runs: build/paper/REPORT.md, with plots
+## paper: the published claims against counted runs, plans and accounts: build/paper/REPORT.md, with plots
 paper: deps
 	$(Q)deploy/deps --plots || true
 	$(Q)$(MAKE) $(B)/paper && tests/paper/run.sh $(B)/paper build/paper

@@ -2,7 +2,8 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
-#include "tests/paper/report.h"
+#include <stdbool.h>
+#include "tests/paper/heap.h"
 
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);

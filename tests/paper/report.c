@@ -1,17 +1,28 @@
 #include "tests/paper/report.h"
-
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+enum result {
+    REPRODUCED, /* a published claim, counted or planned */
+    DIFFERENT,  /* the same, and the paper says something else */
+    HOLDS,      /* a promise of this engine, counted or planned */
+    AGREES,     /* an account, within the precision of the claim */
+    DIFFERS,    /* an account, beyond it */
+    NO_CLAIM,   /* a number without a published one */
+    BROKEN,     /* counted or planned, and not what it must be: the program then fails */
+    RESULT_N
+};
+static const char *const kinds[KIND_N] = {"counted", "planned", "account", "compared"};
+static const char *const results[RESULT_N] = {"reproduced", "different", "holds",     "agrees",
+                                              "differs",    "no claim",  "**BROKEN**"};
+
 static struct {
     FILE *out;
     char dir[256];
-    int n[BROKEN + 1];
+    int n[KIND_N][RESULT_N], n_unmeasured;
 } report;
-
-static const char *const verdicts[] = {"reproduced", "different", "not reproducible here",
-                                       "holds",      "compared",  "**BROKEN**"};
 
 static FILE *open_in(const char *name)
 {
@@ -28,11 +39,21 @@ void report_open(const char *dir)
     snprintf(report.dir, sizeof report.dir, "%s", dir);
     mkdir(dir, 0777);
     report.out = open_in("REPORT.md");
-    fputs("# The papers, held against this engine\n\n"
-          "Written by `make paper`. *Ours* is the planner's arithmetic, *measured* comes from runs "
-          "on this machine: ranks as threads on the transport that ranks as processes use, every "
-          "byte counted where it moves, every allocation counted. Ratio is ours to the claim.\n",
-          report.out);
+    fputs(
+        "# The papers, held against this engine\n\n"
+        "Written by `make paper`. Every row says what kind of number it has:\n\n"
+        "- *counted*: code of the product ran on this machine, with ranks as threads on the "
+        "transport that rank processes use, and its ledger or its memory was read;\n"
+        "- *planned*: the planner of the product gave the number; nothing ran;\n"
+        "- *account*: a formula of this report. Nothing of the product is in it, and the row "
+        "names the constants that were fitted to published numbers;\n"
+        "- *compared*: a count of ours beside the description of another system, which was not "
+        "run.\n\n"
+        "Only counted and planned rows can reproduce a claim. A row is not a claim: one claim has "
+        "a row for every P, S or N at which it was tried. A count must be exact. Where a "
+        "claim is rounded, the tolerance is half a unit of its last digit, or what the row "
+        "says. Ratio is ours to the claim.\n",
+        report.out);
 }
 
 void report_section(const char *title, const char *text)
@@ -42,47 +63,127 @@ void report_section(const char *title, const char *text)
     fflush(stdout);
 }
 
-void report_text(const char *text)
-{
-    fprintf(report.out, "\n%s\n", text);
-}
-
 void report_absent(const char *what, const char *why)
 {
     fprintf(report.out, "\nNot in this version: %s (%s).\n", what, why);
     printf("  absent: %s (%s)\n", what, why);
 }
 
+void report_unmeasured(const char *what, const char *source, const char *claimed, const char *why)
+{
+    fprintf(report.out, "%s- %s (%s: %s): %s.\n", report.n_unmeasured++ ? "" : "\n", what, source,
+            claimed, why);
+}
+
 void report_table(void)
 {
-    fputs("\n| claim | source | claimed | ours | measured | ratio | verdict | why |\n"
-          "|---|---|---|---|---|---|---|---|\n",
+    fputs("\n| kind | claim | source | claimed | tolerance | ours | ratio | result | note |\n"
+          "|---|---|---|---|---|---|---|---|---|\n",
           report.out);
 }
 
-static void number(double v, const char *text)
+/* A number as a cell shows it; whole numbers in full. */
+static const char *shown(double v, char text[32])
 {
-    if (text)
-        fprintf(report.out, " %s |", text);
-    else if (v == 0)
-        fputs(" - |", report.out);
-    else
-        fprintf(report.out, v >= 1e6 || v < 1e-3 ? " %.6g |" : " %.5g |", v);
+    const bool whole = v == floor(v) && fabs(v) < 1e15;
+    snprintf(text, 32, whole ? "%.0f" : "%.5g", v);
+    return text;
 }
 
-void report_claim(const struct claim *c)
+/* The only place that writes a row. fault: of a broken one. */
+static void write_row(enum kind kind, enum result result, const struct row *r, const char *ours,
+                      double ratio, const char *fault)
 {
-    report.n[c->verdict]++;
-    fprintf(report.out, "| %s | %s |", c->what, c->source);
-    number(c->claimed, c->claimed_text);
-    number(c->ours, c->ours_text);
-    fprintf(report.out, " %s |", *c->measured ? c->measured : "-");
-    if (c->claimed > 0 && c->ours > 0)
-        fprintf(report.out, " %.4f |", c->ours / c->claimed);
+    const char *note = r->differs ? r->differs : r->note ? r->note : "";
+    char claimed[32], tolerance[32] = "-";
+    const char *c = r->claimed_text ? r->claimed_text
+                    : r->claimed    ? shown(r->claimed, claimed)
+                                    : "-";
+    report.n[kind][result]++;
+    fprintf(report.out, "| %s | %s | %s | %s%s |", kinds[kind], r->what,
+            r->source ? r->source : "this engine", r->above ? "more than " : "", c);
+    if (r->tolerance > 0) snprintf(tolerance, sizeof tolerance, "%.2g", r->tolerance);
+    fprintf(report.out, " %s | %s |", tolerance, ours);
+    if (ratio > 0 && !r->differs) /* else `claimed` is not the paper's number */
+        fprintf(report.out, " %.4f |", ratio);
     else
         fputs(" - |", report.out);
-    fprintf(report.out, " %s | %s |\n", verdicts[c->verdict], c->why ? c->why : "");
-    if (c->verdict == BROKEN) printf("  BROKEN: %s: %s\n", c->what, c->measured);
+    fprintf(report.out, " %s | %s%s%s |\n", results[result], note, *note && fault ? "; " : "",
+            fault ? fault : "");
+    if (result == BROKEN) printf("  BROKEN: %s: %s %s\n", r->what, ours, fault ? fault : "");
+}
+
+/* Of what the product gave. */
+static enum result judged(const struct row *r, bool ok)
+{
+    if (!ok) return BROKEN;
+    return !r->source ? HOLDS : r->differs ? DIFFERENT : REPRODUCED;
+}
+
+void report_bytes(const struct row *r, const struct evidence *e,
+                  int64_t want[EVIDENCE_RANKS][EVIDENCE_PHASES])
+{
+    char ours[96], fault[160] = "";
+    const int P = evidence_n_ranks(e);
+    int64_t sum = 0, claimed = 0;
+    if (P < 1) abort(); /* not of a ledger */
+    if (evidence_fault(e)) snprintf(fault, sizeof fault, "%s", evidence_fault(e));
+    for (int i = 0; i < P; i++)
+        for (int k = 0; k < EVIDENCE_PHASES; k++) {
+            const int64_t sent = evidence_sent(e, i, k);
+            sum += sent, claimed += want[i][k];
+            if (sent != want[i][k] && !*fault)
+                snprintf(fault, sizeof fault, "rank %d sent %lld bytes %s, not %lld", i,
+                         (long long)sent, k ? "backward" : "forward", (long long)want[i][k]);
+        }
+    snprintf(ours, sizeof ours, "%lld + %lld bytes", (long long)evidence_sent(e, 0, 0),
+             (long long)evidence_sent(e, 0, 1));
+    write_row(evidence_kind(e), judged(r, !*fault), r, ours,
+              claimed ? (double)sum / (double)claimed : 0, *fault ? fault : NULL);
+}
+
+void report_number(const struct row *r, struct evidence *const e[], int n,
+                   double (*of)(const int64_t v[], int n))
+{
+    int64_t v[16];
+    char text[32];
+    const char *fault = NULL;
+    if (n < 1 || n > 16) abort();
+    for (int i = 0; i < n; i++) {
+        if (evidence_kind(e[i]) != evidence_kind(e[0])) abort();
+        v[i] = evidence_value(e[i]);
+        if (evidence_fault(e[i])) fault = evidence_fault(e[i]);
+    }
+    const double ours = of ? of(v, n) : (double)v[0];
+    const bool ok = !fault && fabs(ours - r->claimed) <= r->tolerance;
+    write_row(evidence_kind(e[0]), judged(r, ok), r, shown(ours, text),
+              r->claimed > 0 ? ours / r->claimed : 0,
+              ok || fault ? fault : "not within the tolerance");
+}
+
+void report_account(const struct row *r, double ours, const char *fitted)
+{
+    char note[256], text[32];
+    const bool agrees = r->above ? ours > r->claimed : fabs(ours - r->claimed) <= r->tolerance;
+    struct row row = *r;
+    snprintf(note, sizeof note, "fitted: %s%s%s", fitted ? fitted : "nothing", r->note ? "; " : "",
+             r->note ? r->note : "");
+    row.note = note;
+    write_row(ACCOUNT,
+              r->claimed == 0 ? NO_CLAIM
+              : agrees        ? AGREES
+                              : DIFFERS,
+              &row, shown(ours, text), r->claimed > 0 && !r->above ? ours / r->claimed : 0, NULL);
+}
+
+void report_compared(const struct row *r, const struct evidence *e, int64_t theirs)
+{
+    char text[32], ours[96];
+    const bool ok = !evidence_fault(e) && theirs > 0;
+    const double ratio = theirs > 0 ? (double)evidence_value(e) / (double)theirs : 0;
+    snprintf(ours, sizeof ours, "%lld of %lld bytes = %s", (long long)evidence_value(e),
+             (long long)theirs, shown(ratio, text));
+    write_row(COMPARED, ok ? NO_CLAIM : BROKEN, r, ours, 0, evidence_fault(e));
 }
 
 void report_picture(const char *name, const char *caption)
@@ -97,19 +198,41 @@ FILE *report_data(const char *name)
     return open_in(file);
 }
 
+static int total(enum kind k)
+{
+    int sum = 0;
+    for (int i = 0; i < RESULT_N; i++) sum += report.n[k][i];
+    return sum;
+}
+
+static void summary(FILE *f, const char *bullet)
+{
+    for (int k = COUNTED; k <= PLANNED; k++) {
+        const int *n = report.n[k];
+        fprintf(f,
+                "%s%s: %d rows; %d reproduce a published claim, %d differ from one, %d hold a "
+                "promise of this engine, %d broken\n",
+                bullet, kinds[k], total((enum kind)k), n[REPRODUCED], n[DIFFERENT], n[HOLDS],
+                n[BROKEN]);
+    }
+    const int *a = report.n[ACCOUNT];
+    fprintf(f,
+            "%s%s: %d rows; %d agree with the published number within its precision, %d differ, %d "
+            "have no published number; none counts as reproduced\n",
+            bullet, kinds[ACCOUNT], total(ACCOUNT), a[AGREES], a[DIFFERS], a[NO_CLAIM]);
+    fprintf(f, "%s%s: %d rows, %d broken; none counts as reproduced\n", bullet, kinds[COMPARED],
+            total(COMPARED), report.n[COMPARED][BROKEN]);
+    fprintf(f, "%sneither run nor accounted for: %d published claims\n", bullet,
+            report.n_unmeasured);
+}
+
 int report_close(void)
 {
-    static const char line[] = "%d published claims reproduced, %d different, %d not reproducible "
-                               "here; %d promises of our "
-                               "own hold, %d broken; %d comparisons that nobody claimed";
-    const int *n = report.n;
+    int broken = 0;
     fputs("\n## In all\n\n", report.out);
-    for (int i = 0; i < 2; i++) {
-        FILE *f = i ? stdout : report.out;
-        fprintf(f, line, n[REPRODUCED], n[DIFFERENT], n[NOT_HERE], n[HOLDS], n[BROKEN],
-                n[COMPARED]);
-        fputs(i ? "\n" : ".\n", f);
-    }
+    summary(report.out, "- ");
+    summary(stdout, "");
     fclose(report.out);
-    return report.n[BROKEN];
+    for (int k = 0; k < KIND_N; k++) broken += report.n[k][BROKEN];
+    return broken;
 }

@@ -1,42 +1,49 @@
-/* report.h: build/paper/REPORT.md: claims, what we get, and the verdict; numbers for the plots. */
+/* report.h: build/paper/REPORT.md: claims, what was found, of what kind, and the result; numbers for
+ * the plots. The report itself decides each result: a section says only what is claimed. */
 #ifndef SEQD_PAPER_REPORT_H
 #define SEQD_PAPER_REPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "tests/paper/evidence.h"
 
-enum verdict {
-    REPRODUCED, /* a published claim, within what `why` says */
-    DIFFERENT,  /* ours differs from the paper's: why */
-    NOT_HERE,   /* needs what this machine is not */
-    HOLDS,      /* nobody's claim but ours: counted == planned */
-    COMPARED,   /* nobody's claim: a number worth having beside the others */
-    BROKEN      /* counted differs from planned: the program then fails */
-};
-
-struct claim {
-    const char *what, *source; /* source: of the number claimed */
-    double claimed;            /* 0: none; with ours gives the ratio */
-    const char *claimed_text;  /* instead of the number */
-    double ours;               /* by the planner */
-    const char *ours_text;
-    char measured[96]; /* by a run here; "": nothing of it runs in this version */
-    enum verdict verdict;
-    const char *why;
+struct row {
+    const char *what;
+    const char *source; /* of the claim; NULL: a promise of this engine */
+    double claimed;     /* 0: `claimed_text` alone, or no number was published */
+    double tolerance;   /* from the precision of the claim: half a unit of its last digit */
+    bool above;         /* the claim is "more than `claimed`" */
+    const char *claimed_text;
+    const char *differs; /* why the paper's words are known not to hold although the number is as
+                          * it must be; NULL: they hold */
+    const char *note;
 };
 
 void report_open(const char *dir);
 void report_section(const char *title, const char *text);
-void report_text(const char *text); /* a paragraph */
 /* What this version refuses to run, in its own words: no row, and no number in its place. */
 void report_absent(const char *what, const char *why);
+/* A published claim for which there is neither a run nor an account. */
+void report_unmeasured(const char *what, const char *source, const char *claimed, const char *why);
 /* The rows of one table; between them nothing else. */
 void report_table(void);
-void report_claim(const struct claim *c);
+
+/* Counted: what each rank sends, forward and backward, must be want[rank], to the byte. */
+void report_bytes(const struct row *, const struct evidence *e,
+                  int64_t want[EVIDENCE_RANKS][EVIDENCE_PHASES]);
+/* Counted or planned, as the evidence is, which is of one kind: a number made of the values of n
+ * evidences, against row.claimed. `of` NULL: the value of the first. */
+void report_number(const struct row *, struct evidence *const e[], int n,
+                   double (*of)(const int64_t v[], int n));
+/* Account. fitted: the constants fitted to published numbers that are in it; NULL: none. */
+void report_account(const struct row *, double ours, const char *fitted);
+/* Compared: the value of e against bytes that a description of another system comes to. */
+void report_compared(const struct row *, const struct evidence *e, int64_t theirs);
+
 void report_picture(const char *name, const char *caption); /* name.png, if it can be drawn */
 FILE *report_data(const char *name);                        /* build/paper/name.dat */
-/* Returns how many claims are BROKEN. */
+/* Returns how many rows are broken: a count or a plan is not what it must be. */
 int report_close(void);
 
 /* The sections. */
@@ -45,13 +52,17 @@ void paper_ring(void);   /* its bytes, counted */
 void paper_memory(void); /* plan == high-water of real trainings */
 void paper_lasp(void);   /* 2404.02882 */
 void paper_dsp(void);    /* 2403.10266 */
-void paper_rest(void);   /* what cannot be reproduced here */
+void paper_rest(void);   /* what is neither run nor accounted for */
 
-/* ---- heap (heap.c) --------------------------------------------------------------------------- */
-
-/* Every allocation of this process is counted: bytes that live now, and the most since a mark. */
-int64_t heap_live(void);
-void heap_mark(void);
-int64_t heap_most(void);
+/* One attention layer of the product on P ranks, bidirectional, forward and backward (ring.c). */
+struct layer {
+    int strategy, form; /* enum strategy_id, form_id */
+    int P;
+    int64_t T, H, Hk, D;
+};
+struct evidence *count_attention(const struct layer *l);
+/* Two transformer blocks in tensor parallelism with sequence parallelism, forward (tensor.c): S rows
+ * of H D columns. */
+struct evidence *count_tensor_blocks(int P, int64_t S, int64_t H, int64_t D);
 
 #endif

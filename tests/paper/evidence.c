@@ -1,0 +1,199 @@
+#include "tests/paper/evidence.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "tests/engine.h"
+#include "tests/paper/heap.h"
+#include "worker/plan/plan.h"
+#include "worker/sp/dsp.h"
+
+struct evidence {
+    enum kind kind;
+    char fault[160], note[96];
+    int P, n_phases[EVIDENCE_RANKS];
+    int64_t sent[EVIDENCE_RANKS][EVIDENCE_PHASES]; /* of a ledger */
+    int64_t value, planned;
+};
+
+static struct evidence *make(enum kind kind)
+{
+    struct evidence *e = calloc(1, sizeof *e);
+    if (!e) abort();
+    e->kind = kind;
+    return e;
+}
+
+/* tests/paper/check.sh falsifies every count by one, forward (0) or backward (1), to see that no
+ * row passes with it. */
+static int64_t off_by(int phase)
+{
+    const char *s = getenv("SEQD_PAPER_OFF_BY_ONE");
+    return s && *s == '0' + phase;
+}
+
+/* ---- ledgers --------------------------------------------------------------------------------- */
+
+static struct evidence *counting; /* of the run in progress */
+
+void evidence_phase(struct ranks *g, int rank)
+{
+    const struct comm_count *c = comm_ledger(g->comm[rank]);
+    const int phase = counting->n_phases[rank]++;
+    if (phase >= EVIDENCE_PHASES) abort();
+    int64_t sum = rank == counting->P - 1 ? off_by(phase) : 0;
+    for (int i = 0; i < PURPOSE_N; i++) sum += c[i].bytes_sent;
+    counting->sent[rank][phase] = sum;
+    comm_ledger_reset(g->comm[rank]);
+}
+
+struct evidence *evidence_ledger(int P, int64_t segment_size,
+                                 void (*body)(struct ranks *, int, void *), void *arg)
+{
+    struct evidence *e = make(COUNTED);
+    struct ranks g;
+    if (P > EVIDENCE_RANKS) abort();
+    e->P = P;
+    counting = e;
+    ranks_open(&g, P, segment_size, NULL);
+    ranks_run(&g, body, arg);
+    counting = NULL;
+    for (int i = 0; i < P; i++) {
+        e->value += e->sent[i][0];
+        if (g.err[i].code) snprintf(e->fault, sizeof e->fault, "rank %d: %s", i, g.err[i].text);
+        if (!e->n_phases[i] || e->n_phases[i] != e->n_phases[0])
+            snprintf(e->fault, sizeof e->fault, "rank %d ended %d phases", i, e->n_phases[i]);
+    }
+    ranks_close(&g);
+    if (!*e->fault && !e->value) snprintf(e->fault, sizeof e->fault, "the ledger counted nothing");
+    return e;
+}
+
+/* ---- trainings: three books that the planner does not keep ------------------------------------ *
+ * Where the model's own code ends placing its buffers, which pages the kernel says were touched,
+ * and every allocation of the process while steps run. */
+
+struct watch {
+    pthread_barrier_t line;
+    int64_t before, grown; /* heap: live before the steps, and the most above it */
+    int64_t placed, pages, planned, arena;
+    int64_t last; /* the step after which all is read */
+};
+
+/* All ranks are ready, none is in a step. The first step warms what the C library keeps. */
+static void before(struct train *t, int rank, void *arg)
+{
+    struct watch *w = arg;
+    pthread_barrier_wait(&w->line);
+    if (rank == 0 && t->step == 1) heap_mark(), w->before = heap_live();
+    pthread_barrier_wait(&w->line);
+}
+
+static int64_t pages_of(void *base, int64_t size)
+{
+    const int64_t n = size / PLAN_PAGE;
+    unsigned char *seen = calloc((size_t)n, 1);
+    int64_t sum = 0;
+    if (!seen || mincore(base, (size_t)size, seen)) abort();
+    for (int64_t i = 0; i < n; i++) sum += seen[i] & 1;
+    free(seen);
+    return sum * PLAN_PAGE;
+}
+
+static void after(struct train *t, int rank, void *arg)
+{
+    struct watch *w = arg;
+    pthread_barrier_wait(&w->line);
+    if (rank == 0 && t->step == w->last) {
+        char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
+        w->grown = heap_most() - w->before;
+        w->placed = t->model.placed_size;
+        w->arena = t->plan->arena_size;
+        w->pages = pages_of(arena, w->arena);
+        w->planned = w->arena + t->plan->segment_size;
+    }
+    pthread_barrier_wait(&w->line);
+}
+
+struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
+{
+    struct evidence *e = make(COUNTED);
+    struct watch w = {.last = r->steps};
+    const int failures = test_failures_now;
+    r->before_step = before, r->after_step = after, r->arg = &w;
+    pthread_barrier_init(&w.line, NULL, (unsigned)(r->P * r->dp));
+    engine_go(r, spec);
+    engine_free(r);
+    pthread_barrier_destroy(&w.line);
+    e->value = w.placed + off_by(0);
+    e->planned = w.planned;
+    snprintf(e->note, sizeof e->note, "heap +%lld in %lld steps, %.1f %% of the pages touched",
+             (long long)w.grown, (long long)w.last - 1,
+             w.arena ? 100.0 * (double)w.pages / (double)w.arena : 0);
+    if (failures != test_failures_now)
+        snprintf(e->fault, sizeof e->fault, "a step failed, or its ledger differs from the plan");
+    else if (w.grown != 0 || w.pages <= 0 || w.pages > w.arena)
+        snprintf(e->fault, sizeof e->fault, "%s", e->note);
+    return e;
+}
+
+/* ---- the planner ------------------------------------------------------------------------------ */
+
+struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
+{
+    static struct plan p;
+    if (plan_make(spec, 0, &p, err)) return NULL;
+    struct evidence *e = make(PLANNED);
+    e->value = p.arena_size + p.segment_size;
+    return e;
+}
+
+struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, int first, int last,
+                                   int label[])
+{
+    struct evidence *e = make(PLANNED);
+    e->value = dsp_label(stage, n, 2, P, first, last, label, NULL);
+    if (e->value < 0) snprintf(e->fault, sizeof e->fault, "a stage needs every dimension whole");
+    e->value += off_by(0);
+    return e;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+void evidence_free(struct evidence *e)
+{
+    free(e);
+}
+
+enum kind evidence_kind(const struct evidence *e)
+{
+    return e->kind;
+}
+
+const char *evidence_fault(const struct evidence *e)
+{
+    return *e->fault ? e->fault : NULL;
+}
+
+int64_t evidence_value(const struct evidence *e)
+{
+    return e->value;
+}
+
+int evidence_n_ranks(const struct evidence *e)
+{
+    return e->P;
+}
+
+int64_t evidence_sent(const struct evidence *e, int rank, int phase)
+{
+    return e->sent[rank][phase];
+}
+
+int64_t evidence_planned(const struct evidence *e)
+{
+    return e->planned;
+}
+
+const char *evidence_note(const struct evidence *e)
+{
+    return e->note;
+}

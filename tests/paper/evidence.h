@@ -1,0 +1,57 @@
+/* evidence.h: numbers that the product itself gave, and how. The type is complete in evidence.c
+ * alone, and every maker below runs product code or its planner: a row of kind counted or planned
+ * takes its number and its kind from here, so neither can be written down by a section. */
+#ifndef SEQD_PAPER_EVIDENCE_H
+#define SEQD_PAPER_EVIDENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum kind {
+    COUNTED,  /* product code ran; its ledger or its memory was read */
+    PLANNED,  /* the product's planner gave the number */
+    ACCOUNT,  /* a formula of the report, or one with fitted constants */
+    COMPARED, /* against another published description; theirs was not run */
+    KIND_N
+};
+
+struct evidence;
+struct ranks;
+struct engine_run;
+struct job_spec;
+struct dsp_stage;
+struct err;
+
+enum { EVIDENCE_RANKS = 8, EVIDENCE_PHASES = 2 }; /* forward, backward */
+
+/* COUNTED. Runs body(g, rank, arg) on P ranks (tests/ranks.h) over the product's transport. Each
+ * rank calls evidence_phase after its forward and, where it has one, after its backward: what the
+ * ledger counted since the phase before is that phase's. */
+struct evidence *evidence_ledger(int P, int64_t segment_size,
+                                 void (*body)(struct ranks *, int, void *), void *arg);
+void evidence_phase(struct ranks *g, int rank);
+/* COUNTED. A training: the steps, ranks and source of r. Its number: the bytes that the model's own
+ * code placed on rank 0. It is not ok where a step's ledger differs from the plan, where the heap
+ * grew after the first step, or where more pages were touched than planned. */
+struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec);
+
+/* PLANNED. Bytes that plan_make gives rank 0. NULL: the spec is refused, as *e says. */
+struct evidence *evidence_plan(struct job_spec *spec, struct err *e);
+/* PLANNED. The fewest switches over n stages of two dimensions (dsp_label). */
+struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, int first, int last,
+                                   int label[]);
+
+void evidence_free(struct evidence *e);
+enum kind evidence_kind(const struct evidence *e);
+/* NULL: the run was good; otherwise what was wrong with it. */
+const char *evidence_fault(const struct evidence *e);
+/* The number: of a ledger, the bytes that all ranks sent forward. */
+int64_t evidence_value(const struct evidence *e);
+/* Of a ledger. */
+int evidence_n_ranks(const struct evidence *e);
+int64_t evidence_sent(const struct evidence *e, int rank, int phase);
+/* Of a training: the plan's number for the same bytes; what else was seen, in words. */
+int64_t evidence_planned(const struct evidence *e);
+const char *evidence_note(const struct evidence *e);
+
+#endif
