@@ -30,7 +30,7 @@ static int64_t off_by(int phase)
     return s && *s == '0' + phase;
 }
 
-/* ---- ledgers --------------------------------------------------------------------------------- */
+/* ---- ledgers -------------------------------------------------------------------------------- */
 
 static struct evidence *counting; /* of the run in progress */
 
@@ -135,7 +135,7 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
-/* ---- the planner ------------------------------------------------------------------------------ */
+/* ---- the planner ---------------------------------------------------------------------------- */
 
 struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
 {
@@ -156,7 +156,7 @@ struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, 
     return e;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 void evidence_free(struct evidence *e)
 {

@@ -1,5 +1,5 @@
-/* report.h: build/paper/REPORT.md: claims, what was found, of what kind, and the result; numbers for
- * the plots. The report itself decides each result: a section says only what is claimed. */
+/* report.h: build/paper/REPORT.md: claims, what was found, of what kind, and the result; numbers
+ * for the plots. The report itself decides each result: a section says only what is claimed. */
 #ifndef SEQD_PAPER_REPORT_H
 #define SEQD_PAPER_REPORT_H
 
@@ -61,8 +61,8 @@ struct layer {
     int64_t T, H, Hk, D;
 };
 struct evidence *count_attention(const struct layer *l);
-/* Two transformer blocks in tensor parallelism with sequence parallelism, forward (tensor.c): S rows
- * of H D columns. */
+/* Two transformer blocks in tensor parallelism with sequence parallelism, forward (tensor.c): S
+ * rows of H D columns. */
 struct evidence *count_tensor_blocks(int P, int64_t S, int64_t H, int64_t D);
 
 #endif

@@ -105,31 +105,4 @@ struct published_volume {
 struct published_volume published_sum(const struct published_send *s, int n, int64_t P,
                                       const int64_t size[PUBLISHED_SLICE_N]);
 
-/* ---- linear attention: states ---------------------------------------------------------------- */
-
-enum published_exchange {
-    PUBLISHED_STATE_RING,   /* LASP, 2404.02882: the last rank sends nothing */
-    PUBLISHED_STATE_GATHER, /* LASP-2, 2502.07563 */
-    PUBLISHED_STATE_SCAN    /* pieces along the key's columns, 2507.01004: the ring's bytes */
-};
-/* Bytes that all ranks send for a layer's forward; the backward sends as many. state_size: bytes of
- * the layer's state, B H Dk Dv 4. It does not depend on the length. */
-int64_t published_state_sent(enum published_exchange x, int64_t P, int64_t state_size);
-
-/* ---- DSP's table ----------------------------------------------------------------------------- */
-
-/* How a pair of blocks (one along space, one along time) of a video transformer is spread. */
-enum published_spread {
-    SPREAD_DSP,          /* 2403.10266: two switches */
-    SPREAD_ULYSSES_ONE,  /* Ulysses in the block along the sharded dimension */
-    SPREAD_OPEN_SORA_12, /* Open-Sora 1.2's own */
-    SPREAD_ULYSSES_BOTH, /* Ulysses in both blocks */
-    SPREAD_OPEN_SORA_10, /* Open-Sora 1.0's own */
-    SPREAD_MEGATRON_SP,
-    SPREAD_RING,
-    SPREAD_N
-};
-const char *published_spread_name(enum published_spread s);
-int published_spread_sends(enum published_spread s, struct published_send out[PUBLISHED_SENDS]);
-
 #endif
