@@ -379,7 +379,12 @@ static void test_read_half(void)
 #define SIZES                                                                                      \
     "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
     "\"num_attention_heads\":4"
-#define LLAMA "\"model_type\":\"llama\","
+#define LLAMA   "\"model_type\":\"llama\","
+#define QWEN3   "\"model_type\":\"qwen3\","
+#define EIGHT                                                                                      \
+    "\"vocab_size\":300,\"hidden_size\":64,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
+    "\"num_attention_heads\":64"
+#define MISTRAL "\"model_type\":\"mistral\",\"num_key_value_heads\":4,"
 
 static int parse(const char *text, struct model_shape *m)
 {
@@ -431,6 +436,78 @@ static void test_config_good(void)
     CHECK(!hf_shape_diff(&m, &n));
 }
 
+/* What transformers 5.23 makes of a key, or of its absence, by model_type (configuration_*.py,
+ * modeling_*.py). */
+static void test_config_meaning(void)
+{
+    static const struct {
+        const char *text;
+        int64_t window, kv, head;
+    } v[] = {
+        /* LlamaConfig has none of the keys that make a window, and LlamaAttention no window. */
+        {LLAMA SIZES ",\"sliding_window\":8", 0, 4, 12},
+        {LLAMA SIZES ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":0", 0,
+         4, 12},
+        {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+         0, 4, 12},
+        {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12}, /* of training, which the job says */
+        {MISTRAL SIZES, 4096, 4, 12},
+        {MISTRAL SIZES ",\"sliding_window\":8,\"use_sliding_window\":false", 8, 4, 12},
+        {MISTRAL SIZES ",\"sliding_window\":8,\"max_window_layers\":1", 8, 4, 12},
+        {MISTRAL SIZES ",\"sliding_window\":null", 0, 4, 12},
+        {QWEN3 EIGHT, 0, 32, 128},
+        {QWEN3 EIGHT ",\"head_dim\":16,\"num_key_value_heads\":null", 0, 64, 16},
+        {QWEN3 EIGHT ",\"use_sliding_window\":true", 0, 32, 128}, /* from layer 28 on: it has 2 */
+        {QWEN3 EIGHT ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 32, 128},
+        {QWEN3 EIGHT ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
+                     "[\"sliding_attention\",\"sliding_attention\"]",
+         8, 32, 128},
+        {QWEN3 EIGHT ",\"sliding_window\":8,\"max_window_layers\":0", 0, 32, 128},
+    };
+    struct model_shape m;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s}", v[i].text);
+        CHECK_MSG(parse(text, &m) == 0, "%s: %s", text, e.text);
+        CHECK_MSG(m.window == v[i].window && m.n_kv_heads == v[i].kv && m.head_dim == v[i].head,
+                  "%s: window %lld, %lld KV heads of %lld", text, (long long)m.window,
+                  (long long)m.n_kv_heads, (long long)m.head_dim);
+    }
+}
+
+/* Everything that a file asks for and does not get, in one sentence; what is wrong goes before. */
+static void test_config_all_at_once(void)
+{
+    struct model_shape m;
+    CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"rope_scaling\":{\"rope_type\":\"yarn\","
+                "\"factor\":4},\"quantization_config\":{\"bits\":[4,{\"a\":1}]},\"mlp_bias\":true,"
+                "\"hidden_act\":\"gelu\",\"rope_parameters\":{\"full_attention\":{\"x\":1}}}",
+                &m) == -1);
+    CHECK(e.code == ERR_UNSUPPORTED);
+    static const char *const all[] = {"6 things",     "attention_bias", "rope_scaling",
+                                      "quantization", "mlp_bias",       "hidden_act",
+                                      "rope_parameters: parameters by layer type"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        CHECK_MSG(strstr(e.text, all[i]), "%s is not in: %s", all[i], e.text);
+    CHECK(parse("{\"model_type\":\"qwen3\"," EIGHT ",\"sliding_window\":8,\"attention_bias\":true,"
+                "\"layer_types\":[\"sliding_attention\",\"x\",\"x\"]}",
+                &m) == -1);
+    CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "2 things") &&
+                  strstr(e.text, "attention_bias") && strstr(e.text, "layer_types"),
+              "%s", e.text);
+    CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"head_dim\":\"x\"}", &m) == -1);
+    CHECK(e.code == ERR_INVALID && strstr(e.text, "head_dim"));
+    /* More than a sentence holds: named while there is room, all of them counted. */
+    CHECK(parse("{\"model_type\":\"minimax\",\"num_key_value_heads\":4," SIZES
+                ",\"quantization_config\":1,\"text_config\":1,\"postnorm\":false,"
+                "\"shared_intermediate_size\":5,\"sliding_window\":9,\"hidden_act\":\"gelu\","
+                "\"router_jitter_noise\":1,\"partial_rotary_factor\":0.5,\"rope_scaling\":"
+                "{\"rope_type\":\"yarn\"},\"rope_parameters\":{\"rope_type\":\"yarn\"},"
+                "\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+                &m) == -1);
+    CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "11 things"), "%s", e.text);
+}
+
 static void test_config_bad(void)
 {
     static const struct {
@@ -449,8 +526,7 @@ static void test_config_bad(void)
         {"{" LLAMA SIZES ",\"attention_bias\":true}", ERR_UNSUPPORTED, "attention_bias"},
         {"{" LLAMA SIZES ",\"mlp_bias\":true}", ERR_UNSUPPORTED, "mlp_bias"},
         {"{" LLAMA SIZES ",\"hidden_act\":\"gelu\"}", ERR_UNSUPPORTED, "hidden_act"},
-        {"{" LLAMA SIZES ",\"sliding_window\":-1}", ERR_INVALID, "sliding_window"},
-        {"{" LLAMA SIZES ",\"attention_dropout\":0.1}", ERR_UNSUPPORTED, "attention_dropout"},
+        {"{" MISTRAL SIZES ",\"sliding_window\":-1}", ERR_INVALID, "sliding_window"},
         {"{" LLAMA SIZES ",\"quantization_config\":{\"bits\":4}}", ERR_UNSUPPORTED,
          "quantization_config"},
         {"{" LLAMA SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
@@ -463,7 +539,7 @@ static void test_config_bad(void)
          "rope_parameters"},
         {"{" LLAMA SIZES ",\"partial_rotary_factor\":0.5}", ERR_UNSUPPORTED,
          "partial_rotary_factor"},
-        {"{" LLAMA SIZES ",\"layer_types\":[\"chunked_attention\"]}", ERR_UNSUPPORTED,
+        {"{" MISTRAL SIZES ",\"layer_types\":[\"chunked_attention\"]}", ERR_UNSUPPORTED,
          "layer_types"},
         {"{" LLAMA SIZES ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}}",
          ERR_INVALID, "rope_theta"},
@@ -738,6 +814,8 @@ int main(void)
     RUN(test_halves);
     RUN(test_read_half);
     RUN(test_config_good);
+    RUN(test_config_meaning);
+    RUN(test_config_all_at_once);
     RUN(test_config_bad);
     RUN(test_model_round_trip);
     RUN(test_model_wrong);

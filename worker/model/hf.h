@@ -32,7 +32,7 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e);
 
 /* The family's sizes as one line of JSON with the keys of model.config in a job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
- * hf_config_parse reads it back. Returns the length, or -1 when it does not fit. */
+ * The agent reads it back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);

@@ -16,9 +16,34 @@ int hf_invalid(struct config *c, const char *key, const char *want)
     return err_set(c->e, ERR_INVALID, "%s: %s must be %s", c->path, key, want);
 }
 
+/* A list of layers may ask for the same thing many times. */
+static bool is_refused(const struct config *c, const char *key)
+{
+    const size_t n = strlen(key);
+    for (const char *p = c->refused; (p = strstr(p, key)); p++)
+        if ((p == c->refused || p[-1] == ' ') && p[n] == ':') return true;
+    return false;
+}
+
 int hf_refuse(struct config *c, const char *key, const char *why)
 {
-    return err_set(c->e, ERR_UNSUPPORTED, "%s: %s: %s", c->path, key, why);
+    const size_t n = strlen(c->refused);
+    if (is_refused(c, key)) return 0;
+    const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "",
+                              key, why);
+    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: the key at least */
+        c->refused[n] = 0;
+        snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
+    }
+    c->n_refused++;
+    return 0;
+}
+
+static int say_refused(const struct config *c)
+{
+    if (c->n_refused == 1) return err_set(c->e, ERR_UNSUPPORTED, "%s: %s", c->path, c->refused);
+    return err_set(c->e, ERR_UNSUPPORTED, "%s asks for %d things that are not supported: %s",
+                   c->path, c->n_refused, c->refused);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -198,7 +223,7 @@ static int find_family(struct config *c)
         for (const char *const *t = hf_families[f]->types; t && *t; t++)
             snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", *t);
     }
-    return hf_refuse(c, "model_type", list);
+    return err_set(c->e, ERR_UNSUPPORTED, "%s: model_type: %s", c->path, list);
 }
 
 /* The first pass: model_type alone. */
@@ -233,7 +258,8 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
     jread_next(&c.j);
     while (jread_next(&c.j) == J_KEY)
         if (read_key(&c) < 0) return -1;
-    return finish(&c);
+    const int rc = finish(&c); /* may add to what is refused, and goes before what follows from it */
+    return c.n_refused ? say_refused(&c) : rc;
 }
 
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e)

@@ -3,7 +3,8 @@
  * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
  * that say several sizes at once or none of ours (special), and what must go together. A key that
  * is in no table is skipped: files are full of keys that change nothing. A key that asks for
- * another computation than ours is special and refused by name. */
+ * another computation than ours is special; all such keys of a file are refused together, by name.
+ * What a key means, and what its absence means, is what transformers makes of it for that model_type. */
 #ifndef SEQD_MODEL_HF_CONFIG_H
 #define SEQD_MODEL_HF_CONFIG_H
 
@@ -32,6 +33,8 @@ struct config {
     int type;                   /* which of family->types the file says; -1: the family's own */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
+    char refused[400];          /* "key: why; key: why": hf_refuse */
+    int n_refused;
     int64_t n_windowed;         /* layers to which layer_types gives a window */
 };
 
@@ -85,8 +88,10 @@ extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, h
 
 /* ---- for the tables -------------------------------------------------------------------------- */
 
-/* config.json: KEY must be WANT; or KEY asks for what we do not compute. */
+/* config.json: KEY must be WANT. -1. */
 int hf_invalid(struct config *c, const char *key, const char *want);
+/* KEY asks for what we do not compute: said when all keys are read. 0; the reader has taken the
+ * whole value. */
 int hf_refuse(struct config *c, const char *key, const char *why);
 bool hf_met(const struct config *c, const char *key); /* key or field name */
 
@@ -95,6 +100,8 @@ int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int
 int hf_read_real(struct config *c, const char *key, double min, double max, double *out);
 int hf_read_bool(struct config *c, const char *key, bool *out);
 
+/* Reader of a key that transformers ignores for this model_type, whatever it says. */
+int hf_ignore(struct config *c, const char *key);
 /* Readers of keys that change nothing as long as they say this. */
 int hf_want_false(struct config *c, const char *key);
 int hf_want_true(struct config *c, const char *key);

@@ -306,8 +306,16 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
+/* Two lists that say which layers are linear: they could disagree. */
+static int twice(struct config *c, const char *key)
+{
+    hf_refuse(c, key, "layer_types and attn_type_list say the same: give one of them");
+    return hf_ignore(c, key);
+}
+
 static int read_minimax_layers(struct config *c, const char *key)
 {
+    if (hf_met(c, "attn_type_list")) return twice(c, key);
     return hf_read_list(c, key, minimax_layer);
 }
 
@@ -322,8 +330,7 @@ static int attn_type(struct config *c, enum jtok t)
 
 static int read_attn_types(struct config *c, const char *key)
 {
-    if (hf_met(c, "layer_types"))
-        return hf_refuse(c, key, "layer_types says the same: give one of them");
+    if (hf_met(c, "layer_types")) return twice(c, key);
     return hf_read_list(c, key, attn_type);
 }
 
@@ -401,7 +408,7 @@ static const struct hf_special minimax_specials[] = {
     {"shared_intermediate_size", hf_want_zero, NULL},
     {"sliding_window", hf_want_null, hf_write_null},
     {"hidden_act", hf_want_silu, hf_write_silu},
-    {"attention_dropout", hf_want_zero, hf_write_zero},
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
     {"router_jitter_noise", hf_want_zero, hf_write_zero},
     {"partial_rotary_factor", hf_want_one, NULL},
     {"rope_scaling", hf_want_plain_rope, NULL},

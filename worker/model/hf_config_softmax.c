@@ -7,19 +7,27 @@
 enum { TYPE_MISTRAL, TYPE_QWEN3 };
 static const char *const llama_types[] = {"mistral", "qwen3", NULL};
 
+/* Llama's class of transformers has none of these keys, and ignores them where a file does. */
+static bool has_window(const struct config *c)
+{
+    return c->type == TYPE_MISTRAL || c->type == TYPE_QWEN3;
+}
+
 static int read_window(struct config *c, const char *key)
 {
+    if (!has_window(c)) return hf_ignore(c, key);
     c->window = 0; /* null */
     return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
 static int read_window_use(struct config *c, const char *key)
 {
-    return hf_read_bool(c, key, &c->window_on);
+    return c->type == TYPE_QWEN3 ? hf_read_bool(c, key, &c->window_on) : hf_ignore(c, key);
 }
 
 static int read_window_layers(struct config *c, const char *key)
 {
+    if (c->type != TYPE_QWEN3) return hf_ignore(c, key);
     return hf_read_int(c, key, 0, 1 << 20, &c->full_first);
 }
 
@@ -36,27 +44,44 @@ static int llama_layer(struct config *c, enum jtok t)
 
 static int read_llama_layers(struct config *c, const char *key)
 {
-    return hf_read_list(c, key, llama_layer);
+    return has_window(c) ? hf_read_list(c, key, llama_layer) : hf_ignore(c, key);
 }
 
-/* How many layers have a window, by whichever keys the file has. */
+/* What a key that is not in the file stands for. */
+static void llama_absent(struct config *c)
+{
+    struct model_shape *m = c->m;
+    if (has_window(c) && !hf_met(c, "sliding_window")) c->window = 4096;
+    if (has_window(c) && !hf_met(c, "num_key_value_heads"))
+        m->n_kv_heads = c->type == TYPE_QWEN3 ? 32 : 8;
+    if (c->type != TYPE_QWEN3) return;
+    if (!c->window_on) c->window = 0;
+    if (!hf_met(c, "max_window_layers")) c->full_first = 28;
+    if (!hf_met(c, "head_dim")) m->head_dim = 128;
+}
+
+/* How many layers have a window. Mistral: all, and what layer_types says changes nothing. */
 static int64_t windowed_layers(const struct config *c)
 {
     const int64_t L = c->m->n_layers;
     if (!c->window) return 0;
-    if (c->n_flags) return c->n_windowed;
     if (c->type != TYPE_QWEN3) return L;
-    return c->window_on && c->full_first < L ? L - c->full_first : 0;
+    if (c->n_flags) return c->n_windowed;
+    return c->full_first < L ? L - c->full_first : 0;
 }
 
 static int finish_llama(struct config *c)
 {
-    if (c->type == TYPE_MISTRAL && !hf_met(c, "sliding_window")) c->window = 4096;
+    llama_absent(c);
     if (c->type == TYPE_QWEN3) c->m->qk_norm = 1;
     const int64_t n = windowed_layers(c);
     if (n && n != c->m->n_layers)
         return hf_refuse(c, hf_met(c, "layer_types") ? "layer_types" : "max_window_layers",
                          "a window in some layers and none in others is not supported");
+    if (c->n_flags && c->n_windowed != n)
+        return hf_refuse(c, "layer_types",
+                         n ? "full_attention, and sliding_window gives every layer a window"
+                           : "sliding_attention, and no window is set");
     c->m->window = n ? c->window : 0;
     return hf_check_list(c, "layer_types");
 }
@@ -94,7 +119,7 @@ static const struct hf_special llama_specials[] = {
     HF_NEVER,
     {"attention_bias", hf_want_false, hf_write_false},
     {"mlp_bias", hf_want_false, hf_write_false},
-    {"attention_dropout", hf_want_zero, hf_write_zero},
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
     {"partial_rotary_factor", hf_want_one, NULL},
     {"hidden_act", hf_want_silu, hf_write_silu},
     {"rope_scaling", hf_want_plain_rope, hf_write_null},

@@ -57,11 +57,17 @@ int hf_want_true(struct config *c, const char *key)
     return v ? 0 : hf_refuse(c, key, "false is not supported");
 }
 
+int hf_ignore(struct config *c, const char *key)
+{
+    return jread_skip(&c->j) < 0 ? hf_invalid(c, key, "a value") : 0;
+}
+
 int hf_want_null(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    return t == J_ERROR ? hf_invalid(c, key, "null") : hf_refuse(c, key, "only null is supported");
+    if (t == J_ERROR || jread_skip(&c->j) < 0) return hf_invalid(c, key, "null");
+    return hf_refuse(c, key, "only null is supported");
 }
 
 static int want_number(struct config *c, const char *key, double only)
@@ -130,7 +136,7 @@ static int rope_key(struct config *c, const char *object)
     if (jread_is(&c->j, "rope_theta")) return hf_read_real(c, "rope_theta", 1, 1e12, &c->theta);
     if (jread_is(&c->j, "partial_rotary_factor")) return hf_want_one(c, "partial_rotary_factor");
     if (jread_next(&c->j) == J_OBJECT)
-        return hf_refuse(c, object, "parameters by layer type are not supported");
+        hf_refuse(c, object, "parameters by layer type are not supported");
     return jread_skip(&c->j) < 0 ? hf_invalid(c, object, "an object") : 0;
 }
 
