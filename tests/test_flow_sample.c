@@ -92,7 +92,8 @@ static void golden_open(struct golden *g, const char *name)
                                 .shift = 1,
                                 .label = (int32_t)number(g, "label")};
     const struct latents_sample *x = &g->s.x;
-    if (number(g, "shifted") > 0) g->s.shift = flow_shift(x->height, x->width, x->num_frames);
+    const struct model_shape m = {.family = strcmp(name, "stdit3") ? FAMILY_T2D : FAMILY_STDIT3};
+    if (number(g, "shifted") > 0) g->s.shift = flow_shift(&m, x->height, x->width, x->num_frames);
 }
 
 static void golden_close(struct golden *g)

@@ -351,11 +351,22 @@ static void test_times(void)
     }
 }
 
-/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488, 51 / 17 * 5 = 15. */
+/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488; STDiT3: 51 / 17 * 5 = 15 frames of
+ * latents. The others' autoencoders are of pictures: a frame of latents for each. */
 static void test_shift(void)
 {
-    CHECK(fabs(flow_shift(480, 854, 51) - 1.2504879 * 3.8729833) < 1e-5);
-    CHECK(flow_shift(512, 512, 1) == 1);
+    const struct model_shape stdit3 = {.family = FAMILY_STDIT3};
+    CHECK(fabs(flow_shift(&stdit3, 480, 854, 51) - 1.2504879 * 3.8729833) < 1e-5);
+    CHECK(fabs(flow_shift(&stdit3, 512, 512, 17) - sqrt(5)) < 1e-12);
+    CHECK(flow_shift(&stdit3, 512, 512, 16) == 1 && flow_shift(&stdit3, 512, 512, 1) == 1);
+    CHECK(flow_frames(&stdit3, 17) == 5 && flow_frames(&stdit3, 1) == 1);
+    for (int i = 0; i < 3; i++) {
+        const struct model_shape m = {
+            .family = (int32_t[]){FAMILY_STDIT, FAMILY_LATTE, FAMILY_T2D}[i]};
+        CHECK(flow_shift(&m, 512, 512, 1) == 1 && flow_frames(&m, 17) == 17);
+        CHECK_MSG(flow_shift(&m, 512, 512, 16) == 4, "%g", flow_shift(&m, 512, 512, 16));
+        CHECK(fabs(flow_shift(&m, 512, 512, 17) - sqrt(17)) < 1e-12);
+    }
     CHECK(flow_time(0, 30, 4.8) == 1 && flow_time(30, 30, 4.8) == 0);
     CHECK(fabs(flow_time(15, 30, 3) - 0.75) < 1e-15); /* 3 / 2 / (1 + 1) */
 }

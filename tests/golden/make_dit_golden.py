@@ -435,10 +435,10 @@ def noise(seed, n, shape):
     return exact(torch.tensor(z[:math.prod(shape)]).reshape(shape))
 
 
-def times(s):
-    """As Open-Sora 1.2 shifts them: by the size of the picture, the length of the video."""
+def times(s, stdit3):
+    """As Open-Sora 1.2 shifts them: by the size of the picture, the length of the video in latents."""
     t = [1 - i / s["steps"] for i in range(s["steps"])] + [0.0]
-    frames = 1 if s["num_frames"] == 1 else s["num_frames"] // 17 * 5
+    frames = s["num_frames"] // 17 * 5 if stdit3 and s["num_frames"] > 1 else s["num_frames"]
     r = math.sqrt(s["height"] * s["width"] / 512 ** 2) * math.sqrt(frames) if s["shifted"] else 1
     return [r * u / (1 + (r - 1) * u) for u in t]
 
@@ -461,7 +461,7 @@ def sample(name):
     w = {n: x.double() for n, x in load_file(HERE / name / "model.safetensors").items()}
     y = exact(torch.randn(s["n_text"], max(c["caption_channels"], 1), generator=g))
     z = first = noise(s["seed"], s["n"], (c["in_channels"], *s["z"]))
-    t, mask = times(s), torch.ones(-(-s["z"][0] // c["patch_size"][0]))
+    t, mask = times(s, name.startswith("stdit3")), torch.ones(-(-s["z"][0] // c["patch_size"][0]))
     for i in range(s["steps"]):
         said = dict(z=z, x_mask=mask, y=y, t=1000 * t[i], fps=s["fps"],
                     height=float(s["height"]), width=float(s["width"]), dropped=0.0,

@@ -51,9 +51,26 @@ void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int6
     }
 }
 
-double flow_shift(int64_t height, int64_t width, int64_t num_frames)
+/* STDiT3's VAE works on clips of 17 frames and makes 5 of each; the others' is one for pictures,
+ * and each frame is one of the latents. */
+enum { CLIP = 17, CLIP_LATENTS = 5 };
+
+int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
 {
-    const int64_t frames = num_frames == 1 ? 1 : num_frames / 17 * 5;
+    if (m->family != FAMILY_STDIT3) return num_frames;
+    return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
+}
+
+/* from: Open-Sora 1.2 timestep_transform, which counts whole clips alone. */
+static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
+{
+    if (m->family != FAMILY_STDIT3 || num_frames == 1) return num_frames;
+    return num_frames / CLIP * CLIP_LATENTS;
+}
+
+double flow_shift(const struct model_shape *m, int64_t height, int64_t width, int64_t num_frames)
+{
+    const int64_t frames = shift_frames(m, num_frames);
     const double space = sqrt((double)height * (double)width / (512.0 * 512.0));
     return space * sqrt(frames > 0 ? (double)frames : 1);
 }
@@ -76,7 +93,9 @@ static double draw_time(const struct job_spec *s, const struct latents_sample *x
         normal(w.w, z);
         t = 1 / (1 + exp(-z[0]));
     }
-    return s->objective.transform ? shifted(t, flow_shift(x->height, x->width, x->num_frames)) : t;
+    return s->objective.transform
+               ? shifted(t, flow_shift(&s->model.shape, x->height, x->width, x->num_frames))
+               : t;
 }
 
 /* 1 to a quarter of the frames, as Open-Sora's mask generator has it. */

@@ -25,7 +25,8 @@ struct flow_draw {
 
 /* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with
  * objective.transform shifted towards noise for large pictures and long videos, r t / (1 + (r - 1) t),
- * r = sqrt(height width / 512^2) * sqrt(frames / 17 * 5), 1 for a single frame. */
+ * r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a single frame; of STDiT3 5 for every
+ * whole clip of 17 frames, of other families all frames. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
 /* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
@@ -74,6 +75,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
 /* Time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted as in training where
  * `shift` (r above) is not 1. */
 double flow_time(int64_t i, int64_t n_steps, double shift);
-double flow_shift(int64_t height, int64_t width, int64_t num_frames);
+double flow_shift(const struct model_shape *m, int64_t height, int64_t width, int64_t num_frames);
+/* Frames of latents that the family's VAE makes of so many frames. */
+int64_t flow_frames(const struct model_shape *m, int64_t num_frames);
 
 #endif

@@ -197,12 +197,6 @@ static int check_told(struct line *l)
     return 0;
 }
 
-/* Frames of latents that the released autoencoders make of a video's. */
-static int64_t latent_frames(const struct model_shape *m, int64_t n)
-{
-    return m->family == FAMILY_STDIT3 ? n / 17 * 5 + (n % 17 + 3) / 4 : n;
-}
-
 static int too_large(struct line *l, int i, const char *field, int64_t most)
 {
     return err_field(l->e, ERR_TOO_LARGE, sides[i], "%s %lld: this job was planned for %s %lld",
@@ -233,7 +227,7 @@ static int check_sizes(struct line *l)
         return missing(l, x->height ? "width" : "height", "the picture's pixels");
     if (!x->num_frames && !n[0]) return missing(l, "num_frames", "give it, or latents.T");
     if (!x->num_frames) x->num_frames = n[0];
-    if (!n[0]) n[0] = latent_frames(&s->model.shape, x->num_frames);
+    if (!n[0]) n[0] = flow_frames(&s->model.shape, x->num_frames);
     if (!n[1]) n[1] = x->height / 8;
     if (!n[2]) n[2] = x->width / 8;
     for (int i = 1; i < 3; i++)
@@ -290,6 +284,8 @@ void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, c
     jread_init(&l.j, line, (size_t)size);
     if (take_line(&l)) return;
     const struct latents_sample *x = &r->s.x;
-    r->s.shift = spec->objective.transform ? flow_shift(x->height, x->width, x->num_frames) : 1;
+    r->s.shift = spec->objective.transform
+                     ? flow_shift(&spec->model.shape, x->height, x->width, x->num_frames)
+                     : 1;
     set_key(&l);
 }
