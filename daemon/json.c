@@ -462,6 +462,12 @@ static bool other_kind(const struct reader *r, uint32_t kinds)
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
 }
 
+/* What a directory says beside the sizes of its model: no person writes it. */
+static bool found_out(const struct field *f)
+{
+    return !f->kinds && !strncmp(f->path, "model.config.", 13);
+}
+
 static int read_member(struct reader *r, const char *path, const json_t *v)
 {
     if (json_is_null(v) && r->form == JSON_STORED) return 0;
@@ -473,9 +479,9 @@ static int read_member(struct reader *r, const char *path, const json_t *v)
         return check_kind(r, path, sp->kinds) ? -1 : sp->read(r, v);
     }
     const struct field *f = spec_field(path);
-    if (f && f->kinds) {
-        if (other_kind(r, f->kinds)) return unknown(r, path);
-        if (check_kind(r, path, f->kinds)) return -1;
+    if (f && (f->kinds || (r->form == JSON_STORED && found_out(f)))) {
+        if (f->kinds && other_kind(r, f->kinds)) return unknown(r, path);
+        if (f->kinds && check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         return set_field(r, f, r->s, path, v);
     }
@@ -746,6 +752,8 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
 
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
+    if (found_out(f))
+        return form == JSON_FOR_PEOPLE || !*(const int32_t *)((const char *)s + f->offset);
     if (!(f->kinds & 1u << s->kind) || unsaid(s, f)) return true;
     bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
     if (tokens) return !s->train.tokens;

@@ -87,6 +87,10 @@ static const char *const refused[][3] = {
      "number"},
     {"{" BASE ",\"train\":{\"steps\":5},\"data.seq_len\":5}", "data.seq_len", "unknown field"},
     {"{" BASE ",\"train\":{\"steps\":5},\"model.has_config\":true}", "model.has_config", "unknown"},
+    {"{\"kind\":\"train\",\"model\":{\"config\":{\"tokenizer\":\"own\"}}}", "model.config.tokenizer",
+     "unknown"},
+    {"{\"kind\":\"train\",\"model\":{\"config\":{\"objective\":\"auto\"}}}", "model.config.objective",
+     "unknown"},
     {"{" BASE ",\"train\":{\"steps\":5},\"checkpoint\":{\"resume_path\":\"x\"}}",
      "checkpoint.resume_path", "unknown"},
     {"{" BASE ",\"train\":{\"steps\":5},\"sampling\":{\"seed\":1}}", "sampling.seed",
@@ -298,7 +302,9 @@ static void test_round_trip(void)
                                          .vocab = 300,
                                          .max_pos = 77,
                                          .norm_eps = 1e-6,
-                                         .rope_theta = 123};
+                                         .rope_theta = 123,
+                                         .tokenizer = TOKENIZER_BYTE,
+                                         .trained_on = OBJECTIVE_CAUSAL_LM};
     s.train.steps = 12;
     CHECK_MSG(!job_check(&s, &e), "%s", e.text);
     round_trip(JSON_STORED);

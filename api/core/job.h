@@ -57,6 +57,21 @@ enum act_id {
     ACT_TANH,
     ACT_N
 };
+/* What cuts text into ids. Of a job: auto or byte. Of a model directory: whose tokenizer it has. */
+enum tokenizer_id {
+    TOKENIZER_AUTO, /* of a directory: not known, or there is none */
+    TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
+    TOKENIZER_OWN,  /* another one */
+    TOKENIZER_NONE, /* no tokenizer: nothing says what its ids mean */
+    TOKENIZER_N
+};
+enum objective_id {
+    OBJECTIVE_AUTO,
+    OBJECTIVE_CAUSAL_LM,
+    OBJECTIVE_MASKED_LM,
+    OBJECTIVE_RECTIFIED_FLOW,
+    OBJECTIVE_N
+};
 #define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
 
 /* The sizes of a model: all that plan arithmetic needs. */
@@ -90,6 +105,9 @@ struct model_shape {
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
     double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
+    /* What a directory says of its weights beside their sizes; 0: it says nothing. */
+    int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
+    int32_t trained_on; /* enum objective_id */
 };
 
 /* Whether layer l is of the family's other kind: layer_mask. */
@@ -121,7 +139,6 @@ enum form_id {
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
-enum objective_id { OBJECTIVE_AUTO, OBJECTIVE_CAUSAL_LM, OBJECTIVE_MASKED_LM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_N };
 enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
 enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
 enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
@@ -201,6 +218,8 @@ struct job_spec {
         int32_t packing;        /* enum packing_id */
         int32_t overlong;       /* enum overlong_id: documents longer than seq_len */
         int32_t loss_on;        /* enum loss_on_id */
+        int32_t tokenizer;      /* enum tokenizer_id; AUTO: bytes where the model's ids are bytes,
+                                 * else ids alone */
         int64_t frames, height, width; /* latents: the largest sample's, before patches */
     } data;
 
@@ -384,7 +403,7 @@ struct field {
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* of one data source */
 extern const struct field stage_fields[];  /* of one stage */
-/* Fields that know one word as yet ("data.tokenizer": "byte") and so have no member. */
+/* Fields that know one word as yet ("optim.name": "adamw") and so have no member. */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
@@ -409,6 +428,11 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Its part about families, strategies and objectives (job_model.c): also sets what is "auto" and
  * depends on the family. */
 int job_check_model(struct job_spec *s, struct err *e);
+/* Whether text may be cut into bytes: the job says so, or nothing says that the model's ids are
+ * anything else. Otherwise the job reads ids alone ... */
+bool job_reads_bytes(const struct job_spec *s);
+/* ... and text in `what` (a field, a member of a line) is refused with the way out. */
+int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 /* Of a diffusion model's job: sizes are those of its largest latents, and nothing counts tokens. */
 int job_check_latents(const struct job_spec *s, struct err *e);
 
@@ -417,6 +441,7 @@ struct family_traits {
     bool linear, softmax; /* attentions its layers have */
     bool masked;          /* a masked language model: reads both ways */
     bool diffusion;
+    bool noise; /* diffusion: as published it predicts noise, which is not rectified flow */
 };
 const struct family_traits *family_traits(int32_t family);
 

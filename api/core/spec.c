@@ -34,7 +34,8 @@ static const char *const recompute_words[] = {"auto", "none", "selective", "full
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
 static const char *const format_words[] = {"text", "jsonl", "llmc", "nanogpt", "megatron", "npy", "openai_batch", "latents", NULL};
-static const char *const tokenizer_words[] = {"byte", NULL};
+static const char *const tokenizer_words[] = {"auto", "byte", NULL};
+static const char *const own_tokenizer_words[] = {"auto", "byte", "own", "none", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
 static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
 static const char *const loss_on_words[] = {"all", "completion", NULL};
@@ -108,7 +109,10 @@ const struct field spec_fields[] = {
     INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
     REAL("model.config.space_scale", model.shape.space_scale, 0, 1e6, 0, ALL, "STDiT: patches per unit of position; 0: 1."),
     REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
+    ENUM("model.config.tokenizer", model.shape.tokenizer, own_tokenizer_words, TOKENIZER_AUTO, INTERNAL, "What the ids of model.path stand for."),
+    ENUM("model.config.objective", model.shape.trained_on, objective_words, OBJECTIVE_AUTO, INTERNAL, "What the weights of model.path were trained on."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
+    ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model reads token ids alone and refuses text, unless this says byte: then it is trained on and asked in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     INT("data.frames", data.frames, 1, 65536, 0, ALL, "latents: frames of the largest sample."),
     INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),
@@ -129,9 +133,9 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
-    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow."),
+    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow. Latte and STDiT 1.0 as published predict noise: where model.path does not say rectified_flow, this must."),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
-    INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: the byte tokenizer's, so that the vocabulary needs 259."),
+    INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: the byte tokenizer's, so that the vocabulary needs 259; a model with another tokenizer must be told its own."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
     BOOL("objective.transform", objective.transform, 1, TRAINING | GENERATE, "rectified_flow: times are shifted towards noise for large pictures and long videos."),
     REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),
@@ -243,7 +247,6 @@ const struct field stage_fields[] = {
  * does, so that a job says what it ran when there will be a second word. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
-    WORD("data.tokenizer", tokenizer_words, ALL, "Bytes, 256 ends a document."),
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
     {NULL}
 };
