@@ -759,7 +759,7 @@ static void test_model_sharded(void)
         items[i].dtype = ST_BF16;
         items[i].data = half + params[i].offset;
     }
-    CHECK(hf_config_write((file_make_dir(in_dir("sharded"), &e), in_dir("sharded")), &m, DT_F32,
+    CHECK(hf_config_write((file_make_dir(in_dir("sharded"), &e), in_dir("sharded")), &m, DT_F32, NULL,
                           &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00001-of-00002.safetensors"), items, 10, &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00002-of-00002.safetensors"), items + 8, n - 8, &e) == 0);

@@ -524,7 +524,7 @@ static void test_described_model(void)
     char out[512];
     begin();
     node_joins();
-    for (int bad = 0; bad < 2; bad++) {
+    for (int bad = 0; bad < 3; bad++) { /* 1: no such file; 2: with a tokenizer of its own */
         int fd = dial();
         clear();
         w.fetch.type = 0;
@@ -537,17 +537,23 @@ static void test_described_model(void)
         CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
         struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
         m.shape = described_shape();
-        if (bad) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
+        m.shape.tokenizer = bad == 2 ? TOKENIZER_OWN : TOKENIZER_BYTE;
+        if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         receive(fd, NULL);
         close(fd);
         CHECK(status_of() == (bad ? 400 : 201));
-        CHECK(strstr(reply, bad ? "\"pointer\":\"/model/path\"" : "\"model\":{\"path\":\"/m\"}"));
+        CHECK(strstr(reply, bad == 1   ? "\"pointer\":\"/model/path\""
+                            : bad == 2 ? "\"pointer\":\"/input/prompt\""
+                                       : "\"model\":{\"path\":\"/m\"}"));
+        if (bad == 2) CHECK_MSG(strstr(reply, "data.tokenizer \\\"byte\\\""), "%s", reply);
     }
     close_server();
     begin_in(false, 0); /* the shape survives */
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"model\":{\"path\":\"/m\"}"));
     CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
+    CHECK(control_job(w.control, 1)->spec->model.shape.tokenizer == TOKENIZER_BYTE);
+    CHECK(strstr(reply, "\"tokenizer\":\"byte\"") && !strstr(reply, "hidden_size"));
     finish();
 }
 

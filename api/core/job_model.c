@@ -76,6 +76,73 @@ static int check_strategy(struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* ---- text ------------------------------------------------------------------------------------ */
+
+bool job_reads_bytes(const struct job_spec *s)
+{
+    const int32_t of_model = s->model.shape.tokenizer;
+    return s->data.tokenizer == TOKENIZER_BYTE || of_model == TOKENIZER_AUTO ||
+           of_model == TOKENIZER_BYTE;
+}
+
+int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e)
+{
+    const bool own = s->model.shape.tokenizer == TOKENIZER_OWN;
+    return err_field(e, ERR_UNSUPPORTED, field,
+                     "%s is text, and %s: give token ids (\"input_ids\" of jsonl, llmc, nanogpt, "
+                     "megatron, npy; a list as the \"prompt\" of an openai_batch), or say "
+                     "data.tokenizer \"byte\" to use the model on bytes, whatever its ids meant",
+                     what,
+                     own ? "model.path has a tokenizer of its own, which seqd does not run"
+                         : "model.path has no tokenizer, so that nothing says what its ids mean");
+}
+
+static int check_source_text(const struct job_spec *s, const struct spec_source *src,
+                             const char *field, struct err *e)
+{
+    char what[64];
+    if (src->format != DATA_TEXT) return 0; /* a line of jsonl may hold ids */
+    snprintf(what, sizeof what, "%s.format \"text\"", field);
+    return job_refuse_text(s, field, what, e);
+}
+
+static int check_prompt_text(const struct job_spec *s, struct err *e)
+{
+    char field[32];
+    if (*spec_text(s, s->input.prompt))
+        return job_refuse_text(s, "input.prompt", "input.prompt", e);
+    if (s->input.source.format != DATA_OPENAI_BATCH)
+        return job_refuse_text(s, "input", "a prompt of input.path", e);
+    for (int i = 0; i < SPEC_STOPS; i++) {
+        snprintf(field, sizeof field, "sampling.stop.%d", i);
+        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(s, field, field, e);
+    }
+    return 0;
+}
+
+/* What is known to be text before a file is read. */
+static int check_text(struct job_spec *s, struct err *e)
+{
+    char field[32];
+    if (family_traits(s->model.shape.family)->diffusion) return 0;
+    if (job_reads_bytes(s)) {
+        s->data.tokenizer = TOKENIZER_BYTE;
+        return 0;
+    }
+    if (s->kind == JOB_GENERATE) return check_prompt_text(s, e);
+    if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
+        return check_source_text(s, &s->input.source, "input", e);
+    for (int i = 0; i < s->data.n_train; i++) {
+        snprintf(field, sizeof field, "data.train.%d", i);
+        if (check_source_text(s, &s->data.train[i], field, e)) return -1;
+    }
+    for (int i = 0; i < s->eval.n_data; i++) {
+        snprintf(field, sizeof field, "eval.data.%d", i);
+        if (check_source_text(s, &s->eval.data[i], field, e)) return -1;
+    }
+    return 0;
+}
+
 /* ---- objectives ------------------------------------------------------------------------------ */
 
 static int check_objective(struct job_spec *s, struct err *e)
@@ -102,6 +169,12 @@ static int check_mask(const struct job_spec *s, struct err *e)
     if (s->objective.mask_prob <= 0)
         return err_field(e, ERR_INVALID, "objective.mask_prob",
                          "objective.mask_prob 0 hides no token: there would be nothing to learn");
+    if (!job_reads_bytes(s) &&
+        s->objective.mask_token == spec_field("objective.mask_token")->fallback)
+        return err_field(e, ERR_INVALID, "objective.mask_token",
+                         "objective.mask_token %lld hides bytes, and the ids of model.path are not "
+                         "bytes: give the id of the model's own mask token",
+                         (long long)s->objective.mask_token);
     if (s->objective.mask_token < m->vocab) return 0;
     return err_field(e, ERR_INVALID, "model.config.vocab_size",
                      "vocab_size %lld has no id for what hides a token, objective.mask_token %lld: "
@@ -356,7 +429,8 @@ static int check_context(const struct job_spec *s, struct err *e)
 
 int job_check_model(struct job_spec *s, struct err *e)
 {
-    if (known(s) && (check_family(s, e) || check_objective(s, e) || check_strategy(s, e)))
+    if (known(s) &&
+        (check_family(s, e) || check_text(s, e) || check_objective(s, e) || check_strategy(s, e)))
         return -1;
     if (s->parallel.strategy == STRATEGY_TP || s->parallel.strategy == STRATEGY_TP_SP)
         return err_field(

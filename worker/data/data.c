@@ -235,6 +235,16 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
+/* Text is a token for each byte and one for the end. A document of ids of one token looks the same,
+ * and has no target. */
+bool data_all_bytes(const struct data_stats *s, enum data_set set)
+{
+    const bool eval = set == SET_EVAL;
+    const int64_t bytes = eval ? s->eval_bytes : s->n_bytes;
+    const int64_t documents = eval ? s->eval_documents : s->n_documents;
+    return bytes > 0 && (eval ? s->eval_tokens : s->n_tokens) == bytes + documents;
+}
+
 int data_check_vocab(const struct data *d, int64_t vocab, struct err *e)
 {
     if (d->meta.stats.max_token < vocab) return 0;

@@ -62,6 +62,10 @@ struct data_stats {
     double unigram_entropy;        /* of SET_TRAIN, nats per token */
 };
 
+/* Is every document of the set text, so that its tokens below 256 are its bytes? One document of ids
+ * among them, and nobody knows how many bytes there were. */
+bool data_all_bytes(const struct data_stats *s, enum data_set set);
+
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
  * spec->model.shape.vocab: ids beyond it are refused.
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record

@@ -20,12 +20,13 @@
 #include "worker/data/reader.h"
 
 struct format_in {
-    struct reader *r;     /* open, at the file's beginning */
-    struct encode *c;     /* encode_file has been called */
-    const char *root;     /* for a second file beside it */
-    const char *text_key; /* jsonl */
-    int64_t eod;          /* -1: the format's own */
-    int loss_on;          /* enum loss_on_id */
+    struct reader *r;            /* open, at the file's beginning */
+    struct encode *c;            /* encode_file has been called */
+    const char *root;            /* for a second file beside it */
+    const char *text_key;        /* jsonl */
+    int64_t eod;                 /* -1: the format's own */
+    int loss_on;                 /* enum loss_on_id */
+    const struct job_spec *spec; /* jsonl: may it read text: job_reads_bytes */
 };
 
 struct format {

@@ -1,6 +1,7 @@
 /* JSONL: a record a line. Which member it has says what it is; a record that has those of two kinds
  * is refused, because nobody could say which was meant to be learnt. A line is held whole (at most
  * LINE_SIZE bytes) and its strings are unescaped in place. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jread.h"
@@ -193,6 +194,15 @@ static int put_ids(struct jsonl *s, struct err *e)
     return encode_ids(s->in->c, s->id, n, s->learn, e);
 }
 
+static int refuse_text(const struct jsonl *s, struct err *e)
+{
+    struct err why;
+    char what[96];
+    snprintf(what, sizeof what, "\"%.64s\"", s->rec.text.at ? s->in->text_key : "completion");
+    job_refuse_text(s->in->spec, "", what, &why); /* of which source: prepare.c says */
+    return err_set(e, why.code, "%s", why.text);
+}
+
 static int put_record(struct jsonl *s, int64_t offset, struct err *e)
 {
     const struct record *r = &s->rec;
@@ -208,6 +218,7 @@ static int put_record(struct jsonl *s, int64_t offset, struct err *e)
         if (put_ids(s, e) < 0) return -1;
         return encode_end(c, false, line, (uint64_t)offset, e);
     }
+    if (!job_reads_bytes(s->in->spec)) return refuse_text(s, e);
     if (r->text.at) {
         if (completion)
             return err_set(e, ERR_INVALID,

@@ -180,7 +180,8 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
                            .root = p->roots[f->root],
                            .text_key = text_key(p, s),
                            .eod = s->spec->eod,
-                           .loss_on = p->spec->data.loss_on};
+                           .loss_on = p->spec->data.loss_on,
+                           .spec = p->spec};
     encode_file(c, s->set, (uint32_t)f->source, (uint32_t)i);
     int rc = format_row(s->spec->format)->read(&in, e);
     reader_close(&r);
@@ -280,6 +281,16 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
+/* What was prepared for another job may hold text that this one must not read as bytes. */
+static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
+{
+    const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
+    char what[80];
+    if (job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
+    snprintf(what, sizeof what, "%s: a part of it", field);
+    return job_refuse_text(p->spec, field, what, e);
+}
+
 /* Opens what is there, or builds it first. */
 static int build_once(struct prepare *p, const char *parent, const char *id, struct data_stats *out,
                       struct err *e)
@@ -295,6 +306,7 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     }
     *out = *data_stats(d);
     int rc = data_check_vocab(d, vocabulary(p), e);
+    if (rc == 0) rc = check_text(p, out, e);
     data_close(d);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "worker/model/hf_files.h"
 #include "worker/model/hf_weights.h"
 
 /* ---- comparing with the shape ---------------------------------------------------------------- */
@@ -352,10 +353,15 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
+int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
+{
+    return hf_config_read(dir, m, e) < 0 ? -1 : hf_tokenizer_of(dir, &m->tokenizer, e);
+}
+
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
 {
     struct model_shape m;
-    if (hf_config_read(dir, &m, e) < 0) return -1;
+    if (hf_read_dir(dir, &m, e) < 0) return -1;
     struct hf_weights *w = hf_weights_open(dir, &m, e);
     if (!w) return -1;
     int rc = compare(w, dir, &m, e);

@@ -4,7 +4,8 @@
  *                              would compute differently (scaled RoPE, another activation or
  *                              family) is refused, naming the key (hf_config.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
- *   generation_config.json, tokenizer.json, tokenizer_config.json: written for the byte tokenizer
+ *   all other files: those of the directory that the weights came from (struct hf_beside, hf_files.h),
+ *                              or the byte tokenizer's
  *
  * Flat parameters are one array of fp32, bf16 or fp16 with param_count(shape) elements laid out by
  * param_list (worker/plan/plan.h); the gaps that align tensors are never read from or written to
@@ -28,13 +29,30 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
                     struct err *e);
 /* DIR/config.json. */
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
-/* A config.json of the family's own kind with weights of that dtype, written aside and renamed. */
-int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e);
+/* As it stands, from directory to directory. */
+int hf_config_copy(const char *from, const char *to, struct err *e);
+/* What stands beside the weights of a directory that is written. */
+struct hf_beside {
+    const char
+        *from;  /* a directory of the same model, whose files and keys are taken over; NULL: none */
+    bool bytes; /* the weights have learnt bytes: where from's tokenizer is another one, it and
+                       * the ids of special tokens give way to the byte tokenizer's */
+    void (*still)(void *arg); /* called while files are copied; NULL: nobody waits */
+    void *arg;
+};
+/* A config.json of the family's own kind with weights of that dtype, written aside and renamed. With
+ * from's config.json: that one, key by key, but for what the job has changed: dtype, rope_theta, what
+ * the weights were trained on, ids of special tokens. b NULL: a new model that learns bytes.
+ * fails: ERR_CONFLICT where from is of another model. */
+int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
+                    const struct hf_beside *b, struct err *e);
 
 /* The family's sizes as one line of JSON with the keys of model.config in a job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
  * The agent reads it back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* hf_config_read and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
+/* hf_config_read, and what else a directory says of itself: shape.tokenizer. */
+int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
+/* hf_read_dir and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* The config.json key of the first size in which two shapes differ, NULL when they are the same
@@ -60,14 +78,13 @@ struct hf_flat {
     void *arg;
 };
 
-/* Writes a model directory that transformers loads: config.json, model.safetensors,
- * generation_config.json, tokenizer.json, tokenizer_config.json. dir is made if it does not exist;
- * files and directory are fsynced. */
+/* Writes a model directory that transformers loads: config.json, model.safetensors, and what b says
+ * (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are fsynced. */
+int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
+                 const struct hf_beside *b, struct err *e);
+/* The same of an array here, with the byte tokenizer. */
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e);
-
-int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 struct err *e);
 
 /* Takes what is read, in order of the flat layout: [offset, offset + n) lies in one tensor, n is at
  * most ST_CHUNK. */

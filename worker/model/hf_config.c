@@ -29,8 +29,8 @@ int hf_refuse(struct config *c, const char *key, const char *why)
 {
     const size_t n = strlen(c->refused);
     if (is_refused(c, key)) return 0;
-    const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "",
-                              key, why);
+    const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
+                              why);
     if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: the key at least */
         c->refused[n] = 0;
         snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
@@ -258,23 +258,42 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
     jread_next(&c.j);
     while (jread_next(&c.j) == J_KEY)
         if (read_key(&c) < 0) return -1;
-    const int rc = finish(&c); /* may add to what is refused, and goes before what follows from it */
+    const int rc = finish(
+        &c); /* may add to what is refused, and goes before what follows from it */
     return c.n_refused ? say_refused(&c) : rc;
+}
+
+/* The text of DIR/config.json, malloc'd, and its path. */
+static char *read_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size, struct err *e)
+{
+    if (file_join(path, e, "%s/config.json", dir) < 0) return NULL;
+    if (file_exists(path)) return file_read(path, 4 << 20, size, e);
+    err_set(e, ERR_NOT_FOUND,
+            "%s has no config.json: give a directory as transformers saves it; of a checkpoint "
+            "that is its hf/",
+            dir);
+    return NULL;
 }
 
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;
-    if (file_join(path, e, "%s/config.json", dir) < 0) return -1;
-    if (!file_exists(path))
-        return err_set(e, ERR_NOT_FOUND,
-                       "%s has no config.json: give a directory as transformers saves it; of a "
-                       "checkpoint that is its hf/",
-                       dir);
-    char *text = file_read(path, 4 << 20, &size, e);
+    char *text = read_config(dir, path, &size, e);
     if (!text) return -1;
     int rc = hf_config_parse(text, size, path, m, e);
+    free(text);
+    return rc;
+}
+
+int hf_config_copy(const char *from, const char *to, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size;
+    char *text = read_config(from, path, &size, e);
+    if (!text) return -1;
+    int rc = file_join(path, e, "%s/config.json", to);
+    if (rc == 0) rc = file_write(path, text, size, e);
     free(text);
     return rc;
 }

@@ -4,7 +4,8 @@
  * that say several sizes at once or none of ours (special), and what must go together. A key that
  * is in no table is skipped: files are full of keys that change nothing. A key that asks for
  * another computation than ours is special; all such keys of a file are refused together, by name.
- * What a key means, and what its absence means, is what transformers makes of it for that model_type. */
+ * What a key means, and what its absence means, is what transformers makes of it for that
+ * model_type. */
 #ifndef SEQD_MODEL_HF_CONFIG_H
 #define SEQD_MODEL_HF_CONFIG_H
 

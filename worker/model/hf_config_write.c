@@ -92,15 +92,40 @@ int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
     for (const struct hf_field *x = family->fields; x->name; x++)
         write_value(&w, x->name, row_of(x), value_of(m, row_of(x)));
     write_usual(&w, m, family);
+    static const struct hf_field said[] = {{"tokenizer", NULL, 0}, {"objective", NULL, 0}};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (*(const int32_t *)value_of(m, row_of(&said[i])))
+            write_value(&w, said[i].name, row_of(&said[i]), value_of(m, row_of(&said[i])));
     jwrite_int(&w, "n_params", n_params);
     jwrite_end(&w);
     return jwrite_finish(&w);
 }
 
-static void write_config(struct jwrite *w, const struct model_shape *m, enum dtype dtype)
+static const char *dtype_word(enum dtype dtype)
 {
     static const char *const words[] = {
         [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"};
+    return words[dtype];
+}
+
+static const struct {
+    const char *key;
+    int byte; /* the byte tokenizer's */
+} token_ids[] = {
+    {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
+enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
+
+/* Not bytes: null, since a key that is missing stands for ids of the package's own. */
+static void write_token_id(struct jwrite *w, int i, bool bytes)
+{
+    if (bytes)
+        jwrite_int(w, token_ids[i].key, token_ids[i].byte);
+    else
+        jwrite_null(w, token_ids[i].key);
+}
+
+static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype dtype, bool bytes)
+{
     const struct hf_family *family = family_of(m);
     jwrite_object(w, NULL);
     jwrite_array(w, "architectures");
@@ -112,23 +137,175 @@ static void write_config(struct jwrite *w, const struct model_shape *m, enum dty
             write_value(w, x->key ? x->key : x->name, row_of(x), value_of(m, row_of(x)));
     for (const struct hf_special *x = family->specials; x->key; x++)
         if (x->write) x->write(w, x->key, m);
-    jwrite_int(w, "bos_token_id", TOKEN_EOD);
-    jwrite_int(w, "eos_token_id", TOKEN_EOD);
-    jwrite_int(w, "pad_token_id", TOKEN_PAD);
-    jwrite_str(w, "torch_dtype", words[dtype]);
+    for (int i = 0; i < N_TOKEN_IDS && !family_traits(m->family)->diffusion; i++)
+        write_token_id(w, i, bytes);
+    jwrite_str(w, "torch_dtype", dtype_word(dtype));
     jwrite_end(w);
 }
 
-int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype, struct err *e)
+/* ---- an older config.json, key by key -------------------------------------------------------- */
+
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* as read; a word for each of 1024 layers */
+
+struct edit {
+    struct jwrite w;
+    const struct model_shape *m;
+    enum dtype dtype;
+    bool bytes, theta; /* what has changed: ids of special tokens, rope_theta */
+    bool flow;         /* says what the weights were trained on */
+    bool seen_id[N_TOKEN_IDS];
+    bool seen_dtype, seen_theta, seen_objective;
+    char *key, *value; /* owned: each has room for the whole file */
+};
+
+static bool token_id(struct edit *d)
 {
-    char path[FILE_PATH_SIZE], text[65536]; /* a word for each of 1024 layers */
+    const size_t n = strlen(d->key);
+    if (!d->bytes || n < 9 || strcmp(d->key + n - 9, "_token_id") != 0) return false;
+    for (int i = 0; i < N_TOKEN_IDS; i++)
+        if (!strcmp(d->key, token_ids[i].key) && !d->seen_id[i]) {
+            write_token_id(&d->w, i, true);
+            d->seen_id[i] = true;
+        }
+    return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left behind */
+}
+
+static bool rope_theta(struct edit *d)
+{
+    const bool top = !strcmp(d->key, "rope_theta");
+    const bool inside = !strcmp(d->key, "rope_parameters") || !strcmp(d->key, "rope_scaling");
+    if (!d->theta || (!top && !(inside && d->value[0] == '{'))) return false;
+    d->seen_theta = true;
+    if (top) {
+        jwrite_double(&d->w, d->key, d->m->rope_theta);
+        return true;
+    }
+    jwrite_object(&d->w, d->key); /* no other kind is read */
+    jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+    jwrite_str(&d->w, "rope_type", "default");
+    jwrite_end(&d->w);
+    return true;
+}
+
+static void edit_key(struct edit *d)
+{
+    if (!strcmp(d->key, "torch_dtype") || !strcmp(d->key, "dtype")) {
+        jwrite_str(&d->w, d->key, dtype_word(d->dtype));
+        d->seen_dtype = true;
+    } else if (d->flow && !strcmp(d->key, "objective")) {
+        if (!d->seen_objective) jwrite_str(&d->w, d->key, "rectified_flow");
+        d->seen_objective = true;
+    } else if (!token_id(d) && !rope_theta(d)) {
+        jwrite_raw(&d->w, d->key, d->value);
+    }
+}
+
+static void edit_missing(struct edit *d)
+{
+    for (int i = 0; d->bytes && i < N_TOKEN_IDS; i++)
+        if (!d->seen_id[i]) write_token_id(&d->w, i, true);
+    if (d->theta && !d->seen_theta) jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+    if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", "rectified_flow");
+    if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
+}
+
+/* The value behind the key that was just read, as it stands in the file. */
+static int take_value(struct edit *d, struct jread *j)
+{
+    const char *at = j->p;
+    if (jread_skip(j) < 0) return -1;
+    while (at < j->p && (*at == ':' || *at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
+        at++;
+    memcpy(d->value, at, (size_t)(j->p - at));
+    d->value[j->p - at] = 0;
+    return 0;
+}
+
+static int edit_all(struct edit *d, const char *text, size_t size)
+{
+    struct jread j;
+    enum jtok t;
+    jread_init(&j, text, size);
+    if (jread_next(&j) != J_OBJECT) return -1;
+    jwrite_object(&d->w, NULL);
+    while ((t = jread_next(&j)) == J_KEY) {
+        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* a NUL in it: left out */
+        if (take_value(d, &j) < 0) return -1;
+        if (named) edit_key(d);
+    }
+    edit_missing(d);
+    jwrite_end(&d->w);
+    return t == J_OBJECT_END ? 0 : -1;
+}
+
+/* Into out: from's config.json with what this job has changed. Length, or -1. */
+static int64_t write_edited(const char *path, const char *text, size_t size,
+                            const struct model_shape *m, enum dtype dtype, bool bytes, char *out,
+                            struct err *e)
+{
+    struct model_shape was, as;
+    struct edit d = {.m = m, .dtype = dtype, .bytes = bytes};
+    int64_t n = -1;
+    if (hf_config_parse(text, size, path, &was, e) < 0) return -1;
+    as = was;
+    as.rope_theta = m->rope_theta;
+    const char *key = hf_shape_diff(&as, m);
+    if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);
+    d.theta = was.rope_theta != m->rope_theta;
+    d.flow = family_traits(m->family)->diffusion;
+    d.key = malloc(size + 1);
+    d.value = malloc(size + 1);
+    jwrite_init(&d.w, out, size + CONFIG_MORE);
+    if (!d.key || !d.value)
+        err_set(e, ERR_IO, "out of memory for %s", path);
+    else if (edit_all(&d, text, size) < 0 || (n = jwrite_finish(&d.w)) < 0)
+        err_set(e, ERR_INVALID, "%s cannot be copied key by key", path);
+    free(d.key);
+    free(d.value);
+    return n;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static int write_text(const char *dir, const char *text, int64_t n, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (n < 0) return -1;
+    if (file_join(path, e, "%s/config.json", dir) < 0) return -1;
+    return file_write(path, text, (size_t)n, e);
+}
+
+static int write_over(const char *dir, const char *old, const struct model_shape *m,
+                      enum dtype dtype, bool bytes, struct err *e)
+{
+    size_t size;
+    char *text = file_read(old, CONFIG_SIZE, &size, e);
+    char *out = text ? malloc(size + CONFIG_MORE) : NULL;
+    int rc = -1;
+    if (out)
+        rc = write_text(dir, out, write_edited(old, text, size, m, dtype, bytes, out, e), e);
+    else if (text)
+        err_set(e, ERR_IO, "out of memory for %s", old);
+    free(out);
+    free(text);
+    return rc;
+}
+
+int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
+                    const struct hf_beside *b, struct err *e)
+{
+    char old[FILE_PATH_SIZE], text[CONFIG_MORE];
+    const bool bytes = !b || b->bytes;
     struct jwrite w;
     if (!family_of(m))
         return err_set(e, ERR_UNSUPPORTED, "a model of this family has no config.json");
+    if (b && b->from) {
+        if (file_join(old, e, "%s/config.json", b->from) < 0) return -1;
+        if (file_exists(old)) return write_over(dir, old, m, dtype, bytes, e);
+    }
     jwrite_init(&w, text, sizeof text);
-    write_config(&w, m, dtype);
-    int64_t n = jwrite_finish(&w);
+    write_new(&w, m, dtype, bytes);
+    const int64_t n = jwrite_finish(&w);
     if (n < 0) return err_set(e, ERR_INTERNAL, "config.json needs %zu bytes", w.len);
-    if (file_join(path, e, "%s/config.json", dir) < 0) return -1;
-    return file_write(path, text, (size_t)n, e);
+    return write_text(dir, text, n, e);
 }

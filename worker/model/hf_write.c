@@ -7,6 +7,7 @@
 #include "api/core/file.h"
 #include "api/core/sha256.h"
 #include "kernels/half.h"
+#include "worker/model/hf_files.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/tokenizer.h"
 
@@ -99,15 +100,28 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e)
 {
-    return hf_save_flat(dir, m, &(struct hf_flat){"", params, dtype}, e);
+    return hf_save_flat(dir, m, &(struct hf_flat){"", params, dtype}, NULL, e);
+}
+
+static int write_beside(const char *dir, const struct model_shape *m, enum dtype dtype,
+                        const struct hf_beside *b, struct err *e)
+{
+    struct hf_beside is = b ? *b : (struct hf_beside){.bytes = true};
+    struct hf_files files;
+    int32_t tokenizer = TOKENIZER_NONE;
+    if (is.from && hf_tokenizer_of(is.from, &tokenizer, e) < 0) return -1;
+    is.bytes = is.bytes && tokenizer != TOKENIZER_BYTE;
+    const struct hf_take take = {is.from, dir, !is.bytes, is.still, is.arg};
+    if (is.from && hf_take_files(&take, &files, e) < 0) return -1;
+    if (hf_config_write(dir, m, dtype, &is, e) < 0) return -1;
+    return is.bytes ? tokenizer_write(dir, e) : 0;
 }
 
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 struct err *e)
+                 const struct hf_beside *b, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (file_make_dir(dir, e) < 0 || hf_config_write(dir, m, weights->dtype, e) < 0) return -1;
-    if (tokenizer_write(dir, e) < 0) return -1;
+    if (file_make_dir(dir, e) < 0 || write_beside(dir, m, weights->dtype, b, e) < 0) return -1;
     if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
     if (hf_write_flats(path, m, weights, 1, e) < 0) return -1;
     return file_sync_dir(dir, e);

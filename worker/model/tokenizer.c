@@ -1,8 +1,8 @@
 #include "worker/model/tokenizer.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 
@@ -120,7 +120,7 @@ int tokenizer_write(const char *dir, struct err *e)
     } files[] = {{"tokenizer.json", tokenizer_json},
                  {"tokenizer_config.json", tokenizer_config_json},
                  {"generation_config.json", generation_config_json}};
-    char path[FILE_PATH_SIZE], text[8192];
+    char path[FILE_PATH_SIZE], text[TOKENIZER_SIZE];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct jwrite w;
         jwrite_init(&w, text, sizeof text);
@@ -131,4 +131,15 @@ int tokenizer_write(const char *dir, struct err *e)
         if (file_write(path, text, (size_t)n, e) < 0) return -1;
     }
     return 0;
+}
+
+bool tokenizer_is_byte(const char *text, size_t size)
+{
+    char own[TOKENIZER_SIZE];
+    struct jwrite w;
+    jwrite_init(&w, own, sizeof own);
+    tokenizer_json(&w);
+    const int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    return size == (size_t)n && !memcmp(text, own, size);
 }

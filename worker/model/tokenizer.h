@@ -4,6 +4,9 @@
 #ifndef SEQD_MODEL_TOKENIZER_H
 #define SEQD_MODEL_TOKENIZER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include "api/core/err.h"
 
 #define TOKEN_EOD  256
@@ -11,9 +14,20 @@
 #define TOKEN_MASK 258
 #define BYTE_VOCAB 258 /* without the mask */
 
+/* Ids that end a text: 256 of bytes; of another model what its directory says. */
+#define TOKEN_ENDS 16
+struct token_ends {
+    int32_t n, id[TOKEN_ENDS];
+};
+
+#define TOKENIZER_SIZE 8192 /* bytes of each of its files at most */
+
 /* tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the
  * id of every byte is the byte. */
 int tokenizer_write(const char *dir, struct err *e);
+/* Are these the bytes of its tokenizer.json? Another program that wrote the same vocabulary anew may
+ * have meant something else by it. */
+bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

@@ -67,7 +67,7 @@ static int open_shape(struct run *r, struct err *e)
     const char *path = spec_text(s, s->model.path);
     if (!*path || s->model.shape.width) return family_complete(&s->model.shape, e);
     if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
-    if (hf_config_read(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
+    if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return job_check(s, e);
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/model/hf.h"
+#include "worker/model/hf_files.h"
 #include "worker/rank/task_infer.h"
 #include "worker/train/piece.h"
 #include "worker/train/roots.h"
@@ -74,8 +75,25 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
+/* What ends a text of a model whose ids are not bytes: rank 0 has its directory. */
+static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
+                     struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    if (job_reads_bytes(s)) return 0;
+    if (run_first(r) && (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots,
+                                         "model.path", dir, e) ||
+                         hf_read_ends(dir, ends, e)))
+        return -1;
+    in->ends = ends;
+    if (!r->comm) return 0;
+    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, ends, sizeof *ends, m->bounce, e);
+}
+
 int task_generate(struct run *r, struct err *e)
 {
+    struct token_ends ends = {0};
     struct prompts p = {0};
     struct infer_text out = {0};
     struct model *m = NULL;
@@ -89,6 +107,7 @@ int task_generate(struct run *r, struct err *e)
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
     if (c.context.states) in.context = &c.context;
     in.digest = c.context.model;
+    if (open_ends(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
     if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e))) goto out;

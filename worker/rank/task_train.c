@@ -46,6 +46,7 @@ static int open_training(struct training *t, struct err *e)
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.hold, &from, e)) return -1;
     training_adopt(t, &from);
+    if (training_say_left(t, &from, e)) return -1;
     t->step.memory_high = t->train.model.placed_size;
     t->ledger_equal = true;
     return training_load_guard(t, e) || training_find_best(t, e) ? -1 : 0;

@@ -11,6 +11,7 @@
 #ifndef SEQD_RANK_TRAINING_H
 #define SEQD_RANK_TRAINING_H
 
+#include "api/core/file.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/run.h"
 #include "worker/rank/weights.h"
@@ -35,11 +36,14 @@ struct training {
     int64_t retry_us;      /* rank 0: when to try again to save; 0: nothing is owed */
     bool owed;             /* a checkpoint could not be written and is due since */
     bool ledger_equal;
+    char beside[FILE_PATH_SIZE]; /* rank 0: of weights_start */
 };
 #define STAGE_NONE (-2)
 
 /* ---- saving (training_save.c) ---------------------------------------------------------------- */
 
+/* Which files of the model's directory checkpoints go without, as a note. */
+int training_say_left(struct training *t, const struct weights_start *from, struct err *e);
 /* What rank 0's clock asks for: call before a step, which tells the others. */
 void training_ask(struct training *t);
 /* Collective. A checkpoint of the step done last; best: its held-out loss is the lowest so far. A

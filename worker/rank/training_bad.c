@@ -1,6 +1,7 @@
 #include "worker/rank/training.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "api/core/log.h"
 
 int training_load_guard(struct training *t, struct err *e)
@@ -20,6 +21,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     const int64_t rollbacks = t->guard.state.rollbacks;
     t->state = from->state;
     t->last = from->info;
+    memcpy(t->beside, from->beside, sizeof t->beside);
     t->train.step = from->state.step;
     t->step.loss = from->state.loss;
     t->guard.state = from->state.guard;

@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/model/hf.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/spread.h"
@@ -30,6 +31,20 @@ void training_ask(struct training *t)
     if (!t->saved_us) t->saved_us = now;
     t->train.ask = (every > 0 && now - t->saved_us >= every * 1000000) ||
                    (t->retry_us && now >= t->retry_us);
+}
+
+/* ---- files of the model's directory ---------------------------------------------------------- */
+
+int training_say_left(struct training *t, const struct weights_start *from, struct err *e)
+{
+    char text[400];
+    if (!from->n_left) return 0;
+    snprintf(text, sizeof text, "checkpoints go without %d file%s of the model's directory: %s%s",
+             from->n_left, from->n_left == 1 ? "" : "s", from->left,
+             from->n_left > 4 ? ", ..." : "");
+    return training_note(
+        t, &(struct training_note){.code = "files_left_out", .text = text, .step = 0, .from = -1},
+        e);
 }
 
 /* ---- writing, on rank 0 ---------------------------------------------------------------------- */
@@ -89,10 +104,15 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 {
     struct run *r = t->r;
     const char *dir = r->args->job_dir;
-    const struct ckpt_arrays a = spread_arrays(&t->train.hold);
+    const struct data_stats *read = data_stats(r->data);
+    struct ckpt_arrays a = spread_arrays(&t->train.hold);
+    const struct hf_beside beside = {*t->beside ? t->beside : NULL,
+                                     read->n_bytes > 0 || read->eval_bytes > 0, a.flow.still,
+                                     a.flow.arg};
     struct model_shape shape = r->spec->model.shape;
     struct ckpt_info info;
     char json[2048];
+    a.beside = &beside;
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
     if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
         return err_prefix(e, "checkpoint of step %lld", (long long)t->train.step);

@@ -5,6 +5,7 @@
 
 #include "api/core/log.h"
 #include "worker/model/hf.h"
+#include "worker/model/hf_files.h"
 #include "worker/plan/stage.h"
 #include "worker/train/piece.h"
 #include "worker/train/roots.h"
@@ -122,6 +123,27 @@ static int load_pieces(struct run *r, struct holding *h, int64_t origin, struct 
     return spread_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
 }
 
+/* The others hear that rank 0 is busy. */
+static int take_files(struct run *r, struct holding *h, int64_t origin, struct weights_start *out,
+                      struct err *e)
+{
+    char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
+    const struct ckpt_arrays a = spread_arrays(h);
+    struct hf_files taken;
+    if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
+    const struct hf_take take = {from, out->beside, true, a.flow.still, a.flow.arg};
+    if (origin != ORIGIN_CHECKPOINT && resolve_model(r, model, e)) return -1;
+    if (origin == ORIGIN_CHECKPOINT ? file_join(from, e, "%s/hf", out->info.path)
+                                    : file_join(from, e, "%s", model))
+        return -1;
+    if (file_remove(out->beside, e) || hf_take_files(&take, &taken, e) ||
+        hf_config_copy(from, out->beside, e))
+        return err_prefix(e, "files of %s", from);
+    out->n_left = taken.n_left;
+    memcpy(out->left, taken.left, sizeof out->left);
+    return 0;
+}
+
 int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e)
 {
     int64_t origin = 0;
@@ -134,7 +156,8 @@ int weights_start(struct run *r, struct holding *h, struct weights_start *out, s
     }
     if (!run_first(r)) {
         if (spread_serve(h, e)) return -1;
-    } else if (load_pieces(r, h, origin, out, e) || spread_end(h, e)) {
+    } else if (load_pieces(r, h, origin, out, e) || take_files(r, h, origin, out, e) ||
+               spread_end(h, e)) {
         return -1;
     }
     return share(r, h->model, &out->state, sizeof out->state, e);

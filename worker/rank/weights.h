@@ -8,6 +8,7 @@
 #ifndef SEQD_RANK_WEIGHTS_H
 #define SEQD_RANK_WEIGHTS_H
 
+#include "api/core/file.h"
 #include "worker/rank/run.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/holding.h"
@@ -15,6 +16,12 @@
 struct weights_start {
     struct ckpt_state state; /* zero unless resumed; the same on every rank */
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
+    /* Rank 0: JOB/beside, a copy of the files that the weights' directory has beside them and that
+     * checkpoints take over, whatever becomes of that directory or checkpoint; "": random weights.
+     * And what was left out (struct hf_files). */
+    char beside[FILE_PATH_SIZE];
+    int n_left;
+    char left[256];
 };
 
 /* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or

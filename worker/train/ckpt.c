@@ -9,22 +9,18 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/model/hf.h"
+#include "worker/model/hf_files.h"
 #include "worker/model/safetensors.h"
 #include "worker/train/manifest.h"
 #include "worker/plan/stage.h"
 #include "worker/train/steps.h"
 
-static const char *const files[] = {"hf/config.json",           "hf/generation_config.json",
-                                    "hf/model.safetensors",     "hf/tokenizer.json",
-                                    "hf/tokenizer_config.json", "optim.safetensors",
+/* What every checkpoint has; hf/ may have more. */
+static const char *const files[] = {"hf/config.json", "hf/model.safetensors", "optim.safetensors",
                                     "train_state.json"};
-static const char *const average_files[] = {"hf_ema/config.json", "hf_ema/generation_config.json",
-                                            "hf_ema/model.safetensors", "hf_ema/tokenizer.json",
-                                            "hf_ema/tokenizer_config.json"};
-enum {
-    N_FILES = sizeof files / sizeof *files,
-    N_AVERAGE = sizeof average_files / sizeof *average_files
-};
+static const char average_weights[] = "hf_ema/model.safetensors";
+enum { N_FILES = sizeof files / sizeof *files };
+_Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
 /* ---- train_state.json ------------------------------------------------------------------------ */
 
@@ -204,13 +200,29 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
                                       {"exp_avg_sq:", a->v, DT_F32, flow_read, &v},
                                       {"master:", a->master, DT_F32, flow_read, &w}};
     const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
-    if (file_join(path, e, "%s/hf", tmp) < 0 || hf_save_flat(path, shape, &weights, e) < 0)
+    if (file_join(path, e, "%s/hf", tmp) < 0 ||
+        hf_save_flat(path, shape, &weights, a->beside, e) < 0)
         return -1;
-    if (a->average &&
-        (file_join(path, e, "%s/hf_ema", tmp) < 0 || hf_save_flat(path, shape, &average, e) < 0))
+    if (a->average && (file_join(path, e, "%s/hf_ema", tmp) < 0 ||
+                       hf_save_flat(path, shape, &average, a->beside, e) < 0))
         return -1;
     if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
     return hf_write_flats(path, shape, moments, master ? 3 : 2, e);
+}
+
+/* A directory's files beside its weights. */
+static int add_files(struct manifest *m, const char *tmp, const char *sub,
+                     const struct ckpt_arrays *a, struct err *e)
+{
+    char dir[FILE_PATH_SIZE], path[MANIFEST_PATH_SIZE];
+    struct hf_files list;
+    if (file_join(dir, e, "%s/%s", tmp, sub) < 0 || hf_list_files(dir, &list, e) < 0) return -1;
+    for (int i = 0; i < list.n; i++) {
+        still(a);
+        snprintf(path, sizeof path, "%s/%s", sub, list.name[i]);
+        if (!manifest_find(m, path) && manifest_add(m, tmp, path, e) < 0) return -1;
+    }
+    return 0;
 }
 
 static int write_all(const char *tmp, const struct model_shape *shape, const struct ckpt_arrays *a,
@@ -221,11 +233,12 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     still(a);
     if (file_join(path, e, "%s/hf/model.safetensors", tmp) < 0) return -1;
     if (hf_file_digest(path, m->weights_sha256, e) < 0) return -1;
-    for (int i = 0; i < N_FILES + (a->average ? N_AVERAGE : 0); i++) {
+    for (int i = 0; i < N_FILES + a->average; i++) {
         still(a);
-        if (manifest_add(m, tmp, i < N_FILES ? files[i] : average_files[i - N_FILES], e) < 0)
-            return -1;
+        if (manifest_add(m, tmp, i < N_FILES ? files[i] : average_weights, e) < 0) return -1;
     }
+    if (add_files(m, tmp, "hf", a, e) < 0 || (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))
+        return -1;
     if (manifest_write(m, tmp, e) < 0) return -1;
     return file_sync_dir(tmp, e);
 }
@@ -333,7 +346,7 @@ static int load_average(const char *step_dir, const struct manifest *m,
 {
     char path[FILE_PATH_SIZE];
     struct flow_array ema = {&a->flow, CKPT_EMA};
-    if (!a->average || !manifest_find(m, average_files[2])) return 0;
+    if (!a->average || !manifest_find(m, average_weights)) return 0;
     if (file_join(path, e, "%s/hf_ema", step_dir) < 0) return -1;
     return hf_load_pieces(path, shape, &(struct hf_sink){flow_take, &ema}, e);
 }

@@ -1,7 +1,8 @@
 /* ckpt.h: checkpoints: everything that training needs to go on, in global coordinates.
  *
  *   <job_dir>/checkpoints/step-00000500/
- *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path
+ *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path: what
+ *                         the job began with, but for what it has changed (struct hf_beside)
  *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in 16 bits also
  *                         "master:<name>", fp32, of which hf's weights are the rounded copy
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
@@ -28,6 +29,8 @@
 
 #define CKPT_PATH_SIZE 1280
 #define CKPT_SPEC_SIZE 16384 /* of ckpt_spec_json */
+
+struct hf_beside; /* worker/model/hf.h */
 
 struct ckpt_state {
     int64_t step; /* optimizer steps done; the next one is step + 1 */
@@ -74,6 +77,7 @@ struct ckpt_arrays {
     float *master, *m, *v;
     struct ckpt_flow flow;
     bool average; /* with flow: there is a CKPT_EMA, saved as hf_ema/ and loaded from it */
+    const struct hf_beside *beside; /* what hf/ has beside its weights; NULL: the byte tokenizer */
 };
 
 struct ckpt_info {

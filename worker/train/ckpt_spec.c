@@ -59,6 +59,12 @@ static bool is_governed(const struct field *f)
     static const char *const parts[] = {"model.config.", "data.",     "train.",
                                         "optim.",        "schedule.", "precision.",
                                         "objective.",    "ema.",      "seed"};
+    /* Which files a directory has beside its weights, and who says what text means: data_id knows
+     * what became of it. */
+    static const char *const free_to_change[] = {"model.config.tokenizer", "model.config.objective",
+                                                 "data.tokenizer"};
+    for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
+        if (!strcmp(f->path, free_to_change[i])) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strncmp(f->path, parts[i], strlen(parts[i]))) return true;
     return false;

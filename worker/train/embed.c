@@ -121,7 +121,7 @@ static int64_t read_document(struct embedder *s, int64_t document, int64_t *offs
     int32_t last;
     *offset = begin;
     if (data_read(s->d, begin + n - 1, 1, &last, e)) return -1;
-    if (last == TOKEN_EOD && n > 1) n--;
+    if (job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1) n--;
     if (n <= S) return data_read(s->d, begin, n, s->ids, e) ? -1 : n;
     if (data_origin(s->d, document, &from, e)) return -1;
     return err_field(e, ERR_TOO_LARGE, "data.seq_len",

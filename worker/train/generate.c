@@ -26,6 +26,7 @@ struct generator {
 static int keep_text(struct generator *g, const struct infer_answer *a, struct err *e)
 {
     const struct infer_choice *c = &a->choice[0];
+    if (g->reply.ids) return (g->text->text = strdup("")) ? 0 : err_set(e, ERR_IO, "out of memory");
     unsigned char *bytes = malloc((size_t)c->n_text + 1);
     char *text = malloc(3 * (size_t)c->n_text + 1);
     if (bytes && text) sample_utf8(bytes, sample_bytes(c->tokens.id, c->n_text, bytes), text);
@@ -94,6 +95,7 @@ static int one_prompt(struct generator *g, int i, struct err *e)
 static int generator_open(struct generator *g, struct err *e)
 {
     int64_t most = 0, size;
+    g->reply.ids = !job_reads_bytes(g->in->spec);
     for (int i = 0; i < g->p->n; i++) {
         prompts_at(g->p, i, &size);
         if (size > most) most = size;

@@ -382,6 +382,32 @@ static int compare_ledger(const struct infer *in, const struct infer_work *w,
     return 0;
 }
 
+static const struct token_ends bytes_end = {1, {TOKEN_EOD}};
+
+static bool ends_text(const struct token_ends *ends, int32_t token)
+{
+    for (int i = 0; i < ends->n; i++)
+        if (ends->id[i] == token) return true;
+    return false;
+}
+
+/* may_end false: none of the ends. */
+static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
+                      bool may_end, const struct sample_key *key)
+{
+    float kept[TOKEN_ENDS];
+    const int n = may_end ? 0 : ends->n;
+    for (int i = 0; i < n; i++) {
+        if (ends->id[i] >= w->sampler.n_vocab) continue;
+        kept[i] = w->logits[ends->id[i]];
+        w->logits[ends->id[i]] = -INFINITY;
+    }
+    const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
+    for (int i = n - 1; i >= 0; i--) /* backwards: an id may be there twice */
+        if (ends->id[i] < w->sampler.n_vocab) w->logits[ends->id[i]] = kept[i];
+    return token;
+}
+
 /* One continuation into w->tokens, behind a prompt that is in the cache. */
 static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
                         int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
@@ -389,6 +415,7 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
     struct model *m = in->model;
     const int64_t V = m->shape.vocab;
     const int n_top = r->logprobs > 0 ? r->logprobs : 0;
+    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
     struct sample_key key = r->key;
     int64_t n = 0;
     int stopped = 0;
@@ -401,10 +428,9 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         key.position = r->n_tokens + n;
         if (check_finite(in, w->logits, r, w->tokens, n, e)) return -1;
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
-        const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample,
-                                             may_end || r->ignore_eos ? -1 : TOKEN_EOD, &key);
+        const int32_t token = choose(w, r, ends, may_end || r->ignore_eos, &key);
         if (agree_on(in, w, r, key.position, token, e)) return -1;
-        if (token == TOKEN_EOD && may_end) {
+        if (may_end && ends_text(ends, token)) {
             out->finish = FINISH_STOP;
             break;
         }

@@ -25,6 +25,7 @@ struct infer {
     void *arg;
     const struct context *context; /* generate: what every prompt follows; NULL: nothing */
     const char *digest;            /* context.save: of the weights */
+    const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };

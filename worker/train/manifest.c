@@ -12,7 +12,7 @@
 #include "api/core/jwrite.h"
 
 #define NAME "MANIFEST.json"
-enum { TEXT_SIZE = 64 * 1024 };
+enum { TEXT_SIZE = MANIFEST_FILES * 512 }; /* escapes and all */
 /* What stands behind the digested bytes: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
@@ -58,7 +58,7 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
         jwrite_end(&w);
     }
     jwrite_end(&w);
-    digest(text, w.len, hex); /* at most 32 files: it fits */
+    digest(text, w.len, hex); /* it fits */
     jwrite_str(&w, "sha256", hex);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);

@@ -14,7 +14,7 @@
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
-#define MANIFEST_FILES     32
+#define MANIFEST_FILES     200
 #define MANIFEST_PATH_SIZE 128
 
 struct manifest_file {

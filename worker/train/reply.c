@@ -29,6 +29,13 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
+static char *token_name(const struct reply *p, char out[32], int32_t id)
+{
+    if (!p->ids) return reply_token(out, id);
+    snprintf(out, 32, "<|token-%d|>", (int)id);
+    return out;
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
@@ -48,10 +55,21 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
                            size_t *size)
 {
     unsigned char *bytes = (unsigned char *)p->text;
+    *size = 0;
+    if (p->ids) return "";
     size_t n = r->echo ? sample_bytes(r->tokens, r->n_tokens, bytes) : 0;
     n += sample_bytes(c->tokens.id, c->n_text, bytes + n);
     *size = sample_utf8(bytes, n, p->text + n);
     return p->text + n;
+}
+
+/* As text_of, for a model whose ids are not bytes. */
+static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
+{
+    jwrite_array(w, "token_ids");
+    for (int64_t i = 0; r->echo && i < r->n_tokens; i++) jwrite_int(w, NULL, r->tokens[i]);
+    for (int64_t i = 0; i < c->n_text; i++) jwrite_int(w, NULL, c->tokens.id[i]);
+    jwrite_end(w);
 }
 
 /* ---- log-probabilities ----------------------------------------------------------------------- */
@@ -65,7 +83,8 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
 }
 
 /* The likeliest ones; the token itself last where it is not among them. */
-static void write_alternatives(struct jwrite *w, const struct infer_tokens *t, int64_t i)
+static void write_alternatives(const struct reply *p, struct jwrite *w,
+                               const struct infer_tokens *t, int64_t i)
 {
     const struct sample_top *top = t->top + i * t->n_top;
     char name[32];
@@ -73,9 +92,9 @@ static void write_alternatives(struct jwrite *w, const struct infer_tokens *t, i
     jwrite_object(w, NULL);
     for (int k = 0; k < t->n_top; k++) {
         seen = seen || top[k].id == t->id[i];
-        write_logprob(w, reply_token(name, top[k].id), top[k].logprob);
+        write_logprob(w, token_name(p, name, top[k].id), top[k].logprob);
     }
-    if (!seen) write_logprob(w, reply_token(name, t->id[i]), t->logprob[i]);
+    if (!seen) write_logprob(w, token_name(p, name, t->id[i]), t->logprob[i]);
     jwrite_end(w);
 }
 
@@ -84,7 +103,8 @@ struct part { /* tokens [0, n) of t; unscored: the first so many have no log-pro
     int64_t n, unscored;
 };
 
-static void write_parts(struct jwrite *w, const struct part *part, int n_parts)
+static void write_parts(const struct reply *p, struct jwrite *w, const struct part *part,
+                        int n_parts)
 {
     char name[32];
     int64_t offset = 0;
@@ -92,7 +112,7 @@ static void write_parts(struct jwrite *w, const struct part *part, int n_parts)
     jwrite_array(w, "tokens");
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++)
-            jwrite_str(w, NULL, reply_token(name, part[k].t->id[i]));
+            jwrite_str(w, NULL, token_name(p, name, part[k].t->id[i]));
     jwrite_end(w);
     jwrite_array(w, "token_logprobs");
     for (int k = 0; k < n_parts; k++)
@@ -108,26 +128,26 @@ static void write_parts(struct jwrite *w, const struct part *part, int n_parts)
             if (i < part[k].unscored)
                 jwrite_null(w, NULL);
             else
-                write_alternatives(w, part[k].t, i);
+                write_alternatives(p, w, part[k].t, i);
     jwrite_end(w);
     jwrite_array(w, "text_offset");
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++) {
             jwrite_int(w, NULL, offset);
-            offset += part[k].t->id[i] != TOKEN_EOD;
+            offset += !p->ids && part[k].t->id[i] != TOKEN_EOD;
         }
     jwrite_end(w);
     jwrite_end(w);
 }
 
-static void write_logprobs(struct jwrite *w, const struct request *r, const struct infer_answer *a,
-                           const struct infer_choice *c)
+static void write_logprobs(const struct reply *p, struct jwrite *w, const struct request *r,
+                           const struct infer_answer *a, const struct infer_choice *c)
 {
     const struct part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
     if (r->echo)
-        write_parts(w, parts, 2);
+        write_parts(p, w, parts, 2);
     else
-        write_parts(w, parts + 1, 1);
+        write_parts(p, w, parts + 1, 1);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -175,7 +195,7 @@ static void put_prompt(struct reply *p, struct jwrite *w, const struct job *j)
     jwrite_int(w, "n_prompt_tokens", j->r->n_tokens);
     jwrite_int(w, "n_tokens", c->tokens.n);
     jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
-    if (c->tokens.logprob) write_logprobs(w, j->r, j->a, c);
+    if (c->tokens.logprob) write_logprobs(p, w, j->r, j->a, c);
     jwrite_end(w);
 }
 
@@ -197,9 +217,10 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct job *j)
         jwrite_object(w, NULL);
         jwrite_int(w, "index", i);
         jwrite_strn(w, "text", text, size);
+        if (p->ids) write_ids(w, j->r, c);
         jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
         if (c->tokens.logprob)
-            write_logprobs(w, j->r, j->a, c);
+            write_logprobs(p, w, j->r, j->a, c);
         else
             jwrite_null(w, "logprobs");
         jwrite_end(w);

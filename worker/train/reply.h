@@ -13,13 +13,17 @@
  * alternatives hold the token itself, with the very digits of token_logprobs; with echo the
  * prompt's tokens come first, of which the first has null. text_offset counts bytes of the text's
  * tokens. The names of tokens are unique: a byte of ASCII is itself, the others (and 0)
- * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>". */
+ * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
+ *
+ * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text, which
+ * is empty: with echo the prompt's first. Every token is named "<|token-N|>". */
 #ifndef SEQD_TRAIN_REPLY_H
 #define SEQD_TRAIN_REPLY_H
 
 #include "worker/train/infer.h"
 
 struct reply {    /* {0}: nothing yet */
+    bool ids;     /* tokens are not bytes: answers say "token_ids", and their text is empty */
     char *line;   /* owned: the last one made, ends with a newline */
     int64_t size; /* bytes of it */
     int64_t room;

@@ -165,12 +165,14 @@ static int take_prompt(struct body *b, enum jtok t)
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "prompt",
                          "prompt must be a string or a list of token ids");
+    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "prompt", "prompt", b->e);
     take_text(b->r, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text));
     return 0;
 }
 
 static int add_stop(struct body *b, enum jtok t)
 {
+    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "stop", "stop", b->e);
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "stop", "stop must be a string or a list of strings");
     size_t size = jread_unescape(&b->j, b->r->text);

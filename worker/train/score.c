@@ -285,7 +285,7 @@ static int scorer_open(struct scorer *s, struct score *out, struct err *e)
     char head[NPY_HEAD];
     if (expect_window(s, e)) return -1;
     scorer_place(s);
-    s->text = data_stats(s->d)->n_bytes > 0;
+    s->text = data_all_bytes(data_stats(s->d), SET_TRAIN);
     out->n_windows = s->w.n_windows;
     if (s->in->model->sp.shard.r != 0) return 0;
     if (score_journal_open(&s->journal, s->in->job_dir, &s->w, s->nll, e) ||

@@ -1,0 +1,46 @@
+/* hf_files.h: the files of a model directory beside its weights: tokenizer, chat template,
+ * generation_config.json, code, a licence. They go from directory to directory byte by byte.
+ *
+ * Taken over is every regular file of the top level but weights in any format and their indexes, of
+ * at most HF_FILE_SIZE bytes and with a name of printable ASCII; at most HF_FILES of them. Links are
+ * not followed. config.json is not among them: hf_config_write makes a new one of it.
+ * tested: tests/test_model_files.c */
+#ifndef SEQD_MODEL_HF_FILES_H
+#define SEQD_MODEL_HF_FILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define HF_FILES     96 /* of one directory */
+#define HF_FILE_NAME 96 /* bytes of a name, its NUL included */
+#define HF_FILE_SIZE ((int64_t)64 << 20)
+
+/* Names in ascending order; what was left out, for a person. */
+struct hf_files {
+    int n, n_left;
+    char name[HF_FILES][HF_FILE_NAME];
+    char left[256]; /* "a.json (a link), b.bin2 (over 64 MiB)": the first few */
+};
+
+/* fails: ERR_IO, ERR_NOT_FOUND naming dir. */
+int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
+/* Copies those files of `from` into `to`, which is made if it is missing, and fsyncs them. */
+struct hf_take {
+    const char *from, *to;
+    bool tokenizer;           /* with those that say what ids mean */
+    void (*still)(void *arg); /* called between pieces; NULL: nobody waits */
+    void *arg;
+};
+int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);
+
+/* Is it one of the files that say what ids mean: tokenizer, special tokens, generation_config? */
+bool hf_is_tokenizer(const char *name);
+/* eos_token_id of its generation_config.json, else of its config.json: a number or a list; none
+ * where neither says one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
+struct token_ends;
+int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
+/* enum tokenizer_id of a directory: BYTE is seqd's own tokenizer.json, by its bytes. */
+int hf_tokenizer_of(const char *dir, int32_t *out, struct err *e);
+
+#endif
