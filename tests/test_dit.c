@@ -1,5 +1,6 @@
 /* Diffusion transformers against PyTorch in float64 (tests/dit_golden.h), on any number of ranks; bits
  * that do not depend on it. */
+#include "api/core/file.h"
 #include "tests/dit_golden.h"
 #include "tests/mutant.h"
 
@@ -214,6 +215,37 @@ static void test_released(void)
     free(f);
 }
 
+/* A file says what its weights were trained on, or nothing; ours always say it. */
+static void test_objective(void)
+{
+#define LATTE "{\"model_type\":\"Latte\",\"hidden_size\":48,\"depth\":2,\"num_heads\":2"
+    static const struct {
+        const char *text;
+        int want;
+    } v[] = {{LATTE "}", OBJECTIVE_AUTO},
+             {LATTE ",\"objective\":null}", OBJECTIVE_AUTO},
+             {LATTE ",\"objective\":\"rectified_flow\"}", OBJECTIVE_RECTIFIED_FLOW}};
+    char dir[] = "/tmp/test_dit.XXXXXX", text[4096];
+    struct model_shape m, back;
+    struct err e = {0};
+    for (int i = 0; i < 3; i++) {
+        CHECK(!hf_config_parse(v[i].text, strlen(v[i].text), "config.json", &m, &e));
+        CHECK_MSG((int)m.trained_on == v[i].want, "%s: %d", v[i].text, m.trained_on);
+    }
+    CHECK(hf_shape_json(&m, text, sizeof text) > 0);
+    CHECK_MSG(strstr(text, "\"objective\":\"rectified_flow\""), "%s", text);
+    m.trained_on = OBJECTIVE_AUTO;
+    CHECK(mkdtemp(dir) && !hf_config_write(dir, &m, DT_F32, NULL, &e));
+    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    /* Taken over from a directory that did not say it: the job has trained by it. */
+    snprintf(text, sizeof text, "%s/config.json", dir);
+    CHECK(!file_write(text, v[0].text, strlen(v[0].text), &e));
+    const struct hf_beside b = {.from = dir};
+    CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
+    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    CHECK(!file_remove(dir, &e));
+}
+
 static void refuses(const char *text, const char *word)
 {
     struct model_shape m;
@@ -231,6 +263,7 @@ static void test_refusals(void)
     refuses(HEAD "\"num_heads\":2,\"patch_size\":\"2\"}", "patch_size");
     refuses(HEAD "\"num_heads\":2,\"depth\":0}", "depth");
     refuses(HEAD "\"num_heads\":2,\"drop_path\":0.1}", "drop_path");
+    refuses(HEAD "\"num_heads\":2,\"objective\":\"epsilon\"}", "objective");
     refuses(HEAD "\"num_heads\":2,\"caption_channels\":0}", "caption_channels");
     refuses("{\"model_type\":\"STDiT3\",\"hidden_size\":50,\"num_heads\":5}", "hidden_size");
     refuses("{\"model_type\":\"Latte\",\"hidden_size\":48,\"num_heads\":2,\"depth\":2,"
@@ -250,6 +283,7 @@ int main(void)
     RUN(test_bytes);
     RUN(test_labels);
     RUN(test_released);
+    RUN(test_objective);
     RUN(test_refusals);
     return test_done("dit");
 }

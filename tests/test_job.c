@@ -440,6 +440,43 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
+/* Latte and STDiT 1.0 as published predict noise: whether these weights do not, somebody must say. */
+static void test_published_objectives(void)
+{
+    static const int32_t families[] = {FAMILY_LATTE, FAMILY_STDIT, FAMILY_STDIT3, FAMILY_T2D};
+    static const int kinds[] = {JOB_GENERATE, JOB_TRAIN, JOB_VERIFY};
+    static struct job_spec s;
+    for (int f = 0; f < 4; f++)
+        for (int k = 0; k < 3; k++)
+            for (int way = 0; way < 4;
+                 way++) { /* model.config; a path; that says it; the job does */
+                struct err e = {0};
+                good(&s, kinds[k]);
+                s.model.shape.family = families[f];
+                s.model.shape.vocab = 0;
+                s.data.seq_len = 0;
+                s.data.frames = 2, s.data.height = s.data.width = 4;
+                s.input.prompt = 0;
+                s.data.train[0].format = DATA_LATENTS;
+                if (kinds[k] == JOB_GENERATE) {
+                    put(&s, &s.input.source.path, "r.jsonl");
+                    s.input.source.format = DATA_JSONL;
+                }
+                if (way) put(&s, &s.model.path, "/m");
+                if (way == 2) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
+                if (way == 3) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
+                const bool asks = f < 2 && way == 1;
+                CHECK_MSG(job_check(&s, &e) == (asks ? -1 : 0), "%s", e.text);
+                if (asks)
+                    CHECK_MSG(!strcmp(e.field, "objective.type") && strstr(e.text, "noise") &&
+                                  strstr(e.text, "\"rectified_flow\"") &&
+                                  strstr(e.text, f ? "STDiT" : "Latte"),
+                              "%s: %s", e.field, e.text);
+                else
+                    CHECK(s.objective.type == OBJECTIVE_RECTIFIED_FLOW && !job_check(&s, &e));
+            }
+}
+
 static void test_infer_rules(void)
 {
     static const char *const fields[] = {
@@ -570,6 +607,7 @@ int main(void)
     RUN(test_tolerances);
     RUN(test_rules);
     RUN(test_auto_waits_for_the_family);
+    RUN(test_published_objectives);
     RUN(test_infer_rules);
     RUN(test_data_rules);
     RUN(test_tls_needs_tcp);

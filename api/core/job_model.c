@@ -12,9 +12,9 @@ static const struct family_traits families[FAMILY_N] = {
     [FAMILY_LINEAR] = {.linear = true},
     [FAMILY_RETNET] = {.linear = true},
     [FAMILY_MINIMAX] = {.linear = true, .softmax = true},
-    [FAMILY_STDIT] = {.softmax = true, .diffusion = true},
+    [FAMILY_STDIT] = {.softmax = true, .diffusion = true, .noise = true},
     [FAMILY_STDIT3] = {.softmax = true, .diffusion = true},
-    [FAMILY_LATTE] = {.softmax = true, .diffusion = true},
+    [FAMILY_LATTE] = {.softmax = true, .diffusion = true, .noise = true},
     [FAMILY_T2D] = {.softmax = true, .diffusion = true},
 };
 
@@ -145,6 +145,21 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
+/* Weights of another objective give a picture of noise, and no number says so. */
+static int check_trained(const struct job_spec *s, const struct family_traits *f, struct err *e)
+{
+    const bool latte = s->model.shape.family == FAMILY_LATTE;
+    if (!f->noise || s->model.has_config || s->objective.type != OBJECTIVE_AUTO ||
+        s->model.shape.trained_on != OBJECTIVE_AUTO)
+        return 0;
+    return err_field(e, ERR_INVALID, "objective.type",
+                     "objective.type is missing: %s as published was trained to predict noise, "
+                     "seqd trains and samples rectified flow, and the config.json of model.path "
+                     "does not say which of them its weights were trained on: if it was rectified "
+                     "flow, say \"rectified_flow\"",
+                     latte ? "Latte" : "STDiT 1.0");
+}
+
 static int check_objective(struct job_spec *s, struct err *e)
 {
     static const char *const words[] = {[OBJECTIVE_CAUSAL_LM] = "causal_lm",
@@ -154,7 +169,8 @@ static int check_objective(struct job_spec *s, struct err *e)
     const enum objective_id own = f->diffusion ? OBJECTIVE_RECTIFIED_FLOW
                                   : f->masked  ? OBJECTIVE_MASKED_LM
                                                : OBJECTIVE_CAUSAL_LM;
-    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY) return 0;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && s->kind != JOB_GENERATE) return 0;
+    if (check_trained(s, f, e)) return -1;
     if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = own;
     if (s->objective.type == (int32_t)own) return 0;
     return err_field(e, ERR_UNSUPPORTED, "objective.type",

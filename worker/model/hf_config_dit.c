@@ -59,6 +59,24 @@ static void write_sigma(struct jwrite *w, const char *key, const struct model_sh
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
+/* Where a file does not say it, nobody but the user knows: job_check asks. */
+static int read_objective(struct config *c, const char *key)
+{
+    const enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    if (!jread_is(&c->j, "rectified_flow"))
+        return hf_refuse(c, key, "only \"rectified_flow\" is supported");
+    c->m->trained_on = OBJECTIVE_RECTIFIED_FLOW;
+    return 0;
+}
+
+static void write_objective(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    (void)m;
+    jwrite_str(w, key, "rectified_flow");
+}
+
 static int finish_dit(struct config *c)
 {
     struct model_shape *m = c->m;
@@ -85,6 +103,7 @@ static void dit_defaults(struct model_shape *m)
 #define DIT_SPECIALS                                                                               \
     {"mlp_ratio", read_ratio, write_ratio}, {"patch_size", read_patch, write_patch},               \
     {"pred_sigma", read_sigma, write_sigma}, {"drop_path", hf_want_zero, NULL},                    \
+    {"objective", read_objective, write_objective},                                                \
     {"quantization_config", hf_want_null, NULL}
 #define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}
 /* clang-format on */
