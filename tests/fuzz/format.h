@@ -15,6 +15,7 @@
 enum { FUZZ_VOCAB = 70000 };
 
 static char fuzz_dir[64];
+static struct job_spec fuzz_spec; /* of a model that reads bytes, unless the fuzzer says otherwise */
 
 static void fuzz_end(void)
 {
@@ -63,7 +64,7 @@ static void fuzz_format(int (*read_it)(struct format_in *, struct err *), const 
         if (reader_open(&r, fuzz_dir, path, &sha, &e) < 0) abort();
         if (encode_open(&c, fuzz_dir, width, FUZZ_VOCAB, &m, &e) < 0) abort();
         encode_file(&c, SET_TRAIN, 0, 0);
-        struct format_in in = {&r, &c, fuzz_dir, "text", eod, loss_on};
+        struct format_in in = {&r, &c, fuzz_dir, "text", eod, loss_on, &fuzz_spec};
         int rc = read_it(&in, &e);
         assert(rc == 0 ? !e.code : e.code && e.text[0]);
         if (rc == 0) fuzz_check(&c, &m, size);

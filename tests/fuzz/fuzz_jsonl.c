@@ -1,6 +1,7 @@
-/* sources: worker/data/format.c worker/data/format_latents.c worker/data/latents.c worker/data/flow_fill.c worker/data/flow.c worker/plan/stage.c worker/data/order.c worker/data/pack.c worker/data/bestfit.c worker/data/permute.c worker/data/mixture.c worker/data/mask.c worker/data/data.c worker/model/safetensors.c api/core/mem.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/family/placement.c worker/family/program.c worker/family/retnet.c worker/family/schedule.c worker/family/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c
+/* sources: worker/data/format.c worker/data/format_latents.c worker/data/latents.c worker/data/flow_fill.c worker/data/flow.c worker/plan/stage.c worker/data/order.c worker/data/pack.c worker/data/bestfit.c worker/data/permute.c worker/data/mixture.c worker/data/mask.c worker/data/data.c worker/model/safetensors.c api/core/mem.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/family/placement.c worker/family/program.c worker/family/retnet.c worker/family/schedule.c worker/family/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/job_model.c api/core/job.c api/core/job_infer.c api/core/job_train.c api/core/spec.c api/core/device.c
  *
- * Lines of JSONL: text, prompt and completion, ids with labels or a mask. */
+ * Lines of JSONL: text, prompt and completion, ids with labels or a mask; ids alone of a model with
+ * another tokenizer. */
 #include "tests/fuzz/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -9,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
     fuzz_put("f.jsonl", data + 1, size - 1);
+    fuzz_spec.model.shape.tokenizer = data[0] & 2 ? TOKENIZER_OWN : TOKENIZER_AUTO;
     fuzz_format(format_read_jsonl, "f.jsonl", size, -1,
                 data[0] & 1 ? LOSS_ON_COMPLETION : LOSS_ON_ALL);
     return 0;

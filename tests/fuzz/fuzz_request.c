@@ -36,6 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     spec.kind = JOB_GENERATE;
     spec.model.shape.vocab = 300;
     spec.data.seq_len = 1024;
+    spec.model.shape.tokenizer = size % 2 ? TOKENIZER_OWN : TOKENIZER_BYTE;
     spec.sampling.max_tokens = 64;
     if (request_init(&r, (int64_t)size, &e) || request_init(&again, (int64_t)size, &e)) return 0;
     request_of_line(&r, &spec, (const char *)data, (int64_t)size);
