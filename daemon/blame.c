@@ -45,7 +45,7 @@ static enum cause cause_of_device(const struct job *j)
 /* Data of another digest than the job was prepared from (worker/rank/prepared.c). */
 static bool other_files(const struct err *e)
 {
-    return e->code == ERR_CONFLICT && !strncmp(e->field, "data.", 5);
+    return e->code == ERR_CONFLICT && !strcmp(e->field, "data.train");
 }
 
 void blame_report(const struct job *j, struct event *ev)

@@ -449,7 +449,7 @@ static void test_resume_of_another(void)
     o->spec.checkpoint.resume = RESUME_PATH;
     o->spec.checkpoint.resume_path = tiny_text(&o->spec, dir);
     o->spec.optim.lr = 1e-3;
-    expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "model.path");
+    expect_fail(o, ERR_CONFLICT, "optim.lr", "this job has 0.001: give the same");
 }
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
@@ -543,7 +543,7 @@ static void check_half(enum precision_id p)
     o->spec.checkpoint.resume_path = tiny_text(&o->spec, buf);
     snprintf(o->args.job_dir, sizeof o->args.job_dir, "%s/not-%d", scratch, p);
     mkdir(o->args.job_dir, 0700);
-    expect_fail(o, ERR_CONFLICT, "checkpoint.resume", "precision");
+    expect_fail(o, ERR_CONFLICT, "precision.params", "was made with precision.params");
 }
 
 static void test_half(void)

@@ -38,6 +38,7 @@ static const struct {
     {1, ERR_NOT_FOUND, "data.train.0.path", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
     {1, ERR_NOT_FOUND, "model.path", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
     {1, ERR_CONFLICT, "data.train", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_FILES)},
+    {1, ERR_CONFLICT, "data.seq_len", "x", SAME(CAUSE_FINAL, BLAME_NONE)}, /* a refused resume */
     {1, ERR_PEER, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_ABORTED, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_DEVICE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
