@@ -96,13 +96,18 @@ static void sample_name(int64_t i, char name[ARTIFACT_NAME])
     snprintf(name, ARTIFACT_NAME, "sample-%05lld.safetensors", (long long)i);
 }
 
-/* From noise to latents. *ok: they are numbers. Collective. */
-static int make(struct work *w, int64_t i, const struct flow_sample *s, bool *ok, struct err *e)
+static int run_steps(struct work *w, const struct flow_sample *s, struct err *e)
 {
     if (flow_sample_begin(w->m, s, e)) return -1;
     for (int64_t k = 0; k < s->steps; k++)
         if (infer_check_stop(w->in, e) || flow_sample_step(w->m, s, k, e)) return -1;
-    if (check_steps(w, s, e)) return -1;
+    return 0;
+}
+
+/* From noise to latents. *ok: they are finite. Collective. */
+static int make(struct work *w, int64_t i, const struct flow_sample *s, bool *ok, struct err *e)
+{
+    if (run_steps(w, s, e) || check_steps(w, s, e)) return -1;
     infer_at(w->in, i + 1);
     return flow_sample_finite(w->m, s, ok, e);
 }
@@ -125,8 +130,7 @@ static int keep(struct work *w, int64_t i, const struct flow_sample *s, struct a
 static int make_again(void *arg, struct err *e)
 {
     struct work *w = arg;
-    bool ok;
-    return make(w, w->order.request, &w->order.s, &ok, e);
+    return run_steps(w, &w->order.s, e);
 }
 
 /* A sample that is NaN or infinity: where a weight is, no request can be answered and the job fails;
@@ -138,6 +142,7 @@ static int blame(struct work *w, int64_t i, const struct flow_sample *s, struct 
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
+    infer_at(w->in, i + 1); /* what the search moved is in no plan */
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,
