@@ -19,6 +19,11 @@ spec() { # NAME
 JSON
 }
 submit() { spec "$@" | seqctl submit - -o name -q; }
+# As curl sends it, a path stays relative, to each node's own root.
+post() {
+    spec "$@" | curl -sf -H 'Content-Type: application/json' --data-binary @- "$(cat "$STATE/address")/v1/jobs" |
+        sed 's/^{"id":\([0-9]*\),.*/\1/'
+}
 seqd_run() {
     "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address "unix:$T/nodes.sock" >>"$T/seqd.log" 2>&1 &
     SEQD_PID=$!
@@ -93,10 +98,10 @@ node bad "$T/badbin" "$T/data"; BAD=$PID
 until_ok 200 n_up 1
 node good "$BIN" "$T/other"; GOOD=$PID
 until_ok 200 n_up 2 || bad "the nodes come back"
-id=$(submit no-source more.txt)
+id=$(post no-source more.txt)
 all_succeed "a node without the source" "$id"
 says "left out without blame" '"blame": "files"' seqctl events "$id" -o jsonl
-refuse "no node has it: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl submit --wait <(spec nowhere none.txt)
+refuse "no node has it: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$(post nowhere none.txt)"
 
 stops() { kill -TERM "$1" && wait "$1"; }
 check "the bad node stops" stops "$BAD"

@@ -1,4 +1,4 @@
-/* sources: worker/train/flow_request.c worker/train/requests.c worker/train/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c
+/* sources: worker/train/flow_request.c worker/train/requests.c worker/train/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/beneath.c
  *
  * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that the
  * job was planned for; reading it again gives the same. Models with captions, with classes and with
