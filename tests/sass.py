@@ -118,6 +118,8 @@ def kernels(path):
         data = f.read()
     for arch, elf in cubins(data):
         parts = {name: (contents, i) for name, contents, i in sections(elf)}
+        if ".nv.info" not in parts:
+            continue  # no kernel in it
         info, symbols = parts[".nv.info"][0], parts[".symtab"][0]
         regs, frames = attributes(info, REGCOUNT), attributes(info, FRAME_SIZE)
         at_section = {struct.unpack_from("<H", symbols, 24 * i + 6)[0]: i for i in regs}
