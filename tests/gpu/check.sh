@@ -378,11 +378,17 @@ parts_of() {
 }
 
 call() {
-    local part
+    local part name n=1
     begun=$SECONDS
-    out=build/gpu-$device/$1-$(date -u +%Y%m%dT%H%M%S)
+    name=build/gpu-$device/$1-$(date -u +%Y%m%dT%H%M%S)
+    out=$name
+    mkdir -p "${name%/*}" || exit 2
+    until mkdir "$out" 2>/dev/null; do # two calls within a second are two
+        [ $((n += 1)) -le 9 ] || exit 2
+        out=$name-$n
+    done
     back=${GPU_OUT:+$GPU_OUT/${out##*/}}
-    mkdir -p "$out" ${back:+"$back"} || exit 2
+    [ -z "$back" ] || mkdir -p "$back" || exit 2
     echo "== $1"
     machine >"$out/machine"
     : >"$out/rows"
