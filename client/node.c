@@ -109,7 +109,7 @@ const struct verb nodes_verb = {
     .max_args = 2,
     .run = nodes_run,
     .help = "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
-            "GPUs: who holds each, and what is wrong with those that nobody gets.\n\n"
+            "GPUs: who holds each, and what is wrong with those that no job gets.\n\n"
             "A node on which three jobs failed to start within an hour is quarantined: it gets no\n"
             "jobs until a toy run on it succeeds, tried every ten minutes, or until\n\n"
             "  seqctl nodes release NODE",

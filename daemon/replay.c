@@ -5,7 +5,7 @@
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
 
-/* No spool has so many records: a mark beyond it is none. */
+/* No spool has more records: a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
 
 /* A job whose rows this seqd cannot read: set aside, so that the others can go on. */

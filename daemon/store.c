@@ -20,7 +20,7 @@
 #include "schema_sql.h"
 
 #define SCHEMA_VERSION 1
-/* The log is checkpointed every WAL_STEP bytes when nobody waits, every WAL_STEP_BUSY otherwise, and
+/* The log is checkpointed every WAL_STEP bytes, WAL_STEP_BUSY while requests wait, and
  * emptied at WAL_MAX. */
 #define WAL_STEP      (4 << 20)
 #define WAL_STEP_BUSY (16 << 20)
@@ -372,7 +372,7 @@ static void truncate_log(struct store *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* A checkpoint costs a sync of the database: rarely, and when nobody waits if possible. */
+/* A checkpoint costs a sync of the database: rarely, and if possible when no request waits. */
 static void keep_log_short(struct store *s)
 {
     const bool idle = !store_queued(s);

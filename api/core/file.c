@@ -221,7 +221,7 @@ int file_make_private_dir(const char *path, int *n_mended, struct err *e)
 {
     struct stat st;
     *n_mended = 0;
-    const mode_t before = umask(077); /* between its making and its mode nobody looks in */
+    const mode_t before = umask(077); /* no other user sees in before it has its mode */
     const int made = file_make_dir(path, e);
     umask(before);
     if (made < 0) return -1;

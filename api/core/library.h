@@ -29,7 +29,7 @@ extern "C" {
 const char *library_name(enum library_id id); /* "cuBLASLt" */
 /* fails: ERR_UNSUPPORTED, with the loader's words. */
 int library_open(struct library *l, enum library_id id, struct err *e);
-/* The first of these files that opens, NULL behind the last. NULL: none does, as above. */
+/* The first of these files that opens; the list ends with NULL. NULL: none does, as above. */
 void *library_find(const char *const *files, struct err *e);
 
 #ifdef __cplusplus
