@@ -178,7 +178,7 @@ $(B)/gen/api/cluster.pb-c.c $(B)/gen/api/cluster.pb-c.h &: api/cluster.proto
 $(B)/obj/gen/cluster.pb-c.o: $(B)/gen/api/cluster.pb-c.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_ALL) -w -c -o $@ $<
-$(B)/obj/api/wire.o $(B)/obj/api/wire_spec.o: $(B)/gen/api/cluster.pb-c.h
+$(call obj,$(API_SRC)): | $(B)/gen/api/cluster.pb-c.h
 
 # schema.sql and openapi.yaml are compiled into seqd as byte strings.
 embed = @mkdir -p $(@D); { printf 'const char $(2)[] = {'; od -An -v -tx1 $(1) | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; } > $@
