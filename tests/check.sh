@@ -48,6 +48,9 @@ if ! skip cuda; then
     note "CUDA: every kernel compiles for every architecture; no GPU is asked"
     if [ -n "$(make -s print-nvcc)" ]; then
         one cuda-compiles make -s -j"$jobs" cuda
+        if command -v python3 >/dev/null
+        then one cuda-hot-loops python3 tests/sass.py build/release/libkernels_cuda.so "$(make -s print-nvcc)"
+        else echo "left out: cuda-hot-loops needs python3"; fi
         packs=1
     else echo "left out: there is no nvcc here"; fi
 fi

@@ -21,8 +21,9 @@ shows it in the commit. Another nvcc makes other code: only the version that mad
 against it.
 
 The machine code is read here, because cuobjdump is not part of every installation: ELF files lie in the
-plugin as they are, instructions of 8.0 to 10.0 have 16 bytes, whose first 9 bits say what they are."""
+plugin's fat binaries, as they are or compressed, instructions of 8.0 to 10.0 have 16 bytes, whose first 9 bits say what they are."""
 import collections
+import ctypes
 import re
 import struct
 import subprocess
@@ -39,17 +40,41 @@ HOT = re.compile(
 HMMA, HGMMA, FFMA, BRA = 0x03C, 0x1F0, 0x023, 0x147
 GLOBAL = {0x181, 0x186, 0x1AE, 0x1B4}  # LDG, STG, LDGSTS, UTMALDG
 LOCAL = {0x183, 0x187}  # LDL, STL
-ELF_OF_GPU = 190
+FATBIN, CUBIN, ZSTD = b"\x50\xed\x55\xba", 2, 0x8000  # a file's machine code: magic, kind of an entry, flag
 REGCOUNT, FRAME_SIZE = 0x2F, 0x11  # of .nv.info
+
+
+def unpacked(packed, size):
+    """nvcc compresses large ones with zstd, of which Python has no reader of its own before 3.14."""
+    try:
+        zstd = ctypes.CDLL("libzstd.so.1")
+    except OSError:
+        print("left out: machine code is compressed, and libzstd.so.1 is not here")
+        sys.exit(0)
+    zstd.ZSTD_decompress.restype = ctypes.c_size_t
+    zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    out = ctypes.create_string_buffer(size)
+    if zstd.ZSTD_decompress(out, size, packed, len(packed)) != size:
+        sys.exit("sass: compressed machine code cannot be read: " + str(len(packed)) + " bytes")
+    return out.raw
 
 
 def cubins(data):
     """Architecture, and the ELF file of each source for it."""
-    at = data.find(b"\x7fELF", 4)
+    at = data.find(FATBIN)
     while at >= 0:
-        if struct.unpack_from("<H", data, at + 18)[0] == ELF_OF_GPU:
-            yield struct.unpack_from("<I", data, at + 48)[0] >> 8 & 0xFF, data[at:]
-        at = data.find(b"\x7fELF", at + 4)
+        head, size = struct.unpack_from("<HQ", data, at + 6)
+        entry, end = at + head, at + head + size
+        while entry < end:
+            kind, _, head, size, packed = struct.unpack_from("<HHIQI", data, entry)
+            arch, = struct.unpack_from("<I", data, entry + 28)
+            flags, = struct.unpack_from("<Q", data, entry + 40)
+            whole, = struct.unpack_from("<Q", data, entry + 56)
+            elf = data[entry + head : entry + head + size]
+            if kind == CUBIN:
+                yield arch, unpacked(elf[:packed], whole) if flags & ZSTD else elf
+            entry += head + size
+        at = data.find(FATBIN, end)
 
 
 def sections(elf):
