@@ -8,6 +8,7 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "tests/test.h"
+#include "tests/told.h"
 #include "worker/data/data.h"
 
 static char dir[64]; /* everything lies here */
@@ -56,11 +57,17 @@ static inline struct spec_source *source_add(const char *path, enum data_format 
     return source_in(&spec->data.train[spec->data.n_train++], path, format, key);
 }
 
+static struct told preparing; /* of the last one */
+
 static inline int prepare(struct data_stats *st)
 {
     const char *roots[] = {in_dir("elsewhere"), dir};
     e = (struct err){0};
-    return data_prepare(spec, roots, 2, in_dir("prepared"), st, &e);
+    told_open(&preparing);
+    const int rc = data_prepare(spec, roots, 2, in_dir("prepared"), &preparing.p, st, &e);
+    CHECK(!preparing.beyond && (!preparing.n || preparing.at.unit == PROGRESS_BYTES));
+    if (!rc) CHECK(preparing.at.done == preparing.at.total && preparing.at.total > 0);
+    return rc;
 }
 
 /* Prepares and opens; aborts when it cannot, because nothing later would make sense. */

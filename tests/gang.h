@@ -86,6 +86,8 @@ struct gang {
     struct rank_step step[MAX_STEPS];
     char checkpoint[4096], artifact[4096]; /* JSON of the last event */
     struct gang_event event[MAX_EVENTS];   /* all of them, in order */
+    struct rank_progress told[2]; /* the first and the last */
+    int n_told;
     char result[RANK_RESULT_SIZE + 1];
     struct rank_fail fail; /* the first */
     int fail_rank;
@@ -237,6 +239,11 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
         if (g->on_step) g->on_step(g, (const struct rank_step *)body);
         if (g->stop_at_step && g->step[g->n_steps - 1].step == g->stop_at_step)
             for (int i = 0; i < g->n; i++) send_packet(g, i, RANK_STOP, NULL, 0);
+        break;
+    case RANK_PROGRESS:
+        CHECK(h->rank == 0 && h->size == sizeof g->told[0]);
+        memcpy(&g->told[g->n_told > 0], body, sizeof g->told[0]);
+        if (!g->n_told++) g->told[1] = g->told[0];
         break;
     case RANK_EVENT: {
         struct rank_event ev;

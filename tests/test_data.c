@@ -15,6 +15,7 @@
 #include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "worker/sp/sp.h"
+#include "worker/data/reader.h"
 #include "worker/data/data.h"
 #include "api/core/beneath.h"
 #include "worker/data/source.h"
@@ -307,6 +308,27 @@ static void test_concurrent(void)
     free(text);
 }
 
+/* Every byte of the sources is read twice, but for data that is there already. */
+static void test_progress(void)
+{
+    enum { MOST = 3 * READER_CHUNK };
+    char *text = calloc(1, MOST + 1);
+    struct data_stats st;
+    memset(text, 'p', MOST);
+    puts_file("long", text);
+    puts_file("short", "short");
+    sources_begin();
+    source_add("long", DATA_TEXT, NULL);
+    source_add("short", DATA_TEXT, NULL);
+    CHECK(!prepare(&st));
+    told_check(&preparing, PROGRESS_BYTES, 0, 2 * (MOST + 5));
+    CHECK_MSG(preparing.n_inside > 6, "%d", preparing.n_inside);
+    CHECK(!prepare(&st));
+    told_check(&preparing, PROGRESS_BYTES, 0, 2 * (MOST + 5));
+    CHECK(preparing.n_inside <= 6);
+    free(text);
+}
+
 /* A directory where nothing can be made: the error names it, and nothing is left. */
 static void test_unwritable(void)
 {
@@ -316,10 +338,10 @@ static void test_unwritable(void)
     sources_begin();
     source_add("r1.txt", DATA_TEXT, NULL);
     e = (struct err){0};
-    CHECK(data_prepare(spec, roots, 1, in_dir("plain/prepared"), &st, &e) == -1);
+    CHECK(data_prepare(spec, roots, 1, in_dir("plain/prepared"), NULL, &st, &e) == -1);
     CHECK_MSG(strstr(e.text, "plain") != NULL, "%s", e.text);
     e = (struct err){0};
-    CHECK(data_prepare(spec, roots, 1, "/proc/seqd-no", &st, &e) == -1 && strstr(e.text, "/proc/"));
+    CHECK(data_prepare(spec, roots, 1, "/proc/seqd-no", NULL, &st, &e) == -1 && strstr(e.text, "/proc/"));
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
@@ -618,6 +640,7 @@ int main(void)
     RUN(test_reuse);
     RUN(test_damage);
     RUN(test_concurrent);
+    RUN(test_progress);
     RUN(test_unwritable);
     RUN(test_order);
     RUN(test_rows);

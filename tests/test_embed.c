@@ -6,6 +6,7 @@
 #include "tests/param.h"
 #include "tests/reading.h"
 #include "tests/ref.h"
+#include "tests/told.h"
 #include "worker/train/embed.h"
 
 static char scratch[64];
@@ -58,8 +59,13 @@ static void body(struct ranks *g, int rank, void *arg)
     struct embed out;
     struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &j->spec, g, rank, 0, &e);
-    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = j->dir};
+    struct told told;
+    told_open(&told);
+    struct infer in = {
+        .model = &t->model, .spec = &j->spec, .job_dir = j->dir, .progress = &told.p};
     if (!rc) rc = embed_run(&in, d, &out, &e);
+    if (!rc && rank == 0) told_check(&told, PROGRESS_TOKENS, 0, (double)data_stats(d)->n_tokens);
+    if (!rc) CHECK(told.n_inside > N_DOCS * t->model.shape.n_layers);
     if (!rc && rank == 0) j->out = out;
     if (rank == 0) j->e = e;
     for (int i = 0; i < N_DOCS && j->reference && !rc; i++)

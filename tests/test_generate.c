@@ -8,6 +8,7 @@
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/tiny.h"
+#include "tests/told.h"
 #include "worker/train/infer.h"
 #include "worker/train/reply.h"
 
@@ -45,8 +46,14 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct infer_text out = {0};
     int rc = tiny_open(t, &j->spec, g, rank, 0, &e);
-    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = j->dir};
+    struct told told;
+    told_open(&told);
+    struct infer in = {
+        .model = &t->model, .spec = &j->spec, .job_dir = j->dir, .progress = &told.p};
     if (!rc) rc = infer_generate(&in, &j->p, &out, &e);
+    if (!rc) told_check(&told, PROGRESS_REQUESTS, (double)out.n_resumed, (double)j->p.n);
+    if (!rc && !out.n_resumed) CHECK(told.n_inside > t->model.shape.n_layers);
+    if (!rc && !out.n_resumed) CHECK(told.at.tokens == out.n_tokens);
     if (rc) ranks_fail(g, rank, &e);
     if (!rc && rank == 0) {
         j->out = out;

@@ -433,7 +433,7 @@ static int prepare(struct job_spec *s, const char *file, bool eval)
     s->eval.data[0].path = tiny_text(s, file);
     e = (struct err){0};
     mkdir(in_dir("prepared2", ""), 0700);
-    return data_prepare(s, roots, 1, in_dir("prepared2", ""), &st, &e);
+    return data_prepare(s, roots, 1, in_dir("prepared2", ""), NULL, &st, &e);
 }
 
 static void test_data(void)

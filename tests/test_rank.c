@@ -77,6 +77,16 @@ static double inside(const char *key)
     return at ? strtod(at + strlen(quoted), NULL) : 0;
 }
 
+/* Rank 0 said that it began with nothing of `total` units and ended with all. */
+static void check_told(int unit, double total)
+{
+    const struct rank_progress *a = &g.told[0], *z = &g.told[1];
+    CHECK_MSG(g.n_told >= 2, "told %d times", g.n_told);
+    CHECK(a->unit == unit && z->unit == unit && a->done == 0 && a->from == 0 && z->from == 0);
+    CHECK_MSG(z->done == total && z->total == total && z->elapsed_us > 0, "%g of %g, want %g",
+              z->done, z->total, total);
+}
+
 static void test_prepare(void)
 {
     struct order *o = make_order(JOB_TRAIN, 1, "prepare");
@@ -89,6 +99,9 @@ static void test_prepare(void)
     CHECK(number(g.result, "n_bytes") == (double)text_size);
     CHECK(number(g.result, "n_tokens") == (double)text_size + N_DOCS);
     CHECK(number(g.result, "samples_per_pass") == (double)((text_size + N_DOCS + 63) / 64));
+    struct stat st;
+    CHECK(!stat(data_path, &st));
+    check_told(PROGRESS_BYTES, 2 * (double)st.st_size);
     double h = number(g.result, "unigram_entropy");
     CHECK_MSG(h > 1 && h < 5.5, "%g", h);
     free(o);
@@ -307,6 +320,7 @@ static void test_score(void)
         CHECK(tokens > 1000 && nll[n] / tokens < losses[0]);
         CHECK(bpb > 0 && bpb < 8);
         CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        check_told(PROGRESS_TOKENS, (double)text_size + N_DOCS);
         CHECK(g.n_artifacts == 1);
         CHECK_STR(text(g.artifact, "name", buf, sizeof buf), "score.jsonl");
         double rel = (nll[n] - nll[1]) / nll[1];
@@ -329,6 +343,8 @@ static void test_generate(void)
         text(g.result, "text", n == 1 ? first : again, sizeof first);
         if (n > 1) CHECK_STR(again, first);
         CHECK(number(g.result, "n_tokens") > 0);
+        check_told(PROGRESS_REQUESTS, 1);
+        CHECK((double)g.told[1].tokens == number(g.result, "n_tokens"));
         CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         text(g.artifact, "sha256", sha, sizeof sha);
         char hex[SHA256_HEX];
@@ -348,6 +364,7 @@ static void test_verify(void)
         CHECK(all_ok(&g));
         CHECK(flag(g.result, "equal"));
         CHECK(number(g.result, "n_tensors") == 9 * 2 + 3);
+        CHECK(g.told[1].total > 50 && g.told[1].done == g.told[1].total); /* max_tokens, padded */
         CHECK(g.n_artifacts == 3);
         CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         free(o);

@@ -11,6 +11,7 @@
 #include "api/core/log.h"
 #include "tests/param.h"
 #include "tests/reading.h"
+#include "tests/told.h"
 #include "worker/train/score.h"
 
 #define MAX_TOKENS 400
@@ -127,11 +128,17 @@ static void body(struct ranks *g, int rank, void *arg)
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
     struct asked asked = {r->left}; /* every rank is asked as often as the others */
-    struct infer in = {&t->model, &r->spec, r->dir, enough, &asked};
+    struct told told;
+    told_open(&told);
+    struct infer in = {&t->model, &r->spec, r->dir, enough, &asked, &told.p};
     const int64_t norm = param_named(&tiny_shape, "model.norm.weight").offset;
     if (!rc && r->damaged) ((float *)t->model.params)[norm] += 1;
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && rank == 0) r->out = out;
+    if (!rc && rank == 0)
+        told_check(&told, PROGRESS_TOKENS, told.was.from, (double)data_stats(d)->n_tokens);
+    if (!rc && rank == 0) CHECK(told.n_inside > t->model.shape.n_layers);
+    if (!rc && rank == 0) CHECK((told.was.from > 0) == (out.n_resumed > 0));
     if (r->want && !rc) rc = plain(t, r, &e);
     if (rc && r->left >= 0)
         CHECK_MSG(e.code == ERR_ABORTED, "%s", e.text);

@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "tests/latents.h"
 #include "tests/tiny.h"
+#include "tests/told.h"
 #include "worker/train/verify.h"
 
 static char scratch[64];
@@ -191,7 +192,7 @@ static inline void trial_data(struct trial *t)
         s->data.train[0].format = DATA_JSONL;
     }
     CHECK_MSG(!job_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
-    CHECK_MSG(!data_prepare(s, roots, 1, scratch, &st, &e), "%s", e.text);
+    CHECK_MSG(!data_prepare(s, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
     snprintf(t->id, sizeof t->id, "%s", st.id);
 }
 
@@ -248,8 +249,11 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     int rc = !d || tiny_open(r, &t->spec, g, rank, t->mutant, &e);
     if (!rc) trial_gain(t, &r->model);
     if (!rc && rank == t->disturb) trial_disturb(t, &r->model);
+    struct told told;
+    told_open(&told);
     if (!rc) {
-        const struct verify_args a = {.spec = &t->spec,
+        const struct verify_args a = {.progress = &told.p,
+                                      .spec = &t->spec,
                                       .model = &r->model,
                                       .data = d,
                                       .job_dir = t->artifacts ? scratch : NULL,
@@ -258,7 +262,11 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
         rc = verify_run(&a, &v, &e);
     }
     if (rc) ranks_fail(g, rank, &e);
-    if (!rc && rank == 0) {
+    if (!rc && rank == 0) { /* its own part, the reference, and the control where it is asked for */
+        const int64_t S = r->model.sp.shard.S;
+        told_check(&told, PROGRESS_TOKENS, 0,
+                   (double)(r->model.sp.shard.T + (v.controlled ? 2 : 1) * S));
+        CHECK(told.n_inside > 2 * r->model.shape.n_layers);
         t->out = v;
         verify_sentence(&v, &t->sentence);
     } else {

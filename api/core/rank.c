@@ -17,6 +17,18 @@ const char *purpose_name(int purpose)
     return purpose_names[purpose];
 }
 
+const char *progress_unit_name(int unit)
+{
+    static const char *const names[PROGRESS_UNIT_N] = {
+        [PROGRESS_STEPS] = "steps",
+        [PROGRESS_TOKENS] = "tokens",
+        [PROGRESS_REQUESTS] = "requests",
+        [PROGRESS_BYTES] = "bytes",
+    };
+    assert(unit >= 0 && unit < PROGRESS_UNIT_N);
+    return names[unit];
+}
+
 bool prepared_id_good(const char *id)
 {
     return *id && !id[strspn(id, "0123456789abcdef")];

@@ -57,11 +57,11 @@ static void fuzz_format(int (*read_it)(struct format_in *, struct err *), const 
     snprintf(path, sizeof path, "%s/%s", fuzz_dir, name);
     for (int width = 2; width <= 4; width += 2) {
         struct err e = {0};
-        struct sha256 sha;
+        struct intake into = {0};
         struct reader r;
         memset(&m, 0, sizeof m);
-        sha256_init(&sha);
-        if (reader_open(&r, fuzz_dir, path, &sha, &e) < 0) abort();
+        sha256_init(&into.sha);
+        if (reader_open(&r, fuzz_dir, path, &into, &e) < 0) abort();
         if (encode_open(&c, fuzz_dir, width, FUZZ_VOCAB, &m, &e) < 0) abort();
         encode_file(&c, SET_TRAIN, 0, 0);
         struct format_in in = {&r, &c, fuzz_dir, "text", eod, loss_on, &fuzz_spec};

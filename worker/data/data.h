@@ -40,6 +40,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
+#include "api/core/progress.h"
 #include "worker/data/mask.h"
 #include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/model/tokenizer.h"
@@ -67,11 +68,13 @@ struct data_stats {
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
- * spec->model.shape.vocab: ids beyond it are refused.
+ * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
+ * read twice; NULL: nobody is told.
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
  * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
-                 const char *parent, struct data_stats *out, struct err *e);
+                 const char *parent, struct progress *progress, struct data_stats *out,
+                 struct err *e);
 
 /* ---- a prepared directory -------------------------------------------------------------------- */
 

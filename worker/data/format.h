@@ -34,7 +34,7 @@ struct format {
     bool tokens;      /* of ids: spec_source.eod has a meaning */
     /* Hashes the file and those that belong to it, in the order in which `read` reads them; NULL:
      * the file alone. */
-    int (*hash)(const char *root, const char *path, struct sha256 *sha, struct err *e);
+    int (*hash)(const char *root, const char *path, struct intake *into, struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
@@ -49,8 +49,8 @@ int format_read_llmc(struct format_in *in, struct err *e);
 int format_read_nanogpt(struct format_in *in, struct err *e);
 int format_read_npy(struct format_in *in, struct err *e);
 int format_read_megatron(struct format_in *in, struct err *e);
-int format_hash_megatron(const char *root, const char *path, struct sha256 *sha, struct err *e);
+int format_hash_megatron(const char *root, const char *path, struct intake *into, struct err *e);
 int format_read_latents(struct format_in *in, struct err *e);
-int format_hash_latents(const char *root, const char *path, struct sha256 *sha, struct err *e);
+int format_hash_latents(const char *root, const char *path, struct intake *into, struct err *e);
 
 #endif

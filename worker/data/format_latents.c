@@ -199,7 +199,7 @@ static int read_sample(struct format_in *in, const struct line *l, struct err *e
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (!given[i][0]) continue;
         rc = latents_path(in->r->path, given[i], p.path[i], e);
-        if (rc == 0) rc = reader_hash(in->root, p.path[i], in->r->sha, e);
+        if (rc == 0) rc = reader_hash(in->root, p.path[i], in->r->into, e);
         if (rc == 0) p.f[i] = latents_file(in->root, p.path[i], e);
         if (rc == 0 && p.f[i]) p.t[i] = latents_tensor(p.f[i], names[i], i ? 2 : 4, p.path[i], e);
         if (!p.t[i]) rc = -1;
@@ -261,7 +261,7 @@ int format_read_latents(struct format_in *in, struct err *e)
 
 struct beside {
     const char *root, *manifest;
-    struct sha256 *sha;
+    struct intake *into;
 };
 
 static int take_digest(void *arg, const struct line *l, uint64_t number, uint64_t offset,
@@ -274,17 +274,17 @@ static int take_digest(void *arg, const struct line *l, uint64_t number, uint64_
     for (int i = 0; i < 2; i++) {
         if (!given[i][0]) continue;
         if (latents_path(b->manifest, given[i], path, e) < 0 ||
-            reader_hash(b->root, path, b->sha, e) < 0)
+            reader_hash(b->root, path, b->into, e) < 0)
             return -1;
     }
     return 0;
 }
 
-int format_hash_latents(const char *root, const char *path, struct sha256 *sha, struct err *e)
+int format_hash_latents(const char *root, const char *path, struct intake *into, struct err *e)
 {
-    const struct beside b = {root, path, sha};
+    const struct beside b = {root, path, into};
     struct reader r;
-    int rc = reader_open(&r, root, path, sha, e);
+    int rc = reader_open(&r, root, path, into, e);
     if (rc == 0) rc = walk_lines(&r, &(struct walk){take_digest, (void *)&b}, e);
     reader_close(&r);
     return rc;

@@ -193,15 +193,15 @@ int format_read_megatron(struct format_in *in, struct err *e)
     struct megatron g = {.in = in};
     struct reader bin;
     if (read_index(&g, e) < 0 || megatron_bin(in->r->path, path, e) < 0) return -1;
-    if (reader_open(&bin, in->root, path, in->r->sha, e) < 0) return -1;
+    if (reader_open(&bin, in->root, path, in->r->into, e) < 0) return -1;
     int rc = read_tokens(&g, &bin, e);
     reader_close(&bin);
     return rc;
 }
 
-int format_hash_megatron(const char *root, const char *path, struct sha256 *sha, struct err *e)
+int format_hash_megatron(const char *root, const char *path, struct intake *into, struct err *e)
 {
     char bin[FILE_PATH_SIZE];
-    if (reader_hash(root, path, sha, e) < 0 || megatron_bin(path, bin, e) < 0) return -1;
-    return reader_hash(root, bin, sha, e);
+    if (reader_hash(root, path, into, e) < 0 || megatron_bin(path, bin, e) < 0) return -1;
+    return reader_hash(root, bin, into, e);
 }

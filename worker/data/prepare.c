@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/log.h"
 #include "worker/data/format.h"
@@ -29,6 +30,7 @@ struct prepare {
     int n_sources;
     struct prepared_source source[META_SOURCES];
     const char *const *roots;
+    struct progress *progress;
     struct source_list list;
     struct meta meta; /* sources and files from the first pass on, counts from the second */
 };
@@ -81,17 +83,17 @@ static int digest_one(struct prepare *p, int i, struct err *e)
     const struct source_file *f = &p->list.file[i];
     const struct format *row = format_row(p->source[f->source].spec->format);
     struct meta_file *m = &p->meta.file[i];
-    struct sha256 sha;
-    sha256_init(&sha);
+    struct intake into = {.progress = p->progress};
+    sha256_init(&into.sha);
     m->path = strdup(f->path);
     p->meta.n_files = i + 1;
     m->source = f->source;
     if (!m->path) return err_set(e, ERR_IO, "out of memory");
     const char *root = p->roots[f->root];
-    if ((row->hash ? row->hash : reader_hash)(root, f->path, &sha, e) < 0)
+    if ((row->hash ? row->hash : reader_hash)(root, f->path, &into, e) < 0)
         return blame(p, f->source, e);
-    m->size = (int64_t)sha.n_bytes;
-    sha256_hex(&sha, m->sha256);
+    m->size = (int64_t)into.sha.n_bytes;
+    sha256_hex(&into.sha, m->sha256);
     return 0;
 }
 
@@ -117,10 +119,24 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
+/* Bytes of the files that were found; 0: they name others, whose sizes are not known yet. */
+static double listed_size(const struct prepare *p)
+{
+    double n = 0;
+    struct stat st;
+    for (int i = 0; i < p->list.n; i++) {
+        const struct source_file *f = &p->list.file[i];
+        if (format_row(p->source[f->source].spec->format)->hash) return 0;
+        if (!stat(f->path, &st)) n += (double)st.st_size;
+    }
+    return n;
+}
+
 static int find_sources(struct prepare *p, int n_roots, struct err *e)
 {
     for (int i = 0; i < p->n_sources; i++)
         if (find_source(p, i, n_roots, e) < 0) return -1;
+    progress_begin(p->progress, PROGRESS_BYTES, 2 * listed_size(p), 0);
     p->meta.file = calloc((size_t)p->list.n, sizeof *p->meta.file);
     if (!p->meta.file) return err_set(e, ERR_IO, "out of memory");
     for (int i = 0; i < p->list.n; i++)
@@ -171,10 +187,10 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     const struct source_file *f = &p->list.file[i];
     const struct prepared_source *s = &p->source[f->source];
     char hex[SHA256_HEX];
-    struct sha256 sha;
+    struct intake into = {.progress = p->progress};
     struct reader r;
-    sha256_init(&sha);
-    if (reader_open(&r, p->roots[f->root], f->path, &sha, e) < 0) return blame(p, f->source, e);
+    sha256_init(&into.sha);
+    if (reader_open(&r, p->roots[f->root], f->path, &into, e) < 0) return blame(p, f->source, e);
     struct format_in in = {.r = &r,
                            .c = c,
                            .root = p->roots[f->root],
@@ -186,7 +202,7 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     int rc = format_row(s->spec->format)->read(&in, e);
     reader_close(&r);
     if (rc < 0) return blame(p, f->source, e);
-    sha256_hex(&sha, hex);
+    sha256_hex(&into.sha, hex);
     if (!strcmp(hex, p->meta.file[i].sha256)) return 0;
     err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", f->path);
     return blame(p, f->source, e);
@@ -233,12 +249,22 @@ static int64_t vocabulary(const struct prepare *p)
     return p->source[0].spec->format == DATA_LATENTS ? LATENTS_VOCAB : p->spec->model.shape.vocab;
 }
 
+static double hashed_size(const struct prepare *p)
+{
+    double n = 0;
+    for (int i = 0; i < p->meta.n_files; i++) n += (double)p->meta.file[i].size;
+    return n;
+}
+
 /* With 2 bytes a token, and again with 4 when an id turns out not to fit. */
 static int write_all(struct prepare *p, const char *dir, struct err *e)
 {
     struct encode c;
     int rc = -1;
+    const double hashed = hashed_size(p);
+    progress_total(p->progress, 2 * hashed);
     for (int width = 2; width <= 4; width += 2) {
+        progress_at(p->progress, hashed);
         p->meta.stats = (struct data_stats){0};
         p->meta.max_file = 0;
         p->meta.max_pos = 0;
@@ -312,7 +338,8 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
 }
 
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
-                 const char *parent, struct data_stats *out, struct err *e)
+                 const char *parent, struct progress *progress, struct data_stats *out,
+                 struct err *e)
 {
     struct prepare *p = calloc(1, sizeof *p);
     char id[80];
@@ -321,10 +348,12 @@ int data_prepare(const struct job_spec *spec, const char *const *roots, int n_ro
     if (e) *e = (struct err){0};
     p->spec = spec;
     p->roots = roots;
+    p->progress = progress;
     if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
     make_id(p, id);
     if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;
     rc = build_once(p, parent, id, out, e);
+    if (!rc) progress_end(progress);
 out:
     if (lock >= 0) close(lock);
     source_list_fini(&p->list);

@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include "worker/data/source.h"
 
-int reader_open(struct reader *r, const char *root, const char *path, struct sha256 *sha,
+int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e)
 {
-    *r = (struct reader){.fd = source_open(root, path, e), .path = path, .sha = sha};
+    *r = (struct reader){.fd = source_open(root, path, e), .path = path, .into = into};
     if (r->fd < 0) return -1;
     r->room = READER_CHUNK;
     if ((r->buf = malloc(r->room))) return 0;
@@ -40,7 +40,8 @@ int reader_fill(struct reader *r, struct err *e)
     do n = read(r->fd, r->buf + r->n, r->room - r->n);
     while (n < 0 && errno == EINTR);
     if (n < 0) return err_errno(e, "read %s", r->path);
-    sha256_add(r->sha, r->buf + r->n, (size_t)n);
+    sha256_add(&r->into->sha, r->buf + r->n, (size_t)n);
+    progress_add(r->into->progress, (double)n);
     r->n += (size_t)n;
     r->end = n == 0;
     return 0;
@@ -84,10 +85,10 @@ int reader_take(struct reader *r, void *out, size_t n, const char *what, struct 
     return 0;
 }
 
-int reader_hash(const char *root, const char *path, struct sha256 *sha, struct err *e)
+int reader_hash(const char *root, const char *path, struct intake *into, struct err *e)
 {
     struct reader r;
-    int rc = reader_open(&r, root, path, sha, e);
+    int rc = reader_open(&r, root, path, into, e);
     while (rc == 0 && !r.end) {
         rc = reader_fill(&r, e);
         reader_drop(&r, r.n);

@@ -5,23 +5,30 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "api/core/err.h"
+#include "api/core/progress.h"
 #include "api/core/sha256.h"
 
 #define READER_CHUNK ((size_t)1 << 18)
 
+/* What every byte read goes into, of one file or of several that belong together. */
+struct intake {
+    struct sha256 sha;
+    struct progress *progress; /* borrowed, in bytes; NULL: nobody is told */
+};
+
 struct reader {
-    int fd;             /* owned, -1: closed */
-    const char *path;   /* borrowed */
-    struct sha256 *sha; /* borrowed: several files may go into one digest */
-    char *buf;          /* owned */
-    size_t n, room;     /* bytes held, bytes allocated */
+    int fd;              /* owned, -1: closed */
+    const char *path;    /* borrowed */
+    struct intake *into; /* borrowed */
+    char *buf;           /* owned */
+    size_t n, room;      /* bytes held, bytes allocated */
     size_t taken; /* of the bytes held, those that reader_take has handed out */
     int64_t at;         /* where in the file buf begins */
     bool end;           /* nothing is left behind what is held */
 };
 
 /* root: path lies beneath it (source_open). */
-int reader_open(struct reader *r, const char *root, const char *path, struct sha256 *sha,
+int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
 void reader_close(struct reader *r);         /* safe on one that did not open, and twice */
 int64_t reader_size(const struct reader *r); /* of the whole file; -1 when it cannot be told */
@@ -31,8 +38,8 @@ int reader_fill(struct reader *r, struct err *e);
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
-/* The whole file into sha. */
-int reader_hash(const char *root, const char *path, struct sha256 *sha, struct err *e);
+/* Reads the whole file for that alone. */
+int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
 /* Exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
  * sentence. */
 int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e);

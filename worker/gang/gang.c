@@ -206,6 +206,7 @@ static const struct {
     [RANK_BLOB] = {0, BLOB_SIZE},
     [RANK_READY] = {0, 1},
     [RANK_STEP] = {sizeof(struct rank_step), sizeof(struct rank_step)},
+    [RANK_PROGRESS] = {sizeof(struct rank_progress), sizeof(struct rank_progress)},
     [RANK_EVENT] = {sizeof(struct rank_event), sizeof(struct rank_event) + RANK_RESULT_SIZE},
     [RANK_RESULT] = {1, RANK_RESULT_SIZE},
     [RANK_FAIL] = {sizeof(struct rank_fail), sizeof(struct rank_fail)},

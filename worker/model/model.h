@@ -13,6 +13,7 @@
 #ifndef SEQD_MODEL_MODEL_H
 #define SEQD_MODEL_MODEL_H
 
+#include "api/core/progress.h"
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
@@ -75,6 +76,7 @@ struct model {
     struct carry carry;        /* LASP in time, contexts: what enters and leaves the sequence at
                                      * hand; zeros: nothing */
     struct section_state prog; /* the family's program where it is at work */
+    struct progress *progress; /* borrowed: told as a pass goes on, in parts of its piece; NULL: not */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.

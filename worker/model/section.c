@@ -229,14 +229,22 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
+/* Of a pass, in sections: backward costs two of forward for each. For people: see progress.h. */
+static double pass_length(const struct model *m, bool forward_alone)
+{
+    return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
+}
+
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
+    const double all = pass_length(m, to_loss);
     set_rows(m, m->sp.shard.T);
     for (int i = 0; i <= m->shape.n_layers; i++) {
         const struct here h = section_at(m, i);
         if (model_fetch(m, i, e)) return -1;
         open_frame(m, &h, b, false);
         if (run_forward(m, &h, e) || share_states(m, &h, e)) return -1;
+        progress_part(m->progress, (i + 1) / all);
     }
     if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
     if (model_fetch_head(m, e)) return -1;
@@ -285,8 +293,11 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     set_loss(m, scale);
     if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
     if (out_backward(m, b, e)) return -1;
-    for (int i = m->shape.n_layers; i >= 0; i--)
+    for (int i = m->shape.n_layers; i >= 0; i--) {
+        const int n_done = m->shape.n_layers + 2 - i; /* the head's section was the first */
         if (layer_back(m, i, b, e)) return -1;
+        progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
+    }
     return m->prog.linear.ops ? linear_settle(&m->prog.linear, e) : 0;
 }
 

@@ -30,7 +30,7 @@ int prepared_ensure(struct run *r, struct err *e)
     if (file_join(path, e, "%s/%s", a->prepared_dir, a->prepared_id)) return -1;
     if (file_exists(path)) return 0;
     if (note(r, "preparing", "this node makes the job's data from its sources", e)) return -1;
-    if (data_prepare(r->spec, r->roots, a->n_roots, a->prepared_dir, &made, e))
+    if (data_prepare(r->spec, r->roots, a->n_roots, a->prepared_dir, NULL, &made, e))
         return err_prefix(e, "this node has no prepared data of the job yet");
     if (strcmp(made.id, a->prepared_id))
         return err_field(

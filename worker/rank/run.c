@@ -216,6 +216,13 @@ static void run_close(struct run *r)
     data_close(r->data);
 }
 
+/* A socket that is gone is found out by who asks whether to stop. */
+static void tell_progress(void *run, const struct rank_progress *now)
+{
+    const struct run *r = run;
+    link_send_progress(r->link, now, NULL);
+}
+
 int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
 {
     struct run *r = calloc(1, sizeof *r);
@@ -224,6 +231,8 @@ int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
     if (!r) return err_set(e, ERR_IO, "out of memory");
     *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec, .mutant = mutant};
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
+    r->progress = (struct progress){.arg = r, .every_us = PROGRESS_EVERY_US};
+    if (run_first(r)) r->progress.tell = tell_progress;
     if (open_head(r, e)) goto out;
     if (o->args.task == TASK_PREPARE) {
         rc = open_shape(r, e) || task_prepare(r, e) ? -1 : 0;

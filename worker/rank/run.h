@@ -7,6 +7,7 @@
 #ifndef SEQD_RANK_RUN_H
 #define SEQD_RANK_RUN_H
 
+#include "api/core/progress.h"
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 #include "worker/plan/plan.h"
@@ -29,6 +30,7 @@ struct run {
     void *segment;         /* NULL for one rank */
     void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
+    struct progress progress; /* rank 0 tells seqd */
     int mutant;            /* tests only: enum sp_mutant */
 };
 

@@ -27,7 +27,7 @@ int task_embed(struct run *r, struct err *e)
     struct embed out;
     struct model *m = task_open_model(r, e);
     if (!m) return -1;
-    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
     int rc = embed_run(&in, r->data, &out, e);
     const struct artifact_done *const done[] = {&out.vectors, &out.ids};
     if (!rc && run_first(r))

@@ -104,7 +104,7 @@ int task_generate(struct run *r, struct err *e)
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
     if (open_context(r, m, &c, e)) goto out;
-    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
     if (c.context.states) in.context = &c.context;
     in.digest = c.context.model;
     if (open_ends(r, m, &ends, &in, e)) goto out;

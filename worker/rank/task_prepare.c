@@ -159,7 +159,9 @@ static int send(struct run *r, const struct data *d, struct err *e)
 int task_prepare(struct run *r, struct err *e)
 {
     struct data_stats s;
-    if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &s, e)) return -1;
+    if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &r->progress, &s,
+                     e))
+        return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* what was written can be read, or nobody will */
     const bool latents = family_traits(r->spec->model.shape.family)->diffusion;

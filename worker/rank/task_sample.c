@@ -47,7 +47,7 @@ int task_sample(struct run *r, struct err *e)
     if (run_first(r) && flow_generate_open(g, r->spec, r->roots, r->args->n_roots, e)) goto out;
     m = task_open_model(r, e);
     if (!m) goto out;
-    const struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r};
+    const struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
     if (flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
     if (run_first(r) && (send_samples(r, g, &in, e) || task_send_artifacts(r, done, 2, e) ||

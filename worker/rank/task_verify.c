@@ -42,7 +42,12 @@ int task_verify(struct run *r, struct err *e)
     run_model_options(r, &o);
     if (model_init(m, &o, e)) goto out;
     if (weights_load(r, m, e)) goto out;
-    struct verify_args a = {r->spec, m, r->data, r->args->job_dir, r->mutant};
+    struct verify_args a = {.spec = r->spec,
+                            .model = m,
+                            .data = r->data,
+                            .job_dir = r->args->job_dir,
+                            .mutant = r->mutant,
+                            .progress = &r->progress};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {
         if (report(r, &v, m, e)) goto out;

@@ -185,9 +185,12 @@ static int one_document(struct embedder *s, int64_t document, struct embed *out,
     int64_t offset;
     infer_at(s->in, document + 1);
     const int64_t n = read_document(s, document, &offset, e);
+    const double end = (double)data_documents(s->d)[document];
+    progress_piece(s->in->progress, (double)offset, end - (double)offset);
     if (n < 0 || embed_tokens(s->in, s->ids, n, s->sum, e))
         return err_prefix(e, "document %lld", (long long)document);
     if (compare_ledger(s, out, e)) return -1;
+    progress_at(s->in->progress, end);
     out->n_tokens += n;
     if (!s->writer) return 0;
     for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->sum[c];
@@ -243,10 +246,13 @@ int embed_run(const struct infer *in, const struct data *d, struct embed *out, s
     *out = (struct embed){.n_documents = data_stats(d)->n_documents,
                           .width = in->model->shape.width,
                           .ledger_equal = true};
+    in->model->progress = in->progress;
     if (embedder_open(&s, out, e)) goto out;
+    progress_begin(in->progress, PROGRESS_TOKENS, (double)data_stats(d)->n_tokens, 0);
     for (int64_t i = 0; i < out->n_documents; i++)
         if (infer_check_stop(in, e) || one_document(&s, i, out, e)) goto out;
     rc = finish(&s, out, e);
+    if (!rc) progress_end(in->progress);
 out:
     embedder_close(&s);
     return rc;

@@ -99,8 +99,10 @@ static void sample_name(int64_t i, char name[ARTIFACT_NAME])
 static int run_steps(struct work *w, const struct flow_sample *s, struct err *e)
 {
     if (flow_sample_begin(w->m, s, e)) return -1;
-    for (int64_t k = 0; k < s->steps; k++)
+    for (int64_t k = 0; k < s->steps; k++) {
         if (infer_check_stop(w->in, e) || flow_sample_step(w->m, s, k, e)) return -1;
+        progress_part(w->in->progress, (double)(k + 1) / (double)s->steps);
+    }
     return 0;
 }
 
@@ -262,10 +264,14 @@ static int lead(struct work *w, struct err *e)
     struct flow_generate *g = w->g;
     if (results_open(&w->results, w->in->job_dir, &g->requests, e)) return -1;
     g->n_resumed = w->results.n_answered;
-    for (int i = 0; i < g->requests.n; i++) {
+    progress_begin(w->in->progress, PROGRESS_REQUESTS, g->requests.n, (double)g->n_resumed);
+    for (int i = 0, n = (int)g->n_resumed; i < g->requests.n; i++) {
         if (w->results.answered[i]) continue;
+        progress_piece(w->in->progress, n, 1);
         if (infer_check_stop(w->in, e) || one_request(w, i, e)) return -1;
+        progress_at(w->in->progress, ++n);
     }
+    progress_end(w->in->progress);
     w->order = (struct order){.request = -1};
     if (tell(w, e)) return -1;
     g->n_refused = w->results.n_refused;

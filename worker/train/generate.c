@@ -182,14 +182,16 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
     int rc = -1;
     *out = (struct infer_text){.n_prompts = p->n, .ledger_equal = true};
     if (generator_open(&g, e) || !(answered = share_answered(&g, e))) goto out;
-    for (int i = 0; i < p->n; i++) {
-        if (answered[i]) {
-            out->n_resumed++;
-            continue;
-        }
+    in->model->progress = in->progress;
+    for (int i = 0; i < p->n; i++) out->n_resumed += answered[i];
+    progress_begin(in->progress, PROGRESS_REQUESTS, (double)p->n, (double)out->n_resumed);
+    for (int i = 0, n = (int)out->n_resumed; i < p->n; i++) {
+        if (answered[i]) continue;
         if (infer_check_stop(in, e) || one_prompt(&g, i, e)) goto out;
+        progress_at(in->progress, ++n);
     }
     rc = finish(&g, e);
+    if (!rc) progress_end(in->progress);
 out:
     free(answered);
     generator_close(&g);

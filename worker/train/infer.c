@@ -438,6 +438,9 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
             sample_logprobs(w->logits, V, token, &w->logprob[n], n_top, w->top + n * n_top);
         sampler_take(&w->sampler, token);
         w->tokens[n++] = token;
+        progress_tokens(in->progress, 1);
+        progress_part(in->progress, (double)(sequence * r->max_tokens + n) /
+                                        (double)(r->n * r->max_tokens));
         stopped = stop_feed(&r->stop, token < 256 ? token : -1);
         if (stopped && n >= r->min_tokens) {
             out->finish = FINISH_STOP;
@@ -476,6 +479,17 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
     return compare_ledger(in, w, r, n_decodes, &out->ledger_equal, e);
 }
 
+/* The prompt is a part of its request, by tokens; what is generated is the rest. */
+static int forward_prompt(const struct infer *in, const struct request *r, struct err *e)
+{
+    const double at = progress_done(in->progress), n = (double)(r->n * r->max_tokens);
+    const double prompt = (double)r->n_tokens / ((double)r->n_tokens + n);
+    progress_piece(in->progress, at, prompt);
+    if (infer_forward(in, r->tokens, r->n_tokens, e)) return -1;
+    progress_piece(in->progress, at + prompt, 1 - prompt);
+    return 0;
+}
+
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *request,
                  struct infer_answer *out, struct err *e)
 {
@@ -486,7 +500,7 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     if (!out->choice)
         return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
     assert(r->logprobs <= w->n_top);
-    if (check_length(in, r->n_tokens, e) || infer_forward(in, r->tokens, r->n_tokens, e)) goto fail;
+    if (check_length(in, r->n_tokens, e) || forward_prompt(in, r, e)) goto fail;
     if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;

@@ -23,6 +23,7 @@ struct infer {
     const char *job_dir;
     bool (*stopped)(void *arg); /* asked between windows and between tokens */
     void *arg;
+    struct progress *progress;     /* NULL: nobody is told */
     const struct context *context; /* generate: what every prompt follows; NULL: nothing */
     const char *digest;            /* context.save: of the weights */
     const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */

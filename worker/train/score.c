@@ -194,6 +194,8 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     int64_t T = m->sp.shard.T;
     infer_at(s->in, window + 1);
     if (window_read(&s->w, window, e)) return -1;
+    progress_piece(s->in->progress, (double)(s->w.first + s->w.fresh),
+                   (double)(s->w.n - s->w.fresh));
     window_fill(&s->w, s->in->spec, &m->sp.shard, &m->batch);
     if (model_forward(m, &m->batch, e)) return -1;
     if (sum_window(s, window, e)) return -1;
@@ -207,11 +209,19 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     return 0;
 }
 
+/* Tokens of the data up to the end of the window that was read last. */
+static double window_end(const struct scorer *s)
+{
+    return (double)(s->w.first + s->w.n);
+}
+
 static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
     if (compute_window(s, window, out, e)) return -1;
-    return m->sp.shard.r == 0 ? take_window(s, m->batch.n_targets, out, e) : 0;
+    if (m->sp.shard.r == 0 && take_window(s, m->batch.n_targets, out, e)) return -1;
+    progress_at(s->in->progress, window_end(s));
+    return 0;
 }
 
 /* ---- going on where an earlier attempt was --------------------------------------------------- */
@@ -325,10 +335,14 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     struct scorer s = {.in = in, .d = d, .journal = {.fd = -1}};
     int rc = -1;
     *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
+    in->model->progress = in->progress;
     if (scorer_open(&s, out, e) || resume(&s, out, e)) goto out;
+    progress_begin(in->progress, PROGRESS_TOKENS, (double)data_stats(d)->n_tokens,
+                   out->n_resumed ? window_end(&s) : 0);
     for (int64_t w = out->n_resumed; w < out->n_windows; w++)
         if (infer_check_stop(in, e) || one_window(&s, w, out, e)) goto out;
     rc = finish(&s, out, e);
+    if (!rc) progress_end(in->progress);
 out:
     scorer_close(&s);
     return rc;

@@ -82,6 +82,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     struct comm_count want[PURPOSE_N];
     const int n_copies = copies(m);
     double nll;
+    progress_piece(m->progress, 0, (double)m->sp.shard.T);
     if (a->want)
         memcpy(want, a->want, sizeof want);
     else
@@ -233,6 +234,7 @@ static int run_reference(const struct verify_args *a, const struct data_order *o
     const struct plan *plan = ref->plan;
     double nll;
     const struct flow_source flow = flow_of(a, order);
+    progress_piece(ref->progress, progress_done(ref->progress), (double)plan->S);
     set_dropout(a->spec, ref);
     ref->batch.sample = 0;
     if (latents(ref) ? verify_flow_reference(&flow, ref, e) : fill_reference(a, order, ref, e))
@@ -487,8 +489,11 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
     const struct job_tolerance usual = job_tolerance(spec->precision.params);
     struct sides *s = sides_new(ref, v->grad, ref->grad, e);
     const double scale = scale_fixed(spec, v->targets_1);
+    const double passed = progress_done(ref->progress), S = (double)ref->plan->S;
     struct control c = {0};
     int rc = -1;
+    progress_total(ref->progress, passed + S);
+    progress_piece(ref->progress, passed, S);
     if (!s || control_init(&c, ref, v->grad, e) ||
         control_run(&c, (float)(scale / reference_targets(v)), e))
         goto out;
@@ -569,6 +574,8 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
         }
         if (plan_reference(a->spec, m->plan, plan, e) || open_reference(a, ref, plan, out, e))
             goto out;
+        m->progress = ref->progress = a->progress;
+        progress_begin(a->progress, PROGRESS_TOKENS, (double)(m->sp.shard.T + plan->S), 0);
     }
     if (run_whole(a, order, ref, out, e)) goto out;
     if (m->ring) { /* its loss and gradients are in the sums; of logits the first ring's compare */
@@ -580,8 +587,10 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     if (latents(m) ? verify_flow_compare(m, ref, out, e) : compare_logits(m, ref, out, e)) goto out;
     if (compare_gathered(m, out, e)) goto out;
     if (first && conclude(a, ref, out, e)) goto out;
+    if (first) progress_end(a->progress);
     rc = 0;
 out:
+    m->progress = NULL; /* the model goes on, in a training */
     data_order_close(order);
     free(ref);
     free(plan);

@@ -1,0 +1,77 @@
+#include "api/core/progress.h"
+
+#include <time.h>
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000ll + t.tv_nsec / 1000;
+}
+
+static void tell(struct progress *p, bool always)
+{
+    const int64_t now = now_us();
+    if (!always && now - p->told_us < p->every_us) return;
+    p->told_us = now;
+    p->now.elapsed_us = now - p->begun_us;
+    if (p->tell) p->tell(p->arg, &p->now);
+}
+
+void progress_begin(struct progress *p, enum progress_unit unit, double total, double from)
+{
+    if (!p) return;
+    p->begun = true;
+    p->begun_us = now_us();
+    p->piece_at = from;
+    p->piece = 0;
+    p->now = (struct rank_progress){.unit = unit, .done = from, .total = total, .from = from};
+    tell(p, true);
+}
+
+void progress_total(struct progress *p, double total)
+{
+    if (p && p->begun) p->now.total = total;
+}
+
+void progress_at(struct progress *p, double done)
+{
+    if (!p || !p->begun) return;
+    p->now.done = p->now.total > 0 && done > p->now.total ? p->now.total : done;
+    tell(p, false);
+}
+
+void progress_add(struct progress *p, double units)
+{
+    if (p) progress_at(p, p->now.done + units);
+}
+
+double progress_done(const struct progress *p)
+{
+    return p ? p->now.done : 0;
+}
+
+void progress_piece(struct progress *p, double at, double size)
+{
+    if (!p) return;
+    p->piece_at = at;
+    p->piece = size;
+}
+
+void progress_part(struct progress *p, double part)
+{
+    if (p) progress_at(p, p->piece_at + part * p->piece);
+}
+
+void progress_tokens(struct progress *p, int64_t n)
+{
+    if (p) p->now.tokens += n;
+}
+
+void progress_end(struct progress *p)
+{
+    if (!p || !p->begun) return;
+    if (p->now.total <= 0) p->now.total = p->now.done;
+    p->now.done = p->now.total;
+    tell(p, true);
+}

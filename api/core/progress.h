@@ -1,0 +1,41 @@
+/* progress.h: how far a rank is with its work, told at most once a second.
+ *
+ *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts
+ *     progress_piece(p, at, size)                         what comes next is units [at, at + size)
+ *     progress_part(p, 0.3)                               three tenths of that are done
+ *     progress_at(p, done)                                exactly so many units are done
+ *     progress_end(p)                                     all of them; always told
+ *
+ * Every function does nothing where p is NULL or has not begun, so that the code that works need
+ * not know whether anyone listens. Nothing is allocated. tested: tests/test_progress.c */
+#ifndef SEQD_CORE_PROGRESS_H
+#define SEQD_CORE_PROGRESS_H
+
+#include <stdbool.h>
+#include "api/core/rank.h"
+
+#define PROGRESS_EVERY_US 1000000
+
+struct progress {
+    void (*tell)(void *arg, const struct rank_progress *now); /* NULL: it is only counted */
+    void *arg;
+    int64_t every_us; /* between two that are told */
+    /* ---- the rest is progress.c's ---- */
+    bool begun;
+    struct rank_progress now;
+    double piece_at, piece; /* units */
+    int64_t begun_us, told_us;
+};
+
+/* total 0: not known yet. from: what earlier attempts have done. Tells it at once. */
+void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
+void progress_total(struct progress *p, double total); /* once it is known */
+void progress_at(struct progress *p, double done);
+void progress_add(struct progress *p, double units);
+double progress_done(const struct progress *p);
+void progress_piece(struct progress *p, double at, double size);
+void progress_part(struct progress *p, double part); /* of the piece: 0 .. 1 */
+void progress_tokens(struct progress *p, int64_t n); /* so many more were generated */
+void progress_end(struct progress *p);
+
+#endif
