@@ -73,7 +73,7 @@ bool attempt_has_news(const struct attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (attempt_mark(a, &a->parts[i]) > a->parts[i].marked) return true;
-    return a->steps_size > 0;
+    return a->steps_size > 0 || a->has_progress;
 }
 
 void attempt_hold(struct part *p, int64_t seq)

@@ -47,7 +47,8 @@ struct attempt {
     bool has_suspect; /* something that may be a consequence: waits for a better cause */
     int64_t suspect_ms, suspect_behind; /* behind: of a hang, as in struct rank_fail; else 0 */
     struct event suspect;
-    char *steps; /* "[{..},{..}": of the last second */
+    bool has_progress; /* newer than what is stored */
+    char *steps;       /* "[{..},{..}": of the last second */
     size_t steps_size, steps_room;
 };
 

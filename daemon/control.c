@@ -307,7 +307,10 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     ev->seq = ++c->last_event;
     if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, loop_now_ms(c->o.loop));
     bool ends = ev->type == EV_PREPARED || ev->type == EV_STOPPED || ev->type == EV_DONE;
-    if (ev->type == EV_ASSIGN) j->attempt = attempt_create(j, loop_now_ms(c->o.loop));
+    if (ev->type == EV_ASSIGN) {
+        j->attempt = attempt_create(j, loop_now_ms(c->o.loop));
+        j->progress = (struct rank_progress){0};
+    }
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(c, j);
     k->type = ev->type;
@@ -342,10 +345,11 @@ void control_flush(struct control *c, struct job *j)
     if (store_full(c->o.store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(c, j);
-    bool steps = a->steps_size > 0;
+    const bool moved = a->steps_size > 0 || a->has_progress;
+    a->has_progress = false;
     add_steps(t, j);
     add_marks(t, k, j);
-    if (steps) {
+    if (moved) {
         write_doc(c, j);
         store_job_set(t, j->id, (int)j->state, c->doc);
     }

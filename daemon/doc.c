@@ -56,6 +56,52 @@ static void put_error(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
+static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
+{
+    if (known)
+        jwrite_double(w, key, rate);
+    else
+        jwrite_null(w, key);
+}
+
+/* Speed and what is left by it, of an attempt that goes on. */
+static void put_speed(struct jwrite *w, const struct job *j, const struct rank_progress *p)
+{
+    const bool goes_on = j->state == JOB_STARTING || j->state == JOB_RUNNING;
+    const double s = (double)p->elapsed_us / 1e6, n = p->done - p->from;
+    const bool known = goes_on && s > 0 && n > 0;
+    const double tokens = p->unit == PROGRESS_TOKENS ? n : (double)p->tokens;
+    put_rate(w, "rate", known, n / s);
+    put_rate(w, "tokens_s", known && tokens > 0, tokens / s);
+    put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) * s / n);
+}
+
+/* A job that waits has no work at hand, but a training's steps are kept. */
+static void put_progress(struct jwrite *w, const struct job *j)
+{
+    struct rank_progress p = j->progress;
+    const bool said = p.total > 0 || p.done > 0;
+    if (j->state == JOB_QUEUED || !said)
+        p = (struct rank_progress){
+            .unit = PROGRESS_STEPS, .done = (double)j->step, .total = (double)j->steps};
+    if (p.total <= 0 && p.done <= 0) {
+        jwrite_null(w, "progress");
+        return;
+    }
+    jwrite_object(w, "progress");
+    jwrite_str(w, "unit", progress_unit_name(p.unit));
+    jwrite_int(w, "done", (int64_t)p.done);
+    if (p.total > 0) {
+        jwrite_int(w, "total", (int64_t)p.total);
+        jwrite_double(w, "fraction", p.done / p.total);
+    } else {
+        jwrite_null(w, "total");
+        jwrite_null(w, "fraction");
+    }
+    put_speed(w, j, &p);
+    jwrite_end(w);
+}
+
 static void put_labels(struct jwrite *w, const struct job_spec *s)
 {
     jwrite_object(w, "labels");
@@ -122,6 +168,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_int(&w, "step", j->step);
     jwrite_int(&w, "steps", j->steps);
     jwrite_int(&w, "checkpoint_step", j->checkpoint_step);
+    put_progress(&w, j);
     if (j->metrics)
         jwrite_raw(&w, "last_metrics", j->metrics);
     else

@@ -61,15 +61,16 @@ struct job {
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
-    int64_t wake_ms;         /* the same by the loop's clock, which no one sets: what counts */
-    char *result;            /* owns; JSON from rank 0, or NULL */
-    char *plan;              /* owns; JSON, or NULL */
-    char *stored;            /* owns; the stored spec, where it says more than spec; or NULL */
-    char *metrics;           /* owns; JSON of the last step, or NULL */
-    struct attempt *attempt; /* owns; NULL unless starting, running or stopping */
-    int64_t plan_size;       /* bytes of a rank's device, by the plan */
-    int64_t plan_host_size;  /* and of the host beside it, where that is another memory */
-    bool rewrite;            /* replay: its stored document is none */
+    int64_t wake_ms; /* the same by the loop's clock, which no one sets: what counts */
+    char *result;    /* owns; JSON from rank 0, or NULL */
+    char *plan;      /* owns; JSON, or NULL */
+    char *stored;    /* owns; the stored spec, where it says more than spec; or NULL */
+    char *metrics;   /* owns; JSON of the last step, or NULL */
+    struct rank_progress progress; /* of the current or last attempt; zeros: it has said nothing */
+    struct attempt *attempt;       /* owns; NULL unless starting, running or stopping */
+    int64_t plan_size;             /* bytes of a rank's device, by the plan */
+    int64_t plan_host_size;        /* and of the host beside it, where that is another memory */
+    bool rewrite;                  /* replay: its stored document is none */
     char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
 };

@@ -33,7 +33,8 @@ static bool exit_is_of(const struct part *p, const struct record *r)
 bool record_is_of(const struct part *p, const struct record *r)
 {
     struct rank_event re;
-    bool first = r->head.type == RANK_STEP || r->head.type == RANK_RESULT;
+    bool first = r->head.type == RANK_STEP || r->head.type == RANK_PROGRESS ||
+                 r->head.type == RANK_RESULT;
     if (r->head.type == RANK_EXIT) return exit_is_of(p, r);
     if (r->head.type == RANK_EVENT && r->head.size >= sizeof re) {
         memcpy(&re, r->data, sizeof re);
@@ -167,6 +168,39 @@ static void keep_step(struct attempt *a, const char *json, size_t n)
     a->steps_size += n;
 }
 
+/* Steps say how far a training is. What was reached before the attempt's first one, or by another
+ * path before a rollback, is no measure of its speed. */
+static void progress_of_step(struct job *j, const struct rank_step *s)
+{
+    struct rank_progress *p = &j->progress;
+    if (p->unit != PROGRESS_STEPS || p->total != (double)j->steps || (double)s->step <= p->done)
+        *p = (struct rank_progress){
+            .unit = PROGRESS_STEPS, .total = (double)j->steps, .from = (double)(s->step - 1)};
+    p->done = (double)s->step;
+    p->tokens += s->tokens;
+    p->elapsed_us += s->step_us;
+}
+
+/* In range, so that what is shown of it is. */
+static bool progress_good(const struct rank_progress *p)
+{
+    const double most = (double)(1ll << 53);
+    return p->unit >= 0 && p->unit < PROGRESS_UNIT_N && p->from >= 0 && p->done >= p->from &&
+           p->done <= most && p->total >= 0 && p->total <= most &&
+           (p->total == 0 || p->done <= p->total) && p->tokens >= 0 && p->elapsed_us >= 0;
+}
+
+static void on_progress(struct control *c, struct job *j, const struct record *r)
+{
+    struct rank_progress p;
+    if (r->head.size < sizeof p) return;
+    memcpy(&p, r->data, sizeof p);
+    if (!progress_good(&p)) return;
+    ring_proven(c, j);
+    j->progress = p;
+    j->attempt->has_progress = true;
+}
+
 static void on_step(struct control *c, struct job *j, const struct record *r)
 {
     struct rank_step s;
@@ -181,6 +215,7 @@ static void on_step(struct control *c, struct job *j, const struct record *r)
     if (!copy) abort();
     free(j->metrics);
     j->metrics = copy;
+    progress_of_step(j, &s);
     keep_step(j->attempt, json, (size_t)n);
     if (j->attempt->steps_size > STEPS_FLUSH_SIZE) control_flush(c, j);
 }
@@ -252,6 +287,7 @@ void record_take(struct control *c, struct job *j, struct part *p, const struct 
     case RANK_BLOB: on_blob(c, j, p, r); break;
     case RANK_READY: on_ready(c, j, p, r); break;
     case RANK_STEP: on_step(c, j, r); break;
+    case RANK_PROGRESS: on_progress(c, j, r); break;
     case RANK_EVENT: on_event(c, j, r); break;
     case RANK_RESULT: on_result(c, j, p, r); break;
     case RANK_FAIL: on_fail(c, j, p, r); break;

@@ -2,6 +2,7 @@
  * api/wire.h: submits, preparation, rendezvous, failures of every class, cancels, lost nodes, and a
  * seqd that is restarted after any record. Time is moved by hand. */
 #include <ftw.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -239,6 +240,14 @@ static void rec_step(struct sim_attempt *a, int64_t step)
     s.planned[PURPOSE_RING_KV].bytes_sent = 8;
     s.ledger_ok = 1;
     record(a, RANK_STEP, 0, &s, sizeof s, NULL);
+}
+
+static void rec_progress(struct sim_attempt *a, double done, double total)
+{
+    struct rank_progress p = {.unit = PROGRESS_REQUESTS, .done = done, .total = total, .from = 1};
+    p.tokens = 30;
+    p.elapsed_us = 2000000;
+    record(a, RANK_PROGRESS, 0, &p, sizeof p, NULL);
 }
 
 static void rec_event(struct sim_attempt *a, int type, int64_t step, const char *json)
@@ -536,6 +545,66 @@ static void test_life(void)
     late.size = a->record[a->n_records - 1].size;
     control_link_calls.message(w.control, "n1", &late);
     CHECK(a->forgotten);
+    finish();
+}
+
+static const char *stored_progress(void)
+{
+    static char out[256];
+    ask(ASK_JOB, 1, on_row, NULL);
+    const char *at = strstr(stored_doc, "\"progress\":");
+    snprintf(out, sizeof out, "%s", at ? at + 11 : "none");
+    const size_t n = strcspn(out, "}");
+    out[strncmp(out, "null", 4) ? n + (out[n] != 0) : 4] = 0;
+    return out;
+}
+
+static void flush(void)
+{
+    control_flush(w.control, (struct job *)control_job(w.control, 1));
+    settle();
+}
+
+/* How far a job is stands in its document, committed like its steps: by what rank 0 says, or by
+ * steps; with a speed only while it goes on; of numbers that cannot be, nothing. */
+static void test_progress(void)
+{
+    begin();
+    struct sim_attempt *a = to_run();
+    CHECK_STR(stored_progress(), "{\"unit\":\"steps\",\"done\":0,\"total\":10,\"fraction\":0,"
+                                 "\"rate\":null,\"tokens_s\":null,\"eta_s\":null}");
+    play_start(a);
+    rec_progress(a, 2, 5);
+    send_spool(a);
+    flush();
+    CHECK_STR(stored_progress(), "{\"unit\":\"requests\",\"done\":2,\"total\":5,\"fraction\":0.4,"
+                                 "\"rate\":0.5,\"tokens_s\":15,\"eta_s\":6}");
+    rec_progress(a, 3, 2);
+    rec_progress(a, NAN, 5);
+    rec_progress(a, 0.5, 5);
+    rec_progress(a, 2, -5);
+    rec_progress(a, 2, INFINITY);
+    struct rank_progress other = {.unit = PROGRESS_UNIT_N, .done = 3, .total = 5};
+    record(a, RANK_PROGRESS, 0, &other, sizeof other, NULL);
+    other.unit = 0;
+    record(a, RANK_PROGRESS, 1, &other, sizeof other, NULL); /* for rank 0 alone to say */
+    record(a, RANK_PROGRESS, 0, &other, sizeof other - 1, NULL);
+    send_spool(a);
+    flush();
+    CHECK(strstr(stored_progress(), "\"done\":2,\"total\":5"));
+    rec_step(a, 4);
+    rec_step(a, 5);
+    send_spool(a);
+    flush();
+    CHECK_STR(stored_progress(), "{\"unit\":\"steps\",\"done\":5,\"total\":10,\"fraction\":0.5,"
+                                 "\"rate\":1000,\"tokens_s\":10000,\"eta_s\":0.005}");
+    rec_exit(a, 0, 0, 9);
+    rec_exit(a, 1, 0, 9);
+    rec_exit(a, RANK_GANG, GANG_FAILED, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "starting"); /* the next attempt, from its checkpoint */
+    CHECK_STR(stored_progress(), "{\"unit\":\"steps\",\"done\":5,\"total\":10,\"fraction\":0.5,"
+                                 "\"rate\":null,\"tokens_s\":null,\"eta_s\":null}");
     finish();
 }
 
@@ -974,6 +1043,7 @@ int main(void)
     json_init();
     bad_disk_install();
     RUN(test_life);
+    RUN(test_progress);
     RUN(test_end_before_its_commit);
     RUN(test_log_that_was_not_kept);
     RUN(test_spec_of_another_version);
