@@ -210,12 +210,21 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     return 0;
 }
 
+static bool drawn; /* what stderr's terminal has in its last line goes when anything else is said */
+
+void cli_draw(const char *line)
+{
+    if (drawn || *line) fprintf(stderr, "\r\033[K%s", line);
+    drawn = *line != 0;
+}
+
 static void say(const char *prefix, const char *fmt, va_list ap)
 {
     char raw[4096], clean[4096];
     vsnprintf(raw, sizeof raw, fmt, ap);
     text_clean(clean, sizeof clean, raw, strlen(raw), "\n\t");
     fflush(stdout);
+    cli_draw("");
     fprintf(stderr, "%s%s\n", prefix, clean);
 }
 

@@ -80,6 +80,9 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 
 /* A message to a person, on stderr, silenced by -q. Cleaned of what a terminal would obey. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The last line of the terminal on stderr, drawn over, until something is said or it is "". The line
+ * is clean already. */
+void cli_draw(const char *line);
 /* "seqctl: ..." on stderr, never silenced. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The decimal operand i as a job id. Returns -1 after a message. */

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "client/api.h"
 #include "client/follow.h"
+#include "client/progress.h"
+#include "client/screen.h"
 #include "client/text.h"
 #include "client/verbs.h"
 
@@ -76,9 +79,71 @@ void job_say_end(const struct cli *c, const struct jv *job)
     }
 }
 
+struct jv *job_peek(struct cli *c, int64_t id)
+{
+    char path[64];
+    struct http_reply r;
+    struct jv *job = NULL;
+    snprintf(path, sizeof path, "/v1/jobs/%lld", (long long)id);
+    if (http_do(c->http, &(struct http_request){.method = "GET", .path = path}, &r, NULL))
+        return NULL;
+    if (r.status == 200) job = jv_parse(r.body, r.size, NULL);
+    http_reply_fini(&r);
+    return job;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+enum { LOOK_EVERY_MS = 1000, SAY_EVERY_MS = 10000 };
+
+struct wait {
+    struct cli *c;
+    int64_t id, looked_ms, said_ms;
+    bool in_place;  /* a line on a terminal, drawn again and again */
+    bool counted;   /* how far it is was said */
+    char phase[32]; /* as said last */
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
 static void ignore(void *arg, const char *name, const struct jv *v)
 {
     (void)arg, (void)name, (void)v;
+}
+
+/* In place as often as there is news, else a line for each phase and every ten seconds. */
+static void wait_say(struct wait *w, const struct jv *job, int64_t now)
+{
+    char phase[32], line[256], all[320];
+    text_safe(phase, sizeof phase, jv_str(job, "phase", ""));
+    progress_line(line, sizeof line, job);
+    snprintf(all, sizeof all, "job %lld %s%s%s", (long long)w->id, phase, *line ? "  " : "", line);
+    if (w->in_place) {
+        all[text_cut(all, 79)] = 0;
+        cli_draw(all);
+    } else if (strcmp(phase, w->phase) ||
+               (*line && (!w->counted || now - w->said_ms >= SAY_EVERY_MS))) {
+        cli_say(w->c, "%s", all);
+        w->said_ms = now;
+        w->counted = *line != 0;
+    }
+    snprintf(w->phase, sizeof w->phase, "%s", phase);
+}
+
+static void wait_tick(void *arg)
+{
+    struct wait *w = arg;
+    const int64_t now = now_ms();
+    if (w->c->opt.quiet || now - w->looked_ms < LOOK_EVERY_MS) return;
+    w->looked_ms = now;
+    struct jv *job = job_peek(w->c, w->id);
+    if (job && !jv_str(job, "finished_at", NULL)) wait_say(w, job, now);
+    jv_free(job);
 }
 
 int job_wait(struct cli *c, int64_t id, struct jv **out)
@@ -87,9 +152,14 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     *out = NULL;
     snprintf(path, sizeof path, "/v1/jobs/%lld/events", (long long)id);
     struct follow_item item = {.path = path, .call = ignore};
-    int rc = follow_run(
-        c,
-        &(struct follow_job){.id = id, .item = &item, .n_items = 1, .timeout_s = c->opt.timeout_s});
+    struct wait w = {.c = c, .id = id, .in_place = screen_draws(STDERR_FILENO)};
+    int rc = follow_run(c, &(struct follow_job){.id = id,
+                                                .item = &item,
+                                                .n_items = 1,
+                                                .tick = wait_tick,
+                                                .arg = &w,
+                                                .timeout_s = c->opt.timeout_s});
+    cli_draw("");
     if (rc) return rc;
     rc = api_job(c, id, out);
     return rc ? rc : follow_verdict(*out);
@@ -113,12 +183,15 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
     table_add(t, jv_str(job, "name", ""));
     table_add(t, jv_str(job, "kind", ""));
     table_add(t, jv_str(job, "state", ""));
-    snprintf(text, sizeof text, "%lld/%lld", (long long)jv_int(job, "step", 0),
-             (long long)jv_int(job, "steps", 0));
-    table_add(t, jv_int(job, "steps", 0) ? text : "-");
+    table_add(t, progress_percent(text, job));
+    table_add(t, progress_rate(text, job));
+    table_add(t, progress_eta(text, job));
     add_number(t, jv_num(job, "last_metrics.loss", -1), "%.4f");
     table_add(t, text_duration(text, seconds_between(job, "created_at", NULL)));
     if (wide) {
+        snprintf(text, sizeof text, "%lld/%lld", (long long)jv_int(job, "step", 0),
+                 (long long)jv_int(job, "steps", 0));
+        table_add(t, jv_int(job, "steps", 0) ? text : "-");
         add_number(t, jv_num(job, "ranks", -1), "%.0f");
         add_number(t, jv_num(job, "priority", -1), "%.0f");
         add_number(t, jv_num(job, "epoch", -1), "%.0f");
@@ -133,10 +206,11 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
 
 static void print_jobs(const struct cli *c, const struct jv *list)
 {
-    static const char *const narrow[] = {"ID",   "NAME", "KIND", "STATE", "STEP",
-                                         "LOSS", "AGE",  "WHY",  NULL};
-    static const char *const wide[] = {"ID",    "NAME",     "KIND",  "STATE", "STEP", "LOSS", "AGE",
-                                       "RANKS", "PRIORITY", "EPOCH", "NODE",  "WHY",  NULL};
+    static const char *const narrow[] = {"ID",  "NAME", "KIND", "STATE", "DONE", "RATE",
+                                         "ETA", "LOSS", "AGE",  "WHY",   NULL};
+    static const char *const wide[] = {"ID",    "NAME", "KIND", "STATE", "DONE",  "RATE",
+                                       "ETA",   "LOSS", "AGE",  "STEP",  "RANKS", "PRIORITY",
+                                       "EPOCH", "NODE", "WHY",  NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
     bool names = c->output == OUT_NAME;
@@ -242,6 +316,7 @@ static void print_job(const struct cli *c, const struct jv *job)
                  (long long)jv_int(job, "checkpoint_step", 0));
         line("step", text);
     }
+    line("progress", progress_line(text, sizeof text, job));
     print_last(jv_get(job, "last_metrics"));
     if (jv_get(job, "result")) {
         puts("result");

@@ -10,8 +10,11 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
 /* "job 12 succeeded after 84.0s: ..." and, for a failure, the sentence, the field and what to do;
  * then the command that comes next. On stderr; the final word of --wait, watch and verify. */
 void job_say_end(const struct cli *c, const struct jv *job);
-/* Waits for the end of job id through its event stream and fetches it. Returns the exit code of the
- * job's state; *out: the caller frees, NULL on an error. Honours --timeout. */
+/* The job as it is now, for a picture of it: NULL when it cannot be had at the moment, which is not
+ * said. The caller frees. */
+struct jv *job_peek(struct cli *c, int64_t id);
+/* Waits for the end of job id through its event stream, says meanwhile how far it is, and fetches it.
+ * Returns the exit code of the job's state; *out: the caller frees, NULL on an error. Honours --timeout. */
 int job_wait(struct cli *c, int64_t id, struct jv **out);
 
 #endif

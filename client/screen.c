@@ -2,10 +2,17 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "client/text.h"
+
+bool screen_draws(int fd)
+{
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && !strcmp(term, "dumb"));
+}
 
 void screen_begin(struct screen *s)
 {

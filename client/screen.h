@@ -15,6 +15,8 @@ struct screen {
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 
+/* Whether fd is a terminal that obeys cursor movements. */
+bool screen_draws(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Replaces the last frame by this one in a single write. Lines are cut at the width; a line may

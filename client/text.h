@@ -26,7 +26,7 @@ char *text_duration(char out[TEXT_SHORT], double s); /* "1m 30s" */
 int text_distance(const char *a, const char *b, int limit);
 
 /* A table whose columns are as wide as their widest cell. */
-#define TABLE_COLUMNS 12
+#define TABLE_COLUMNS 15
 struct table {
     int n_columns;
     const char *head[TABLE_COLUMNS];

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "client/api.h"
 #include "client/curve.h"
 #include "client/event.h"
 #include "client/follow.h"
 #include "client/job.h"
+#include "client/progress.h"
 #include "client/screen.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -20,6 +22,7 @@ enum {
     CURVE_MOST = 10,  /* rows of the curve on a terminal that has them */
     OTHER_LINES = 13, /* everything else, and the prompt */
     DRAW_EVERY_MS = 100,
+    LOOK_EVERY_MS = 1000,
     RATE_STEPS = 16
 };
 
@@ -28,7 +31,9 @@ struct watch {
     struct jv *job;  /* as last fetched */
     struct jv *last; /* the newest step */
     bool job_stale;  /* an event came: fetch the job again */
-    bool fresh;      /* something came since the last frame */
+    int64_t looked_at_ms;
+    int said_percent; /* of the last line about progress; -1: none yet */
+    bool fresh;       /* something came since the last frame */
     struct curve curve;
     char event[EVENTS_SHOWN][EVENT_LINE];
     int n_events;
@@ -50,11 +55,9 @@ static bool as_data(const struct watch *w)
     return w->c->output == OUT_JSON || w->c->output == OUT_JSONL;
 }
 
-/* A picture needs a terminal that obeys cursor movements. */
 static bool as_picture(const struct watch *w)
 {
-    const char *term = getenv("TERM");
-    return w->c->tty && !as_data(w) && !(term && !strcmp(term, "dumb"));
+    return !as_data(w) && screen_draws(STDOUT_FILENO);
 }
 
 static void keep_event(struct watch *w, const struct jv *v)
@@ -210,41 +213,61 @@ static void add_numbers(struct watch *w, double steps)
     add_bytes(w);
 }
 
+/* Of a job that has no steps to show, or none yet. */
+static void add_progress(struct watch *w)
+{
+    char line[256];
+    if (*progress_line(line, sizeof line, w->job)) screen_add(&w->screen, "done     %s", line);
+}
+
 static void draw(struct watch *w)
 {
     double steps = jv_num(w->job, "steps", 0);
     screen_begin(&w->screen);
     add_head(w);
     if (w->curve.n) add_curve(w, steps);
-    if (w->last) add_numbers(w, steps);
+    if (w->last)
+        add_numbers(w, steps);
+    else
+        add_progress(w);
     for (int i = 0; i < w->n_events; i++) screen_add(&w->screen, "  %s", w->event[i]);
     screen_draw(&w->screen);
     w->drawn_at_ms = now_ms();
     w->fresh = false;
 }
 
+/* seqd may be away for a moment: the streams say so, the picture keeps what it knew. */
+static void look(struct watch *w)
+{
+    struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
+    w->job_stale = false;
+    w->looked_at_ms = now_ms();
+    if (!job) return;
+    jv_free(w->job);
+    w->job = job;
+    w->fresh = true;
+}
+
+/* A line for each per cent of a job that reports no steps. */
+static void print_progress(struct watch *w)
+{
+    char line[256];
+    const int percent = (int)(100 * jv_num(w->job, "progress.fraction", -1));
+    if (w->last || percent < 0 || percent == w->said_percent) return;
+    w->said_percent = percent;
+    if (*progress_line(line, sizeof line, w->job)) puts(line);
+}
+
 static void tick(void *arg)
 {
     struct watch *w = arg;
-    bool late = now_ms() - w->drawn_at_ms >= DRAW_EVERY_MS;
+    const int64_t now = now_ms();
+    const bool late = now - w->drawn_at_ms >= DRAW_EVERY_MS;
+    const bool looks = !w->last && !as_data(w) && now - w->looked_at_ms >= LOOK_EVERY_MS;
+    if (looks || (late && w->job_stale && as_picture(w))) look(w);
+    if (looks && !as_picture(w)) print_progress(w);
     fflush(stdout);
     if (!late || !w->fresh) return;
-    if (w->job_stale && as_picture(w)) {
-        struct jv *job = NULL;
-        char path[64];
-        struct http_reply r;
-        w->job_stale = false;
-        snprintf(path, sizeof path, "/v1/jobs/%lld", (long long)jv_int(w->job, "id", 0));
-        /* seqd may be away for a moment: the streams say so, the picture keeps what it knew. */
-        if (!http_do(w->c->http, &(struct http_request){.method = "GET", .path = path}, &r, NULL)) {
-            if (r.status == 200) job = jv_parse(r.body, r.size, NULL);
-            http_reply_fini(&r);
-        }
-        if (job) {
-            jv_free(w->job);
-            w->job = job;
-        }
-    }
     if (as_picture(w)) draw(w);
     w->fresh = false;
 }
@@ -281,6 +304,7 @@ static int watch_run(struct cli *c)
     struct watch *w = calloc(1, sizeof *w);
     if (!w) return cli_fail(CLI_ERROR, "out of memory");
     w->c = c;
+    w->said_percent = -1;
     curve_init(&w->curve);
     int rc = api_job(c, id, &w->job);
     if (!rc) {
@@ -304,7 +328,10 @@ const struct verb watch_verb = {
     .help =
         "Shows a job until it has ended: the loss as a curve, tokens/s, memory against the plan,\n"
         "bytes sent against the formula (== or !=), and what happens to it. In a pipe or file:\n"
-        "one line an event and a step; with -o jsonl, one JSON object each.\n\n"
+        "one line an event and a step; with -o jsonl, one JSON object each. A job without steps\n"
+        "(score, generate, embed, verify) shows per cent, rate and time left, in a pipe a line "
+        "for\n"
+        "each per cent.\n\n"
         "  --timeout N     at most N seconds, then exit code 124\n\n"
         "Exit code 0: the job succeeded; 10 failed; 11 cancelled. Ctrl-C detaches (130); the job\n"
         "goes on. When seqd is away for a moment the picture waits and then catches up.",

@@ -108,6 +108,9 @@ same "resumed from step 20: the same weights" "$(field "$resumed" result.weights
 SCORE="{\"kind\": \"score\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"path\": \"held.txt\", \"format\": \"text\"}, \"data\": {\"seq_len\": 512}, $RING}"
 score=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait 2>"$T/out") && ok "score" || bad "score" "$T/out"
 check "perplexity below that of chance" awk -v p="$(field "$score" result.ppl)" 'BEGIN { exit !(p > 1 && p < 250) }'
+same "a score counts tokens to the end" "$(field "$score" progress.unit) $(field "$score" progress.fraction) $(field "$score" progress.done)" "tokens 1 $(field "$score" progress.total)"
+says "ls: it is done" "^$score .*succeeded +100%" seqctl ls
+says "show: it is done" '^progress +100%' seqctl show "$score"
 one_rank=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local --set parallel.layout=auto 2>"$T/out")
 check "score on 1 rank agrees to 1e-6" awk -v a="$(field "$score" result.nll)" -v b="$(field "$one_rank" result.nll)" 'BEGIN { d = a - b; exit !(b > 0 && d * d <= b * b * 1e-12) }'
 GEN="{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"prompt\": \"static int \"}, \"sampling\": {\"temperature\": 0, \"max_tokens\": 24}, \"parallel\": {\"strategy\": \"rsa\", \"sp\": 2}, \"resources\": {\"ranks\": 2}}"
@@ -182,6 +185,18 @@ refuse "a diffusion model without sizes" 1 'data\.frames' seqctl submit "$EXAMPL
 refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diffusion.json" --set 'train={"tokens":100}'
 
 # ---- cancel -----------------------------------------------------------------------------------
+# A score that takes a while says how far it is, wherever one looks.
+printf '%s' "$SCORE" >"$T/slow.json"
+seqctl submit "$T/slow.json" --wait --set input.path=text.txt --set score.stride=1 2>"$T/waited" >"$T/slow" & waiting=$!
+until_ok 600 grep -q '%.*tokens/s' "$T/waited" && ok "submit --wait: per cent, rate, time left" || bad "submit --wait: no progress" "$T/waited"
+slow=$(sed -n 's/^job \([0-9]*\) .*/\1/p' "$T/slow" | head -n 1)
+says "ls: per cent, rate, time left" "^$slow .*running +[0-9]+% +[0-9,]+ tokens/s +[0-9]+" seqctl ls
+seqctl watch "$slow" >"$T/watched" 2>&1 & watching=$!
+until_ok 600 grep -q '% .*ETA' "$T/watched" && ok "watch in a pipe: a line a per cent" || bad "watch: no progress" "$T/watched"
+check "cancel it" seqctl cancel "$slow" --wait --timeout 30
+wait "$waiting"; same "submit --wait ends as the job does" $? 11
+wait "$watching"; same "watch ends as the job does" $? 11
+
 long=$(submit -o name -q --set train.steps=100000)
 wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout 30 || bad "cancel: the job does not step"
 same "state" "$(field "$long" state)" cancelled

@@ -6,6 +6,7 @@
 #include "client/curve.h"
 #include "client/event.h"
 #include "client/json.h"
+#include "client/progress.h"
 #include "client/spec.h"
 #include "client/text.h"
 #include "tests/test.h"
@@ -85,6 +86,49 @@ static void test_numbers(void)
     CHECK(text_distance("ls", "ls", 2) == 0);
     CHECK(text_distance("abc", "", 5) == 3);
     CHECK(text_distance("abcdef", "uvwxyz", 2) == 3);
+}
+
+static void test_progress(void)
+{
+    static const struct {
+        const char *job, *percent, *rate, *eta, *line;
+    } cases[] = {
+        {"{\"progress\":null}", "-", "-", "-", ""},
+        {"{\"progress\":\"no object\"}", "-", "-", "-", ""},
+        {"{\"progress\":{\"unit\":\"tokens\",\"done\":12345,\"total\":36000,\"fraction\":0.3499,"
+         "\"rate\":8123,\"tokens_s\":8123,\"eta_s\":90}}",
+         "34%", "8,123 tokens/s", "1m 30s",
+         "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s"},
+        {"{\"progress\":{\"unit\":\"requests\",\"done\":1,\"total\":4,\"fraction\":0.25,"
+         "\"rate\":0.08,\"tokens_s\":null,\"eta_s\":37.5}}",
+         "25%", "12.5 s/request", "38s", "25%  1 of 4 requests  12.5 s/request  ETA 38s"},
+        {"{\"progress\":{\"unit\":\"requests\",\"done\":4,\"total\":4,\"fraction\":1,"
+         "\"rate\":null,\"tokens_s\":null,\"eta_s\":null}}",
+         "100%", "-", "-", "100%  4 of 4 requests"},
+        {"{\"progress\":{\"unit\":\"bytes\",\"done\":1048576,\"total\":null,\"fraction\":null,"
+         "\"rate\":2097152,\"tokens_s\":null,\"eta_s\":null}}",
+         "-", "2.0 MiB/s", "-", "1.0 MiB  2.0 MiB/s"},
+        {"{\"progress\":{\"unit\":\"a\\u001b[2J, and much too long\",\"done\":1e300,"
+         "\"total\":1e301,\"fraction\":7,\"rate\":1e-9,\"tokens_s\":0,\"eta_s\":-1}}",
+         "-", NULL, "-", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[256], some[TEXT_SHORT];
+        struct jv *job = jv_parse(cases[i].job, strlen(cases[i].job), NULL);
+        CHECK_STR(progress_percent(some, job), cases[i].percent);
+        progress_rate(some, job);
+        if (cases[i].rate) CHECK_STR(some, cases[i].rate);
+        CHECK_STR(progress_eta(some, job), cases[i].eta);
+        progress_line(out, sizeof out, job);
+        if (cases[i].line) CHECK_STR(out, cases[i].line);
+        CHECK(!strchr(out, '\033') && !strchr(some, '\033'));
+        for (size_t size = 1; size < 60; size++) {
+            memset(out, 'X', sizeof out);
+            progress_line(out, size, job);
+            CHECK(strlen(out) < size && out[size] == 'X');
+        }
+        jv_free(job);
+    }
 }
 
 static void test_table(void)
@@ -317,6 +361,7 @@ int main(void)
     RUN(test_clean);
     RUN(test_clean_sizes);
     RUN(test_numbers);
+    RUN(test_progress);
     RUN(test_table);
     RUN(test_curve_ascii);
     RUN(test_curve_braille);

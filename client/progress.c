@@ -1,0 +1,77 @@
+#include "client/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
+{
+    const double fraction = jv_num(job, "progress.fraction", -1);
+    snprintf(out, TEXT_SHORT, "-");
+    /* Down: 100% is what is done. */
+    if (fraction >= 0 && fraction <= 1) snprintf(out, TEXT_SHORT, "%d%%", (int)(fraction * 100));
+    return out;
+}
+
+/* A slow unit by its time: "12.5 s/request" says more than "0.08 requests/s". */
+static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
+{
+    const int n = (int)strlen(unit); /* the plural's s goes */
+    snprintf(out, TEXT_SHORT, "%.1f s/%.*s", 1 / rate, n > 0 ? n - 1 : 0, unit);
+}
+
+char *progress_rate(char out[TEXT_SHORT], const struct jv *job)
+{
+    char number[TEXT_SHORT], unit[16];
+    const double tokens = jv_num(job, "progress.tokens_s", 0);
+    const double rate = jv_num(job, "progress.rate", 0);
+    text_safe(unit, sizeof unit, jv_str(job, "progress.unit", ""));
+    if (tokens > 0)
+        snprintf(out, TEXT_SHORT, "%.20s tokens/s", text_count(number, tokens));
+    else if (rate > 0 && !strcmp(unit, "bytes"))
+        snprintf(out, TEXT_SHORT, "%.20s/s", text_bytes(number, (int64_t)rate));
+    else if (rate >= 1)
+        snprintf(out, TEXT_SHORT, "%.1f %s/s", rate, unit);
+    else if (rate > 0)
+        slow_rate(out, unit, rate);
+    else
+        snprintf(out, TEXT_SHORT, "-");
+    return out;
+}
+
+char *progress_eta(char out[TEXT_SHORT], const struct jv *job)
+{
+    const double s = jv_num(job, "progress.eta_s", -1);
+    if (s >= 0) return text_duration(out, s);
+    snprintf(out, TEXT_SHORT, "-");
+    return out;
+}
+
+static void amount(char *out, size_t size, const char *unit, double n)
+{
+    char text[TEXT_SHORT];
+    const bool bytes = !strcmp(unit, "bytes");
+    snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
+}
+
+char *progress_line(char *out, size_t size, const struct jv *job)
+{
+    char percent[TEXT_SHORT], rate[TEXT_SHORT], eta[TEXT_SHORT], unit[16];
+    char done[TEXT_SHORT], total[TEXT_SHORT];
+    const double most = jv_num(job, "progress.total", -1);
+    size_t n = 0;
+    *out = 0;
+    if (!jv_is_object(jv_get(job, "progress"))) return out;
+    text_safe(unit, sizeof unit, jv_str(job, "progress.unit", ""));
+    amount(done, sizeof done, unit, jv_num(job, "progress.done", 0));
+    amount(total, sizeof total, unit, most);
+    if (most > 0)
+        n = (size_t)snprintf(out, size, "%s  %s of %s", progress_percent(percent, job), done,
+                             total);
+    else
+        n = (size_t)snprintf(out, size, "%s", done);
+    if (n < size && strcmp(unit, "bytes")) n += (size_t)snprintf(out + n, size - n, " %s", unit);
+    if (n < size && *progress_rate(rate, job) != '-')
+        n += (size_t)snprintf(out + n, size - n, "  %s", rate);
+    if (n < size && *progress_eta(eta, job) != '-') snprintf(out + n, size - n, "  ETA %s", eta);
+    return out;
+}
