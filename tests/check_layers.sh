@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
-# Who may include whom. Reads every #include of the tree and fails on one that the layers forbid, on
-# an include cycle between headers, and on a third-party header outside its one file.
-# One row a rule: directory prefix, then the prefixes it may include (itself is always allowed).
+# Which folder may include from which. Reads every #include of the product's sources and fails on one
+# that no rule allows, on a rule that no source uses, on a cycle of includes between headers, and on a
+# header of another project outside the files that own it.
 set -u
-cd "$(dirname "$0")/.."
+cd "${1:-$(dirname "$0")/..}" # of a copy, for tests/test_layers.sh
+# folder : the folders that it includes from, beside itself
 rules='
 api/core        :
 api             : api/core
 kernels         : api/core
 worker/family   : api/core
 worker/plan     : api/core worker/family
-worker/comm     : api/core worker/family worker/plan kernels
-worker/sp       : api/core worker/family worker/plan kernels worker/comm
+worker/comm     : api/core worker/plan kernels
+worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/family worker/plan kernels worker/comm worker/sp
-worker/data     : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model
-worker/train    : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model worker/data
-worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/sp worker/model worker/data worker/train
+worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model
+worker/train    : api/core worker/plan kernels worker/comm worker/model worker/data
+worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/data worker/train
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon          : api/core api worker/family worker/plan
 client          : api/core
 '
-# header pattern : the only files that may include it
-alone='
+# header, or a folder of headers : the only files that include it
+owners='
 microhttpd.h      : daemon/http.c
 sqlite3.h         : daemon/store.c daemon/store_check.c
 jansson.h         : daemon/json.c client/json.c
@@ -34,48 +35,61 @@ curl/             : client/http.c
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c
 '
-bad=0
-say() { echo "check-layers: $*"; bad=1; }
+generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h '
+# What builds choose between, and the two tables that alone ask.
+devices='^(kernels/backend\.c|worker/comm/comm\.c):'
 
-files=$(find api daemon worker kernels client -name '*.[ch]' | sort)
-layer_of() { # longest prefix among the rules
-    local f=$1 d; d=$(dirname "$f")
-    while [ "$d" != . ]; do
-        if printf '%s\n' "$rules" | grep -qE "^$d +:"; then echo "$d"; return; fi
-        d=$(dirname "$d")
-    done
+edges=$(mktemp)
+trap 'rm -f "$edges"' EXIT
+find api daemon worker kernels client -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' -o -name '*.inc' \) |
+    sort | xargs grep -nE '^[ \t]*#[ \t]*include[ \t]*["<]' /dev/null |
+    awk -v rules="$rules" -v owners="$owners" -v generated="$generated" -v edges="$edges" '
+function say(text) { print "check-layers: " text; bad = 1 }
+function folder(file) { # the longest that has a rule
+    while (sub(/\/[^\/]*$/, "", file)) if (file in known) return file
+    return ""
 }
-edges=$(mktemp); trap 'rm -f "$edges"' EXIT
-for f in $files; do
-    from=$(layer_of "$f")
-    [ -n "$from" ] || { say "$f belongs to no layer"; continue; }
-    allowed=" $from $(printf '%s\n' "$rules" | sed -nE "s#^$from +: *##p") "
-    while read -r h; do
-        [ -f "$h" ] || [ "$h" = api/cluster.pb-c.h ] || case $h in schema_sql.h | openapi_yaml.h) continue ;;
-            *) say "$f includes \"$h\", which does not exist (write paths from the root)"; continue ;; esac
-        [ -f "$h" ] || continue
-        to=$(layer_of "$h")
-        case $allowed in *" $to "*) ;; *) say "$f ($from) may not include $h ($to)" ;; esac
-        echo "$f $h" >>"$edges"
-    done < <(sed -nE 's/^ *# *include *"([^"]+)".*/\1/p' "$f")
-    while read -r h; do
-        while IFS=: read -r pat owners; do
-            pat=$(echo $pat); [ -n "$pat" ] || continue
-            case $h in "$pat"* | */"$pat"*)
-                case " $(echo $owners) " in *" $f "*) ;; *) say "$f may not include <$h>: only $(echo $owners)" ;; esac ;;
-            esac
-        done < <(printf '%s\n' "$alone")
-    done < <(sed -nE 's/^ *# *include *[<"]([^>"]+)[>"].*/\1/p' "$f")
-done
-# Cycles: a topological sort of the header graph must succeed (tsort names the loop).
-if ! grep -E '\.h [^ ]+\.h$' "$edges" | awk '$1 != $2' | tsort >/dev/null 2>"$edges.loop"; then
-    say "include cycle: $(tr '\n' ' ' <"$edges.loop")"
-fi
-rm -f "$edges.loop"
-# A cycle between directories that the rules allow would be a fault in the rules themselves.
-if ! printf '%s\n' "$rules" | awk -F: 'NF==2 {gsub(/ /,"",$1); n=split($2,a," "); for(i=1;i<=n;i++) print $1, a[i]}' |
-    tsort >/dev/null 2>&1; then say "the layer rules themselves have a cycle"; fi
-if grep -rnE 'HAVE_(CUDA|NCCL)' --include='*.[ch]' api daemon worker client kernels | grep -vE '^(kernels/backend\.c|worker/comm/comm\.c):'; then
-    say "device #ifdef outside the two tables"
-fi
-exit $bad
+BEGIN {
+    n = split(rules, line, "\n")
+    for (i = 1; i <= n; i++) {
+        if (split(line[i], part, ":") < 2) continue
+        gsub(/ /, "", part[1]); known[part[1]] = 1
+        m = split(part[2], target, " ")
+        for (k = 1; k <= m; k++) allowed[part[1] " " target[k]] = 1
+    }
+    n = split(owners, line, "\n")
+    for (i = 1; i <= n; i++) {
+        if (split(line[i], part, ":") < 2) continue
+        gsub(/ /, "", part[1]); owned[part[1]] = " " part[2] " "
+    }
+}
+{
+    file = $0; sub(/:.*/, "", file)
+    at = $0; sub(/^[^:]*:/, "", at); sub(/:.*/, "", at)
+    quoted = $0 ~ /include[ \t]*"/
+    header = $0; sub(/.*include[ \t]*["<]/, "", header); sub(/[">].*/, "", header)
+    where = file ":" at
+    for (h in owned)
+        if (index("/" header, "/" h) && !index(owned[h], " " file " "))
+            say(where " may not include " header ": only" owned[h])
+    if (!quoted || index(generated, " " header " ")) next
+    if ((getline text < header) < 0) { say(where " includes \"" header "\", which does not exist: paths begin at the root"); next }
+    close(header)
+    from = folder(file); to = folder(header)
+    if (from == "") { say(file " is in no folder that has a rule"); next }
+    if (from != to && !((from " " to) in allowed)) say(where ": " from " may not include " header)
+    used[from " " to] = 1
+    if (file ~ /\.c?u?h$/ && file != header) print file, header > edges
+}
+END {
+    for (e in allowed) if (!(e in used)) { split(e, part, " "); say("no source of " part[1] " includes from " part[2] " any more: take it out of the rules") }
+    for (e in allowed) print "rule:" e > (edges ".rules")
+    exit bad
+}'
+bad=$?
+loop=$(tsort <"$edges" 2>&1 >/dev/null) || { echo "check-layers: a cycle of includes:" $loop; bad=1; }
+loop=$(sed 's/^rule://' "$edges.rules" | tsort 2>&1 >/dev/null) || { echo "check-layers: the rules have a cycle:" $loop; bad=1; }
+rm -f "$edges.rules"
+grep -rnE 'HAVE_(CUDA|NCCL)' --include='*.[ch]' api daemon worker client kernels | grep -vE "$devices" &&
+    { echo "check-layers: #ifdef of a device outside its table"; bad=1; }
+exit "$bad"
