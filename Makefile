@@ -249,6 +249,8 @@ $(patsubst kernels/cuda/%.cu,$(B)/cuda/%.o,$(CUDA_SRC)): $(B)/cuda/flags
 
 print-nvcc:
 	@echo '$(NVCC)'
+print-nvccflags:
+	@echo '$(NVCCFLAGS)'
 ## cuda: compile the CUDA kernels for every architecture (needs nvcc, no GPU)
 cuda: $(CUDA_PLUGIN)
 
@@ -285,9 +287,12 @@ $(B)/tests/test_device_jobs: | $(B)/seqrank $(EMULATED)
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 .PRECIOUS: $(B)/obj/%.o
 
-## check: install what is missing, build, run every test that needs no GPU
+## check: install what is missing, build, run the tests that take minutes; what to run while working
 check: deps
 	$(Q)tests/check.sh
+## check-all: everything that needs no GPU: sanitizers, the emulated GPU, faults injected, kill -9
+check-all: deps
+	$(Q)tests/check.sh all
 
 ## check-asan: the unit tests and the end-to-end test under ASan and UBSan
 check-asan: deps
@@ -380,7 +385,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all release-objects print-nvcc gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all release-objects print-nvcc print-nvccflags gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-all check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

@@ -1,14 +1,25 @@
 #!/usr/bin/env bash
-# make check: builds, and runs every test that needs no GPU. Ends with "N passed, N failed".
-#   JOBS=n        parallel compilation (default: the cores)
-#   SKIP="e2e gpus kill store disk hang nodes asan mutants cuda"   leave parts out while working; CI leaves out nothing
+# make check, and make check-all: builds and tests what needs no GPU. Says at its end how long each part
+# took, then "N passed, N failed".
+#   tests/check.sh        what is run while working: minutes
+#   tests/check.sh all    everything, which includes that
+#   JOBS=n                parallel compilation (default: the cores)
+#   SKIP="cuda mutants ..."   parts, by the first word of their names, to leave out while working
 set -u
 cd "$(dirname "$0")/.."
+all=${1:-}
 jobs=${JOBS:-$(nproc)}
-passed=0 failed=0
-start=$SECONDS
+passed=0 failed=0 times='' part='' begun=$SECONDS
 skip() { case " ${SKIP:-} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
-note() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - start)); }
+# Begins a part: what was done since the last one goes into the table.
+part() {
+    if [ -n "$part" ]; then times+=$(printf '%6d s  %s' $((SECONDS - begun)) "$part")$'\n'; fi
+    part=$* begun=$SECONDS
+    if [ -n "$part" ]; then printf '\n== %s (%d s)\n' "$part" "$SECONDS"; fi
+}
+# The same of one that may be left out, or belongs to the whole alone.
+begin() { ! skip "$1" && part "$@"; }
+begin_all() { [ -n "$all" ] && begin "$@"; }
 
 # One check that is a command: passes or fails as a whole.
 one() {
@@ -28,53 +39,70 @@ count() {
     line=${line#*, }; failed=$((failed + ${line%% failed*}))
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
+# Test programs by what they link, from the names of their sources.
+programs() { find tests -maxdepth 1 \( "$@" \) -name '*.c' | sed -nE 's#tests/((test|check)_.*)\.c#\1#p' | sort; }
+paths() { sed "s#^#build/$1/tests/#"; }
 
-note "build"
-make -s -j"$jobs" all tests || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
-note "structure"
+# The emulated GPU computes as slowly as it is exact: all that runs on it is left to the whole.
+on_device() { programs -name 'test_device_*' -o -name check_emulated.c; }
+unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
+# Who reads bytes that anyone may have written: requests, messages, answers, files of models and data.
+read_hostile() {
+    programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' \
+        -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' \
+        -o -name test_core.c -o -name test_beneath.c -o -name test_records.c -o -name test_formats.c \
+        -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_ckpt.c
+}
+
+part "build"
+if [ -n "$all" ]
+then make -s -j"$jobs" all tests bench-build
+else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
+fi || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
+part "structure"
 one check-layers make -s check-layers
+count tests/test_layers.sh
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 one missing-libraries-say-what-to-do no_libraries
-one benches-link make -s -j"$jobs" bench-build
-note "unit tests"
-count tests/run.sh release
-note "the papers: every count against its formula"
-one paper tests/paper/check.sh
+if [ -n "$all" ]
+then begin unit "tests" && count tests/run.sh release
+else begin unit "tests, those of minutes in short" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
+fi
+begin paper: "every count against its formula" && one paper tests/paper/check.sh
 packs=
-if ! skip cuda; then
-    note "CUDA: every kernel compiles for every architecture; no GPU is asked"
-    if [ -n "$(make -s print-nvcc)" ]; then
+if begin cuda: "kernels compile; no GPU is asked"; then
+    if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
+    elif [ -n "$all" ]; then
         one cuda-compiles make -s -j"$jobs" cuda
+        packs=1
         if command -v python3 >/dev/null
         then one cuda-hot-loops python3 tests/sass.py build/release/libkernels_cuda.so "$(make -s print-nvcc)"
         else echo "left out: cuda-hot-loops needs python3"; fi
-        packs=1
-    else echo "left out: there is no nvcc here"; fi
+    else one cuda-compiles-where-changed tests/cuda.sh "$jobs"; fi
+    [ -z "$all" ] || one cuda-digest tests/cuda.sh --write
 fi
-note "gpu-check, on the emulated device: its scripts, not a GPU"
-JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
-if ! skip asan; then
-    note "unit tests under ASan and UBSan"
-    if make -s -j"$jobs" MODE=asan all tests; then
-        SEQD_TEST_SMALL=1 count tests/run.sh asan
-        if ! skip e2e; then note "end to end under ASan and UBSan"; BUILD=build/asan count tests/e2e.sh; fi
+begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
+if begin asan "and UBSan: what reads hostile bytes"; then
+    if [ -n "$all" ]; then wanted="all tests"; else wanted=$(read_hostile | paths asan); fi
+    if make -s -j"$jobs" MODE=asan $wanted; then
+        if [ -n "$all" ]; then SEQD_TEST_SMALL=1 count tests/run.sh asan
+        else SEQD_TEST_SMALL=1 count tests/run.sh asan $(read_hostile); fi
     else one asan-build false; fi
 fi
-if ! skip mutants; then
-    note "mutants: every injected fault must be caught"
-    JOBS=$jobs count tests/mutants.sh
-fi
-if ! skip e2e; then note "end to end"; count tests/e2e.sh; fi
-if ! skip gpus; then note "jobs on GPUs, without a GPU"; count tests/gpus.sh; fi
-if ! skip kill; then note "kill -9"; count tests/kill.sh; fi
-note "a node that cannot start ranks"; count tests/badnode.sh
-if ! skip store; then note "the disk of seqd: slow"; count tests/store.sh; fi
-if ! skip disk; then note "disks: full, read-only, slow"; count tests/disk.sh; fi
-if ! skip hang; then note "an agent that stands still"; count tests/hang.sh; fi
-if ! skip nodes; then note "one gang over two nodes"; count tests/nodes.sh; fi
-note "result"
-echo "$passed passed, $failed failed"
+begin_all asan "end to end" && BUILD=build/asan count tests/e2e.sh
+begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
+begin e2e: "end to end" && count tests/e2e.sh
+begin gpus: "jobs on GPUs, without a GPU" && count tests/gpus.sh
+begin badnode: "a node that cannot start ranks" && count tests/badnode.sh
+begin store: "the disk of seqd, slow" && count tests/store.sh
+begin_all kill: "kill -9" && count tests/kill.sh
+begin_all disk: "disks, full, read-only, slow" && count tests/disk.sh
+begin_all hang: "an agent that stands still" && count tests/hang.sh
+begin_all nodes: "one gang over two nodes" && count tests/nodes.sh
+part
+printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
+echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
 [ "$failed" -eq 0 ]
