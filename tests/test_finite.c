@@ -17,7 +17,8 @@ struct own {
     struct err err[JOB_MAX_RANKS]; /* of each rank */
     float *w;                      /* the weights, [n_params] */
     int (*body)(struct train *t, struct err *e);
-    int64_t n_steps; /* that rank 0 has done */
+    struct guard *guards; /* of each rank; NULL: none */
+    int64_t n_steps;      /* that rank 0 has done */
 };
 
 static void rank_body(struct ranks *g, int rank, void *arg)
@@ -34,7 +35,8 @@ static void rank_body(struct ranks *g, int rank, void *arg)
                                     .comm = comm,
                                     .rank = rank,
                                     .n_ranks = x->plan.n_ranks,
-                                    .source = {synth_batch, synth_targets, &text}};
+                                    .source = {synth_batch, synth_targets, &text},
+                                    .guard = x->guards ? &x->guards[rank] : NULL};
     if (!t) abort();
     CHECK_MSG(!train_init(t, &o, &e), "%s", e.text);
     holding_write(&t->hold, HOLD_WEIGHTS, 0, x->plan.n_params, x->w);
@@ -215,11 +217,42 @@ static void test_no_update(void)
     text.bare_from = 0;
 }
 
+static int skipped_steps(struct train *t, struct err *e)
+{
+    struct rank_step out;
+    while (t->step < spec.train.steps) {
+        if (train_step(t, &out, e)) return -1;
+        CHECK(t->verdict == GUARD_SKIP && !t->overflowed && !isfinite(out.loss));
+    }
+    return train_updated(t, e);
+}
+
+/* Losses that are NaN, skipped one by one: a loss scale has no part in it, nor has a learning rate. */
+static void test_no_loss(void)
+{
+    static const struct way half = {2, 1, 1, PRECISION_FP16}, whole = {2, 1, 1, PRECISION_FP32};
+    static struct guard guards[2];
+    for (int i = 0; i < 2; i++) {
+        struct own x;
+        own_init(&x, i ? &whole : &half, skipped_steps);
+        spec.train.steps = 3;
+        spec.guard.nonfinite = NONFINITE_SKIP;
+        for (int r = 0; r < 2; r++) guards[r] = (struct guard){.spec = &spec};
+        x.guards = guards;
+        scale_tensor(&x, "model.layers.1.mlp.up_proj.weight", i ? 1e25f : 2000);
+        scale_tensor(&x, "model.layers.1.mlp.down_proj.weight", i ? 1e25f : 2000);
+        own_run(&x, i ? "guard.nonfinite" : "precision.params",
+                "none of 3 steps updated the weights, since every loss");
+        CHECK(x.n_steps == 3 && !strstr(x.err[0].text, "scale") && !strstr(x.err[0].text, "lr"));
+    }
+}
+
 int main(void)
 {
     RUN(test_weight);
     RUN(test_operation);
     RUN(test_eval);
     RUN(test_no_update);
+    RUN(test_no_loss);
     return test_done("finite");
 }

@@ -236,14 +236,18 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
+/* What is at fault is no learning rate: there was no step of any. */
 static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);
-    if (t->spec->precision.params != PRECISION_FP16)
-        return err_field(e, ERR_INVALID, "guard.nonfinite",
+    const bool fp16 = t->spec->precision.params == PRECISION_FP16;
+    if (!t->scale.overflows)
+        return err_field(e, ERR_INVALID, fp16 ? "precision.params" : "guard.nonfinite",
                          "none of %lld steps updated the weights, since every loss or gradient was "
-                         "NaN or infinity: lower optim.lr %g, or set guard.nonfinite to fail",
-                         (long long)steps, t->spec->optim.lr);
+                         "NaN or infinity: %s",
+                         (long long)steps,
+                         fp16 ? "set precision.params to bf16 or fp32, since fp16 ends at 65504"
+                              : "set guard.nonfinite to fail, which ends the job at the first");
     return err_field(e, ERR_INVALID, "precision.params",
                      "none of %lld steps updated the weights, since fp16 ends at 65504 and their "
                      "gradients do not fit with the loss scale at %.0f: set precision.params to bf16 "
