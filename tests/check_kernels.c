@@ -709,6 +709,7 @@ static const struct {
     {"attn far below a maximum", check_attn_far, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},
     {"attn_*, NaN and infinity", check_finite_attn, 0, true},
+    {"few queries in pieces, NaN and infinity", check_finite_pieces, 0, true},
     {"linear_*, NaN and infinity", check_finite_linear, 0, true},
     {"all others, NaN and infinity", check_finite_others, 0, true},
     {"rmsnorm_fwd, _bwd", check_rmsnorm, 2, true},

@@ -353,6 +353,22 @@ static void fin_attn_fwd(struct fin *f, int arg)
     fin_attn_blind(&c);
 }
 
+/* Few queries of keys enough for a device that adds in any order to cut them into pieces: one sees a
+ * key, one none, one all. */
+static void fin_attn_pieces(struct fin *f, int arg)
+{
+    static const struct fin_attn s = {3, 1100, 1, 1, 64, 8, false};
+    struct fin_attn_case c = fin_attn_new(f, &s);
+    fin_in(f, c.q, OUT0 | OUT1);
+    fin_site(f, c.kv, 0, s.D, OUT0 | OUT1, OUT0 | OUT1, 0);
+    fin_site(f, c.kv, s.D, 2 * s.D, OUT0, OUT0, OUT0);
+    fin_out(f, c.out), fin_out(f, c.m);
+    fin_poison(f);
+    fin_attn_keys(&c, 0, s.Tk);
+    fin_attn_finish(&c);
+    fin_attn_blind(&c);
+}
+
 static void fin_attn_delta(struct fin *f, int arg)
 {
     const int64_t T = 5, H = 3, D = arg ? 64 : 20;
@@ -1006,6 +1022,25 @@ static void fin_check(enum fin_part part)
 static void check_finite_attn(void)
 {
     fin_check(FIN_OF_ATTN);
+}
+static void check_finite_pieces(void)
+{
+    struct be *const usual = be;
+    struct err e;
+    if (!be->own_memory) return; /* the CPU's way is the same in any case */
+    be = be_open(&(struct be_options){.device = usual->ops->name,
+                                      .isa = usual->isa,
+                                      .n_threads = 1,
+                                      .scratch_later = true,
+                                      .any_order = true},
+                 &e);
+    CHECK_MSG(be, "%s", e.text);
+    if (be) {
+        twin_give_scratch(be);
+        fin_walk("attn_fwd in pieces", fin_attn_pieces, 0, false);
+        twin_take_scratch(be), be_close(be);
+    }
+    be = usual;
 }
 static void check_finite_linear(void)
 {
