@@ -83,21 +83,53 @@ static void continue_body(struct ranks *g, int rank, void *arg)
 
 /* One rank's head is damaged: the logits behind the prompt come from their owner, the next ones do
  * not. */
-static void damaged_body(struct ranks *g, int rank, void *arg)
+static void damage(struct ranks *g, int rank, struct story *s, float by, const char *chose)
 {
-    struct story *s = arg;
     struct tiny_rank *t = malloc(sizeof *t);
     struct infer_answer a = {0};
     struct err e = {0};
     int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
     float *head = (float *)t->model.params + param_named(&tiny_shape, "lm_head.weight").offset;
     for (int64_t i = 0; rank == g->P - 2 && i < tiny_shape.vocab * tiny_shape.width; i++)
-        head[i] = -head[i];
+        head[i] *= by;
     if (!rc) rc = answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
     CHECK(rc == -1 && e.code == ERR_CORRUPT);
-    char want[32];
-    snprintf(want, sizeof want, "rank %d chose", g->P - 2);
+    char want[64];
+    snprintf(want, sizeof want, "rank %d %s", g->P - 2, chose);
     CHECK_MSG(strstr(e.text, want) && strstr(e.text, "behind token 8 of prompt 0"), "%s", e.text);
+    tiny_close(t);
+    free(t);
+}
+static void damaged_body(struct ranks *g, int rank, void *arg)
+{
+    damage(g, rank, arg, -1, "chose");
+}
+static void damaged_nan_body(struct ranks *g, int rank, void *arg)
+{
+    damage(g, rank, arg, NAN, "has logits that are NaN or infinity");
+}
+
+/* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares are
+ * not. Where that begins is found by decoding it again. */
+static void overflow_body(struct ranks *g, int rank, void *arg)
+{
+    struct story *s = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct infer_answer a = {0};
+    struct err e = {0};
+    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    float *embed = (float *)t->model.params +
+                   param_named(&tiny_shape, "model.embed_tokens.weight").offset;
+    for (int64_t i = 0; i < tiny_shape.vocab * tiny_shape.width; i++) {
+        const int64_t id = i / tiny_shape.width;
+        if ((id < 'a' || id > 'z') && id != TOKEN_PAD) embed[i] *= 1e37f;
+    }
+    if (!rc) rc = answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
+    CHECK(rc == -1 && e.code == ERR_CORRUPT);
+    CHECK_STR(e.text,
+              "a logit behind token 8 of prompt 0 is NaN or infinity though all weights are "
+              "finite, and first so is the output of model.layers.0.input_layernorm.weight: "
+              "use weights that are not too large");
     tiny_close(t);
     free(t);
 }
@@ -250,6 +282,17 @@ static void test_damaged_rank_is_named(void)
         story_spec(&s, P, LAYOUT_CONTIGUOUS);
         fill_prompt(&s, 7);
         tell(&s, P, LAYOUT_CONTIGUOUS, damaged_body);
+        tell(&s, P, LAYOUT_CONTIGUOUS, damaged_nan_body);
+    }
+}
+
+static void test_overflow_is_found(void)
+{
+    static struct story s;
+    for (int P = 1; P <= 3; P++) {
+        story_spec(&s, P, LAYOUT_ZIGZAG);
+        fill_prompt(&s, 7);
+        tell(&s, P, LAYOUT_ZIGZAG, overflow_body);
     }
 }
 
@@ -507,6 +550,7 @@ int main(void)
     RUN(test_decode_equals_prefill);
     RUN(test_decode_in_a_window);
     RUN(test_damaged_rank_is_named);
+    RUN(test_overflow_is_found);
     RUN(test_prompt_too_long);
     RUN(test_score);
     RUN(test_prompts);

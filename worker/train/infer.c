@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,17 +299,23 @@ static int text_again(void *arg, struct err *e)
     return rc;
 }
 
-/* logits: behind n tokens of an answer. Every rank has the same. */
-static int check_finite(const struct infer *in, const float *logits, const struct request *r,
-                        const int32_t *tokens, int64_t n, struct err *e)
+#define NOT_FINITE (-1) /* in place of a token: a logit is NaN or infinity */
+
+static bool all_finite(const float *logits, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(logits[i])) return false;
+    return true;
+}
+
+/* Behind n tokens of an answer, where every rank has found the same. */
+static int blame_logits(const struct infer *in, const struct request *r, const int32_t *tokens,
+                        int64_t n, struct err *e)
 {
     struct text_again x = {in, r, tokens, n};
-    for (int64_t i = 0; i < in->model->shape.vocab; i++)
-        if (!isfinite(logits[i]))
-            return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
-                                "a logit behind token %lld of prompt %s",
-                                (long long)(r->n_tokens + n), r->id);
-    return 0;
+    return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
+                        "a logit behind token %lld of prompt %s", (long long)(r->n_tokens + n),
+                        r->id);
 }
 
 /* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
@@ -326,12 +333,22 @@ static int odd_rank(const int64_t *choice, int P, int *like)
     return odd;
 }
 
+static char *choice_text(char out[64], int rank, int64_t choice)
+{
+    if (choice == NOT_FINITE)
+        snprintf(out, 64, "rank %d has logits that are NaN or infinity", rank);
+    else
+        snprintf(out, 64, "rank %d chose token %lld", rank, (long long)choice);
+    return out;
+}
+
 /* Every rank chooses for itself, from logits that have to be the same bits: a rank that computes
  * wrongly would go on with a text of its own, and its keys would spoil everybody's. */
 static int agree_on(const struct infer *in, struct infer_work *w, const struct request *r,
                     int64_t position, int32_t token, struct err *e)
 {
     struct model *m = in->model;
+    char one[64], other[64];
     int like = 0;
     if (!m->comm) return 0;
     const int64_t *choice = comm_each_i64(m->comm, PURPOSE_CONTROL, token, m->bounce, e);
@@ -341,10 +358,10 @@ static int agree_on(const struct infer *in, struct infer_work *w, const struct r
     if (odd < 0) return 0;
     return err_set(
         e, ERR_CORRUPT,
-        "behind token %lld of prompt %s rank %d chose token %lld and rank %d token %lld: "
-        "their logits should be the same bits, so one of them computes wrongly (memory, "
-        "processor), or their processors are of different kinds",
-        (long long)position, r->id, odd, (long long)choice[odd], like, (long long)choice[like]);
+        "behind token %lld of prompt %s %s and %s: their logits should be the same bits, so one of "
+        "them computes wrongly (memory, processor), or their processors are of different kinds",
+        (long long)position, r->id, choice_text(one, odd, choice[odd]),
+        choice_text(other, like, choice[like]));
 }
 
 /* The logits behind the prompt from their owner, each choice, and of an echoed prompt the
@@ -426,10 +443,12 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
     memcpy(w->logits, w->first, (size_t)V * sizeof *w->logits);
     while (n < r->max_tokens) {
         key.position = r->n_tokens + n;
-        if (check_finite(in, w->logits, r, w->tokens, n, e)) return -1;
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
-        const int32_t token = choose(w, r, ends, may_end || r->ignore_eos, &key);
+        const bool finite = all_finite(w->logits, V);
+        const int32_t token =
+            finite ? choose(w, r, ends, may_end || r->ignore_eos, &key) : NOT_FINITE;
         if (agree_on(in, w, r, key.position, token, e)) return -1;
+        if (!finite) return blame_logits(in, r, w->tokens, n, e);
         if (may_end && ends_text(ends, token)) {
             out->finish = FINISH_STOP;
             break;
