@@ -285,11 +285,31 @@ static void check_act_tails(void)
     box_free(&x), box_free(&y);
 }
 
+/* Where an activation is bounded, infinity becomes what it tends to. */
+static void check_act_ends(void)
+{
+    static const struct {
+        enum act_id fn;
+        float minus, plus;
+    } ends[] = {
+        {ACT_RELU, 0, INFINITY}, {ACT_ELU1, 0, INFINITY}, {ACT_SIGMOID, 0, 1}, {ACT_TANH, -1, 1}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct box x = box_act(1, 2, 0), y = box_act(1, 2, 0);
+        box_set(x, 0, 0, -INFINITY), box_set(x, 0, 1, INFINITY);
+        CALL(be, act_fwd, &(struct act_fwd_args){ends[i].fn, x.t, y.t});
+        const double minus = ref_at(y.t, 0, 0), plus = ref_at(y.t, 0, 1);
+        CHECK_MSG(minus == (double)ends[i].minus && plus == (double)ends[i].plus,
+                  "activation %d: %g and %g", ends[i].fn, minus, plus);
+        box_free(&x), box_free(&y);
+    }
+}
+
 static void check_act(void)
 {
     for (enum act_id fn = 0; fn < ACT_N; fn++)
         EACH_ELEM_SHAPE(s) check_act_fn(fn, elem_shapes[s][0], elem_shapes[s][1]);
     check_act_tails();
+    check_act_ends();
 }
 
 static void check_glu_fn(enum act_id fn, int64_t T, int64_t C)

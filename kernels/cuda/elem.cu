@@ -24,7 +24,7 @@ static __device__ float act_value(int fn, float x)
     case ACT_SILU: return x * sigmoid(x);
     case ACT_GELU: return (float)((double)x * gelu_share(x));
     case ACT_GELU_TANH: return x * sigmoid(2 * GELU_K * (x + 0.044715f * x * x * x));
-    case ACT_RELU: return x > 0 ? x : 0 * x;
+    case ACT_RELU: return x > 0 ? x : x <= 0 ? 0 : x; /* NaN stays NaN */
     case ACT_ELU1: return x > 0 ? x + 1 : expf(x);
     case ACT_SIGMOID: return sigmoid(x);
     case ACT_TANH: return tanhf(x);
