@@ -186,6 +186,14 @@ static inline void bad_disk_hold(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
+static inline bool bad_disk_held(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    const bool held = disk.n_held > 0;
+    pthread_mutex_unlock(&disk.mutex);
+    return held;
+}
+
 /* Waits until a commit is in its sync. */
 static inline void bad_disk_wait_held(void)
 {

@@ -85,6 +85,19 @@ static inline int remove_one(const char *path, const struct stat *st, int type, 
     return remove(path);
 }
 
+static inline void note_done(void *arg, const struct err *e)
+{
+    *(bool *)arg = true;
+}
+
+/* Returns when it is on disk. */
+static inline void commit(struct store_txn *t)
+{
+    bool done = false;
+    store_commit(w.store, t, note_done, &done);
+    while (!done) loop_turn(w.loop, 5);
+}
+
 static inline void finish(void)
 {
     close_server();
@@ -154,16 +167,23 @@ static inline void clear(void)
     reply[0] = 0;
 }
 
-/* One request on a connection of its own; "Connection: close" must be among its headers, or the
- * server's. Returns the status, 0 when the server closed without a word. */
-static inline int talk_n(const char *bytes, size_t n)
+/* What the server answers until it closes the connection. Returns the status, 0 when it closed
+ * without a word. */
+static inline int answer_of(int fd)
 {
-    int fd = dial();
     clear();
-    send_all(fd, bytes, n);
     receive(fd, NULL);
     close(fd);
     return status_of();
+}
+
+/* One request on a connection of its own; "Connection: close" must be among its headers, or the
+ * server's. Returns the status. */
+static inline int talk_n(const char *bytes, size_t n)
+{
+    int fd = dial();
+    send_all(fd, bytes, n);
+    return answer_of(fd);
 }
 
 static inline int talk(const char *bytes)
@@ -180,14 +200,22 @@ static inline int get(const char *path)
     return talk(out);
 }
 
-static inline int post_with(const char *path, const char *headers, const char *body)
+/* Sends it alone; answer_of waits for the answer. */
+static inline int post_begin(const char *path, const char *headers, const char *body)
 {
     static char out[16384];
+    int fd = dial();
     snprintf(out, sizeof out,
              "POST %s HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\nContent-Length: "
              "%zu\r\n%s\r\n%s",
              path, strlen(body), headers, body);
-    return talk(out);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static inline int post_with(const char *path, const char *headers, const char *body)
+{
+    return answer_of(post_begin(path, headers, body));
 }
 
 static inline int post(const char *path, const char *body)
@@ -217,11 +245,16 @@ static inline int open_stream(const char *path, const char *last)
 
 /* ---- a node -------------------------------------------------------------------------------------- */
 
+static inline void node_joins_as(const char *name, int n_slots)
+{
+    struct msg m = {.type = MSG_HELLO, .n_slots = n_slots, .memory_size = (int64_t)1 << 33};
+    snprintf(m.node, sizeof m.node, "%s", name);
+    control_link_calls.up(w.control, name, &m);
+}
+
 static inline void node_joins(void)
 {
-    struct msg m = {.type = MSG_HELLO, .n_slots = 0, .memory_size = (int64_t)1 << 33};
-    snprintf(m.node, sizeof m.node, "n1");
-    control_link_calls.up(w.control, "n1", &m);
+    node_joins_as("n1", 0);
 }
 
 /* Until job 1 is said to be on that node: preparing needs no slot. */
@@ -234,6 +267,23 @@ static inline void wait_placed(void)
 static inline void wait_question(void)
 {
     while (!w.fetch.type) loop_turn(w.loop, 5);
+}
+
+/* Its answer to MSG_DESCRIBE. */
+static inline struct msg described(void)
+{
+    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+    m.shape = (struct model_shape){.n_layers = 2,
+                                   .width = 64,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 16,
+                                   .ffn_width = 128,
+                                   .vocab = 258,
+                                   .max_pos = 99,
+                                   .norm_eps = 1e-5,
+                                   .rope_theta = 1e4};
+    return m;
 }
 
 #endif

@@ -5,24 +5,6 @@
 #include "tests/bad_disk.h"
 #include "tests/rest.h"
 
-/* A request whose answer waits for a commit. */
-static int send_only(const char *method, const char *path)
-{
-    char out[512];
-    int fd = dial();
-    snprintf(out, sizeof out, "%s %s HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n", method, path);
-    send_all(fd, out, strlen(out));
-    return fd;
-}
-
-static int answer_of(int fd)
-{
-    clear();
-    receive(fd, NULL);
-    close(fd);
-    return status_of();
-}
-
 static void turn_until(bool (*is)(void))
 {
     while (!is()) loop_turn(w.loop, 5);
@@ -70,11 +52,11 @@ static void test_cancel_that_is_not_committed(void)
     int metrics = open_stream("/v1/jobs/1/metrics", NULL);
     CHECK(receive(metrics, "retry:"));
     bad_disk_hold();
-    int first = send_only("POST", "/v1/jobs/1:cancel");
+    int first = post_begin("/v1/jobs/1:cancel", "", "");
     turn_until(job_is_cancelled);
     bad_disk_wait_held();
-    int second = send_only("POST", "/v1/jobs/1:cancel"); /* is no answer of its own */
-    int third = send_only("POST", "/v1/jobs/1:restart");
+    int second = post_begin("/v1/jobs/1:cancel", "", ""); /* is no answer of its own */
+    int third = post_begin("/v1/jobs/1:restart", "", "");
     all_say_queued();
     CHECK(silent(first) && silent(second) && silent(third) && silent(stream) && silent(metrics));
     bad_disk_release();
@@ -97,15 +79,8 @@ static void test_submit_that_is_not_committed(void)
 {
     begin();
     bad_disk_hold();
-    char out[4096];
-    int fd = dial();
-    snprintf(out, sizeof out,
-             "POST /v1/jobs HTTP/1.1\r\n" HEAD
-             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-             strlen(job_json), job_json);
-    send_all(fd, out, strlen(out));
-    while (!store_queued(w.store) && !disk.n_held) loop_turn(w.loop, 5);
-    bad_disk_wait_held();
+    int fd = post_begin("/v1/jobs", "", job_json);
+    turn_until(bad_disk_held);
     CHECK(get("/v1/jobs/1") == 404);
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
     CHECK(get("/v1/jobs/1/events") == 404);
@@ -124,46 +99,23 @@ static const char generate_json[] =
 /* A job without data to prepare, so that its first order holds slots. */
 static void submit_generate(void)
 {
-    char out[4096];
-    int fd = dial();
-    snprintf(out, sizeof out,
-             "POST /v1/jobs HTTP/1.1\r\n" HEAD
-             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-             strlen(generate_json), generate_json);
     w.fetch.type = 0;
-    send_all(fd, out, strlen(out));
+    int fd = post_begin("/v1/jobs", "", generate_json);
     wait_question();
-    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
-    m.shape = (struct model_shape){.n_layers = 2,
-                                   .width = 64,
-                                   .n_heads = 4,
-                                   .n_kv_heads = 2,
-                                   .head_dim = 16,
-                                   .ffn_width = 128,
-                                   .vocab = 258,
-                                   .max_pos = 99,
-                                   .norm_eps = 1e-5,
-                                   .rope_theta = 1e4};
+    const struct msg m = described();
     control_link_calls.message(w.control, "n1", &m);
     CHECK_MSG(answer_of(fd) == 201, "%s", reply);
-}
-
-static void node_has_slots(int n)
-{
-    struct msg m = {.type = MSG_HELLO, .n_slots = n, .memory_size = (int64_t)1 << 33};
-    snprintf(m.node, sizeof m.node, "n1");
-    control_link_calls.up(w.control, "n1", &m);
 }
 
 static void test_placement_that_is_not_committed(void)
 {
     begin();
-    node_has_slots(0);
+    node_joins();
     submit_generate();
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"reason\":{\"code\":")); /* not in its row */
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"reason\":{\"code\":"));
     bad_disk_hold();
-    node_has_slots(4);
+    node_joins_as("n1", 4);
     turn_until(job_is_starting);
     bad_disk_wait_held();
     all_say_queued();

@@ -192,11 +192,6 @@ static void test_failed_checkpoint(void)
 
 static int n_answers;
 
-static void note_done(void *arg, const struct err *e)
-{
-    *(bool *)arg = true;
-}
-
 static void count_done(void *arg, const struct err *e)
 {
     n_done++;
@@ -289,12 +284,10 @@ static void test_damaged_file(void)
 /* A commit, so that the reader's pages are of the past, and then reads that fail. */
 static void forget_pages(void)
 {
-    bool done = false;
     bad_disk_mend();
     struct store_txn *t = store_begin();
     store_metrics_add(t, 1, "[]");
-    store_commit(w.store, t, note_done, &done);
-    while (!done) loop_turn(w.loop, 5);
+    commit(t);
     disk.faults = DISK_READ;
     disk.fail_at = 1;
     disk.goes_on = true;
@@ -348,24 +341,6 @@ static int64_t fake_clock(void *arg)
     return clock_ms;
 }
 
-static int send_cancel(const char *job)
-{
-    char out[256];
-    int fd = dial();
-    snprintf(out, sizeof out,
-             "POST /v1/jobs/%s:cancel HTTP/1.1\r\n" HEAD "Content-Length: 0\r\n\r\n", job);
-    send_all(fd, out, strlen(out));
-    return fd;
-}
-
-static int answer_of(int fd)
-{
-    clear();
-    receive(fd, NULL);
-    close(fd);
-    return status_of();
-}
-
 static void test_stuck_writer(void)
 {
     rest_clock = fake_clock;
@@ -373,9 +348,8 @@ static void test_stuck_writer(void)
     CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"writer\":\"commits\""));
     bad_disk_hold();
-    int fd = send_cancel("1");
-    while (!store_queued(w.store) && !disk.n_held) loop_turn(w.loop, 5);
-    bad_disk_wait_held();
+    int fd = post_begin("/v1/jobs/1:cancel", "", "");
+    while (!bad_disk_held()) loop_turn(w.loop, 5);
     clock_ms += STORE_SLOW_MS + 1;
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"writer\":\"slow\""));
     CHECK(strstr(reply, "\"commits_waiting\":1"));
@@ -422,7 +396,7 @@ static void test_full_disk(void)
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
     /* The reserve is used up as well: what was asked for waits, reads go on. */
     disk.full = true;
-    int fd = send_cancel("2");
+    int fd = post_begin("/v1/jobs/2:cancel", "", "");
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
     refused();

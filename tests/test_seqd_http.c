@@ -183,10 +183,8 @@ static void test_sound_requests(void)
         CHECK_MSG(strstr(reply, sound[i].says), "%s: %s", sound[i].name, reply);
         /* a byte at a time as well */
         int fd = dial();
-        clear();
         for (size_t k = 0; k < sound[i].size; k++) send_all(fd, sound[i].bytes + k, 1);
-        receive(fd, NULL);
-        close(fd);
+        answer_of(fd);
         CHECK_MSG(strstr(reply, sound[i].says), "%s, by bytes: %s", sound[i].name, reply);
     }
     finish();
@@ -327,12 +325,9 @@ static int ask_from(int last, const char *path)
 {
     char out[256];
     int fd = dial_from(last);
-    clear();
     snprintf(out, sizeof out, "GET %s HTTP/1.1\r\n" HEAD "\r\n", path);
     send_all(fd, out, strlen(out));
-    receive(fd, NULL);
-    close(fd);
-    return status_of();
+    return answer_of(fd);
 }
 
 /* A stream of events, or its refusal. Returns the status. */

@@ -261,21 +261,14 @@ static void test_plan_hardware_refused(void)
     finish();
 }
 
-static void note_done(void *arg, const struct err *e)
-{
-    *(bool *)arg = true;
-}
-
 /* In memory and, as quarantine.c has it, in the same transaction's row. */
 static void quarantine_node(const char *node, const char *reason)
 {
-    bool done = false;
     struct store_txn *t = store_begin();
     quarantine_load(control_quarantine(w.control), node, 1700000000000, reason);
     CHECK(get("/v1/nodes") == 200 && !strstr(reply, reason)); /* not committed: not shown */
     store_quarantine_add(t, node, 1700000000000, reason);
-    store_commit(w.store, t, note_done, &done);
-    while (!done) loop_turn(w.loop, 5);
+    commit(t);
 }
 
 /* Quarantine over REST; a name may hold what a path has other uses for. */
@@ -503,46 +496,23 @@ static void test_stalled_reader(void)
 
 /* ---- things that live on a node ------------------------------------------------------------------ */
 
-static struct model_shape described_shape(void)
-{
-    return (struct model_shape){.n_layers = 2,
-                                .width = 64,
-                                .n_heads = 4,
-                                .n_kv_heads = 2,
-                                .head_dim = 16,
-                                .ffn_width = 128,
-                                .vocab = 258,
-                                .max_pos = 99,
-                                .norm_eps = 1e-5,
-                                .rope_theta = 1e4};
-}
+static const char generate_json[] =
+    "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
 
 static void test_described_model(void)
 {
-    static const char r[] =
-        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
-    char out[512];
     begin();
     node_joins();
     for (int bad = 0; bad < 3; bad++) { /* 1: no such file; 2: with a tokenizer of its own */
-        int fd = dial();
-        clear();
         w.fetch.type = 0;
-        snprintf(out, sizeof out,
-                 "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json"
-                 "\r\nContent-Length: %zu\r\n\r\n%s",
-                 sizeof r - 1, r);
-        send_all(fd, out, strlen(out));
+        int fd = post_begin("/v1/jobs", "", generate_json);
         wait_question();
         CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
-        struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
-        m.shape = described_shape();
+        struct msg m = described();
         m.shape.tokenizer = bad == 2 ? TOKENIZER_OWN : TOKENIZER_BYTE;
         if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
-        receive(fd, NULL);
-        close(fd);
-        CHECK(status_of() == (bad ? 400 : 201));
+        CHECK(answer_of(fd) == (bad ? 400 : 201));
         CHECK(strstr(reply, bad == 1   ? "\"pointer\":\"/model/path\""
                             : bad == 2 ? "\"pointer\":\"/input/prompt\""
                                        : "\"model\":{\"path\":\"/m\"}"));
@@ -560,37 +530,20 @@ static void test_described_model(void)
 /* The first node cannot run seqrank, the second has no such model, the third answers. */
 static void test_described_by_another(void)
 {
-    static const char r[] =
-        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
-    char out[512];
+    static const char *const names[] = {"n1", "n2", "n3"};
     for (int n_nodes = 2; n_nodes <= 3; n_nodes++) {
         begin();
-        for (int i = 1; i <= n_nodes; i++) {
-            struct msg m = {.type = MSG_HELLO, .memory_size = (int64_t)1 << 33};
-            snprintf(m.node, sizeof m.node, "n%d", i);
-            control_link_calls.up(w.control, m.node, &m);
-        }
-        int fd = dial();
-        clear();
-        snprintf(out, sizeof out,
-                 "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json"
-                 "\r\nContent-Length: %zu\r\n\r\n%s",
-                 sizeof r - 1, r);
-        send_all(fd, out, strlen(out));
+        for (int i = 0; i < n_nodes; i++) node_joins_as(names[i], 0);
+        int fd = post_begin("/v1/jobs", "", generate_json);
         for (int i = 1; i <= n_nodes; i++) {
             wait_question();
-            struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
-            m.shape = described_shape();
+            struct msg m = described();
             if (i == 1) err_set(&m.err, ERR_INVALID, "seqrank: cannot open libgone.so");
             if (i == 2) err_set(&m.err, ERR_NOT_FOUND, "/m does not exist on this node");
-            char name[8];
-            snprintf(name, sizeof name, "n%d", i);
             w.fetch.type = 0;
-            control_link_calls.message(w.control, name, &m);
+            control_link_calls.message(w.control, names[i - 1], &m);
         }
-        receive(fd, NULL);
-        close(fd);
-        CHECK_MSG(status_of() == (n_nodes == 2 ? 400 : 201), "%d nodes: %s", n_nodes, reply);
+        CHECK_MSG(answer_of(fd) == (n_nodes == 2 ? 400 : 201), "%d nodes: %s", n_nodes, reply);
         if (n_nodes == 2) CHECK(strstr(reply, "/m does not exist on this node"));
         finish();
     }
