@@ -854,8 +854,7 @@ static void test_second_agent(void)
     teardown();
 }
 
-/* What the machine measured about itself comes once in every session. */
-/* A restarted agent is the same instance, one with another state directory is not; and who is
+/* A restarted agent is the same instance, one with another state directory is not; an agent that is
  * refused comes back. */
 static void test_instance(void)
 {
@@ -883,6 +882,7 @@ static void test_instance(void)
     teardown();
 }
 
+/* What the machine measured about itself comes once in every session. */
 static void test_profile(void)
 {
     setup();

@@ -572,8 +572,7 @@ static void test_file(void)
     free(longer);
 }
 
-/* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
-/* Of other users nothing, whatever the umask and whoever made it. */
+/* Nothing in it is for other users, whatever the umask was and whoever made it. */
 static void test_private_dir(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], file[220], own[220];
@@ -594,7 +593,7 @@ static void test_private_dir(void)
     CHECK(!stat(file, &st) && (st.st_mode & 0777) == 0600);
     CHECK(!stat(own, &st) && (st.st_mode & 0777) == 0700);
     CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 0);
-    /* Somebody else's: as root one is made, otherwise root's will do. */
+    /* Another user's directory: root makes one, other users take one of root's. */
     const bool root = geteuid() == 0;
     if (root && chown(path, 12345, (gid_t)-1)) abort();
     CHECK(file_make_private_dir(root ? path : "/usr", &n, &e) == -1 && e.code == ERR_INVALID);
@@ -604,6 +603,7 @@ static void test_private_dir(void)
     file_remove(dir, NULL);
 }
 
+/* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
 static void test_file_full(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];

@@ -61,8 +61,7 @@ static void set_model(struct order *o, const char *dir)
     o->spec.model.path = tiny_text(&o->spec, dir);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- * */
+/* ---- tests ------------------------------------------------------------------------------------ */
 
 static struct gang g; /* 100 KiB: not on the stack */
 
@@ -170,11 +169,7 @@ static void test_resident(void)
     }
 }
 
-/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
- * attempt
- * goes on and ends with the same weights. */
-/* A node that did not prepare the data makes it, once, and says so; other sources are no such data.
- * */
+/* A node that did not prepare the data makes it, once, and says so; other sources are refused. */
 static void test_prepared_elsewhere(void)
 {
     static char digest[80];
@@ -230,6 +225,8 @@ static void test_train_over_sockets(void)
     }
 }
 
+/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
+ * attempt goes on and ends with the same weights. */
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
