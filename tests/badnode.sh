@@ -11,8 +11,7 @@ lib_start badnode
 spec() { # NAME
     cat <<JSON
 {"kind": "train", "name": "$1",
- "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1,
-   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "model": {"config": $LLAMA},
  "data": {"train": [{"path": "${2:-$T/data/text.txt}", "format": "text"}], "seq_len": 64},
  "train": {"steps": 2, "global_batch": 2}, "checkpoint": {"every_steps": 2},
  "limits": {"restarts": 0}, "resources": {"ranks": 2, "threads": 1}, "seed": 3}
@@ -32,12 +31,10 @@ node() { # NAME BIN ROOT: its pid in PID
     "$2/seqw" --bin "$2" --connect "unix:$T/nodes.sock" --name "$1" --state "$T/$1" --slots 2 --root "$3" >>"$T/seqw-$1.log" 2>&1 &
     PID=$!
 }
-n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
 all_succeed() { # NAME ID...
     local name=$1 id; shift
     for id in "$@"; do
-        "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
-        [ "$(field "$id" state)" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $(field "$id" state)" "$T/watch.out"; return; }
+        succeeds "$name" "$id" || return
         [ "$(field "$id" node)" = good ] || { bad "$name: job $id ran on $(field "$id" node)"; return; }
     done
     ok "$name"
@@ -53,11 +50,6 @@ without_library() { # PROGRAM: into $T/badbin
 }
 mkdir -p "$T/badbin" "$T/other"
 cp "$BIN"/seq{w,gang,rank} "$T/badbin"
-BIN_ALL=$BIN
-procs() { # both folders
-    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' \( -lname "$BIN_ALL/$1" -o -lname "$T/badbin/$1" \) 2>/dev/null |
-        sed 's#/proc/##; s#/exe##' | sort -n
-}
 make_text 4000 >"$T/data/text.txt"
 
 check "a seqrank without one of its libraries" without_library seqrank
@@ -73,7 +65,7 @@ all_succeed "three jobs at once" $ids
 for i in 4 5 6; do ids="$ids $(submit "alone-$i")"; all_succeed "job $i" "${ids##* }"; done
 says "the event blames the node" '"node": "bad".*"class": "infrastructure".*"exit_status": 127.*"blame": "node"' seqctl events "${ids%%[[:space:]]*}" -o jsonl
 check "the node is quarantined, with the reason" quarantined
-kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null
+crash
 seqd_run
 until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
 check "seqd killed and started: it still is" quarantined
@@ -103,7 +95,6 @@ all_succeed "a node without the source" "$id"
 says "left out without blame" '"blame": "files"' seqctl events "$id" -o jsonl
 refuse "no node has it: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$(post nowhere none.txt)"
 
-stops() { kill -TERM "$1" && wait "$1"; }
 check "the bad node stops" stops "$BAD"
 check "the good node stops" stops "$GOOD"
 check "seqd stops" stops "$SEQD_PID"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit 2
 lib_start e2e
 EXAMPLES=$PWD/client/examples
 
-MODEL='{"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}}'
+MODEL="{\"config\": $LLAMA}"
 DATA='{"train": [{"path": "text.txt", "format": "text"}], "seq_len": 512}'
 RING='"parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"}, "resources": {"ranks": 2, "threads": 1}'
 TRAIN="{\"kind\": \"train\", \"name\": \"e2e\", \"model\": $MODEL, \"data\": $DATA, $RING, \"train\": {\"steps\": 40}, \"optim\": {\"lr\": 0.003}, \"checkpoint\": {\"every_steps\": 10}, \"seed\": 1}"

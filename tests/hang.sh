@@ -29,8 +29,7 @@ ran_on() { seqctl show "$1" -o json 2>/dev/null | tr -d ' \n' | grep -q "\"node\
 submit() { # NAME
     seqctl submit - -o name -q <<JSON
 {"kind": "train", "name": "$1",
- "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
-   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "model": {"config": $LLAMA},
  "data": {"train": [{"path": "$T/data/text.txt", "format": "text"}], "seq_len": 256},
  "train": {"steps": 1000, "global_batch": 2}, "checkpoint": {"every_steps": 1000},
  "limits": {"restarts": 0}, "resources": {"ranks": 2, "threads": 1}, "seed": 3}

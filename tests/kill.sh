@@ -13,8 +13,7 @@ RUN_MS=1500 # how long training should take: time enough to kill in the middle, 
 spec() { # NAME STEPS
     cat <<JSON
 {"kind": "train", "name": "$1",
- "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
-   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "model": {"config": $LLAMA},
  "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 512},
  "parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"},
  "train": {"steps": $2}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": $((($2 + 9) / 10))},
@@ -25,10 +24,8 @@ submit() { spec "$1" "${2:-$STEPS}" | seqctl submit - -o name -q; }
 
 # The end that every round must have: succeeded, the same weights, no gang left.
 check_end() { # NAME ID
-    local name=$1 id=$2 state sha
-    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
-    state=$(field "$id" state)
-    [ "$state" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $state" "$T/watch.out"; return; }
+    local name=$1 id=$2 sha
+    succeeds "$name" "$id" || return
     sha=$(field "$id" result.weights_sha256)
     [ "$sha" = "$WANT" ] || { bad "$name: weights $sha, undisturbed $WANT"; return; }
     until_ok 100 no_gang || { bad "$name: still running: $(procs seqgang) $(procs seqrank)"; return; }

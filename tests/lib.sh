@@ -1,8 +1,11 @@
-# lib.sh: what e2e.sh and kill.sh share: a private copy of the programs, a seqd --dev on a port of its
+# lib.sh: what the scripts of tests share: a private copy of the programs, a seqd --dev on a port of its
 # own, counted checks, waiting for events. Sourced by bash.
 #
-# The programs are copied, so that every process of this run, and no other, has its exe beneath $BIN:
-# "nothing is left running" is then a question to /proc.
+# The programs are copied, so that every process of this run, and no other, has its exe in $BIN, or in
+# another folder *bin of $T: "nothing is left running" is then a question to /proc.
+
+# A model for jobs of which nothing else is wanted.
+LLAMA='{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}'
 
 lib_start() { # names the suite, makes $T, $BIN, $STATE
     SUITE=$1 PASSED=0 FAILED=0
@@ -36,7 +39,7 @@ bad() { # NAME [file with more]
 
 # Pids of our processes of one program ('*': of all), one a line.
 procs() {
-    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$BIN/$1" 2>/dev/null |
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$T/*bin/$1" 2>/dev/null |
         sed 's#/proc/##; s#/exe##' | sort -n
 }
 
@@ -51,6 +54,7 @@ until_ok() {
 seqctl() { env -C "$T/data" "$BIN/seqctl" "$@"; }
 field() { seqctl show "$1" --field "$2" 2>/dev/null; }
 ready() { seqctl version -o json >/dev/null 2>&1 && [ -n "$(seqctl nodes -o name 2>/dev/null)" ]; }
+n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
 
 # Starts seqd --dev, logging to $T/seqd.N.log, and waits until it is ready and its node has joined.
 seqd_start() {
@@ -60,6 +64,15 @@ seqd_start() {
     (cd "$T/data" && exec "$BIN/seqd" --dev --state "$STATE" --listen 127.0.0.1:0 "$@") >"$SEQD_LOG" 2>&1 &
     SEQD_PID=$!
     until_ok 200 ready || { bad "seqd starts" "$SEQD_LOG"; return 1; }
+}
+
+# From here on every start of a program has the C of stdin before the library's functions.
+preload() { # PROGRAM [options of cc]
+    local program=$1; shift
+    "${CC:-cc}" -shared -fPIC "$@" -o "$T/$program.so" -x c - -ldl 2>"$T/out" &&
+        mv "$BIN/$program" "$BIN/$program-real" &&
+        printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$T/$program.so" "$BIN/$program-real" >"$BIN/$program" &&
+        chmod +x "$BIN/$program" || bad "what is to be loaded before $program" "$T/out"
 }
 
 nothing_left() { [ -z "$(procs 'seq[dwgr]*')" ]; }
@@ -74,6 +87,8 @@ seqd_stop() {
     SEQD_PID=
     return "$rc"
 }
+stops() { kill -TERM "$1" && wait "$1"; } # PID: SIGTERM, and it exits 0
+crash() { kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null; }
 gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 
 # Waits in the stream of metrics until step K of job ID was seen.
@@ -92,6 +107,14 @@ wait_event() {
         case $line in *"\"type\": \"$2\""*) n=$((n + 1)); [ "$n" -ge "${3:-1}" ] && return 0 ;; esac
     done < <(seqctl events "$1" -f -o jsonl --timeout 60 2>/dev/null)
     return 1
+}
+
+# Waits for a job's end, which must be success. What was said of it is in $T/watch.out.
+succeeds() { # NAME ID
+    "$BIN/seqctl" watch "$2" -q --timeout 60 >"$T/watch.out" 2>&1
+    [ "$(field "$2" state)" = succeeded ] && return
+    seqctl events "$2" >>"$T/watch.out" 2>&1
+    bad "$1: job $2 is $(field "$2" state)" "$T/watch.out"
 }
 
 # check NAME COMMAND...: the command succeeds. Its output is kept for the case that it does not.

@@ -71,7 +71,6 @@ seqd_run() {
     "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >>"$T/seqd.log" 2>&1 &
     SEQD_PID=$!
 }
-n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "$1" ]; }
 cluster_start() {
     seqd_run
     seqw_a
@@ -85,8 +84,7 @@ RINGS='"sp": 2, "dp": 2, "layout": "zigzag"' # two rings, each on a node
 spec() { # NAME [parallel]
     cat <<JSON
 {"kind": "train", "name": "$1",
- "model": {"config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
-   "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}},
+ "model": {"config": $LLAMA},
  "data": {"train": [{"path": "$T/data/text.txt", "format": "text"}], "seq_len": 512},
  "parallel": {"strategy": "rsa", ${2:-$RING}}, "determinism": "run",
  "train": {"steps": $STEPS, "global_batch": 2}, "optim": {"lr": 0.002}, "checkpoint": {"every_steps": 10},
@@ -96,10 +94,8 @@ JSON
 }
 submit() { spec "$@" | seqctl submit - -o name -q; }
 check_end() { # NAME ID [weights]
-    local name=$1 id=$2 want=${3:-$WANT} state sha
-    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
-    state=$(field "$id" state)
-    [ "$state" = succeeded ] || { seqctl events "$id" >>"$T/watch.out" 2>&1; bad "$name: job $id is $state" "$T/watch.out"; return; }
+    local name=$1 id=$2 want=${3:-$WANT} sha
+    succeeds "$name" "$id" || return
     sha=$(field "$id" result.weights_sha256)
     [ "$sha" = "$want" ] || { bad "$name: weights $sha, on one host $want"; return; }
     until_ok 100 no_gang || { bad "$name: still running: $(procs seqgang) $(procs seqrank)"; return; }
@@ -186,7 +182,7 @@ check_end "a rank dies: the same weights" "$id"
 id=$(submit seqd-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"
 before=$(procs seqrank | tr '\n' ' ')
-kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null
+crash
 seqd_run
 until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
 after=$(procs seqrank | tr '\n' ' ')
@@ -207,7 +203,6 @@ check_end "agent and gang of a node die: the same weights" "$id"
 same "that cost the job nothing" "$(field "$id" restarts)" 0
 
 # ---- the end ------------------------------------------------------------------------------------
-stops() { kill -TERM "$1" && wait "$1"; }
 check "seqw a stops" stops "$SEQW_A"
 check "seqw b stops" stops "$SEQW_B"
 check "seqd stops" stops "$SEQD_PID"

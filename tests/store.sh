@@ -13,7 +13,7 @@ lib_start store
 
 # A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails while
 # $T/eio exists.
-cat >"$T/slow.c" <<'C'
+preload seqd -DDIR="\"$T\"" <<'C' || { lib_end; exit 1; }
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -50,11 +50,6 @@ int fdatasync(int fd)
     return linger(fd) ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
 }
 C
-${CC:-cc} -shared -fPIC -DDIR="\"$T\"" -o "$T/slow.so" "$T/slow.c" -ldl 2>"$T/out" ||
-    { bad "the shim that slows fsync" "$T/out"; lib_end; exit 1; }
-mv "$BIN/seqd" "$BIN/seqd-real"
-printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$T/slow.so" "$BIN/seqd-real" >"$BIN/seqd"
-chmod +x "$BIN/seqd"
 
 submit() { # NAME: more ranks than there are slots, so that it waits
     seqctl submit - -o name -q <<JSON
@@ -65,7 +60,6 @@ submit() { # NAME: more ranks than there are slots, so that it waits
 JSON
 }
 logged() { grep -q "$1" "$SEQD_LOG"; }
-crash() { kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null; }
 # What REST says of job $1 everywhere: show, the list by each state, the events.
 said() {
     echo "show $(field "$1" state)"
