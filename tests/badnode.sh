@@ -33,6 +33,7 @@ node() { # NAME BIN ROOT: its pid in PID
 }
 all_succeed() { # NAME ID...
     local name=$1 id; shift
+    [ $# -gt 0 ] || { bad "$name: no job was taken"; return; }
     for id in "$@"; do
         succeeds "$name" "$id" || return
         [ "$(field "$id" node)" = good ] || { bad "$name: job $id ran on $(field "$id" node)"; return; }
@@ -85,9 +86,9 @@ cp "$BIN/seqgang" "$T/badbin/seqgang.new" && mv "$T/badbin/seqgang.new" "$T/badb
 make_text 4000 >"$T/other/more.txt"
 kill "$BAD"; wait "$BAD"
 kill "$GOOD"; wait "$GOOD"
-until_ok 100 n_up 0
+until_ok 100 n_up 0 || bad "the nodes are gone"
 node bad "$T/badbin" "$T/data"; BAD=$PID
-until_ok 200 n_up 1
+until_ok 200 n_up 1 || bad "the bad node comes back"
 node good "$BIN" "$T/other"; GOOD=$PID
 until_ok 200 n_up 2 || bad "the nodes come back"
 id=$(post no-source more.txt)

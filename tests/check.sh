@@ -97,7 +97,7 @@ begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tes
 begin e2e: "end to end" && count tests/e2e.sh
 begin gpus: "jobs on GPUs, without a GPU" && count tests/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/badnode.sh
-begin store: "the disk of seqd, slow" && count tests/store.sh
+begin store: "the disk of seqd, slow, failing, full" && count tests/store.sh
 begin_all kill: "kill -9" && count tests/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/disk.sh
 begin_all hang: "an agent that stands still" && count tests/hang.sh

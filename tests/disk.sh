@@ -136,5 +136,5 @@ then
     check "seqd stops" seqd_stop
 fi
 check "nothing is left running" until_ok 50 nothing_left
-umount "$JOBS"
+check "it lets go of the disk" until_ok 50 umount "$JOBS"
 lib_end

@@ -23,10 +23,9 @@ seqw_run() { # NAME
 node_is() { seqctl nodes 2>/dev/null | grep -qE "^ *$1 +$2"; }
 state_is() { [ "$(field "$1" state)" = "$2" ]; }
 gangs_of() { ls "$T/$1/gangs" 2>/dev/null; }
-no_agent() { [ -z "$(procs seqw)" ]; }
 no_gang_of() { [ -z "$(gangs_of "$1")" ]; }
 ran_on() { seqctl show "$1" -o json 2>/dev/null | tr -d ' \n' | grep -q "\"node\":\"$2\""; }
-submit() { # NAME
+submit() { # NAME: runs on while its agent stands still
     seqctl submit - -o name -q <<JSON
 {"kind": "train", "name": "$1",
  "model": {"config": $LLAMA},
@@ -43,7 +42,7 @@ mkdir -m 755 "$T/a" # whoever made them, and with what mode
 # ---- for a while: what runs there is found again -------------------------------------------------
 seqd_run 600000
 seqw_run a
-id=$(submit short) || bad "submit" "$T/seqd.log"
+id=$(submit found) || bad "submit" "$T/seqd.log"
 wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"
 kill -STOP "$SEQW_a"
 check "an agent that stands still is down" until_ok 100 node_is a down
@@ -58,7 +57,7 @@ check "seqd stops" seqd_stop
 # ---- for too long: its gangs are given up, and stopped when it goes on ----------------------------
 seqd_run 1500
 check "node a is back" until_ok 100 node_is a up
-id=$(submit long) || bad "submit" "$T/seqd.log"
+id=$(submit lost) || bad "submit" "$T/seqd.log"
 wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"
 same "on node a" "$(field "$id" node)" a
 kill -STOP "$SEQW_a"
@@ -70,8 +69,9 @@ kill -CONT "$SEQW_a"
 check "node a goes on: up again" until_ok 100 node_is a up
 check "what it still ran is gone" until_ok 100 no_gang_of a
 same "and changed nothing" "$(field "$id" state)" succeeded
-kill -TERM "$SEQW_a" "$SEQW_b"
-same "what they wrote is their owner's alone" "$(find "$STATE" "$T/a" "$T/b" ! -type l -perm /077 | wc -l)" 0
-check "agents stop" until_ok 100 no_agent
+check "agent a stops" stops "$SEQW_a"
+check "agent b stops" stops "$SEQW_b"
 check "seqd stops" seqd_stop
+same "what they wrote is their owner's alone" "$(find "$STATE" "$T/a" "$T/b" ! -type l -perm /077 | wc -l)" 0
+check "nothing is left running" until_ok 50 nothing_left
 lib_end

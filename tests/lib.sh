@@ -22,6 +22,8 @@ lib_start() { # names the suite, makes $T, $BIN, $STATE
 lib_clean() {
     local p
     for p in $(procs '*'); do kill -9 "$p" 2>/dev/null; done
+    # What a script that was interrupted has mounted would keep its folder.
+    for p in $(awk -v t="$T/" 'index($2, t) == 1 { print $2 }' /proc/self/mounts); do umount -l "$p"; done
     if [ "$FAILED" -gt 0 ] || [ -n "${KEEP:-}" ]; then echo "$SUITE: kept $T"; else rm -rf "$T"; fi
 }
 
@@ -69,7 +71,7 @@ seqd_start() {
 # From here on every start of a program has the C of stdin before the library's functions.
 preload() { # PROGRAM [options of cc]
     local program=$1; shift
-    "${CC:-cc}" -shared -fPIC "$@" -o "$T/$program.so" -x c - -ldl 2>"$T/out" &&
+    ${CC:-cc} -shared -fPIC "$@" -o "$T/$program.so" -x c - -ldl 2>"$T/out" &&
         mv "$BIN/$program" "$BIN/$program-real" &&
         printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$T/$program.so" "$BIN/$program-real" >"$BIN/$program" &&
         chmod +x "$BIN/$program" || bad "what is to be loaded before $program" "$T/out"

@@ -51,14 +51,23 @@ int fdatasync(int fd)
 }
 C
 
-submit() { # NAME: more ranks than there are slots, so that it waits
-    seqctl submit - -o name -q <<JSON
+spec() { # NAME: more ranks than there are slots, so that it waits
+    cat <<JSON
 {"kind": "train", "name": "$1",
  "model": {"config": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 128}},
  "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
  "train": {"steps": 5}, "resources": {"ranks": 16}}
 JSON
 }
+submit() { spec "$1" | seqctl submit - -o name -q; }
+submit_prepared() { # VARIABLE NAME: its id in the variable
+    eval "$1=\$(submit $2)" && wait_event "${!1}" prepared || bad "$2: submitted and prepared"
+}
+is() { [ "$(field "$1" state)" = "$2" ]; } # ID STATE
+cancels() { seqctl cancel "$1" -q && is "$1" cancelled; }
+# Asked again at once: what comes next is to meet the moment in which it is said.
+is_said() { local n; for ((n = 0; n < 500; n++)); do is "$@" && return; done; return 1; }
+unanswered() { ! gone "$1"; }
 logged() { grep -q "$1" "$SEQD_LOG"; }
 # What REST says of job $1 everywhere: show, the list by each state, the events.
 said() {
@@ -72,10 +81,9 @@ make_text 10000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 
 # ---- held: a commit is in its sync, a cancel waits behind it ------------------------------------------
-a=$(submit waits) || { bad "submit"; lib_end; exit 1; }
-wait_event "$a" prepared
+submit_prepared a waits || { lib_end; exit 1; }
 touch "$T/hold"
-"$BIN/seqctl" submit - -q >"$T/b.out" 2>&1 < <(echo '{"kind": "train", "model": {"config": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 128}}, "data": {"train": [{"path": "text.txt"}], "seq_len": 256}, "train": {"steps": 5}, "resources": {"ranks": 16}}') &
+env -C "$T/data" "$BIN/seqctl" submit - -q >"$T/b.out" 2>&1 < <(spec holds) &
 sub=$!
 check "held: a commit is in its sync" until_ok 100 test -e "$T/held"
 "$BIN/seqctl" cancel "$a" -q >"$T/cancel.out" 2>&1 &
@@ -83,7 +91,7 @@ can=$!
 check "held: seqd has taken the cancel" until_ok 100 logged "job=$a .*event=cancel"
 said "$a" >"$T/before"
 check "held: no GET says cancelled" sh -c "! grep -q cancel '$T/before' && grep -q queued '$T/before'"
-check "held: the cancel is not answered" kill -0 "$can"
+check "held: the cancel is not answered" unanswered "$can"
 crash
 rm -f "$T/hold"
 kill "$sub" "$can" 2>/dev/null; wait "$sub" "$can" 2>/dev/null
@@ -97,8 +105,7 @@ for round in 1 2 3; do
     id=$(submit "slow-$round")
     "$BIN/seqctl" cancel "$id" -q >"$T/cancel.out" 2>&1 &
     can=$!
-    n=0
-    until [ "$(field "$id" state)" = cancelled ] || [ $n -ge 200 ]; do n=$((n + 1)); done
+    check "slow, round $round: it is said" is_said "$id" cancelled
     crash
     kill "$can" 2>/dev/null; wait "$can" 2>/dev/null
     seqd_start || { lib_end; exit 1; }
@@ -107,18 +114,18 @@ done
 rm -f "$T/slow"
 
 # ---- failing --------------------------------------------------------------------------------------------
-id=$(submit fails)
-wait_event "$id" prepared
+submit_prepared id fails
 touch "$T/eio"
 "$BIN/seqctl" cancel "$id" -q --timeout 2 >"$T/cancel.out" 2>&1 &
 can=$!
+until_ok 100 gone "$SEQD_PID" || kill -9 "$SEQD_PID"
 wait "$SEQD_PID"; rc=$?
 kill "$can" 2>/dev/null; wait "$can" 2>/dev/null
 same "failing: seqd ends" "$rc" 70
 says "failing: with a sentence" "seqd ends: .*/seqd.db: COMMIT failed: disk I/O error.*: see to the disk" cat "$SEQD_LOG"
 rm -f "$T/eio"
 seqd_start || { lib_end; exit 1; }
-check "failing: it goes on afterwards" sh -c "'$BIN/seqctl' cancel $id -q && '$BIN/seqctl' show $id --field state | grep -q cancelled"
+check "failing: it goes on afterwards" cancels "$id"
 check "seqd stops" seqd_stop
 
 # ---- full -----------------------------------------------------------------------------------------------
@@ -128,8 +135,7 @@ if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     mkdir -p "$STATE" && mount -t tmpfs -o size=48m none "$STATE"
     seqd_start || { lib_end; exit 1; }
     check "full: a reserve was made" test "$(stat -c %s "$STATE/reserve")" -eq $((16 << 20))
-    a=$(submit before-1); b=$(submit before-2)
-    wait_event "$a" prepared; wait_event "$b" prepared
+    submit_prepared a before-1; submit_prepared b before-2
     fill() { # what is freed meanwhile is taken as well
         dd if=/dev/zero bs=64k status=none 2>/dev/null >>"$STATE/ballast"
         ! dd if=/dev/zero bs=4k count=1 status=none 2>/dev/null >>"$STATE/ballast"
@@ -140,20 +146,21 @@ if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     check "full: new jobs are refused" until_ok 50 refused
     says "full: with a sentence" 'state directory .* is full: .*new jobs are taken from 32 MiB on' cat "$T/new.out"
     check "full: the reserve is out" test ! -e "$STATE/reserve"
-    check "full: reads go on" sh -c "'$BIN/seqctl' ls -o name | grep -qx $a && '$BIN/seqctl' show $a --field state | grep -q queued"
-    check "full: a cancel is committed" sh -c "'$BIN/seqctl' cancel $a -q && '$BIN/seqctl' show $a --field state | grep -q cancelled"
+    says "full: reads go on" "^$a\$" seqctl ls -o name
+    check "full: and say what was" is "$a" queued
+    check "full: a cancel is committed" cancels "$a"
     crash
     check "full: and so is what was the reserve's" until_ok 50 fill
     seqd_start || { lib_end; exit 1; }
     same "full: it starts, and remembers" "$(field "$a" state)" cancelled
     check "full: and takes no new job" refused
     truncate -s -2M "$STATE/ballast"
-    check "full: a little room is enough for a cancel" sh -c "'$BIN/seqctl' cancel $b -q && '$BIN/seqctl' show $b --field state | grep -q cancelled"
+    check "full: a little room is enough for a cancel" cancels "$b"
     rm -f "$STATE/ballast"
     check "full: the reserve comes back" until_ok 50 test -e "$STATE/reserve"
     check "full: and jobs are taken" until_ok 50 submit after
     check "seqd stops" seqd_stop
-    umount "$STATE" 2>/dev/null || true
+    check "full: it lets go of the disk" until_ok 50 umount "$STATE"
 else
     echo "store: full: NOT RUN: this machine allows no mounts in a user namespace (unshare -Urm)"
 fi
