@@ -102,6 +102,7 @@ keep() {
 # Also while a part is running: its log may say why the machine is gone.
 keeper() {
     while sleep 5 && kill -0 $$ 2>/dev/null; do keep; done &
+    keeps=$!
     disown
 }
 
@@ -392,7 +393,7 @@ call() {
     echo "== $1"
     machine >"$out/machine"
     : >"$out/rows"
-    sampler=
+    sampler= keeps=
     [ -z "$back" ] || keeper
     if [ "$device" = cuda ] && [ "$1" = fast ]; then sample & sampler=$!; disown; fi
     for part in ${GPU_PARTS:-$(parts_of "$1")}; do
@@ -400,7 +401,7 @@ call() {
         else row "$part" FAILED 0 "there is no such part"; fi
     done
     settle
-    [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
+    [ -z "$sampler$keeps" ] || kill $sampler $keeps 2>/dev/null
     keep
     tests/gpu/results.sh "$out"
     echo "$1: $(grep -c '|passed|' "$out/rows") passed, $(grep -c '|FAILED|' "$out/rows") failed," \
