@@ -127,27 +127,15 @@ static void set_spec(struct job_spec *s, const struct row *r)
     s->train.steps = STEPS + 1;
 }
 
-/* One document of S tokens that both kinds of mask read; counted once. */
-static int64_t targets(void *arg, int64_t n, struct err *e)
-{
-    return ((const struct synth *)arg)->S - 1;
-}
-
+/* One document of S tokens, which BERT's mask reads both ways. */
 static int batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     const struct synth *y = arg;
-    b->n_tokens = y->S;
-    b->n_targets = y->S - 1;
-    for (int64_t i = 0; i < sh->T; i++) {
-        const int64_t pos = shard_pos(sh, i);
-        const bool pad = pos >= y->S;
-        b->ids[i] = pad ? 0 : synth_token(y, n, pos);
-        b->targets[i] = pad ? -1 : synth_target(y, n, pos);
-        b->lo[i] = 0;
-        b->hi[i] = pad ? 0 : y->doc_len ? y->S : pos + 1;
-        b->pos[i] = pad ? 0 : pos;
+    if (synth_batch(arg, sh, n, b, e)) return -1;
+    for (int64_t i = 0; b->types && i < sh->T; i++) {
+        b->types[i] = 0;
+        if (b->hi[i]) b->hi[i] = y->S;
     }
-    if (b->types) memset(b->types, 0, (size_t)sh->T * sizeof *b->types);
     return 0;
 }
 
@@ -219,11 +207,11 @@ static double train_seconds(struct job_spec *s, const struct row *r, struct synt
     struct clock c = {.row = r, .best = INFINITY};
     struct engine_run run = {.P = r->P,
                              .steps = STEPS + 1,
-                             .source = {batch, targets, y},
+                             .source = {batch, synth_targets, y},
                              .before_step = step_begins,
                              .after_step = step_ended,
                              .arg = &c};
-    if (diffusion(r)) run.source = (struct train_source){picture, targets, y, grid_of};
+    if (diffusion(r)) run.source = (struct train_source){picture, synth_targets, y, grid_of};
     engine_go(&run, s);
     engine_free(&run);
     return c.best;
@@ -291,11 +279,10 @@ static bool bench(const struct row *r, const struct machine *m)
     static struct plan p;
     struct estimate t;
     struct err e = {0};
-    struct synth y = {.S = r->S, .vocab = (int32_t)r->vocab, .doc_len = r->family == FAMILY_BERT};
+    struct synth y = {.S = r->S, .vocab = (int32_t)r->vocab};
     set_spec(&s, r);
     if (plan_make(&s, 0, &p, &e)) fprintf(stderr, "%s: %s\n", r->name, e.text), exit(1);
     machine_estimate(m, &s, &p, &t);
-    if (y.doc_len) y.doc_len = r->S;
     const double took = r->kind == JOB_TRAIN ? train_seconds(&s, r, &y) : pass_seconds(&s, r, &y);
     const double ratio = took / t.step_s;
     const bool within = ratio <= WITHIN && ratio >= 1 / WITHIN;

@@ -17,34 +17,11 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* One document of S tokens; nothing is counted, so that a window costs a window. */
-static int64_t targets(void *arg, int64_t n, struct err *e)
-{
-    return ((const struct synth *)arg)->S - 1;
-}
-
-static int batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
-{
-    const struct synth *y = arg;
-    b->n_tokens = y->S;
-    b->n_targets = y->S - 1;
-    for (int64_t i = 0; i < sh->T; i++) {
-        const int64_t pos = shard_pos(sh, i);
-        const bool pad = pos >= y->S;
-        b->ids[i] = pad ? 0 : synth_token(y, n, pos);
-        b->targets[i] = pad ? -1 : synth_target(y, n, pos);
-        b->lo[i] = 0;
-        b->hi[i] = pad ? 0 : pos + 1;
-        b->pos[i] = pad ? 0 : pos;
-    }
-    return 0;
-}
-
 static void bench(int64_t S)
 {
     struct job_spec s;
     struct synth y = {.S = S, .vocab = 258};
-    struct engine_run r = {.source = {batch, targets, &y}, .P = P, .steps = 1};
+    struct engine_run r = {.source = {synth_batch, synth_targets, &y}, .P = P, .steps = 1};
     engine_spec(&s, S);
     s.model.shape = (struct model_shape){.family = FAMILY_TNL,
                                          .n_layers = 2,

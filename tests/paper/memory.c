@@ -43,30 +43,6 @@ static int describe(const struct shape *s, struct err *e)
     return job_check(&spec, e);
 }
 
-/* synth_batch without counting the targets anew for each of many windows. */
-static int64_t one_document_targets(void *arg, int64_t n, struct err *e)
-{
-    return ((const struct synth *)arg)->S - 1;
-}
-
-static int one_document(void *arg, const struct shard *sh, int64_t n, struct batch *b,
-                        struct err *e)
-{
-    const struct synth *y = arg;
-    b->n_tokens = y->S;
-    b->n_targets = y->S - 1;
-    for (int64_t i = 0; i < sh->T; i++) {
-        const int64_t pos = shard_pos(sh, i);
-        const bool real = pos < y->S;
-        b->ids[i] = real ? synth_token(y, n, pos) : 0;
-        b->targets[i] = real ? synth_target(y, n, pos) : -1;
-        b->lo[i] = 0;
-        b->hi[i] = real ? pos + 1 : 0;
-        b->pos[i] = real ? pos : 0;
-    }
-    return 0;
-}
-
 static void training(const struct shape *s)
 {
     struct synth y = {.S = s->S, .doc_len = 0, .vocab = 258};
@@ -74,7 +50,7 @@ static void training(const struct shape *s)
     struct engine_run r = {.P = s->P,
                            .dp = s->dp,
                            .steps = s->time_chunk ? 2 : 3,
-                           .source = {one_document, one_document_targets, &y}};
+                           .source = {synth_batch, synth_targets, &y}};
     struct evidence *e = evidence_training(&r, &spec);
     snprintf(what, sizeof what, "%s: S %lld, sp %d x dp %d, bytes placed", s->name, (long long)s->S,
              s->P, s->dp);
