@@ -31,7 +31,7 @@ struct sim_attempt { /* what a node keeps of one attempt */
 
 static struct world {
     char dir[64];
-    int64_t now, utc_shift; /* shift: somebody set the wall clock */
+    int64_t now, utc_shift; /* shift: the wall clock was set */
     struct loop *loop;
     struct store *store;
     struct logs *logs;
@@ -88,9 +88,8 @@ static int on_send(void *arg, const char *node, const struct msg *m)
         if (a) a->stopped = true;
         break;
     case MSG_ACK:
-        if (m->rank >= 0) w.n_log_acks++, w.log_ack_rank = m->rank;
         if (a && m->seq > a->acked) a->acked = m->seq;
-        if (m->rank >= 0) w.log_acked = m->offset;
+        if (m->rank >= 0) w.n_log_acks++, w.log_ack_rank = m->rank, w.log_acked = m->offset;
         break;
     case MSG_FORGET:
         if (a) a->forgotten = true;
@@ -671,19 +670,19 @@ static void test_failures_of_the_job(void)
         enum err_code code;
         const char *state;
         int cause;
-    } cases[] = {{ERR_INVALID, "failed", CAUSE_FINAL},
-                 {ERR_NOT_FOUND, "failed", CAUSE_FINAL},
-                 {ERR_DOES_NOT_FIT, "failed", CAUSE_FINAL},
-                 {ERR_CORRUPT, "failed", CAUSE_FINAL},
-                 {ERR_INTERNAL, "starting", CAUSE_USER},
-                 {ERR_TIMEOUT, "starting", CAUSE_USER},
-                 /* before the first step */
-                 {ERR_INTERNAL, "starting", CAUSE_INFRASTRUCTURE}};
-    for (int i = 0; i < 7; i++) {
+        bool stepped;
+    } cases[] = {{ERR_INVALID, "failed", CAUSE_FINAL, true},
+                 {ERR_NOT_FOUND, "failed", CAUSE_FINAL, true},
+                 {ERR_DOES_NOT_FIT, "failed", CAUSE_FINAL, true},
+                 {ERR_CORRUPT, "failed", CAUSE_FINAL, true},
+                 {ERR_INTERNAL, "starting", CAUSE_USER, true},
+                 {ERR_TIMEOUT, "starting", CAUSE_USER, true},
+                 {ERR_INTERNAL, "starting", CAUSE_INFRASTRUCTURE, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         begin();
         struct sim_attempt *a = to_run();
         play_start(a);
-        if (i < 6) rec_step(a, 1);
+        if (cases[i].stepped) rec_step(a, 1);
         rec_fail(a, 1, cases[i].code, "the rank's own sentence");
         rec_exit(a, 1, 1, 0);
         rec_exit(a, RANK_GANG, GANG_FAILED, 0);
@@ -963,7 +962,7 @@ static void test_logs(void)
     finish();
 }
 
-/* A delay is of the clock that nobody sets. */
+/* A delay is measured by the monotonic clock: setting the wall clock does not change it. */
 static void test_backoff_and_the_wall_clock(void)
 {
     for (int restarted = 0; restarted < 2; restarted++)
