@@ -12,7 +12,7 @@
 #include "tests/rest.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
-#define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not somebody waits */
+#define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */
 
 static char dir[64], path[128];
 
@@ -46,7 +46,7 @@ static int64_t size_of(const char *name)
 static int ack_fd;
 static int n_done;
 
-/* Whoever is told so after a call has failed was told too much. */
+/* No commit may be acknowledged after a call has failed. */
 static void on_done(void *arg, const struct err *e)
 {
     int64_t id = (int64_t)(intptr_t)arg;
@@ -77,7 +77,7 @@ static char *text_of(size_t size)
 /* Four commits one by one, the second of which fills the log so that it is checkpointed. */
 static void work(int fd, size_t size)
 {
-    struct err e;
+    struct err e = {0};
     char *data = text_of(size);
     struct loop *l = loop_create(NULL, NULL, &e);
     struct store *s = store_open(l, dir, &e);
@@ -359,7 +359,7 @@ static void test_stuck_writer(void)
     bad_disk_release();
     CHECK(answer_of(fd) == 202);
     CHECK(get("/readyz") == 200);
-    clock_ms += 10 * STORE_STUCK_MS; /* nobody waits: nothing is stuck */
+    clock_ms += 10 * STORE_STUCK_MS; /* no commit waits: nothing is stuck */
     CHECK(get("/readyz") == 200);
     finish();
     rest_clock = NULL;

@@ -314,9 +314,7 @@ static void check_left_out(const struct sched_job *was, const struct sched_job *
         lacks = lacks || sched_has(&was->lacks, j->part[i].node);
     }
     if (j->prepare || j->device != SCHED_SLOTS) return;
-    const bool held = was->only >= 0 && (was->checkpoint || was->toy);
-    if (held && (sched_has(&out, was->only))) return; /* it can be nowhere else */
-    if (held) return;
+    if (was->only >= 0 && (was->checkpoint || was->toy)) return; /* it can be nowhere else */
     if (blamed) CHECK_MSG(!slots_suffice(was, n, nn, &out), "on a node that failed it");
     if (lacks) CHECK_MSG(!slots_suffice(was, n, nn, &was->lacks), "on a node without its files");
     if (blamed || lacks) CHECK_MSG(!was->soon, "on a node left out, while another comes back");
