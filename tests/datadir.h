@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "tests/scratch.h"
 #include "tests/test.h"
 #include "tests/told.h"
 #include "worker/data/data.h"
@@ -103,9 +104,7 @@ static inline bool small_tests(void)
 
 static inline void datadir_begin(const char *name)
 {
-    snprintf(dir, sizeof dir, "%s/seqd-%s-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
-    if (!mkdtemp(dir)) abort();
+    scratch_dir(dir, sizeof dir, name);
     setenv("SEQD_LOG", "error", 1); /* damage is meant */
     log_init("test");
     spec = malloc(sizeof *spec);

@@ -17,6 +17,7 @@
 #include "daemon/attempt.h"
 #include "daemon/json.h"
 #include "daemon/secret.h"
+#include "tests/scratch.h"
 #include "tests/test.h"
 
 #ifndef NODES /* a test may want many nodes of few gangs */
@@ -392,10 +393,7 @@ static inline void pass(int64_t ms)
 static inline void begin(void)
 {
     memset(&w, 0, sizeof w);
-    /* Thousands of commits: where there is memory for files, they need no disk. */
-    snprintf(w.dir, sizeof w.dir, "%s/seqd-gangs-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    CHECK(mkdtemp(w.dir) != NULL);
+    scratch_dir(w.dir, sizeof w.dir, "gangs"); /* thousands of commits */
     w.now = 1000;
     w.obeys = true;
     for (int i = 0; i < NODES; i++) {

@@ -1,5 +1,6 @@
 /* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
  * pruning. */
+#include "tests/scratch.h"
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -611,10 +612,7 @@ static void test_spec_difference(void)
 
 int main(void)
 {
-    /* in memory where there is such a place: the tests count on order, not on the disk */
-    snprintf(dir, sizeof dir, "%s/seqd-ckpt-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    if (!mkdtemp(dir)) return 2;
+    scratch_dir(dir, sizeof dir, "ckpt");
     setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
     log_init("test_ckpt");
     RUN(test_round_trip);

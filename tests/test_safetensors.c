@@ -1,4 +1,5 @@
 /* test_safetensors: the file format, hostile files, model directories. */
+#include "tests/scratch.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -804,8 +805,7 @@ static void test_model_sharded(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "%s/seqd-st-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    if (!mkdtemp(dir)) return 2;
+    scratch_dir(dir, sizeof dir, "st");
     RUN(test_valid);
     RUN(test_invalid);
     RUN(test_bounded);

@@ -10,6 +10,7 @@
 #include "daemon/reserve.h"
 #include "tests/bad_disk.h"
 #include "tests/rest.h"
+#include "tests/scratch.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
 #define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */
@@ -18,10 +19,7 @@ static char dir[64], path[128];
 
 static void make_dir(void)
 {
-    /* In memory where that can be: a hundred starts of a store write much. */
-    snprintf(dir, sizeof dir, "%s/seqd-disk-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    CHECK(mkdtemp(dir) != NULL);
+    scratch_dir(dir, sizeof dir, "disk"); /* a hundred starts of a store, a log of 64 MiB */
 }
 
 static void remove_dir(void)
