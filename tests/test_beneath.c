@@ -1,5 +1,6 @@
 /* What a job names stays beneath its root, and so does every link in it: models, weights, shards,
- * checkpoints (contexts: test_context). What a link outside leads to is in no sentence, not a byte and not its size. */
+ * checkpoints (contexts: test_context). Of a file that a link outside leads to no error says a byte or
+ * the size. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -8,25 +9,13 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
-#include "tests/test.h"
+#include "tests/small.h"
 #include "worker/model/hf.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/roots.h"
 
 static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */
 static struct err e;
-
-static const struct model_shape shape = {.family = FAMILY_LLAMA,
-                                         .n_layers = 1,
-                                         .width = 8,
-                                         .n_heads = 2,
-                                         .n_kv_heads = 1,
-                                         .head_dim = 4,
-                                         .ffn_width = 8,
-                                         .vocab = 258,
-                                         .max_pos = 128,
-                                         .norm_eps = 1e-5,
-                                         .rope_theta = 10000};
 
 static char *in_root(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static char *in_root(const char *fmt, ...)
@@ -125,8 +114,8 @@ static void test_model(void)
 {
     const struct hf_sink sink = {take, NULL};
     char text[2048];
-    float *x = calloc((size_t)param_count(&shape), sizeof *x);
-    CHECK(hf_save(in_root("m"), &shape, DT_F32, x, &e) == 0);
+    float *x = calloc((size_t)param_count(&tiny_shape), sizeof *x);
+    CHECK(hf_save(in_root("m"), &tiny_shape, DT_F32, x, &e) == 0);
     CHECK_MSG(hf_describe(in_root("m"), text, sizeof text, &e) > 0, "%s", e.text);
     /* The Hub's cache: a snapshot of links to blobs beside it. */
     CHECK(file_make_dir(in_root("hub/blobs"), &e) == 0 &&
@@ -136,12 +125,12 @@ static void test_model(void)
     link_to("hub/snapshots/1/model.safetensors", "../../blobs/w");
     link_to("hub/snapshots/1/config.json", in_root("hub/blobs/c"));
     CHECK_MSG(hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e) > 0, "%s", e.text);
-    CHECK(hf_load(in_root("hub/snapshots/1"), &shape, DT_F32, x, &e) == 0);
+    CHECK(hf_load(in_root("hub/snapshots/1"), &tiny_shape, DT_F32, x, &e) == 0);
     /* One of its files is a link that leaves. */
     link_to("hub/snapshots/1/model.safetensors", outside("secret"));
     check_refused("weights", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
-    check_refused("load", hf_load(in_root("hub/snapshots/1"), &shape, DT_F32, x, &e));
-    check_refused("pieces", hf_load_pieces(in_root("hub/snapshots/1"), &shape, &sink, &e));
+    check_refused("load", hf_load(in_root("hub/snapshots/1"), &tiny_shape, DT_F32, x, &e));
+    check_refused("pieces", hf_load_pieces(in_root("hub/snapshots/1"), &tiny_shape, &sink, &e));
     CHECK(unlink(in_root("hub/snapshots/1/model.safetensors")) == 0);
     link_to("hub/snapshots/1/model.safetensors.index.json", outside("secret"));
     check_refused("index", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
@@ -174,20 +163,20 @@ static void test_checkpoint(void)
 {
     static const char *const files[] = {"optim.safetensors", "train_state.json",
                                         "hf/model.safetensors", "MANIFEST.json"};
-    float *x = calloc((size_t)param_count(&shape), sizeof *x);
+    float *x = calloc((size_t)param_count(&tiny_shape), sizeof *x);
     const struct ckpt_arrays a = {.dtype = DT_F32, .params = x, .m = x, .v = x};
     const struct ckpt_state s = {.step = 3};
     struct ckpt_info info, seen;
     for (int i = 0; i < 4; i++) {
         CHECK(file_remove(in_root("job"), &e) == 0);
-        CHECK_MSG(ckpt_save(in_root("job"), 1, &shape, &a, &s, &info, &e) == 0, "%s", e.text);
+        CHECK_MSG(ckpt_save(in_root("job"), 1, &tiny_shape, &a, &s, &info, &e) == 0, "%s", e.text);
         CHECK_MSG(ckpt_check(info.path, &seen, &e) == 0, "%s", e.text);
         const char *name = in_root("job/checkpoints/step-00000003/%s", files[i]);
         CHECK(rename(name, in_root("moved")) == 0 && symlink(in_root("moved"), name) == 0);
         CHECK_MSG(ckpt_check(info.path, &seen, &e) == 0, "%s: %s", files[i], e.text);
         CHECK(unlink(name) == 0 && symlink(outside("secret"), name) == 0);
         check_refused(files[i], ckpt_check(info.path, &seen, &e));
-        check_refused(files[i], ckpt_load(info.path, &shape, &a, NULL, &e));
+        check_refused(files[i], ckpt_load(info.path, &tiny_shape, &a, NULL, &e));
     }
     free(x);
 }
