@@ -145,6 +145,7 @@ static void test_resident(void)
 {
     static const enum job_kind kinds[] = {JOB_TRAIN, JOB_SCORE};
     const double room = 1 << 20;
+    CHECK(!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)); /* a page of 2 MiB would be a stack's */
     for (int i = 0; i < 2; i++) {
         struct order *o = make_order(kinds[i], 3, i ? "held_score" : "held_train");
         struct job_spec *s = &o->spec;
@@ -167,6 +168,7 @@ static void test_resident(void)
                   "peak %.0f, own %.0f, others %.0f, files %.0f", peak, own, others, files);
         free(o);
     }
+    CHECK(!prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
 }
 
 /* A node that did not prepare the data makes it, once, and says so; other sources are refused. */
