@@ -240,6 +240,8 @@ static void test_old_bert(void)
 #define RETNET  "\"model_type\":\"retnet\"," FLA
 #define LINEAR  "\"model_type\":\"linear_attn\"," FLA
 #define MINIMAX "\"model_type\":\"minimax\",\"num_key_value_heads\":2," CORE
+#define MISTRAL "\"model_type\":\"mistral\",\"num_key_value_heads\":2," CORE
+#define QWEN3   "\"model_type\":\"qwen3\",\"num_key_value_heads\":2," CORE
 
 static void test_refusals(void)
 {
@@ -298,13 +300,11 @@ static void test_refusals(void)
         {MINIMAX ",\"num_experts_per_tok\":9", ERR_INVALID, "num_experts_per_tok"},
         {MINIMAX ",\"rotary_dim\":14", ERR_INVALID, "rotary_dim"},
         {MINIMAX ",\"sliding_window\":9", ERR_UNSUPPORTED, "sliding_window"},
-        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2," CORE ",\"sliding_window\":null", ERR_NONE, ""},
-        {"\"model_type\":\"qwen3\",\"num_key_value_heads\":2," CORE ",\"use_sliding_window\":false", ERR_NONE, ""},
-        {"\"model_type\":\"qwen3\",\"num_key_value_heads\":2," CORE ",\"use_sliding_window\":true,\"sliding_window\":8,"
-         "\"max_window_layers\":1",
+        {MISTRAL ",\"sliding_window\":null", ERR_NONE, ""},
+        {QWEN3 ",\"use_sliding_window\":false", ERR_NONE, ""},
+        {QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1",
          ERR_UNSUPPORTED, "max_window_layers"},
-        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2," CORE ",\"sliding_window\":8,\"layer_types\":"
-         "[\"full_attention\",\"sliding_attention\"]",
+        {MISTRAL ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          ERR_UNSUPPORTED, "layer_types"},
         {"\"model_type\":\"qwen2\"," CORE, ERR_UNSUPPORTED, "model_type"},
     };
@@ -328,7 +328,7 @@ static void test_defaults(void)
 {
     static struct model_shape m;
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
-                      mistral[] = "{\"model_type\":\"mistral\",\"num_key_value_heads\":2," CORE "}";
+                      mistral[] = "{" MISTRAL "}";
     CHECK(hf_config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
     CHECK(m.head_dim == 12 && m.value_dim == 24 && m.ffn_width == 256);
     CHECK(hf_config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);

@@ -440,7 +440,8 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
-/* Latte and STDiT 1.0 as published predict noise: whether these weights do not, somebody must say. */
+/* Latte and STDiT 1.0 as published predict noise: that these weights do not must be said, by their
+ * directory or by the job. Ways: model.config; a path; one that says it; the job says it. */
 static void test_published_objectives(void)
 {
     static const int32_t families[] = {FAMILY_LATTE, FAMILY_STDIT, FAMILY_STDIT3, FAMILY_T2D};
@@ -448,8 +449,7 @@ static void test_published_objectives(void)
     static struct job_spec s;
     for (int f = 0; f < 4; f++)
         for (int k = 0; k < 3; k++)
-            for (int way = 0; way < 4;
-                 way++) { /* model.config; a path; that says it; the job does */
+            for (int way = 0; way < 4; way++) {
                 struct err e = {0};
                 good(&s, kinds[k]);
                 s.model.shape.family = families[f];

@@ -449,7 +449,8 @@ static void test_config_meaning(void)
         {LLAMA SIZES ",\"sliding_window\":8", 0, 4, 12},
         {LLAMA SIZES ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":0", 0,
          4, 12},
-        {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+        {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\","
+                     "\"full_attention\"]",
          0, 4, 12},
         {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12}, /* of training, which the job says */
         {MISTRAL SIZES, 4096, 4, 12},
@@ -760,8 +761,8 @@ static void test_model_sharded(void)
         items[i].dtype = ST_BF16;
         items[i].data = half + params[i].offset;
     }
-    CHECK(hf_config_write((file_make_dir(in_dir("sharded"), &e), in_dir("sharded")), &m, DT_F32, NULL,
-                          &e) == 0);
+    CHECK(file_make_dir(in_dir("sharded"), &e) == 0 &&
+          hf_config_write(in_dir("sharded"), &m, DT_F32, NULL, &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00001-of-00002.safetensors"), items, 10, &e) == 0);
     CHECK(st_write(in_dir("sharded/model-00002-of-00002.safetensors"), items + 8, n - 8, &e) == 0);
     char *index = malloc(16384);
