@@ -37,7 +37,7 @@ JSON
 make_text 200000 >"$T/data/text.txt"
 
 chmod 755 "$STATE"
-mkdir -m 755 "$T/a" # whoever made them, and with what mode
+mkdir -m 755 "$T/a" # made by another, with a mode that is too wide
 
 # ---- for a while: what runs there is found again -------------------------------------------------
 seqd_run 600000

@@ -80,7 +80,7 @@ said() {
 make_text 10000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 
-# ---- held: a commit is in its sync, a cancel waits behind it ------------------------------------------
+# ---- held: a commit is in its sync, a cancel waits for it -------------------------------------------
 submit_prepared a waits || { lib_end; exit 1; }
 touch "$T/hold"
 env -C "$T/data" "$BIN/seqctl" submit - -q >"$T/b.out" 2>&1 < <(spec holds) &

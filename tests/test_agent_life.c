@@ -28,7 +28,7 @@ struct view {
     int n_unknown;
     struct rank_fail fail;
     char log[MAX_RANKS][LOG_SIZE];
-    int64_t log_size[MAX_RANKS], log_got[MAX_RANKS]; /* got: what came again counts again */
+    int64_t log_size[MAX_RANKS], log_got[MAX_RANKS]; /* got: also bytes sent again */
     bool ack;
 };
 
@@ -854,8 +854,8 @@ static void test_second_agent(void)
     teardown();
 }
 
-/* A restarted agent is the same instance, one with another state directory is not; an agent that is
- * refused comes back. */
+/* A restarted agent is the same instance, one with another state directory is not; one that was
+ * refused dials again. */
 static void test_instance(void)
 {
     unsigned char first[WIRE_INSTANCE_SIZE];

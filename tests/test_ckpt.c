@@ -360,7 +360,7 @@ static int note_removed(void *arg, int64_t step, const char *path, struct err *w
 
 static int refuse_removal(void *arg, int64_t step, const char *path, struct err *why)
 {
-    return err_set(why, ERR_PEER, "nobody hears it");
+    return err_set(why, ERR_PEER, "the event was not sent");
 }
 
 static void test_prune(void)

@@ -55,7 +55,7 @@ static bool there(const char *dir, const char *name)
     return file_exists(in_dir(dir, name));
 }
 
-/* A tiny model with a tokenizer of its own and whatever else people put beside it. */
+/* A tiny model with a tokenizer of its own, and other files that model directories have. */
 #define OWN_TOKENIZER "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\"}}"
 static const char *const own_files[][2] = {
     {"tokenizer.json", OWN_TOKENIZER},
@@ -317,7 +317,7 @@ static void test_bytes_take_its_place(void)
         if (hf_is_tokenizer(name)) CHECK_MSG(!same_file("own", "bytes", name), "%s", name);
     }
     CHECK(!there("bytes", "tokenizer.model") && !there("bytes", "chat_template.jinja"));
-    /* What already was the byte tokenizer's stays as it is, a person's changes included. */
+    /* What already was the byte tokenizer's stays as it is, changes by hand included. */
     put("bytes", "tokenizer_config.json", "{\"chat_template\":\"mine\"}");
     CHECK(!save("bytes2", "bytes", true, DT_F32, &m));
     CHECK(same_file("bytes", "bytes2", "tokenizer_config.json"));
@@ -655,7 +655,7 @@ static void test_score_of_ids(void)
         CHECK_MSG(strstr(g.result, "\"bits_per_byte\":null"), "%s", g.result);
     }
     free(o);
-    /* Text among them: nobody knows the bytes of all. */
+    /* Text among them: the bytes of all are not known. */
     put("", "mixed.jsonl", "{\"text\":\"abcabcabc\"}\n{\"input_ids\":[5,6,7,8,9]}\n");
     CHECK(!hf_save(in_dir("ours", ""), &tiny_shape, DT_F32, weights, &e));
     o = own_order(JOB_SCORE, "mixed", "ours");

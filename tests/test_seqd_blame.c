@@ -193,7 +193,7 @@ static const struct {
       {"b", JOB_STARTING, TASK_RUN, 1, 0, true, INFRA, BLAME_NODE, 2},
       {"c", JOB_RUNNING, TASK_RUN, 1, 0, true, INFRA, BLAME_NODE, 3}},
      JOB_QUEUED},
-    {"a kill from outside blames nobody, however often",
+    {"a kill from outside blames no node, however often",
      {{"a", JOB_STARTING, TASK_RUN, 0, SIGKILL, true, INFRA, BLAME_NONE, 0},
       {"b", JOB_STARTING, TASK_RUN, 0, SIGKILL, true, INFRA, BLAME_NONE, 0},
       {"b", JOB_STARTING, TASK_RUN, 0, SIGTERM, true, INFRA, BLAME_NONE, 0}},

@@ -232,7 +232,7 @@ static void test_instance(void)
     CHECK(q.got[0] == MSG_REFUSED && q.retry_ms > 0 && seen.n_up == 1 && seen.n_down == 0);
     CHECK_MSG(strstr(q.reason, "name is up"), "%s", q.reason);
     CHECK(link_send(server, "n1", &welcome) == 0 && p.n_closed == 0);
-    /* It has no session: what it says reaches nobody, and ends it. */
+    /* It has no session: a message of it reaches no callback, and ends its stream. */
     peer_send(&q, &beat);
     UNTIL(q.n_closed == 1);
     CHECK(seen.n_messages == 0 && seen.n_down == 0);
@@ -263,7 +263,7 @@ static void test_not_admitted(void)
     teardown();
 }
 
-/* Who is refused dials again when it was told to, and not before. */
+/* A node that is refused dials again when it was told to, and not before. */
 static void test_backoff(void)
 {
     struct peer p = {.first = {&hello}, .obeys = true};

@@ -54,7 +54,7 @@ static void test_a_fifth(void)
 {
     enum { COST_MS = 50, N_JOBS = 40 };
     begin();
-    for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* nobody takes those */
+    for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* no node takes those */
     settle();
     pass(1000);
     w.pass_costs_ms = COST_MS;

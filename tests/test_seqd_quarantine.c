@@ -1,4 +1,4 @@
-/* Bad nodes and bad jobs against seqd's control (tests/sim.h): who is left out, who is quarantined and
+/* Bad nodes and bad jobs against seqd's control (tests/sim.h): which are left out or quarantined and
  * how that ends, what a restarted seqd remembers. */
 #include "daemon/quarantine.h"
 #include "tests/sim.h"

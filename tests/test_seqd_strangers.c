@@ -56,7 +56,7 @@ static void test_final_record(void)
     finish();
 }
 
-/* In its own spool a node speaks for its own ranks, and the spool goes on behind what was dropped. */
+/* In its own spool a node speaks for its own ranks, and the spool goes on after what was dropped. */
 static void test_other_ranks(void)
 {
     struct gang *a, *b;
@@ -184,7 +184,7 @@ static void test_answers(void)
     n_answers = 0;
     control_ask(w.control, "a", &ask, on_answer, NULL);
     struct msg m = {.type = MSG_FETCHED, .request = 1, .offset = 4, .data = "evil", .size = 4};
-    say(B, &m); /* who was not asked */
+    say(B, &m); /* it was not asked */
     m.request = 2;
     say(A, &m); /* what was not asked */
     m.request = 1, m.offset = 0;
@@ -281,7 +281,7 @@ static void test_many_names(void)
     CHECK(visit(301, true) && visit(302, true) && visit(303, true));
     CHECK(!visit(304, true)); /* all that are left are up, or hold a checkpoint */
     CHECK(node_of(A) && !known(300) && known(301));
-    hello(A); /* who is known comes back */
+    hello(A); /* a known node comes back */
     CHECK(node_of(A)->up && control_nodes(w.control)->n == NODE_MAX);
     finish();
 }

@@ -298,7 +298,7 @@ static inline int64_t peak_cache_size(int level)
     return 0;
 }
 
-/* Where operands of so many bytes lie, a part of them with each thread: L3 is for all of them. */
+/* The level that holds operands of `footprint` bytes split over the threads; they share L3. */
 static inline const char *peak_level(int n_threads, int64_t footprint)
 {
     static const char *const names[] = {"L1", "L2", "L3"};

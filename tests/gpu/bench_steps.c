@@ -129,7 +129,7 @@ static int64_t used_mib(void)
 
 static int64_t used_before_mib; /* of this process */
 
-/* What runs in the device's memory: who made its products, and what it has of it beside the plan. */
+/* After a run: what made its products, and how much of the device's memory it has beside the plan. */
 static void steps_look(struct steps *x, const struct be *be)
 {
     const int64_t plan = x->plan.arena_size + x->plan.segment_size, used = used_mib();

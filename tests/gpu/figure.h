@@ -8,7 +8,7 @@
  *
  * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for at
  * its end: what a device's queue costs once is shared by all of a batch, as in a training. Its key is
- * the same in tests/gpu/torch_bench.py. Where products count, it says who made them, cublasLt or the
+ * the same in tests/gpu/torch_bench.py. Where products count, it says what made them, cublasLt or the
  * device's own kernels: a job has the first unless its determinism is "ranks" (worker/rank/run.c), and
  * both ways are measured. */
 #ifndef SEQD_GPU_FIGURE_H
@@ -96,13 +96,13 @@ struct figure {
     double work, s; /* flops, bytes or tokens of a call; seconds */
     const char *unit;
     double of;      /* the limit in the same unit; 0: none is known */
-    const char *by; /* who made its products; NULL: it has none */
+    const char *by; /* what made its products; NULL: it has none */
 };
 
 #define BY_LIBRARY "cublasLt"
 #define BY_OWN     "own kernels"
 
-/* Who made the products of an opened device since it had these counts. */
+/* What made the products of an opened device since it had these counts. */
 static inline const char *figure_by(const struct be *be, int64_t n_done, int64_t n_left)
 {
     const struct be_library none = {.n_left = n_left + 1}, *l = be->library ? be->library : &none;

@@ -18,7 +18,7 @@ BARS = (
 
 
 def read(path):
-    """By key, and by who made the products: (key, by). The last line counts: programs append."""
+    """By key, and by what made the products: (key, by). The last line counts: programs append."""
     return {(x["key"], x.get("by", "")): x for x in map(json.loads, open(path)) if "key" in x}
 
 
