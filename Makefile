@@ -280,7 +280,7 @@ $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # Tests that start programs.
-$(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_files \
+$(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
 $(B)/tests/test_device_jobs: | $(B)/seqrank $(EMULATED)
 # What describe prints is what the agent reads.

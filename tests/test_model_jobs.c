@@ -1,0 +1,235 @@
+/* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files out;
+ * text is refused, or read as bytes by name. */
+#include "tests/gang.h"
+#include "tests/model_dir.h"
+
+static struct gang g; /* 100 KiB: not on the stack */
+
+/* From a directory, which the rank describes itself. */
+static struct order *own_order(enum job_kind kind, const char *name, const char *model)
+{
+    struct order *o = order_new(kind, scratch, "", name);
+    struct job_spec *s = &o->spec;
+    const struct spec_source ids = {tiny_text(s, in_dir("", "train.jsonl")), tiny_text(s, "text"),
+                                    DATA_JSONL, 0, -1};
+    s->model.shape = tiny_shape;
+    s->model.shape.width = 0; /* not described */
+    s->model.path = tiny_text(s, in_dir(model, ""));
+    s->data.seq_len = 32;
+    s->resources.ranks = s->resources.threads = 1;
+    s->train.steps = 6;
+    s->checkpoint.every_steps = 2;
+    s->checkpoint.keep = 1;
+    if (kind == JOB_TRAIN) {
+        s->data.n_train = s->eval.n_data = 1;
+        s->data.train[0] = s->eval.data[0] = ids;
+        s->eval.at_end = 1;
+    } else {
+        s->input.source = ids;
+    }
+    return o;
+}
+
+static bool task_runs(struct order *o, int task)
+{
+    o->args.task = task;
+    gang_start(&g, o->spec.resources.ranks, o);
+    gang_run(&g);
+    return !g.n_fails && g.result[0];
+}
+
+/* Its data, if it has any and they are not prepared, and then itself. */
+static bool job_runs(struct order *o)
+{
+    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    if (o->spec.kind != JOB_GENERATE && !o->args.prepared_id[0]) {
+        if (!task_runs(o, TASK_PREPARE)) return all_ok(&g);
+        text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
+    }
+    task_runs(o, TASK_RUN);
+    return all_ok(&g);
+}
+
+static void check_passed(const char *hf)
+{
+    for (int i = 0; i < N_OWN; i++)
+        CHECK_MSG(same_file("own", hf, own_files[i][0]), "%s", own_files[i][0]);
+    check_config(hf, (const char *const[]){KEPT, "\"eos_token_id\":[7, 9]", NULL},
+                 (const char *const[]){"256", NULL});
+}
+
+static char first_hf[1300];
+
+/* Tokens in, the model's own files out; also when the job is killed, its model directory has changed,
+ * and it goes on from a checkpoint that it removes meanwhile. */
+static void test_train_on_ids(void)
+{
+    char ids[4096] = "";
+    for (int i = 0, n = 0; i < 40; i++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, "{\"input_ids\":[%d,%d,%d,%d,%d,%d]}\n", i,
+                      259, i + 1, 200, i + 2, 258);
+    put("", "train.jsonl", ids);
+    make_own("own");
+    make_own("own2");
+    struct order *o = own_order(JOB_TRAIN, "train", "own2");
+    CHECK(!job_check(&o->spec, &e) && task_runs(o, TASK_PREPARE));
+    text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
+    o->args.task = TASK_RUN;
+    gang_start(&g, 1, o);
+    g.kill_rank = 0;
+    gang_run(&g);
+    CHECK(WIFSIGNALED(g.status[0]) && g.n_checkpoints >= 1);
+    CHECK(!rename(in_dir("own2", "tokenizer.json"), in_dir("own2", "gone")));
+    put("own2", "README.md", "changed");
+    o->args.epoch = 2;
+    if (job_runs(o)) {
+        CHECK(g.n_notes == 0 && g.step[0].step > 2);
+        const struct gang_event *ev = gang_event(&g, EV_EVAL, 0);
+        CHECK(ev && number(ev->json, "loss") > 0);
+        CHECK_MSG(ev && !strstr(ev->json, "bits_per_byte"), "%s", ev ? ev->json : "");
+        text(g.result, "hf", first_hf, sizeof first_hf);
+        check_passed(first_hf);
+    }
+    free(o);
+    /* That directory is a model.path like the first. */
+    o = own_order(JOB_TRAIN, "train2", first_hf);
+    if (job_runs(o)) {
+        char hf[1300];
+        check_passed(text(g.result, "hf", hf, sizeof hf));
+    }
+    free(o);
+}
+
+/* Its tokenizer is not run: text is an error of the job, of a field, before any step. */
+static void test_train_on_text(void)
+{
+    char hf[1300];
+    put("", "text.jsonl", "{\"text\":\"some text, and some more of the text\"}\n");
+    make_own("own");
+    struct order *o = own_order(JOB_TRAIN, "text", "own");
+    o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "text.jsonl"));
+    o->spec.eval.n_data = 0;
+    CHECK(!job_check(&o->spec, &e) && !task_runs(o, TASK_PREPARE));
+    CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_UNSUPPORTED && g.n_steps == 0, "%s",
+              g.fail.text);
+    CHECK_MSG(!strncmp(g.fail.field, "data.train.0", 12) && strstr(g.fail.text, "line 1"), "%s: %s",
+              g.fail.field, g.fail.text);
+    o->spec.data.tokenizer = TOKENIZER_BYTE; /* by name: it learns bytes, and its files say so */
+    if (job_runs(o)) {
+        text(g.result, "hf", hf, sizeof hf);
+        CHECK(tokenizer_of(hf) == TOKENIZER_BYTE && same_file("own", hf, "README.md"));
+        check_config(hf, (const char *const[]){KEPT, "\"eos_token_id\":256", NULL},
+                     (const char *const[]){"[7, 9]", NULL});
+    }
+    free(o);
+}
+
+static void test_left_out(void)
+{
+    char hf[1300];
+    make_own("linked");
+    CHECK(!symlink("README.md", in_dir("linked", "LICENSE")));
+    CHECK(!rename(in_dir("linked", "config.json"), in_dir("linked", "c")) &&
+          !symlink("c", in_dir("linked", "config.json"))); /* which is read all the same */
+    struct order *o = own_order(JOB_TRAIN, "linked-job", "linked");
+    o->spec.eval.n_data = 0;
+    if (job_runs(o)) {
+        const struct gang_event *ev = gang_event(&g, EV_NOTE, 0);
+        CHECK_MSG(ev && strstr(ev->json, "files_left_out") && strstr(ev->json, "LICENSE (a link)"),
+                  "%s", ev ? ev->json : "no note");
+        CHECK(ev && !strstr(ev->json, "config.json"));
+        check_config(text(g.result, "hf", hf, sizeof hf), (const char *const[]){KEPT, NULL},
+                     (const char *const[]){"256", NULL});
+    }
+    free(o);
+}
+
+static void test_score_of_ids(void)
+{
+    char buf[64];
+    struct order *o = own_order(JOB_SCORE, "score", "own");
+    o->spec.data.seq_len = 300; /* all of it */
+    if (job_runs(o)) {
+        CHECK(number(g.result, "tokens") == 40 * 5 && number(g.result, "nll") > 0);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        CHECK_MSG(strstr(g.result, "\"bits_per_byte\":null"), "%s", g.result);
+    }
+    free(o);
+    /* Text among them: the bytes of all are not known. */
+    put("", "mixed.jsonl", "{\"text\":\"abcabcabc\"}\n{\"input_ids\":[5,6,7,8,9]}\n");
+    CHECK(!hf_save(in_dir("ours", ""), &tiny_shape, DT_F32, weights, &e));
+    o = own_order(JOB_SCORE, "mixed", "ours");
+    o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "mixed.jsonl"));
+    if (job_runs(o)) CHECK_MSG(strstr(g.result, "\"bits_per_byte\":null"), "%s", g.result);
+    free(o);
+}
+
+/* The one answer of a job that asks with ids; NULL: it failed. The caller frees. */
+static char *ask(const char *name, int ranks, int min_tokens)
+{
+    char line[256], ledger[32];
+    struct order *o = own_order(JOB_GENERATE, name, "own3");
+    snprintf(line, sizeof line,
+             "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
+             "{\"prompt\":[5,259,6],\"max_tokens\":4,\"min_tokens\":%d,\"logprobs\":1}}\n",
+             min_tokens);
+    put("", "ask.jsonl", line);
+    o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "ask.jsonl"));
+    o->spec.input.source.format = DATA_OPENAI_BATCH;
+    o->spec.sampling.max_tokens = 4;
+    o->spec.resources.ranks = ranks;
+    char *answer = job_runs(o) ? get(o->args.job_dir, "artifacts/results.jsonl") : NULL;
+    if (answer) CHECK_STR(text(g.result, "ledger", ledger, sizeof ledger), "equal");
+    free(o);
+    return answer;
+}
+
+/* Tokens of an answer. */
+static int ids_of(const char *answer, int64_t *first)
+{
+    static const char key[] = "\"token_ids\":[";
+    const char *p = answer ? strstr(answer, key) : NULL;
+    CHECK_MSG(p && strstr(answer, "\"text\":\"\""), "%s", answer ? answer : "no answer");
+    if (!p) return -1;
+    p += strlen(key);
+    *first = *p == ']' ? -1 : atoll(p);
+    int n = *p != ']';
+    for (; *p != ']'; p++) n += *p == ',';
+    return n;
+}
+
+/* Ids in, ids out; a text ends where the model's directory says, on every rank. */
+static void test_generate_from_ids(void)
+{
+    char eos[64];
+    int64_t first, other;
+    make_own("own3");
+    char *answer = ask("goes-on", 1, 0);
+    CHECK(ids_of(answer, &first) == 4);
+    CHECK(answer && strstr(answer, "<|token-") && strstr(answer, "\"finish_reason\":\"length\""));
+    free(answer);
+    snprintf(eos, sizeof eos, "{\"eos_token_id\":[300,%lld]}", (long long)first);
+    put("own3", "generation_config.json", eos);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        answer = ask(ranks == 1 ? "ends" : "ends2", ranks, 0);
+        CHECK(ids_of(answer, &other) == 0 && strstr(answer, "\"finish_reason\":\"stop\""));
+        free(answer);
+    }
+    answer = ask("longer", 2, 2);
+    CHECK(ids_of(answer, &other) >= 2 && other != first);
+    free(answer);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    gang_program(argv[0]);
+    model_dir_begin("test_model_jobs");
+    RUN(test_train_on_ids);
+    RUN(test_train_on_text);
+    RUN(test_left_out);
+    RUN(test_score_of_ids);
+    RUN(test_generate_from_ids);
+    model_dir_end();
+    return test_done("model_jobs");
+}
