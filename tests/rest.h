@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "daemon/routes.h"
+#include "tests/seqd.h"
 #include "tests/test.h"
 
 /* ---- the server ------------------------------------------------------------------------------ */

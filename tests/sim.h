@@ -18,6 +18,7 @@
 #include "daemon/json.h"
 #include "daemon/secret.h"
 #include "tests/scratch.h"
+#include "tests/seqd.h"
 #include "tests/test.h"
 
 #ifndef NODES /* a test may want many nodes of few gangs */

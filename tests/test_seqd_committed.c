@@ -1,7 +1,5 @@
 /* What REST and SSE show is on disk: while the sync of a commit is held back, every GET and every
  * stream says what the last committed state says, though the fold in memory has gone on. */
-#include "api/core/log.h"
-#include "daemon/json.h"
 #include "tests/bad_disk.h"
 #include "tests/rest.h"
 
@@ -129,9 +127,7 @@ static void test_placement_that_is_not_committed(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     bad_disk_install();
     RUN(test_cancel_that_is_not_committed);
     RUN(test_submit_that_is_not_committed);

@@ -10,6 +10,7 @@
 #include "daemon/control.h"
 #include "daemon/json.h"
 #include "tests/bad_disk.h"
+#include "tests/seqd.h"
 #include "tests/test.h"
 
 /* ---- the world ------------------------------------------------------------------------------- */
@@ -1037,9 +1038,7 @@ static void test_damaged_reports(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     bad_disk_install();
     RUN(test_life);
     RUN(test_progress);

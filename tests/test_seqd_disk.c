@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
-#include "daemon/json.h"
 #include "daemon/reserve.h"
 #include "tests/bad_disk.h"
 #include "tests/rest.h"
@@ -429,9 +428,7 @@ static void test_start_on_a_full_disk(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     bad_disk_install();
     RUN(test_every_fault); /* first: it forks */
     RUN(test_failed_checkpoint);

@@ -644,9 +644,7 @@ static void test_random(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_life);
     RUN(test_late_ready);
     RUN(test_first_cause);

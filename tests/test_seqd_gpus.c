@@ -581,9 +581,7 @@ static void test_random(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_ring);
     RUN(test_memory_beside);
     RUN(test_given);

@@ -1,7 +1,5 @@
 /* The HTTP front over raw sockets: what a request may look like, byte by byte, and how many clients
  * may be there at once. */
-#include "api/core/log.h"
-#include "daemon/json.h"
 #include "tests/rest.h"
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -405,9 +403,7 @@ static void test_gone_clients(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_hostile_requests);
     RUN(test_sound_requests);
     RUN(test_pipelined);

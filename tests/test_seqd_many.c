@@ -169,9 +169,7 @@ static void bench(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     if (getenv("SEQD_BENCH")) {
         bench();
         return 0;

@@ -410,9 +410,7 @@ static void test_checkpoint_in_quarantine(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_bad_node);
     RUN(test_counted_over_restart);
     RUN(test_within_an_hour);

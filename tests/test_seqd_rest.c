@@ -8,8 +8,6 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "api/core/log.h"
-#include "daemon/json.h"
 #include "daemon/quarantine.h"
 #include "daemon/routes.h"
 #include "tests/profile.h"
@@ -618,9 +616,7 @@ static void test_logs_route(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_openapi_matches);
     RUN(test_openapi_fields);
     RUN(test_plain_routes);

@@ -1,7 +1,6 @@
 /* One bad row stops nothing: what cannot be read is failed and says why, in every table, and all else
  * goes on. */
 #include <sqlite3.h>
-#include "api/core/log.h"
 #include "daemon/json.h"
 #include "tests/rest.h"
 
@@ -111,9 +110,7 @@ static void test_every_row(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_every_row);
     return test_done("seqd_rows");
 }

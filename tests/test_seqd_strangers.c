@@ -326,9 +326,7 @@ static void test_long_list(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_final_record);
     RUN(test_other_ranks);
     RUN(test_prepared_result);

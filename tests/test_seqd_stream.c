@@ -1,8 +1,6 @@
 /* What leaves seqd bit by bit: the stream of a log, nothing lost and nothing twice, and parts of an
  * artifact. */
-#include "api/core/log.h"
 #include "daemon/attempt.h"
-#include "daemon/json.h"
 #include "tests/rest.h"
 
 /* ---- logs ------------------------------------------------------------------------------------- */
@@ -235,9 +233,7 @@ static void test_ranges(void)
 
 int main(void)
 {
-    setenv("SEQD_LOG", "error", 0);
-    log_init("test");
-    json_init();
+    seqd_test_init();
     RUN(test_log_stream);
     RUN(test_no_line_lost);
     RUN(test_ranges);

@@ -1,0 +1,16 @@
+/* seqd.h: what every test of the daemon's parts begins with. */
+#ifndef SEQD_TESTS_SEQD_H
+#define SEQD_TESTS_SEQD_H
+
+#include <stdlib.h>
+#include "api/core/log.h"
+#include "daemon/json.h"
+
+static inline void seqd_test_init(void)
+{
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test");
+    json_init();
+}
+
+#endif
