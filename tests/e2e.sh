@@ -187,6 +187,7 @@ refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diff
 # ---- cancel -----------------------------------------------------------------------------------
 # A score that takes a while says how far it is, wherever one looks.
 printf '%s' "$SCORE" >"$T/slow.json"
+: >"$T/waited"; : >"$T/watched"
 seqctl submit "$T/slow.json" --wait --set input.path=text.txt --set score.stride=1 2>"$T/waited" >"$T/slow" & waiting=$!
 until_ok 600 grep -q '%.*tokens/s' "$T/waited" && ok "submit --wait: per cent, rate, time left" || bad "submit --wait: no progress" "$T/waited"
 slow=$(sed -n 's/^job \([0-9]*\) .*/\1/p' "$T/slow" | head -n 1)
