@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make demo: the main job of seqd on real text, in minutes. Every step is a command that you can type
-# yourself; nothing here goes round seqctl, curl and kill.
+# yourself; nothing here bypasses seqctl, curl and kill.
 #   BUILD=build/release    STEPS=100 trains longer or shorter
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -21,7 +21,7 @@ show() { # a command as one could type it
     local w
     printf '$'
     for w in "$@"; do
-        case $w in *[\[\]{}\"*\ ]*) [ $# -gt 1 ] && w="'$w'" ;; esac
+        case $w in *[\[\]{}\"*\'\ ]*) [ $# -gt 1 ] && w="'${w//\'/\'\\\'\'}'" ;; esac
         printf ' %s' "$w"
     done
     printf '\n'
