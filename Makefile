@@ -101,7 +101,7 @@ LIBGANG := $(B)/libgang.a
 LIBRANK := $(B)/librank.a
 LIBCLIENT := $(B)/libclient.a
 
-# All cores, for who has not said -j.
+# All cores, unless -j is given.
 JOBS_ALL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 ## all: build the five programs into build/release
@@ -309,14 +309,14 @@ mutants: deps
 ## tests: build the test programs only
 tests: $(TESTS)
 
-## check-layers: nobody includes what the design forbids
+## check-layers: no file includes what the design forbids
 check-layers:
 	$(Q)tests/check_layers.sh
 ## check-headers: every header compiles alone
 check-headers: $(B)/gen/api/cluster.pb-c.h
 	$(Q)CC='$(CC)' CXX='$(CXX)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
 
-## demo: the main job on real input, in minutes: train, kill, resume, score, generate, verify
+## demo: the main job on real input, in minutes: train, kill, resume, score, verify, read the model back
 demo: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all && deploy/demo.sh
 
