@@ -14,11 +14,10 @@ A row is a kernel of PLUGIN (libkernels_cuda.so) that HOT names, on one architec
   prod    products in it: HGMMA, HMMA, or FFMA
   mem     accesses to global memory in it: LDG, STG, LDGSTS, UTMALDG
 
-A row fails that has a tenth more instructions in the loop than the table says, 8 registers more, or more
-of anything else, or fewer products; one that has as much less too: the table no longer says what is true,
-and the next regression would not show. A change that is meant writes the table again, with --write, and
-shows it in the commit. Another nvcc makes other code: only the version that made the table is held
-against it.
+A row fails when its loop differs from the table by more than a tenth of its instructions, its registers by
+more than 8, or anything else at all. Less fails as well as more: a table that is out of date would hide the
+next regression. After an intended change --write makes the table again, and the commit shows it. Another
+nvcc makes other code: the table is compared only with code of the version that it names.
 
 The machine code is read here, because cuobjdump is not part of every installation: ELF files lie in the
 plugin's fat binaries, as they are or compressed, instructions of 8.0 to 10.0 have 16 bytes, whose first 9 bits say what they are."""
@@ -103,8 +102,8 @@ def attributes(info, which):
 
 
 def target(arch, at, low, high):
-    """Where the branch at `at` goes: so many words of 4 bytes behind it. 8.x has 48 bits for it, later
-    ones 8 more, the lowest."""
+    """Where the branch at `at` goes: its offset counts words of 4 bytes from the next instruction. 8.x
+    has 48 bits for it, later ones 8 more, the lowest."""
     words, bits = low >> 34 | (high & 0x3FFFF) << 30, 48
     if arch >= 90:
         words, bits = words << 8 | (low >> 16 & 0xFF), 56

@@ -1,7 +1,7 @@
 /* figure.h: what the benchmarks of a device share: its memory, its clock, and a figure as a line of a
  * table and as JSON.
  *
- *     BENCH_SECONDS=150   no figure begins after so many; it says that it was not run
+ *     BENCH_SECONDS=150   after this no figure begins; it says that it was not run
  *     BENCH_SMALL=1       the smallest shapes: that the program works
  *     BENCH_MEMORY=bytes  of the device that may be used
  *     BENCH_ONLY=words    figures alone whose key has them in it

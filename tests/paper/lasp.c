@@ -60,7 +60,7 @@ static void layer(struct ranks *g, int rank, void *arg)
     free(rows), free(lo), free(hi), free(own), free(state);
 }
 
-/* What each exchange must send, by its paper: so many states a rank, forward and backward; a chain
+/* What each exchange must send, by its paper: states a rank, forward and backward; a chain
  * ends at the last rank, and backward at the first. */
 static const struct exchange {
     enum exchange_id id;

@@ -18,7 +18,7 @@ static float *numbers(int64_t n)
     return x;
 }
 
-/* The ring's buffers, collectives', and behind them what other forms and strategies need. */
+/* Buffers of the ring and of collectives, and after them what other forms and strategies need. */
 static void place(struct sp *sp, const struct layer *r, int rank, struct attention_need *need,
                   char *seg, float *owned[2])
 {
