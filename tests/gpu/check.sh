@@ -29,6 +29,7 @@ jobs=${JOBS:-$(nproc)}
 beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
 slower=1 # times as long as a GPU takes
+folders=${SEQD_LIBRARY_PATH:-} # the caller's
 pack=${GPU_PACK:-}
 [ -n "$pack" ] || command -v make >/dev/null || pack=build/pack/b.tgz
 case $device in
@@ -87,7 +88,7 @@ start() {
 }
 settle() { wait; }
 
-# What there is so far, into GPU_OUT: few files, since what comes back may be limited.
+# The results so far, into GPU_OUT: few files, since what comes back may be limited.
 keep() {
     [ -n "$back" ] || return 0
     (
@@ -145,14 +146,14 @@ machine() {
     echo "PyTorch|$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
 }
 
-# cuBLASLt and NCCL as a rank finds them. Where it does not, and python3 knows a folder of wheels that
-# seqd does not look in, that folder is named to it.
+# cuBLASLt and NCCL as a rank finds them. Where it does not, python3 is asked for its folders of wheels,
+# which are then searched after the caller's.
 part_libraries() {
-    local name found text
+    local name found text wheels
     if "$build/gpu/libraries" | grep -q '|not found|'; then
-        SEQD_LIBRARY_PATH=$(python3 -c 'import glob, nvidia
+        wheels=$(python3 -c 'import glob, nvidia
 print(":".join(d for p in nvidia.__path__ for d in sorted(glob.glob(p + "/*/lib"))))' 2>/dev/null)
-        export SEQD_LIBRARY_PATH
+        export SEQD_LIBRARY_PATH="$folders${folders:+:}$wheels"
     fi
     "$build/gpu/libraries" >"$out/libraries.log" 2>&1
     while IFS='|' read -r name found text; do row "$name" "$found" 0 "$text"; done <"$out/libraries.log"

@@ -36,7 +36,7 @@ says() { # REGEX COMMAND...: whatever its status
     cat "$work/said"
     grep -qE "$re" "$work/said"
 }
-all_there() { [ -z "$(ldd "$@" | grep 'not found')" ]; }
+all_there() { ! ldd "$@" | grep 'not found'; }
 
 check() { # FILE
     local f all
@@ -66,6 +66,6 @@ check() { # FILE
 }
 
 case ${1:-} in
-    --check) check "$(realpath "$2")" ;;
-    *) pack "$1" "$2" "$3" ;;
+    --check) check "$(realpath "${2:?want the file}")" ;;
+    *) pack "${1:?want BUILD FILE \"HOW IT WAS BUILT\"}" "${2:?want the file}" "${3:?want how it was built}" ;;
 esac

@@ -55,14 +55,16 @@ one() { # FOLDER
     echo "$id: $(grep -c '' "$1/rows") rows, in $results"
 }
 
-rc=0
+rc=0 asked=$#
 [ $# -gt 0 ] || set -- build/gpu-cuda build/gpu-emulated
 for folder in "$@"; do
-    [ -d "$folder" ] || continue
     if [ -f "$folder/rows" ]; then one "$folder" || rc=1; continue; fi
+    n=0
     for call in "$folder"/*/; do
         [ -f "$call/rows" ] || continue
+        n=$((n + 1))
         one "${call%/}" || rc=1
     done
+    if [ "$asked" -gt 0 ] && [ $n -eq 0 ]; then echo "$folder: no call lies here: want folders with rows"; rc=1; fi
 done
 exit $rc

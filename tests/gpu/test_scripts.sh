@@ -48,6 +48,13 @@ printf 'later|passed|1|\n' >>"$(echo "$T"/cut/right-*)/rows"
 check "more of the same call" tests/gpu/results.sh "$T/cut"
 same "takes its section's place" "$(sections right) $(grep -c '^| later ' $results)" "2 1"
 refuse "a folder without a call" 1 'no call lies here' sh -c "mkdir $T/none && touch $T/none/rows && tests/gpu/results.sh $T/none"
+refuse "a folder that does not exist" 1 'nowhere: no call lies here' tests/gpu/results.sh "$T/nowhere"
+
+# What the caller names is still searched when the other library is not found, and wheels are asked for.
+check "a library of NCCL's name" make -s build/release/libnccl_fake.so
+mkdir "$T/libs" && cp build/release/libnccl_fake.so "$T/libs/libnccl.so.2"
+says "the caller's SEQD_LIBRARY_PATH is kept" 'NCCL +found ' env SEQD_LIBRARY_PATH="$T/libs" GPU_CALL=right \
+    GPU_PARTS=libraries tests/gpu/check.sh
 
 # A figure under its bar fails; one that was not run, or that jobs have another way for, does not.
 ratios() { # OURS...
