@@ -13,7 +13,7 @@ for p in seqd seqctl seqw seqgang seqrank; do
 done
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/seqd-demo.XXXXXX") || exit 1
 export SEQD_URL=$DIR/state
-SEQD=
+SEQD= KILLER=
 START=$SECONDS
 
 say() { printf '\n%s\n' "$*"; }
@@ -30,7 +30,10 @@ run() { show "$@"; "$@"; }
 cut_to() { # a line that is cut says so
     awk -v n="$1" '{ print (length($0) > n ? substr($0, 1, n - 3) "..." : $0); fflush() }'
 }
-stop_all() { # whatever happens, leave nothing behind
+stop_all() { # whatever happens, leave nothing running
+    # shellcheck disable=SC2046
+    [ -n "$KILLER" ] && kill $(below "$KILLER") "$KILLER" 2>/dev/null
+    KILLER=
     [ -n "$SEQD" ] && kill -INT "$SEQD" 2>/dev/null && wait "$SEQD" 2>/dev/null
     SEQD=
 }
@@ -113,7 +116,7 @@ else
     echo "(no terminal: every fifth step)"
     seqctl watch "$JOB" 2>&1 | awk '/^step/ && $2 % 5 { next } { print; fflush() }' | cut_to 150
 fi
-wait "$KILLER"
+wait "$KILLER"; KILLER=
 [ "$(field state)" = succeeded ] || fail "the job ended as $(field state)"
 [ -s "$DIR/killed" ] || fail "no rank was killed"
 seqctl events "$JOB" -o jsonl | grep -q '"signal": 9' || fail "the kill left no event"
