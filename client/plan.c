@@ -27,7 +27,7 @@ static void print_memory(const struct jv *p)
 
 static void print_comm(const struct jv *p)
 {
-    char sent[TEXT_SHORT], got[TEXT_SHORT], clean[64];
+    char sent[TEXT_SHORT], got[TEXT_SHORT], n[TEXT_SHORT], clean[64];
     const struct jv *comm = jv_get(p, "comm");
     if (!jv_len(comm)) {
         puts("\nnothing is sent: one rank");
@@ -37,10 +37,10 @@ static void print_comm(const struct jv *p)
     for (size_t i = 0; i < jv_len(comm); i++) {
         const char *name = "";
         const struct jv *v = jv_at(comm, i, &name);
-        printf("  %-14s %14s %11s %11lld\n", text_safe(clean, sizeof clean, name),
+        printf("  %-14s %14s %11s %11s\n", text_safe(clean, sizeof clean, name),
                text_bytes(sent, jv_int(v, "bytes_sent", 0)),
                text_bytes(got, jv_int(v, "bytes_received", 0)),
-               (long long)jv_int(v, "messages_sent", 0));
+               text_count(n, jv_num(v, "messages_sent", 0)));
     }
 }
 
@@ -131,8 +131,7 @@ static void print_plan(const struct jv *p)
     printf("  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
     printf("  %s parameters", text_count(number, jv_num(p, "parameters", 0)));
     printf(", %s tokens a sequence", text_count(number, jv_num(p, "seq_len", 0)));
-    if (jv_get(p, "windows"))
-        printf(" in %s windows", text_count(number, jv_num(p, "windows", 0)));
+    if (jv_get(p, "windows")) printf(" in %s windows", text_count(number, jv_num(p, "windows", 0)));
     printf(", %s rows a rank, %.3g GFLOP a step\n",
            text_count(number, jv_num(p, "rows_per_rank", 0)), jv_num(p, "flops", 0) / 1e9);
     print_memory(p);
