@@ -6,6 +6,7 @@
 MODE ?= release
 B := build/$(MODE)
 Q := $(if $(V),,@)
+MAKEFLAGS += --no-print-directory
 
 # ---- flags ----------------------------------------------------------------------------------
 CC ?= cc
