@@ -297,11 +297,13 @@ check-all: deps
 
 ## check-asan: the unit tests and the end-to-end test under ASan and UBSan
 check-asan: deps
-	$(Q)$(MAKE) MODE=asan all tests && tests/run.sh asan && BUILD=build/asan tests/e2e.sh
+	$(Q)$(MAKE) MODE=asan all tests
+	$(Q)tests/run.sh asan && BUILD=build/asan tests/e2e.sh
 
 ## check-tsan: the unit tests (ranks as threads) and the end-to-end test under TSan
 check-tsan: deps
-	$(Q)$(MAKE) MODE=tsan all tests && SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/e2e.sh
+	$(Q)$(MAKE) MODE=tsan all tests
+	$(Q)SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/e2e.sh
 
 ## mutants: inject every fault there is and print which test catches it
 mutants: deps
@@ -319,11 +321,13 @@ check-headers: $(B)/gen/api/cluster.pb-c.h
 
 ## demo: the main job on real input, in minutes: train, kill, resume, score, verify, read the model back
 demo: deps
-	$(Q)$(MAKE) $(JOBS_ALL) all && deploy/demo.sh
+	$(Q)$(MAKE) $(JOBS_ALL) all
+	$(Q)deploy/demo.sh
 
 ## bench: tables of speed, as ratios to the machine's measured limits
 bench: deps
-	$(Q)$(MAKE) all $(BENCHES) && tests/bench/run.sh
+	$(Q)$(MAKE) all $(BENCHES)
+	$(Q)tests/bench/run.sh
 
 bench-build: $(BENCHES)
 
@@ -352,7 +356,8 @@ gpu-results:
 ## paper: the published claims against counted runs, plans and accounts: build/paper/REPORT.md, with plots
 paper: deps
 	$(Q)deploy/deps --plots || true
-	$(Q)$(MAKE) $(B)/paper && tests/paper/run.sh $(B)/paper build/paper
+	$(Q)$(MAKE) $(B)/paper
+	$(Q)tests/paper/run.sh $(B)/paper build/paper
 
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
 fuzz: $(B)/gen/api/cluster.pb-c.h
