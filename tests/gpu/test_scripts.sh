@@ -51,10 +51,11 @@ refuse "a folder without a call" 1 'no call lies here' sh -c "mkdir $T/none && t
 refuse "a folder that does not exist" 1 'nowhere: no call lies here' tests/gpu/results.sh "$T/nowhere"
 
 # What the caller names is still searched when the other library is not found, and wheels are asked for.
-check "a library of NCCL's name" make -s build/release/libnccl_fake.so
-mkdir "$T/libs" && cp build/release/libnccl_fake.so "$T/libs/libnccl.so.2"
-says "the caller's SEQD_LIBRARY_PATH is kept" 'NCCL +found ' env SEQD_LIBRARY_PATH="$T/libs" GPU_CALL=right \
-    GPU_PARTS=libraries tests/gpu/check.sh
+mkdir -p "$T/stub/gpu" && touch "$T/stub/COMMIT" "$T/stub/BUILT"
+printf '#!/bin/sh\necho "cuBLASLt|not found|"\necho "NCCL|found|in $SEQD_LIBRARY_PATH"\n' >"$T/stub/gpu/libraries"
+chmod +x "$T/stub/gpu/libraries" && tar -C "$T/stub" -czf "$T/stub.tgz" .
+says "the caller's SEQD_LIBRARY_PATH is kept" 'NCCL .* in /opt/theirs' env SEQD_LIBRARY_PATH=/opt/theirs \
+    GPU_PACK="$T/stub.tgz" GPU_CALL=right GPU_PARTS=libraries tests/gpu/check.sh
 
 # A figure under its bar fails; one that was not run, or that jobs have another way for, does not.
 ratios() { # OURS...
