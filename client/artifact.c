@@ -84,7 +84,7 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     int rc = api_get(c, path, &v);
     const struct jv *data = jv_get(v, "data");
     for (size_t i = 0; i < jv_len(data);
-         i++) { /* the last one counts: an attempt may write it anew */
+         i++) { /* the last one counts: an attempt may write it again */
         const struct jv *a = jv_at(data, i, NULL);
         if (!strcmp(jv_str(a, "name", ""), name))
             snprintf(out, SHA256_HEX, "%s", jv_str(a, "sha256", ""));

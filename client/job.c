@@ -446,13 +446,13 @@ const struct verb cancel_verb = {
 const struct verb restart_verb = {
     .name = "restart",
     .operands = "ID",
-    .summary = "begin anew without a checkpoint whose node is away",
+    .summary = "start again without a checkpoint whose node is away",
     .min_args = 1,
     .max_args = 1,
     .run = restart_run,
     .help =
         "A job goes on from its last checkpoint, on the node that has it, and waits while that\n"
-        "node is away. This gives the checkpoint up: the job begins anew on other nodes, or\n"
+        "node is away. This gives the checkpoint up: the job starts again on other nodes, or\n"
         "from its checkpoint.resume. While the node is up the request is refused.",
 };
 const struct verb explain_verb = {

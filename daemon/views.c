@@ -159,9 +159,31 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_args 
     control_cancel(R->control, a->id, on_cancelled, view_of(R, r, a));
 }
 
+/* Of a job that is not live: whether there was one. */
+static void on_not_live(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct view *v = arg;
+    struct err e;
+    if (refuse_view(v, failed)) return;
+    if (rows->n_rows) {
+        err_set(&e, ERR_CONFLICT,
+                "job %lld has ended: only a queued job whose checkpoint is on a node that is away "
+                "can be restarted; submit it again, with checkpoint.resume to continue it",
+                (long long)v->id);
+        route_fail(v->r, &e);
+    } else {
+        no_such_job(v->r, v->id);
+    }
+    free(v);
+}
+
 static void on_restarted(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
+    if (e && e->code == ERR_NOT_FOUND) {
+        ask_job(v, on_not_live);
+        return;
+    }
     if (e) {
         route_fail(v->r, e);
         free(v);

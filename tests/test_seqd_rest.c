@@ -351,6 +351,7 @@ static void test_pages(void)
     CHECK(post("/v1/jobs/3:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs/3:cancel", "") == 200); /* again: as it is */
     CHECK(post("/v1/jobs/4:restart", "") == 409 && strstr(reply, "has no checkpoint"));
+    CHECK(post("/v1/jobs/3:restart", "") == 409 && strstr(reply, "job 3 has ended"));
     CHECK(post("/v1/jobs/99:restart", "") == 404);
     for (int page = 0; page < 4; page++) {
         char path[96];
