@@ -87,7 +87,7 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
 void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
                      const struct event *ev, int64_t behind);
 void attempt_hold(struct part *p, int64_t seq);
-void attempt_release(struct attempt *a); /* nobody waits for held records any more */
+void attempt_release(struct attempt *a); /* held records are not needed any more */
 /* The final record of a part: end is an enum gang_end. */
 void attempt_part_end(struct control *c, struct job *j, struct part *p, int64_t seq, int end);
 

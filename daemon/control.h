@@ -39,7 +39,7 @@ struct control_options {
     int64_t (*utc_ms)(void);
     /* Something of this job has been committed: a cue for its followers. */
     void (*changed)(void *arg, int64_t job);
-    /* Bytes of its log have come; NULL: nobody cares. */
+    /* Bytes of its log have come; may be NULL. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
     int64_t lost_ms; /* a node unseen for so long is given up; 0: NODE_LOST_MS */
@@ -69,7 +69,7 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
 /* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
 void control_cancel(struct control *c, int64_t id, control_done *done, void *arg);
 
-/* Gives up the checkpoint that a queued job waits for while its node is away: it begins anew where
+/* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
  * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
  * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
 void control_restart(struct control *c, int64_t id, control_done *done, void *arg);
@@ -127,7 +127,7 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
 
 struct asks;
 struct asks *asks_create(struct loop *l);
-void asks_destroy(struct asks *a); /* nobody is answered any more */
+void asks_destroy(struct asks *a); /* gives no more answers */
 /* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
 bool asks_take(struct asks *a, const char *node, const struct msg *m);
 void asks_node_down(struct asks *a, const char *node);

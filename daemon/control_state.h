@@ -1,5 +1,5 @@
-/* control_state.h: what control.c, pass.c, session.c, gpus.c and replay.c share, and nobody else
- * sees. */
+/* control_state.h: what control.c, pass.c, session.c, gpus.c and replay.c share. Private to
+ * them. */
 #ifndef SEQD_DAEMON_CONTROL_STATE_H
 #define SEQD_DAEMON_CONTROL_STATE_H
 

@@ -1,12 +1,12 @@
 /* Event streams (text/event-stream): a cursor into the table or the log file, never a queue.
  *
- * A follower asks the reader for the rows behind its cursor, writes what has room, and stops until
+ * A follower asks the reader for the rows after its cursor, writes what has room, and stops until
  * something is committed or the client has read. id: is "seq" of an event or "seq.index" of a step
  * within its row, and Last-Event-ID continues there. The last event is "end", with the final state,
- * after everything else: the final record of a job is committed behind all of them.
+ * after everything else: the final record of a job is committed after all of them.
  *
  * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole
- * lines where they are not too long; id: is "epoch.offset" behind the text, so that a client that
+ * lines where they are not too long; id: is "epoch.offset" after the text, so that a client that
  * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
  * file as it is. */
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct follow {
     struct http_stream *stream; /* NULL: the client is gone */
     int64_t job;
     enum follow_what what;
-    int64_t seq, index;    /* last row finished; steps delivered of the row behind it */
+    int64_t seq, index;    /* last row finished; steps delivered of the row after it */
     struct follow_log log; /* where in which log; FOLLOW_LOG only */
     bool asking, again;    /* a read is under way; something happened meanwhile */
     bool was_live;         /* when it was asked */
@@ -210,7 +210,7 @@ static int write_log(struct follow *f, const char *text, size_t n)
     return len < 0 ? 0 : write_message(f, id, out, (size_t)len);
 }
 
-/* The attempt behind the one whose log has been read; 0: none yet. */
+/* The attempt after the one whose log has been read; 0: none yet. */
 static int64_t next_epoch(struct follow *f, const struct job *j)
 {
     int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);

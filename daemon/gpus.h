@@ -21,7 +21,7 @@ struct gpus_offer {
 void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out);
 /* Bytes of that GPU that a rank's plan may take. */
 int64_t gpus_limit(const struct gpus_offer *o);
-/* Can a job of that device ever run here? While no node is up nobody knows. fails: ERR_UNSUPPORTED,
+/* Can a job of that device ever run here? Unknown while no node is up. fails: ERR_UNSUPPORTED,
  * ERR_DOES_NOT_FIT, naming the field, what is wanted and what there is. */
 int gpus_refuse(const struct nodes *t, const struct job_spec *s, struct err *e);
 

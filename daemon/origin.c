@@ -76,7 +76,7 @@ static void on_assigns(void *arg, const struct store_rows *rows, const struct er
         return;
     }
     free(ev);
-    err_set(&e, ERR_NOT_FOUND, "nobody remembers which node prepared the data of job %lld",
+    err_set(&e, ERR_NOT_FOUND, "it is not recorded which node prepared the data of job %lld",
             (long long)o->job);
     fail(o, &e);
 }

@@ -115,7 +115,7 @@ struct listing {
     struct sched_node *nodes;
 };
 
-/* By UUID, as the node's list is now: a GPU that has gone is in nobody's way. */
+/* By UUID, as the node's list is now: a GPU that has gone counts for nothing. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {
@@ -125,7 +125,7 @@ static void hold_gpus(const struct job *j, const struct node *n, const struct jo
             out->gpu[k].state = SCHED_GPU_HELD;
 }
 
-/* Until the node says that what we gave up there is gone, nobody knows which GPUs it computes on. */
+/* Until the node says that what we gave up there is gone, any of its GPUs may be in use by that. */
 static void list_gpus(const struct node *n, struct sched_node *out)
 {
     out->n_gpus = n->n_gpus;

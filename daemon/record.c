@@ -85,7 +85,7 @@ static void on_rank_exit(struct control *c, struct job *j, struct part *p,
     if (x->signal)
         err_set(&ev.err, ERR_PEER, "rank %d (pid %d) was killed by signal %d (%s)%s", x->rank,
                 x->pid, x->signal, strsignal(x->signal),
-                x->signal == SIGKILL   ? ": not by seqd; out of memory, or somebody's hand"
+                x->signal == SIGKILL   ? ": not by seqd; the kernel does so when memory runs out"
                 : x->signal == SIGTERM ? ": not by seqd"
                                        : "");
     else
@@ -233,7 +233,7 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
 }
 
 /* A rank that makes its node's data says so before and after ("code" of the note): meanwhile the
- * start's deadline rests, and begins anew. */
+ * start's deadline does not run; it restarts after that. */
 static void note_preparing(struct attempt *a, int rank, const char *json)
 {
     struct jread j;

@@ -27,7 +27,7 @@ bool sched_usable(const struct sched_job *j, const struct sched_node *nodes, int
 
 /* ---- what a node has for a job ------------------------------------------------------------------ */
 
-/* What nobody can change for this job but by mending or adding GPUs. */
+/* What changes for this job only when GPUs are mended or added. */
 static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
 {
     const struct sched_gpu *g = &nodes[i].gpu[k];
@@ -300,7 +300,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* Whether it would fit if nobody else were there. */
+/* Whether it would fit on idle nodes. */
 static bool fits(const struct sched_job *j, const struct sched_node *nodes, const struct group *g)
 {
     return g->leader >= 0 && sched_usable(j, nodes, g->leader) && j->n_ranks <= g->slots &&
@@ -392,7 +392,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
-        return false; /* preparing holds no slots: nobody is in the way */
+        return false; /* preparing holds no slots: none behind it waits */
     }
     if (g.leader < 0 || !sched_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
         because_no_node(j, nodes, n);

@@ -20,8 +20,8 @@
  * the job starts (tests/test_seqd_sched.c).
  *
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
- * plan, used by nobody, and as near to its neighbours of the ring as there is. The two are separate:
- * who waits for a GPU is in nobody's way who wants a slot. */
+ * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job
+ * that waits for GPUs holds up none that needs slots. */
 #ifndef SEQD_DAEMON_SCHED_H
 #define SEQD_DAEMON_SCHED_H
 

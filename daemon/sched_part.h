@@ -1,5 +1,5 @@
 /* sched_part.h: what the two halves of the scheduler share: sched.c, which places, and
- * sched_reason.c, which says why not. Nobody else includes it. */
+ * sched_reason.c, which says why not. Private to them. */
 #ifndef SEQD_DAEMON_SCHED_PART_H
 #define SEQD_DAEMON_SCHED_PART_H
 
@@ -14,7 +14,7 @@ struct group {
 
 /* Node i is up and not left out for this job. */
 bool sched_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Ranks of that job that node i could hold if nobody else were there, and that it can hold now. */
+/* Ranks of that job that node i could hold if it were idle, and that it can hold now. */
 int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* GPUs that it could have there, free ones or any, if the node had more memory beside them. */

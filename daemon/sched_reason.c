@@ -130,8 +130,7 @@ void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
         because(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
     else if (only)
         because(j, "no_node",
-                "node %s, which %s, is %s; to begin anew elsewhere: "
-                "seqctl restart %lld",
+                "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
                 only->name, what(j).text, state, (long long)j->id);
     else if (c.quarantined + c.lacks)
         because(j, "no_node", "no node can take it: %s", all_nodes(&c).text);

@@ -55,7 +55,7 @@ void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t si
     struct control *c = arg;
     const struct job *j = jobs_find(&c->jobs, job);
     struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
-    if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* nobody waits for it any more */
+    if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* over, or a later attempt */
     const struct part *p = attempt_part_of_rank(j->attempt, rank);
     if (p && !p->lost) control_send(c, p->place.node, &m);
 }

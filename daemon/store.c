@@ -154,7 +154,7 @@ void store_commit(struct store *s, struct store_txn *t, store_done *done, void *
     t->done = done;
     t->arg = arg;
     t->store = s;
-    if (s->stop) { /* closing: nobody was promised anything */
+    if (s->stop) { /* closing: it was not acknowledged */
         txn_free(t);
         return;
     }
@@ -448,7 +448,7 @@ static struct store_txn *commit_group(struct store *s, struct store_txn *group)
         if (!out_of_room(s, rc)) writer_dies(s);
         if (!sqlite3_get_autocommit(s->write_db)) sqlite3_exec(s->write_db, "ROLLBACK", 0, 0, 0);
         if (wait_for_room(s)) continue;
-        for (struct store_txn *t = group, *next; t; t = next) { /* nobody was promised anything */
+        for (struct store_txn *t = group, *next; t; t = next) { /* not acknowledged */
             next = t->next;
             txn_free(t);
         }

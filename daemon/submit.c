@@ -161,7 +161,7 @@ static bool on_gpus(const struct posting *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* A rank has a GPU of its own and no more memory than that has. How fast it is nobody has measured. */
+/* A rank has a GPU of its own and no more memory than that has. Its speed has not been measured. */
 static void find_gpus(struct posting *p, struct machine *m)
 {
     struct gpus_offer o;

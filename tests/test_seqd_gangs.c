@@ -263,8 +263,8 @@ static void test_lost_and_restarted(void)
 }
 
 #define AWAY                                                                                       \
-    "node a, which holds its checkpoint of step 1, is down; to begin anew elsewhere: seqctl "      \
-    "restart 1"
+    "node a, which holds its checkpoint of step 1, is down; to start again on another node: "      \
+    "seqctl restart 1"
 
 static void test_waits_for_checkpoints(void)
 {
@@ -308,7 +308,7 @@ static enum err_code restart(int64_t id)
     return code;
 }
 
-/* The node with the checkpoint does not come back: the job begins anew elsewhere when it is told to,
+/* The node with the checkpoint does not come back: the job starts again elsewhere when told to,
  * and not before; what it was told outlives seqd. */
 static void test_restart_without_checkpoint(void)
 {

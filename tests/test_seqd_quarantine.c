@@ -400,7 +400,7 @@ static void test_checkpoint_in_quarantine(void)
     pass(1001);
     CHECK(is(1, "queued"));
     CHECK_STR(job(1)->reason, "node a, which holds its checkpoint of step 1, is in quarantine; to "
-                              "begin anew elsewhere: seqctl restart 1");
+                              "start again on another node: seqctl restart 1");
     enum err_code code = ERR_N;
     control_restart(w.control, 1, on_restart, &code);
     play_on(10);

@@ -625,8 +625,8 @@ static void test_quarantine(void)
     n[0].n_reserved = 0;
     sched_pick(&held, 1, n, 2, 0);
     CHECK_STR(held.reason,
-              "node a, which holds its checkpoint of step 3, is in quarantine; to begin "
-              "anew elsewhere: seqctl restart 4");
+              "node a, which holds its checkpoint of step 3, is in quarantine; to start "
+              "again on another node: seqctl restart 4");
     struct sched_job toy = {.id = 5, .n_ranks = 1, .only = -1, .toy = true};
     sched_pick(&toy, 1, n, 2, 0);
     CHECK(toy.node == -1);
@@ -697,8 +697,8 @@ static void test_checkpoint_node(void)
     struct sched_job j = {.id = 1, .n_ranks = 4, .only = 0, .checkpoint = 12};
     sched_pick(&j, 1, n, 2, 0);
     CHECK_STR(j.reason_code, "no_node");
-    CHECK_STR(j.reason, "node a, which holds its checkpoint of step 12, is down; to begin anew "
-                        "elsewhere: seqctl restart 1");
+    CHECK_STR(j.reason, "node a, which holds its checkpoint of step 12, is down; to start again "
+                        "on another node: seqctl restart 1");
     n[0].up = true;
     n[0].n_reserved = 2;
     sched_pick(&j, 1, n, 2, 0);
