@@ -35,7 +35,7 @@ enum phase {
     HEAD,   /* reading a head; in[] has what was read of it */
     LENGTH, /* handing a body over, `left` bytes to go */
     CHUNKS,
-    ANSWER, /* the request is handed over */
+    ANSWER, /* the request is handed over, or there will be no other */
     LINGER  /* the library has closed: its last bytes go out, what comes in is read over */
 };
 
@@ -319,6 +319,15 @@ static int proceed(struct front_conn *c)
     return more < 0 ? -1 : 0;
 }
 
+/* The client asks no more. What it has not read yet still goes out: the library is told the same, and
+ * its end of the pair is read to the end. */
+static int no_more(struct front_conn *c)
+{
+    shutdown(c->fd[LIBRARY], SHUT_WR);
+    c->phase = ANSWER;
+    return 0;
+}
+
 /* A body of known length goes straight through; all else through in[]. */
 static int from_client(struct front_conn *c)
 {
@@ -330,7 +339,7 @@ static int from_client(struct front_conn *c)
     if (c->phase == LENGTH && c->left < (int64_t)room) room = (size_t)c->left;
     const ssize_t n = recv(c->fd[CLIENT], to, room, MSG_DONTWAIT);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (!n) return -1; /* in the middle of a request, or between two */
+    if (!n) return c->phase == HEAD && c->again ? no_more(c) : -1;
     if (c->phase == LINGER) return 0;
     if (straight) return put_length(c, to, (size_t)n);
     if (c->phase == HEAD && !c->in_size && c->again) c->deadline_ms = now_ms() + f->o.header_ms;

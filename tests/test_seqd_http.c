@@ -302,6 +302,24 @@ static void test_keep_alive(void)
     finish();
 }
 
+/* Clients that say early that they will ask no more, as `nc -N` does, get the whole answer. */
+static void test_half_closed(void)
+{
+    static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const size_t size = strlen(routes_document()); /* more than is moved at once */
+    begin();
+    for (int n = 1; n <= 2; n++) {
+        int fd = dial();
+        clear();
+        for (int i = 0; i < n; i++) send_all(fd, ask, sizeof ask - 1);
+        CHECK(!shutdown(fd, SHUT_WR));
+        receive(fd, NULL);
+        close(fd);
+        CHECK_MSG(reply_len > (size_t)n * size, "%zu of %d times %zu bytes", reply_len, n, size);
+    }
+    finish();
+}
+
 /* ---- how many ----------------------------------------------------------------------------------- */
 
 #define LIMIT 32 /* connections at once; 8 of an address, 16 streams */
@@ -411,6 +429,7 @@ int main(void)
     RUN(test_large_requests);
     RUN(test_slow_clients);
     RUN(test_keep_alive);
+    RUN(test_half_closed);
     RUN(test_address_quarter);
     RUN(test_streams_half);
     RUN(test_all_taken);
