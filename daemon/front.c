@@ -49,6 +49,7 @@ struct front_conn {
     enum phase phase;
     unsigned char address[16];
     int64_t deadline_ms; /* 0: it is not the client's turn */
+    int64_t read_ms;     /* the client has read since, or something waits for it since */
     char *in;            /* GUARD_HEAD_SIZE bytes, while there are any */
     size_t in_size, looked;
     int64_t left;
@@ -166,6 +167,7 @@ static void ask_events(struct front_conn *c)
 static int flush(struct front_conn *c, enum side s)
 {
     struct pending *p = &c->out[s];
+    if (s == CLIENT) c->read_ms = now_ms();
     while (p->from < p->to) {
         const ssize_t n = send(c->fd[s], p->bytes + p->from, p->to - p->from,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -191,6 +193,7 @@ static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
         n -= (size_t)sent;
     }
     if (!n) return 0;
+    if (s == CLIENT && !waits(c, s)) c->read_ms = now_ms();
     char *more = realloc(p->bytes, p->to + n);
     if (!more) return -1;
     p->bytes = more;
@@ -466,12 +469,19 @@ static void accept_some(struct front *f)
 
 /* ---- the thread ------------------------------------------------------------------------------- */
 
+/* Or it does not read its answers. */
+static bool is_late(const struct front_conn *c, int64_t now)
+{
+    return (c->deadline_ms && now >= c->deadline_ms) ||
+           (waits(c, CLIENT) && now - c->read_ms >= c->f->o.idle_ms);
+}
+
 static void sweep(struct front *f)
 {
     const int64_t now = now_ms();
     for (struct front_conn *c = f->first, *next; c; c = next) {
         next = c->next;
-        if (c->deadline_ms && now >= c->deadline_ms) kill_conn(c);
+        if (is_late(c, now)) kill_conn(c);
     }
 }
 

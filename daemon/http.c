@@ -15,7 +15,6 @@
 #include "daemon/listen.h"
 
 #define MAX_CONNECTIONS 1000
-#define IDLE_S          60
 #define POOL_SIZE       16384 /* of a connection: GUARD_HEAD_SIZE, GUARD_HEADERS and parameters fit */
 #define STREAM_PIECE    4096 /* a stream's smallest buffer */
 #define MAX_HEADERS     12   /* of an answer */
@@ -557,7 +556,7 @@ static int start_front(struct http *h, struct err *e)
                               .max_connections = h->o.max_connections,
                               .header_ms = h->o.header_ms,
                               .body_ms = h->o.body_ms,
-                              .idle_ms = IDLE_S * 1000};
+                              .idle_ms = h->o.idle_ms};
     h->front = front_create(&o, info->epoll_fd, &calls, h, e);
     return h->front ? 0 : -1;
 }
@@ -571,6 +570,7 @@ struct http *http_create(struct loop *l, const struct http_options *o, http_hand
     h->o = *o;
     if (!h->o.header_ms) h->o.header_ms = 5000;
     if (!h->o.body_ms) h->o.body_ms = 30000;
+    if (!h->o.idle_ms) h->o.idle_ms = 60000;
     if (!h->o.max_connections) h->o.max_connections = MAX_CONNECTIONS;
     h->handler = handler;
     h->arg = arg;

@@ -32,6 +32,7 @@ struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
     bool local_only;
     int64_t header_ms, body_ms; /* deadlines; 0: 5 s and 30 s */
+    int64_t idle_ms;            /* without a request, or with an answer unread; 0: 60 s */
     /* 0: 1000. A quarter of them for one address, half of them for streams; health beyond. */
     int max_connections;
 };

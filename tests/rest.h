@@ -60,7 +60,12 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                                 .changed_arg = w.routes.follows};
     w.control = control_create(&o, &e);
     w.routes.control = w.control;
-    struct http_options h = {"127.0.0.1:0", true, deadline_ms, deadline_ms, rest_connections};
+    struct http_options h = {.listen = "127.0.0.1:0",
+                             .local_only = true,
+                             .header_ms = deadline_ms,
+                             .body_ms = deadline_ms,
+                             .idle_ms = deadline_ms,
+                             .max_connections = rest_connections};
     w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
     CHECK_MSG(w.http != NULL, "%s", e.text);
     w.port = atoi(strrchr(http_url(w.http), ':') + 1);

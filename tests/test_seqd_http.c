@@ -320,6 +320,25 @@ static void test_half_closed(void)
     finish();
 }
 
+/* One that asks and does not read is cut off as one that says nothing is. */
+static void test_no_reader(void)
+{
+    static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int small = 4096;
+    struct pollfd p = {.events = 0};
+    begin_in(true, 300);
+    p.fd = dial();
+    CHECK(!setsockopt(p.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+    for (int i = 0; i < 400; i++) send_all(p.fd, ask, sizeof ask - 1); /* 18 MB of answers */
+    for (int i = 0; i < 5000 && !(p.revents & POLLERR); i++) {
+        loop_turn(w.loop, 5);
+        poll(&p, 1, 5);
+    }
+    CHECK_MSG(p.revents & POLLERR, "it may stay for as long as it likes");
+    close(p.fd);
+    finish();
+}
+
 /* ---- how many ----------------------------------------------------------------------------------- */
 
 #define LIMIT 32 /* connections at once; 8 of an address, 16 streams */
@@ -430,6 +449,7 @@ int main(void)
     RUN(test_slow_clients);
     RUN(test_keep_alive);
     RUN(test_half_closed);
+    RUN(test_no_reader);
     RUN(test_address_quarter);
     RUN(test_streams_half);
     RUN(test_all_taken);
