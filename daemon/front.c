@@ -110,15 +110,14 @@ static void close_side(struct front_conn *c, enum side s)
     c->fd[s] = -1;
 }
 
-static void count(struct front_conn *c, int by)
-{
-    *(c->narrow ? &c->f->n_narrow : &c->f->n_full) += by;
-}
-
-/* Freed when the library has let go of it, too, and no event of this round can name it. */
+/* When the library has let go of it, too. Until then it counts: a request without a client holds as
+ * much as one with. Freed when no event of this round can name it. */
 static void bury(struct front_conn *c)
 {
     if (c->served || !c->killed) return;
+    *c->at = c->next;
+    if (c->next) c->next->at = c->at;
+    if (!c->narrow) c->f->n_full--;
     c->next = c->f->dead;
     c->f->dead = c;
 }
@@ -129,9 +128,7 @@ static void kill_conn(struct front_conn *c)
     c->killed = true;
     close_side(c, CLIENT);
     close_side(c, LIBRARY);
-    *c->at = c->next;
-    if (c->next) c->next->at = c->at;
-    count(c, -1);
+    if (c->narrow) c->f->n_narrow--; /* the next one finds room at once */
     if (c->served) c->f->calls.gone(c->f->arg, c);
     bury(c);
 }
@@ -399,7 +396,7 @@ static void kill_oldest_narrow(struct front *f)
 {
     struct front_conn *oldest = NULL;
     for (struct front_conn *c = f->first; c; c = c->next)
-        if (c->narrow) oldest = c;
+        if (c->narrow && !c->killed) oldest = c;
     if (oldest) kill_conn(oldest);
 }
 
@@ -409,7 +406,7 @@ static void link_conn(struct front *f, struct front_conn *c)
     c->at = &f->first;
     if (c->next) c->next->at = &c->next;
     f->first = c;
-    count(c, 1);
+    ++*(c->narrow ? &f->n_narrow : &f->n_full);
 }
 
 static void add(struct front *f, int fd, const struct sockaddr_storage *sa)
@@ -488,7 +485,7 @@ static void sweep(struct front *f)
 static bool unanswered(const struct front *f)
 {
     for (const struct front_conn *c = f->first; c; c = c->next)
-        if (c->phase == ANSWER || waits(c, CLIENT)) return true;
+        if (!c->killed && (c->phase == ANSWER || waits(c, CLIENT))) return true;
     return false;
 }
 
@@ -585,9 +582,12 @@ void front_destroy(struct front *f)
 {
     if (!f) return;
     assert(!f->started);
-    while (f->first) {
-        f->first->served = false;
-        kill_conn(f->first);
+    for (struct front_conn *c; (c = f->first);) {
+        c->served = false;
+        if (c->killed)
+            bury(c);
+        else
+            kill_conn(c);
     }
     free_dead(f);
     if (f->epoll >= 0) close(f->epoll);

@@ -402,6 +402,37 @@ static void test_streams_half(void)
     finish();
 }
 
+/* A request whose client has gone counts until it is answered: it holds as much as before. */
+static void test_left_behind(void)
+{
+    static const char plan[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},"
+                               "\"input\":{\"prompt\":\"x\"}}";
+    const struct linger reset = {.l_onoff = 1};
+    struct msg hello = {.type = MSG_HELLO, .node = "n1", .memory_size = (int64_t)1 << 33};
+    char out[512];
+    int fd[LIMIT / 4];
+    begin_limited();
+    control_link_calls.up(w.control, hello.node, &hello);
+    snprintf(out, sizeof out,
+             "POST /v1/plan HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             sizeof plan - 1, plan);
+    for (int i = 0; i < LIMIT / 4; i++) {
+        w.fetch.type = 0;
+        fd[i] = dial();
+        send_all(fd[i], out, strlen(out));
+        while (!w.fetch.type) loop_turn(w.loop, 1); /* the node is asked */
+    }
+    for (int i = 0; i < LIMIT / 4; i++) {
+        CHECK(!setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset));
+        close(fd[i]);
+    }
+    for (int i = 0; i < 20; i++) CHECK(ask_from(1, "/v1/jobs") == 429);
+    control_link_calls.down(w.control, hello.node, "the test said so", 0);
+    while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1);
+    finish();
+}
+
 /* Whoever holds connections and says nothing: health is answered. */
 static void test_all_taken(void)
 {
@@ -452,6 +483,7 @@ int main(void)
     RUN(test_no_reader);
     RUN(test_address_quarter);
     RUN(test_streams_half);
+    RUN(test_left_behind);
     RUN(test_all_taken);
     RUN(test_gone_clients);
     return test_done("seqd_http");
