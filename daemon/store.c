@@ -27,6 +27,7 @@
 #define WAL_STEP_FULL (1 << 20) /* on a full disk it should not grow */
 #define WAL_MAX       (64 << 20)
 #define ROOM_MS       1000      /* between two looks for room */
+#define BUSY_MS       5000      /* for another connection's lock */
 #define START_ROOM    (1 << 20) /* what seqd writes besides the database when it starts */
 #define NFS_MAGIC     0x6969
 #define SMB_MAGIC     0xFF534D42u
@@ -345,16 +346,22 @@ static int64_t wal_size(const struct store *s)
     return s->wal_pages * (s->page_size + 24);
 }
 
-/* 0, or -1 when readers or a full disk left the log as it was. */
-static int checkpoint_as(struct store *s, int mode)
+/* SQLITE_OK; SQLITE_BUSY when readers or a full disk left the log as it was; or what failed. */
+static int try_checkpoint(struct store *s, int mode)
 {
     s->doing = "a checkpoint of the log";
     sqlite3_busy_timeout(s->write_db, 0); /* later will do */
     int rc = sqlite3_wal_checkpoint_v2(s->write_db, NULL, mode, NULL, NULL);
-    sqlite3_busy_timeout(s->write_db, 5000);
-    if ((rc & 0xff) == SQLITE_BUSY || out_of_room(s, rc)) return -1;
-    if (rc != SQLITE_OK) writer_dies(s);
-    return 0;
+    sqlite3_busy_timeout(s->write_db, BUSY_MS);
+    return (rc & 0xff) == SQLITE_BUSY || out_of_room(s, rc) ? SQLITE_BUSY : rc;
+}
+
+/* 0, or -1 when the log is as it was. */
+static int checkpoint_as(struct store *s, int mode)
+{
+    int rc = try_checkpoint(s, mode);
+    if (rc != SQLITE_OK && rc != SQLITE_BUSY) writer_dies(s);
+    return rc ? -1 : 0;
 }
 
 /* Empties the log, which no reader may use meanwhile: ours finishes its query and waits. Everything
@@ -822,7 +829,7 @@ static int open_database(struct store *s, struct err *e)
     int64_t page_size;
     if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK) return damaged(s, e);
     sqlite3_extended_result_codes(s->write_db, 1);
-    sqlite3_busy_timeout(s->write_db, 5000);
+    sqlite3_busy_timeout(s->write_db, BUSY_MS);
     sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (sqlite3_exec(s->write_db, setup_sql, NULL, NULL, NULL) != SQLITE_OK) return damaged(s, e);
     if (make_schema(s, e) || one_number(s, "PRAGMA page_size", &page_size, e)) return -1;
@@ -832,11 +839,12 @@ static int open_database(struct store *s, struct err *e)
 }
 
 /* What a seqd that died of a failed sync had written is in the log, may be read, and is perhaps on
- * no disk: copied into the database and synced, it is. A full disk leaves it where it is. */
+ * no disk: copied into the database and synced, it is. A full disk leaves it where it is, a reader
+ * from outside what has come since it began to read. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
-    int rc = sqlite3_wal_checkpoint_v2(s->write_db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    return rc == SQLITE_OK || out_of_room(s, rc) ? 0 : damaged(s, e);
+    int rc = try_checkpoint(s, SQLITE_CHECKPOINT_TRUNCATE);
+    return rc == SQLITE_OK || rc == SQLITE_BUSY ? 0 : damaged(s, e);
 }
 
 static int open_writer(struct store *s, struct err *e)
@@ -875,7 +883,7 @@ static int open_reader(struct store *s, struct err *e)
                      NULL) != SQLITE_OK)
         return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->read_db));
     sqlite3_extended_result_codes(s->read_db, 1);
-    sqlite3_busy_timeout(s->read_db, 5000);
+    sqlite3_busy_timeout(s->read_db, BUSY_MS);
     sqlite3_progress_handler(s->read_db, 10000, on_progress, s);
     return 0;
 }

@@ -255,6 +255,31 @@ static void test_log_is_bounded(void)
     remove_dir();
 }
 
+/* Another program reads the database while seqd starts, as a backup does. */
+static void test_read_at_the_start(void)
+{
+    struct err e;
+    struct loop *l = loop_create(NULL, NULL, &e);
+    sqlite3 *reader;
+    make_dir();
+    struct store *s = store_open(l, dir, &e);
+    CHECK(s && !sqlite3_open_v2(in_dir("seqd.db"), &reader, SQLITE_OPEN_READWRITE, NULL));
+    n_done = 0;
+    ack_fd = open("/dev/null", O_WRONLY);
+    add_job(s, 1, NULL, on_done);
+    while (!n_done) loop_turn(l, 20);
+    CHECK(!sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM jobs", NULL, NULL, NULL));
+    store_close(s);
+    s = store_open(l, dir, &e);
+    CHECK_MSG(s != NULL, "%s", e.text);
+    CHECK(store_last_job(s) == 1);
+    store_close(s);
+    sqlite3_close(reader);
+    close(ack_fd);
+    loop_destroy(l);
+    remove_dir();
+}
+
 /* ---- a damaged file -------------------------------------------------------------------------------- */
 
 static void test_damaged_file(void)
@@ -434,6 +459,7 @@ int main(void)
     RUN(test_failed_checkpoint);
     RUN(test_damaged_file);
     RUN(test_log_is_bounded);
+    RUN(test_read_at_the_start);
     RUN(test_failed_query);
     RUN(test_stuck_writer);
     RUN(test_full_disk);
