@@ -28,7 +28,7 @@ int64_t reserve_free(const struct reserve *r)
 bool reserve_make(struct reserve *r)
 {
     if (r->held) return true;
-    if (reserve_free(r) < 2 * RESERVE_SIZE) return false;
+    if (reserve_free(r) < RESERVE_ROOM) return false;
     unlink(r->path);
     int fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     errno = fd < 0 ? errno : posix_fallocate(fd, 0, RESERVE_SIZE);

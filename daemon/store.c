@@ -192,8 +192,7 @@ int store_refuse(const struct store *s, struct err *e)
     return err_set(e, ERR_NO_SPACE,
                    "the disk of seqd's state directory %s is full: %lld MiB are free, new jobs are "
                    "taken from %d MiB on; the jobs that are here go on and can be cancelled",
-                   s->reserve.dir, (long long)(left < 0 ? 0 : left >> 20),
-                   2 * (RESERVE_SIZE >> 20));
+                   s->reserve.dir, (long long)(left < 0 ? 0 : left >> 20), RESERVE_ROOM >> 20);
 }
 
 void store_health(const struct store *s, struct store_health *out)
@@ -305,7 +304,7 @@ static void release_reserve(struct store *s)
     log_error("store.full",
               "text=\"the disk of %s is full and has no reserve of %d MiB any more: new jobs are "
               "refused until %d MiB are free\"",
-              s->reserve.dir, RESERVE_SIZE >> 20, 2 * (RESERVE_SIZE >> 20));
+              s->reserve.dir, RESERVE_SIZE >> 20, RESERVE_ROOM >> 20);
 }
 
 /* At most ROOM_MS, or until more requests come or seqd stops. With the mutex. */
@@ -923,7 +922,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     if (lock_dir(s, dir, e) || open_writer(s, e) || open_reader(s, e)) goto fail;
     /* What else is written at a start must find room. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) release_reserve(s);
-    if (!reserve_make(&s->reserve)) release_reserve(s);
+    if (!reserve_make(&s->reserve) && !s->full) release_reserve(s); /* it says so once */
     warn_version();
     s->running = true;
     if (pthread_create(&s->writer, NULL, writer_main, s)) abort();
