@@ -1,5 +1,6 @@
 #include "daemon/quarantine.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,11 @@ const struct quarantined *quarantine_find(const struct quarantine *q, const char
     for (int i = 0; i < q->n; i++)
         if (!strcmp(q->row[i].node, node)) return &q->row[i];
     return NULL;
+}
+
+const struct quarantined *quarantine_at(const struct quarantine *q, int i)
+{
+    return i < q->n ? &q->row[i] : NULL;
 }
 
 void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason)
@@ -115,10 +121,25 @@ static bool is_last(const struct control *c, const struct quarantine *q, const c
     return true;
 }
 
+/* Of NODE_MAX rows one at least is of a node that is not up: ev's node and the one that is left to
+ * take jobs (is_last) are up and have no row. */
+static void make_room(const struct control *c, struct quarantine *q, struct store_txn *t)
+{
+    const struct quarantined *oldest = NULL;
+    for (int i = 0; i < q->n; i++) {
+        const struct node *n = node_find((struct nodes *)control_nodes(c), q->row[i].node);
+        if (n && n->up) continue;
+        if (!oldest || q->row[i].at_ms < oldest->at_ms) oldest = &q->row[i];
+    }
+    assert(oldest);
+    quarantine_end(q, t, oldest->node, "it is away, and its place is needed");
+}
+
 static void begin(struct control *c, struct quarantine *q, struct store_txn *t,
                   const struct event *ev, int64_t now_ms)
 {
     char reason[QUARANTINE_REASON];
+    if (q->n == NODE_MAX) make_room(c, q, t);
     snprintf(reason, sizeof reason,
              "%d jobs failed to start on it within an hour; job %lld: %.256s", QUARANTINE_JOBS,
              (long long)ev->job, ev->err.text);

@@ -2,7 +2,8 @@
  *
  * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is withdrawn,
  * because the job failed the same way elsewhere, takes the quarantine that it made with it. The last
- * node that could take jobs is never quarantined. Every ten minutes a toy run, a job of two ranks that
+ * node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of a node that is
+ * not up makes room. Every ten minutes a toy run, a job of two ranks that
  * reads no file, tests the node; its success ends the quarantine, as `seqctl nodes release` does. */
 #ifndef SEQD_DAEMON_QUARANTINE_H
 #define SEQD_DAEMON_QUARANTINE_H
@@ -26,6 +27,8 @@ struct quarantine *quarantine_create(void);
 void quarantine_destroy(struct quarantine *q);
 const struct quarantined *quarantine_find(const struct quarantine *q,
                                           const char *node); /* or NULL */
+/* NULL past the last. */
+const struct quarantined *quarantine_at(const struct quarantine *q, int i);
 
 /* Rows of the store. */
 void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason);

@@ -145,10 +145,17 @@ static int load_blame(void *arg, const char *node, int64_t job, int64_t at_ms)
 
 static int load_quarantine(void *arg, const char *node, int64_t at_ms, const char *reason)
 {
-    struct control *c = ((struct replaying *)arg)->c;
-    quarantine_load(c->quarantine, node, at_ms, reason);
-    node_expect(&c->nodes, node, loop_now_ms(c->o.loop)); /* so that it is seen */
+    const struct replaying *r = arg;
+    quarantine_load(r->c->quarantine, node, at_ms, reason);
     return 0;
+}
+
+/* So that they are seen; after those that jobs need. */
+static void expect_quarantined(struct control *c)
+{
+    const struct quarantined *q;
+    for (int i = 0; (q = quarantine_at(c->quarantine, i)); i++)
+        node_expect(&c->nodes, q->node, loop_now_ms(c->o.loop));
 }
 
 /* Its backoff as of now, and the nodes that its attempt may run on. */
@@ -223,6 +230,7 @@ int replay(struct control *c, struct err *e)
     jobs_each(&c->jobs, look_at_job, &r);
     jobs_each(&c->jobs, live_again, c);
     jobs_each(&c->jobs, expect_files, c);
+    expect_quarantined(c);
     c->last_job = store_last_job(c->o.store);
     c->last_event = store_last_event(c->o.store);
     for (struct unreadable *u = r.first, *next; u; u = next, n++) {

@@ -198,6 +198,47 @@ static void test_last_node(void)
     finish();
 }
 
+static void add_rows(struct store *s, bool to_disk, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "gone%d", i);
+        struct store_txn *t = store_begin();
+        if (to_disk)
+            store_quarantine_add(t, name, 1000 + i, "the test said so");
+        else
+            quarantine_load(control_quarantine(w.control), name, 1000 + i, "the test said so");
+        store_commit(s, t, NULL, NULL);
+    }
+    settle();
+}
+
+/* As many are in quarantine as there can be, all of them gone: the oldest makes room. */
+static void test_full_table(void)
+{
+    start(BAD, GOOD);
+    add_rows(w.store, false, NODE_MAX);
+    for (int i = 1; i <= 3; i++) submit(1, 0), play_on(20);
+    CHECK(quarantine_of("a") && quarantine_of("gone1") && !quarantine_of("gone0"));
+    finish();
+}
+
+/* After a restart the table of nodes has room for those that run something, before all others. */
+static void test_rows_of_nodes_that_are_gone(void)
+{
+    start(GOOD, GOOD);
+    add_rows(w.store, true, NODE_MAX);
+    submit(1, 0);
+    settle();
+    CHECK(is(1, "starting"));
+    const struct sim *on = gang_of(A, 1, 1) ? A : B;
+    close_seqd();
+    open_seqd();
+    const struct nodes *t = control_nodes(w.control);
+    CHECK(t->n == NODE_MAX && node_find((struct nodes *)t, on->name));
+    finish();
+}
+
 /* The other node is away for a moment: it is waited for, with no second verdict from the bad one. */
 static void test_away_for_a_moment(void)
 {
@@ -417,6 +458,8 @@ int main(void)
     RUN(test_bad_job);
     RUN(test_withdrawn);
     RUN(test_last_node);
+    RUN(test_full_table);
+    RUN(test_rows_of_nodes_that_are_gone);
     RUN(test_away_for_a_moment);
     RUN(test_release);
     RUN(test_toy);
