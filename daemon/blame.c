@@ -1,6 +1,5 @@
 #include "daemon/blame.h"
 
-#include <signal.h>
 #include <string.h>
 #include "api/core/rank.h"
 
@@ -79,16 +78,9 @@ void blame_report(const struct job *j, struct event *ev)
     }
 }
 
-/* What a program does to itself; every other signal comes from outside. */
-static bool self_raised(int signo)
-{
-    return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
-           signo == SIGABRT;
-}
-
 void blame_exit(const struct job *j, struct event *ev)
 {
-    if (ev->signal && !self_raised(ev->signal))
+    if (ev->signal && !rank_signal_own(ev->signal))
         set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
     else
         unexplained(j, ev);

@@ -645,6 +645,35 @@ static void test_killed_gang(void)
     teardown();
 }
 
+/* seqgang that ends before it has written anything: of itself, which a node is to blame for, or not. */
+static void test_broken_gang(void)
+{
+    static const struct {
+        const char *script, *says; /* NULL: nothing */
+    } how[] = {
+        {"#!/bin/sh\nexit 127\n", "seqgang exited with status 127 before it began"},
+        {"#!/bin/sh\nkill -s ILL $$\n", "seqgang was ended by signal 4 (Illegal instruction)"},
+        {"#!/bin/sh\nkill -s KILL $$\n", NULL},
+    };
+    char path[128];
+    setup();
+    snprintf(path, sizeof path, "%s/bin/seqgang", d.dir);
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    for (int i = 0; i < 3; i++) {
+        CHECK(!unlink(path) && !file_write(path, how[i].script, strlen(how[i].script), NULL) &&
+              !chmod(path, 0700));
+        struct view *v = view_of(7, 2 + i);
+        v->ack = true;
+        assign(7, 2 + i, "wait", 1);
+        UNTIL(v->end >= 0);
+        CHECK(v->end == GANG_LOST && v->n[RANK_FAIL] == (how[i].says != NULL));
+        CHECK_MSG(!how[i].says || strstr(v->fail.text, how[i].says), "%s", v->fail.text);
+    }
+    terminate(pid);
+    teardown();
+}
+
 static void test_killed_rank(void)
 {
     setup();
@@ -930,6 +959,7 @@ int main(int argc, char **argv)
     RUN(test_visible_gpus);
     RUN(test_killed_agent);
     RUN(test_killed_gang);
+    RUN(test_broken_gang);
     RUN(test_killed_rank);
     RUN(test_server_restart);
     RUN(test_reconcile);

@@ -1,6 +1,7 @@
 #include "api/core/rank.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <string.h>
 
 static const char *const purpose_names[PURPOSE_N] = {
@@ -32,4 +33,10 @@ const char *progress_unit_name(int unit)
 bool prepared_id_good(const char *id)
 {
     return *id && !id[strspn(id, "0123456789abcdef")];
+}
+
+bool rank_signal_own(int signo)
+{
+    return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
+           signo == SIGABRT;
 }

@@ -71,6 +71,10 @@ struct rank_args {
 /* An id of prepared data becomes the name of a directory: hex digits and nothing else. */
 bool prepared_id_good(const char *id);
 
+/* A signal that a program raises itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a report. Every
+ * other one comes from outside. */
+bool rank_signal_own(int signo);
+
 struct rank_blob {
     int32_t rank, size;
     char data[BLOB_SIZE];

@@ -220,7 +220,7 @@ void agent_reap(struct agent *a)
         int status = 0;
         if (t->gang_pid <= 0 || waitpid(t->gang_pid, &status, WNOHANG) != t->gang_pid) continue;
         t->gang_pid = 0;
-        t->gang_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+        t->gang_status = status;
     }
     loop_timer_set(a->tick, 0);
 }

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/log.h"
 #include "api/core/process.h"
@@ -190,14 +191,24 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
-/* seqgang could not run, as without one of its libraries: nothing of it is in the spool. */
+/* How seqgang failed of itself. False: it did not. */
+static bool gang_failure(int status, char out[80])
+{
+    const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status))
+        return snprintf(out, 80, "exited with status %d", WEXITSTATUS(status)) > 0;
+    return rank_signal_own(signo) &&
+           snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
+}
+
+/* seqgang could not run, as without one of its libraries or on another kind of processor: nothing of
+ * it is in the spool. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
-    if (s->seq > 0 || a->gang_status == 0) return 0;
-    snprintf(f.text, sizeof f.text,
-             "seqgang exited with status %d before it began: see %.300s/gang.log", a->gang_status,
-             a->dir);
+    char how[80];
+    if (s->seq > 0 || !gang_failure(a->gang_status, how)) return 0;
+    snprintf(f.text, sizeof f.text, "seqgang %s before it began: see %.300s/gang.log", how, a->dir);
     return spool_add(s, (struct rank_msg){.type = RANK_FAIL, .rank = RANK_GANG}, &f, sizeof f, true,
                      e);
 }

@@ -25,7 +25,7 @@ struct attempt {
     char dir[FILE_PATH_SIZE];
     enum attempt_state state;
     int gang_pid;    /* our child, 0: adopted or reaped */
-    int gang_status; /* what it exited with; 0 for one that a signal ended or that is not ours */
+    int gang_status; /* what waitpid said of it; 0: nothing, as of one that is not ours */
     int sock;     /* to the gang, -1: not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
