@@ -903,10 +903,15 @@ static void test_instance(void)
     UNTIL(d.n_hellos == 4);
     CHECK(!memcmp(first, d.hello.instance, sizeof first));
     agent_kill(pid);
-    CHECK(file_write(in_dir("instance", 0, 0), "damaged\n", 8, NULL) == 0);
-    pid = agent_start("0");
-    UNTIL(d.n_hellos == 5);
-    CHECK(memcmp(first, d.hello.instance, sizeof first) != 0);
+    static const char *const damaged[] = {"", "damaged\n",
+                                          "0123456789abcdef0123456789abcdef and some more\n"};
+    for (int i = 0; i < 3; i++) {
+        CHECK(file_write(in_dir("instance", 0, 0), damaged[i], strlen(damaged[i]), NULL) == 0);
+        pid = agent_start("0");
+        UNTIL(d.n_hellos == 5 + i);
+        CHECK(memcmp(first, d.hello.instance, sizeof first) != 0);
+        if (i < 2) agent_kill(pid);
+    }
     terminate(pid);
     teardown();
 }

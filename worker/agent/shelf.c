@@ -57,8 +57,9 @@ static int instance_take(struct shelf *s, struct err *e)
     if (file_join(path, e, "%s/instance", s->dir) < 0) return -1;
     char *old = file_read(path, sizeof text, NULL, &why);
     const bool good = old && instance_read(old, s->instance);
-    if (!old && why.code != ERR_NOT_FOUND) return *e = why, -1;
-    if (old && !good) log_warn("shelf.instance", "path=%s why=\"damaged: drawn again\"", path);
+    const bool damaged = (old && !good) || why.code == ERR_TOO_LARGE;
+    if (!old && !damaged && why.code != ERR_NOT_FOUND) return *e = why, -1;
+    if (damaged) log_warn("shelf.instance", "path=%s why=\"damaged: drawn again\"", path);
     free(old);
     if (good) return 0;
     if (getrandom(s->instance, sizeof s->instance, 0) != (ssize_t)sizeof s->instance)
