@@ -332,7 +332,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
 /* What the node measured about itself. */
 static void put_profile(struct jwrite *w, const struct profile *p)
 {
-    char text[2048];
+    char text[DOC_PROFILE_SIZE];
     if (p->hop > 0 && profile_write(p, text, sizeof text) > 0)
         jwrite_raw(w, "profile", text);
     else

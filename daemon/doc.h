@@ -11,6 +11,10 @@
 
 #define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 40960) /* 64 KiB of labels, every byte escaped */
 #define DOC_STEP_SIZE 8192
+/* Of a node, every byte of its texts escaped, and of each of its GPUs. */
+#define DOC_PROFILE_SIZE 2048
+#define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON)
+#define DOC_GPU_SIZE     2048
 
 /* "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
 char *doc_time(int64_t at_ms, char *out);

@@ -520,8 +520,8 @@ static void on_nodes(void *arg, const struct store_rows *rows, const struct err 
     struct control *c = v->R->control;
     const struct nodes *t = control_nodes(c);
     if (refuse_view(v, failed)) return;
-    size_t size = 256 + (size_t)t->n * (1024 + 6 * QUARANTINE_REASON);
-    for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * 1024;
+    size_t size = 256 + (size_t)t->n * DOC_NODE_SIZE;
+    for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * DOC_GPU_SIZE;
     char *out = malloc(size);
     struct jwrite w;
     if (!out) abort();
@@ -533,7 +533,7 @@ static void on_nodes(void *arg, const struct store_rows *rows, const struct err 
     jwrite_null(&w, "next_cursor");
     jwrite_bool(&w, "has_more", false);
     jwrite_end(&w);
-    jwrite_finish(&w);
+    if (jwrite_finish(&w) < 0) abort();
     route_json(v->r, 200, out);
     free(out);
     free(v);

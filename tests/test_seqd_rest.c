@@ -292,6 +292,26 @@ static void test_quarantine(void)
     finish();
 }
 
+/* The longest that a node can make seqd say of it. */
+static void test_long_node(void)
+{
+    struct msg hello = {.type = MSG_HELLO, .n_slots = 4096, .n_cores = 4096};
+    struct msg m = {.type = MSG_PROFILE};
+    char reason[QUARANTINE_REASON];
+    begin();
+    m.profile = profile_of(1e11 / 3, 1e10 / 3, 1e9 / 3, 1e-3 / 3);
+    memset(hello.node, 'n', sizeof hello.node - 1);
+    memset(hello.version, 1, sizeof hello.version - 1);
+    memset(reason, 1, sizeof reason - 1);
+    reason[sizeof reason - 1] = 0;
+    control_link_calls.up(w.control, hello.node, &hello);
+    control_link_calls.message(w.control, hello.node, &m);
+    quarantine_node(hello.node, reason);
+    CHECK(get("/v1/nodes") == 200);
+    CHECK_MSG(strstr(reply, "\"has_more\":false}"), "%zu bytes: cut", reply_len);
+    finish();
+}
+
 /* A job's "auto" is weighed once, with what the node measured, and stays what it became. */
 static void test_auto_by_profile(void)
 {
@@ -626,6 +646,7 @@ int main(void)
     RUN(test_plan_hardware_refused);
     RUN(test_auto_by_profile);
     RUN(test_quarantine);
+    RUN(test_long_node);
     RUN(test_idempotency);
     RUN(test_pages);
     RUN(test_event_stream);
