@@ -10,6 +10,7 @@
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
+#define MOST         ((int64_t)1 << 53) /* of what a node counts: doubles are exact up to it */
 #define EXIT_NOT_RUN 127 /* of seqgang's child before exec, and of the dynamic linker */
 
 int record_parse(const struct msg *m, struct record *r)
@@ -168,6 +169,18 @@ static void keep_step(struct attempt *a, const char *json, size_t n)
     a->steps_size += n;
 }
 
+static int64_t sum(int64_t a, int64_t b)
+{
+    return a + b < MOST ? a + b : MOST;
+}
+
+/* In range, so that what is computed from it is. */
+static bool step_good(const struct rank_step *s)
+{
+    return s->step >= 1 && s->step <= MOST && s->tokens >= 0 && s->tokens <= MOST &&
+           s->step_us >= 0 && s->step_us <= MOST;
+}
+
 /* Steps say how far a training is. What was reached before the attempt's first one, or by another
  * path before a rollback, is no measure of its speed. */
 static void progress_of_step(struct job *j, const struct rank_step *s)
@@ -177,17 +190,18 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
         *p = (struct rank_progress){
             .unit = PROGRESS_STEPS, .total = (double)j->steps, .from = (double)(s->step - 1)};
     p->done = (double)s->step;
-    p->tokens += s->tokens;
-    p->elapsed_us += s->step_us;
+    p->tokens = sum(p->tokens, s->tokens);
+    p->elapsed_us = sum(p->elapsed_us, s->step_us);
 }
 
 /* In range, so that what is shown of it is. */
 static bool progress_good(const struct rank_progress *p)
 {
-    const double most = (double)(1ll << 53);
+    const double most = (double)MOST;
     return p->unit >= 0 && p->unit < PROGRESS_UNIT_N && p->from >= 0 && p->done >= p->from &&
            p->done <= most && p->total >= 0 && p->total <= most &&
-           (p->total == 0 || p->done <= p->total) && p->tokens >= 0 && p->elapsed_us >= 0;
+           (p->total == 0 || p->done <= p->total) && p->tokens >= 0 && p->tokens <= MOST &&
+           p->elapsed_us >= 0 && p->elapsed_us <= MOST;
 }
 
 static void on_progress(struct control *c, struct job *j, const struct record *r)
@@ -207,6 +221,7 @@ static void on_step(struct control *c, struct job *j, const struct record *r)
     char json[DOC_STEP_SIZE];
     if (r->head.size < sizeof s) return;
     memcpy(&s, r->data, sizeof s);
+    if (!step_good(&s)) return;
     struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step, .at_ms = control_utc_ms(c)};
     int64_t n = doc_step(&s, j->epoch, json, sizeof json);
     ring_proven(c, j);

@@ -56,6 +56,30 @@ static void test_final_record(void)
     finish();
 }
 
+/* Steps out of any range are none, and many large ones do not overflow what is shown of them. */
+static void test_wrong_steps(void)
+{
+    static const struct rank_step wrong[] = {
+        {.step = INT64_MIN},       {.step = -1},
+        {.step = INT64_MAX},       {.step = 1, .tokens = INT64_MAX},
+        {.step = 1, .tokens = -1}, {.step = 1, .step_us = INT64_MAX}};
+    struct rank_step large = {.tokens = (int64_t)1 << 53, .step_us = (int64_t)1 << 53};
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    int64_t seq = a->n_records;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        report(A, ++seq, RANK_STEP, 0, &wrong[i], sizeof *wrong);
+    const struct rank_progress endless = {
+        .total = (double)job(1)->steps, .tokens = INT64_MAX, .elapsed_us = INT64_MAX};
+    report(A, ++seq, RANK_PROGRESS, 0, &endless, sizeof endless);
+    CHECK(job(1)->step == 0 && job(1)->step_epoch != 2 && job(1)->progress.tokens == 0);
+    for (large.step = 1; large.step <= 1100; large.step++)
+        report(A, ++seq, RANK_STEP, 0, &large, sizeof large);
+    CHECK(job(1)->step == 1100 && is(1, "running"));
+    CHECK(job(1)->progress.tokens > 0 && job(1)->progress.elapsed_us > 0);
+    finish();
+}
+
 /* In its own spool a node speaks for its own ranks, and the spool goes on after what was dropped. */
 static void test_other_ranks(void)
 {
@@ -328,6 +352,7 @@ int main(void)
 {
     seqd_test_init();
     RUN(test_final_record);
+    RUN(test_wrong_steps);
     RUN(test_other_ranks);
     RUN(test_prepared_result);
     RUN(test_log);
