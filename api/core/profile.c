@@ -98,7 +98,7 @@ int profile_read(const char *json, size_t size, struct profile *out, struct err 
             continue;
         }
         if (*member(out, i) > 0)
-            return err_set(e, ERR_INVALID, "%s stands there twice", profile_fields[i].key);
+            return err_set(e, ERR_INVALID, "%s is given twice", profile_fields[i].key);
         if (read_field(&j, &profile_fields[i], member(out, i), e)) return -1;
     }
     if (t != J_OBJECT_END || jread_next(&j) != J_END)
