@@ -74,6 +74,14 @@ static inline int bad_disk_meets(const struct bad_file *f, int kind, const char 
     return rc;
 }
 
+/* While the writer may be looking. */
+static inline void bad_disk_full(bool full)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.full = full;
+    pthread_mutex_unlock(&disk.mutex);
+}
+
 static inline int bad_close(sqlite3_file *f)
 {
     return bad(f)->real->pMethods ? bad(f)->real->pMethods->xClose(bad(f)->real) : SQLITE_OK;

@@ -417,12 +417,12 @@ static void test_full_disk(void)
     CHECK(post("/v1/jobs/1:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
     /* The reserve is used up as well: what was asked for waits, reads go on. */
-    disk.full = true;
+    bad_disk_full(true);
     int fd = post_begin("/v1/jobs/2:cancel", "", "");
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
     refused();
-    disk.full = false;
+    bad_disk_full(false);
     CHECK(answer_of(fd) == 202 && strstr(reply, "\"state\":\"cancelled\""));
     /* Room again: the reserve first, then new jobs. */
     CHECK(!rmdir(reserve));
