@@ -199,8 +199,8 @@ CUDA_ARCHS := 80 90a 100
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
              $(CUDA_PTX) $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_PTX := -gencode=arch=compute_80,code=compute_80
-$(B)/cuda/hopper%.o: CUDA_ARCHS := 90a
-$(B)/cuda/hopper%.o: CUDA_PTX :=
+$(B)/cuda/hopper%.o: override CUDA_ARCHS := 90a
+$(B)/cuda/hopper%.o: override CUDA_PTX :=
 CUDA_PLUGIN := $(B)/libkernels_cuda.so
 EMU_PLUGIN := $(B)/libkernels_emulated.so
 # What tests of devices run on, unless they are built for a GPU alone.

@@ -95,7 +95,7 @@ fi
 begin_all asan "end to end" && BUILD=build/asan count tests/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 begin e2e: "end to end" && count tests/e2e.sh
-begin gpus: "jobs on GPUs, without a GPU" && count tests/gpus.sh
+begin_all gpus: "jobs on GPUs, without a GPU" && count tests/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/badnode.sh
 begin store: "the disk of seqd, slow, failing, full" && count tests/store.sh
 begin_all kill: "kill -9" && count tests/kill.sh

@@ -189,9 +189,10 @@ refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diff
 printf '%s' "$SCORE" >"$T/slow.json"
 : >"$T/waited"; : >"$T/watched"
 seqctl submit "$T/slow.json" --wait --set input.path=text.txt --set score.stride=1 2>"$T/waited" >"$T/slow" & waiting=$!
-until_ok 600 grep -q '%.*tokens/s' "$T/waited" && ok "submit --wait: per cent, rate, time left" || bad "submit --wait: no progress" "$T/waited"
+until_ok 600 grep -q '% .* of .* tokens' "$T/waited" && ok "submit --wait: how far it is" || bad "submit --wait: no progress" "$T/waited"
 slow=$(sed -n 's/^job \([0-9]*\) .*/\1/p' "$T/slow" | head -n 1)
-says "ls: per cent, rate, time left" "^$slow .*running +[0-9]+% +[0-9,]+ tokens/s +[0-9]+" seqctl ls
+moves() { seqctl ls | grep -qE "^$slow .*running +[0-9]+% +[0-9,]+ tokens/s +[0-9]+"; }
+until_ok 600 moves && ok "ls: per cent, rate, time left" || { seqctl ls >"$T/out"; bad "ls: no progress" "$T/out"; }
 seqctl watch "$slow" >"$T/watched" 2>&1 & watching=$!
 until_ok 600 grep -q '% .*ETA' "$T/watched" && ok "watch in a pipe: a line a per cent" || bad "watch: no progress" "$T/watched"
 check "cancel it" seqctl cancel "$slow" --wait --timeout 30

@@ -52,20 +52,30 @@ static void put(int fd, const char *p, size_t n)
     }
 }
 
-/* A reply NULL hangs up without an answer; the list ends the server. */
+/* Who waits for a job looks at it now and then, as often as there is time for. */
+static bool looks_at_job(const char *request)
+{
+    return !strncmp(request, "GET /v1/jobs/12 ", 16);
+}
+
+/* A reply NULL hangs up without an answer. A look at the job takes no stream's reply, and the last
+ * reply of the list is given again. */
 static void serve(int listener, int asked, const char *const *reply, int n)
 {
     static char buf[1 << 16];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0;;) {
         int fd = accept(listener, NULL, NULL);
         if (fd < 0) _exit(1);
         put(asked, buf, read_request(fd, buf, sizeof buf));
-        if (reply[i]) put(fd, reply[i], strlen(reply[i]));
+        const bool stream = i < n && reply[i] && strstr(reply[i], "text/event-stream");
+        const bool beside = i == n || (stream && looks_at_job(buf));
+        const char *say = reply[beside ? n - 1 : i];
+        if (say) put(fd, say, strlen(say));
+        i += !beside;
         shutdown(fd, SHUT_WR);
         while (read(fd, buf, sizeof buf) > 0) continue; /* until the client has read it all */
         close(fd);
     }
-    _exit(0);
 }
 
 static void server_start(struct server *s, const char *const *reply, int n)
@@ -86,12 +96,13 @@ static void server_start(struct server *s, const char *const *reply, int n)
     s->asked = pipes[0];
 }
 
-/* Waits for the server's end; returns all it was asked. */
+/* The verb has ended, and so does the server; returns all it was asked. */
 static const char *server_end(struct server *s)
 {
     static char all[1 << 16];
     size_t n = 0;
     int status;
+    kill(s->pid, SIGKILL); /* following leaves other signals blocked */
     for (ssize_t k; (k = read(s->asked, all + n, sizeof all - 1 - n)) > 0;) n += (size_t)k;
     all[n] = 0;
     close(s->asked);
