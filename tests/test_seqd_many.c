@@ -42,7 +42,9 @@ static void test_full_house(void)
     prepare_all();
     const int64_t before = control_passes(w.control);
     while (count_runs() < 32 && control_passes(w.control) < before + 40) settle(), w.now += 1;
-    CHECK_MSG(count_runs() == 32 && control_passes(w.control) <= before + 2,
+    /* Two, or some more where commits are slow and end in several groups, each of which asks for one;
+     * a gang a pass, as when the first that waits stops the others, is 32. */
+    CHECK_MSG(count_runs() == 32 && control_passes(w.control) <= before + 8,
               "%d of 32 gangs began in %lld passes", count_runs(),
               (long long)(control_passes(w.control) - before));
     for (int i = 0; i < NODES; i++) CHECK(control_reserved(w.control, w.node[i].name) == SLOTS);
