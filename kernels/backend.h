@@ -87,7 +87,9 @@ struct be; /* an opened device: thread pool or streams, and its scratch */
  * once. */
 struct gemm_args {
     struct tensor a, b, c;
-    bool trans_a, trans_b; /* a is stored [K, M]; b is stored [N, K] (a weight: y = x W^T) */
+    /* a is stored [K, M] (a weight's gradient: dW = dY^T X); b is stored [N, K] (a weight: Y = X W^T);
+     * never both. */
+    bool trans_a, trans_b;
     bool accumulate;
     struct tensor bias; /* [1, N], of c's dtype; data NULL: none */
 };

@@ -27,6 +27,7 @@ static inline void shape_gemm(const struct gemm_args *a)
 {
     int64_t M = a->c.rows, N = a->c.cols, K = a->trans_a ? a->a.rows : a->a.cols;
     enum dtype in = a->a.dtype;
+    assert(!(a->trans_a && a->trans_b)); /* no operation of a model has both */
     assert(shape_act(a->c, M, N, a->c.dtype));
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
     assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));

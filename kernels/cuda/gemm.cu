@@ -376,7 +376,7 @@ void cuda_gemm(struct be *be, const struct gemm_args *a)
                            a->b.cols % pack == 0,
                        (uintptr_t)a->c.data % (uintptr_t)(2 * size) == 0 && a->c.ld % 2 == 0};
     if (a->trans_a)
-        a->trans_b ? run<true, true>(c, p, a) : run<true, false>(c, p, a);
+        run<true, false>(c, p, a);
     else
         a->trans_b ? run<false, true>(c, p, a) : run<false, false>(c, p, a);
     const struct bias_fwd_args bias = {a->c, a->bias};
