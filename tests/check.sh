@@ -4,7 +4,7 @@
 #   tests/check.sh        what is run while working: minutes
 #   tests/check.sh all    everything, which includes that
 #   JOBS=n                parallel compilation (default: the cores)
-#   SKIP="cuda mutants ..."   parts, by the first word of their names, to leave out while working
+#   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
 set -u
 cd "$(dirname "$0")/.."
 all=${1:-}
@@ -18,7 +18,7 @@ part() {
     if [ -n "$part" ]; then printf '\n== %s (%d s)\n' "$part" "$SECONDS"; fi
 }
 # The same of one that may be left out, or belongs to the whole alone.
-begin() { ! skip "$1" && part "$@"; }
+begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
 
 # One check that is a command: passes or fails as a whole.
@@ -85,8 +85,11 @@ if begin cuda: "kernels compile; no GPU is asked"; then
     else one cuda-compiles-where-changed tests/cuda.sh "$jobs"; fi
 fi
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
-if begin asan "and UBSan: what reads hostile bytes"; then
-    if [ -n "$all" ]; then wanted="all tests"; else wanted=$(read_hostile | paths asan); fi
+if [ -n "$all" ]
+then under='every unit test' wanted='all tests'
+else under='what reads hostile bytes' wanted=$(read_hostile | paths asan)
+fi
+if begin asan "and UBSan: $under"; then
     if make -s -j"$jobs" MODE=asan $wanted; then
         if [ -n "$all" ]; then SEQD_TEST_SMALL=1 count tests/run.sh asan
         else SEQD_TEST_SMALL=1 count tests/run.sh asan $(read_hostile); fi
