@@ -326,6 +326,12 @@ static void test_progress(void)
     CHECK(!prepare(&st));
     told_check(&preparing, PROGRESS_BYTES, 0, 2 * (MOST + 5));
     CHECK(preparing.n_inside <= 6);
+    /* Nor does it say how large a file is that a link reaches outside of the roots. */
+    CHECK(!symlink("/etc/passwd", in_dir("leaves")));
+    sources_begin();
+    source_add("leaves", DATA_TEXT, NULL);
+    CHECK(prepare(&st) == -1);
+    CHECK_MSG(preparing.at.total == 0, "%g", preparing.at.total);
     free(text);
 }
 

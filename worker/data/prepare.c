@@ -127,7 +127,10 @@ static double listed_size(const struct prepare *p)
     for (int i = 0; i < p->list.n; i++) {
         const struct source_file *f = &p->list.file[i];
         if (format_row(p->source[f->source].spec->format)->hash) return 0;
-        if (!stat(f->path, &st)) n += (double)st.st_size;
+        const int fd = source_open(p->roots[f->root], f->path, NULL);
+        if (fd < 0) continue; /* its own error comes when it is read */
+        if (!fstat(fd, &st)) n += (double)st.st_size;
+        close(fd);
     }
     return n;
 }
