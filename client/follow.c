@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "client/api.h"
 #include "client/http.h"
 #include "client/sse.h"
@@ -30,13 +30,6 @@ struct follow_run {
     struct line line[MAX_ITEMS];
     bool said_lost;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
 
 /* An fd; the signals stay blocked. */
 static int signals(void)
@@ -117,7 +110,7 @@ static int closed_line(struct line *l, bool first)
     http_close(l->stream);
     l->stream = NULL;
     if (refused || l->ended) return rc;
-    int64_t now = now_ms();
+    int64_t now = clock_ms();
     if (l->lost_at_ms < 0) l->lost_at_ms = now;
     if (first && e.code != ERR_NONE) return cli_fail(CLI_ERROR, "%s", e.text);
     if (now - l->lost_at_ms > FOLLOW_LOST_MS)
@@ -142,7 +135,7 @@ static int tend(struct follow_run *r, int *live)
         bool first = !l->sse.started && !l->sse.last_id[0] && l->lost_at_ms < 0;
         if (l->stream && (l->ended || http_done(l->stream, NULL)))
             rc = closed_line(l, first);
-        else if (!l->stream && !l->ended && now_ms() >= l->retry_at_ms)
+        else if (!l->stream && !l->ended && clock_ms() >= l->retry_at_ms)
             rc = open_line(l);
         if (rc) return rc;
         *live += !l->ended;
@@ -153,11 +146,11 @@ static int tend(struct follow_run *r, int *live)
 static int follow_loop(struct follow_run *r, int sigs)
 {
     const struct follow_job *f = r->f;
-    int64_t deadline_ms = f->timeout_s >= 0 ? now_ms() + f->timeout_s * 1000 : INT64_MAX;
+    int64_t deadline_ms = f->timeout_s >= 0 ? clock_ms() + f->timeout_s * 1000 : INT64_MAX;
     for (int live = 1;;) {
         int rc = tend(r, &live);
         if (rc || !live) return rc;
-        int64_t left = deadline_ms - now_ms();
+        int64_t left = deadline_ms - clock_ms();
         if (left <= 0) {
             cli_say(r->c, "job %lld goes on, but --timeout %lld s have passed", (long long)f->id,
                     (long long)f->timeout_s);

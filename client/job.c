@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "client/api.h"
 #include "client/follow.h"
 #include "client/progress.h"
@@ -94,7 +95,7 @@ struct jv *job_peek(struct cli *c, int64_t id)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-enum { LOOK_EVERY_MS = 1000, SAY_EVERY_MS = 10000 };
+enum { SAY_EVERY_MS = 10000 };
 
 struct wait {
     struct cli *c;
@@ -103,13 +104,6 @@ struct wait {
     bool counted;   /* how far it is was said */
     char phase[32]; /* as said last */
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
 
 static void ignore(void *arg, const char *name, const struct jv *v)
 {
@@ -138,8 +132,8 @@ static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 static void wait_tick(void *arg)
 {
     struct wait *w = arg;
-    const int64_t now = now_ms();
-    if (w->c->opt.quiet || now - w->looked_ms < LOOK_EVERY_MS) return;
+    const int64_t now = clock_ms();
+    if (w->c->opt.quiet || now - w->looked_ms < JOB_PEEK_MS) return;
     w->looked_ms = now;
     struct jv *job = job_peek(w->c, w->id);
     if (job && !jv_str(job, "finished_at", NULL)) wait_say(w, job, now);

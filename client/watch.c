@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "client/api.h"
 #include "client/curve.h"
 #include "client/event.h"
@@ -22,7 +22,6 @@ enum {
     CURVE_MOST = 10,  /* rows of the curve on a terminal that has them */
     OTHER_LINES = 13, /* everything else, and the prompt */
     DRAW_EVERY_MS = 100,
-    LOOK_EVERY_MS = 1000,
     RATE_STEPS = 16
 };
 
@@ -42,13 +41,6 @@ struct watch {
     int64_t drawn_at_ms;
     struct screen screen;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
 
 static bool as_data(const struct watch *w)
 {
@@ -232,7 +224,7 @@ static void draw(struct watch *w)
         add_progress(w);
     for (int i = 0; i < w->n_events; i++) screen_add(&w->screen, "  %s", w->event[i]);
     screen_draw(&w->screen);
-    w->drawn_at_ms = now_ms();
+    w->drawn_at_ms = clock_ms();
     w->fresh = false;
 }
 
@@ -241,7 +233,7 @@ static void look(struct watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
     w->job_stale = false;
-    w->looked_at_ms = now_ms();
+    w->looked_at_ms = clock_ms();
     if (!job) return;
     jv_free(w->job);
     w->job = job;
@@ -261,9 +253,9 @@ static void print_progress(struct watch *w)
 static void tick(void *arg)
 {
     struct watch *w = arg;
-    const int64_t now = now_ms();
+    const int64_t now = clock_ms();
     const bool late = now - w->drawn_at_ms >= DRAW_EVERY_MS;
-    const bool looks = !w->last && !as_data(w) && now - w->looked_at_ms >= LOOK_EVERY_MS;
+    const bool looks = !w->last && !as_data(w) && now - w->looked_at_ms >= JOB_PEEK_MS;
     if (looks || (late && w->job_stale && as_picture(w))) look(w);
     if (looks && !as_picture(w)) print_progress(w);
     fflush(stdout);

@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "daemon/reserve.h"
@@ -105,13 +106,6 @@ struct store {
     struct ask *ask_first, **ask_last;
     struct answer *out_first, **out_last; /* in the order they were found */
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void give_txn(struct answer *a)
 {
@@ -238,7 +232,7 @@ static int exec(struct store *s, const char *sql)
     return sqlite3_exec(s->write_db, sql, NULL, NULL, NULL);
 }
 
-/* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts what is there, or another code
+/* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts a stored row, or another code
  * when the whole group has failed. */
 static int run_op(struct store *s, const struct op *o)
 {
@@ -289,8 +283,8 @@ static void say_full(struct store *s, bool full)
 /* Puts the reserve back when there is room for it. */
 static void look_for_room(struct store *s)
 {
-    if (s->reserve.held || now_ms() < s->look_ms) return;
-    s->look_ms = now_ms() + ROOM_MS;
+    if (s->reserve.held || clock_ms() < s->look_ms) return;
+    s->look_ms = clock_ms() + ROOM_MS;
     if (!reserve_make(&s->reserve)) return;
     log_info("store.room", "text=\"there is room again: new jobs are taken\"");
     say_full(s, false);
@@ -299,7 +293,7 @@ static void look_for_room(struct store *s)
 static void release_reserve(struct store *s)
 {
     reserve_release(&s->reserve);
-    s->look_ms = now_ms() + ROOM_MS;
+    s->look_ms = clock_ms() + ROOM_MS;
     say_full(s, true);
     log_error("store.full",
               "text=\"the disk of %s is full and has no reserve of %d MiB any more: new jobs are "
@@ -445,7 +439,7 @@ static struct store_txn *refuse_new(struct store *s, struct store_txn *group)
 /* Returns what is on disk now; NULL when all was refused, or seqd stops on a full disk. */
 static struct store_txn *commit_group(struct store *s, struct store_txn *group)
 {
-    int64_t begin_ms = now_ms();
+    int64_t begin_ms = clock_ms();
     for (;;) {
         if (!s->reserve.held) group = refuse_new(s, group);
         if (!group) return NULL;
@@ -461,7 +455,7 @@ static struct store_txn *commit_group(struct store *s, struct store_txn *group)
         return NULL;
     }
     pthread_mutex_lock(&s->mutex);
-    s->commit_ms = now_ms() - begin_ms;
+    s->commit_ms = clock_ms() - begin_ms;
     pthread_mutex_unlock(&s->mutex);
     return group;
 }
@@ -624,7 +618,7 @@ static void *reader_main(void *arg)
         s->ask_first = a->next;
         if (!s->ask_first) s->ask_last = &s->ask_first;
         pthread_mutex_unlock(&s->mutex);
-        s->query_end_ms = now_ms() + STORE_QUERY_MS;
+        s->query_end_ms = clock_ms() + STORE_QUERY_MS;
         run_ask(s, a);
         send_out(s, &a->answer, give_ask);
         pthread_mutex_lock(&s->mutex);
@@ -871,7 +865,7 @@ static int open_writer(struct store *s, struct err *e)
 static int on_progress(void *arg)
 {
     const struct store *s = arg;
-    return now_ms() >= s->query_end_ms;
+    return clock_ms() >= s->query_end_ms;
 }
 
 static int open_reader(struct store *s, struct err *e)

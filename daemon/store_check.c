@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
+#include "api/core/clock.h"
 #include "api/core/log.h"
 
 #define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
@@ -16,17 +16,10 @@ struct box {
     bool over;
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int on_progress(void *arg)
 {
     struct box *b = arg;
-    b->over = now_ms() >= b->end_ms;
+    b->over = clock_ms() >= b->end_ms;
     return b->over;
 }
 
@@ -57,7 +50,7 @@ static int look(sqlite3_stmt *st, const char *path, struct err *e)
 
 int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
 {
-    struct box b = {.end_ms = now_ms() + limit_ms};
+    struct box b = {.end_ms = clock_ms() + limit_ms};
     struct stat st;
     sqlite3_stmt *check = NULL;
     const bool large = stat(path, &st) || st.st_size > MAX_SIZE;

@@ -1,17 +1,10 @@
 #include "api/core/progress.h"
 
-#include <time.h>
-
-static int64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000ll + t.tv_nsec / 1000;
-}
+#include "api/core/clock.h"
 
 static void tell(struct progress *p, bool always)
 {
-    const int64_t now = now_us();
+    const int64_t now = clock_us();
     if (!always && now - p->told_us < p->every_us) return;
     p->told_us = now;
     p->now.elapsed_us = now - p->begun_us;
@@ -22,7 +15,7 @@ void progress_begin(struct progress *p, enum progress_unit unit, double total, d
 {
     if (!p) return;
     p->begun = true;
-    p->begun_us = now_us();
+    p->begun_us = clock_us();
     p->piece_at = from;
     p->piece = 0;
     p->now = (struct rank_progress){.unit = unit, .done = from, .total = total, .from = from};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "worker/agent/nvml.h"
@@ -24,13 +25,6 @@ struct gpus {
     int n;
     int64_t seen_ms;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void complain(const struct gpu *before, int n_before, const struct gpu *now, int n)
 {
@@ -103,7 +97,7 @@ static int look(struct gpus *g, struct err *e)
     pthread_mutex_lock(&g->lock);
     memcpy(g->list, list, sizeof list);
     g->n = n;
-    g->seen_ms = now_ms();
+    g->seen_ms = clock_ms();
     pthread_mutex_unlock(&g->lock);
     return 0;
 }
@@ -193,7 +187,7 @@ int gpus_get(struct gpus *g, struct gpu out[GPU_MAX])
     if (!g) return 0;
     pthread_mutex_lock(&g->lock);
     const int n = g->n;
-    const bool silent = now_ms() - g->seen_ms > GPUS_SILENT_MS;
+    const bool silent = clock_ms() - g->seen_ms > GPUS_SILENT_MS;
     memcpy(out, g->list, sizeof g->list);
     pthread_mutex_unlock(&g->lock);
     for (int i = 0; silent && i < n; i++) out[i].health = GPU_SILENT;

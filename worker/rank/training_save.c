@@ -2,7 +2,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
@@ -16,18 +16,11 @@
 #define PAUSE_MS 2000 /* between two tries of the last one */
 #define WAIT_S   600  /* for the last one, in all */
 
-static int64_t now_us(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000LL + ts.tv_nsec / 1000;
-}
-
 void training_ask(struct training *t)
 {
     const int64_t every = t->r->spec->checkpoint.every_s;
     if (!run_first(t->r)) return;
-    const int64_t now = now_us();
+    const int64_t now = clock_us();
     if (!t->saved_us) t->saved_us = now;
     t->train.ask = (every > 0 && now - t->saved_us >= every * 1000000) ||
                    (t->retry_us && now >= t->retry_us);
@@ -119,7 +112,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     if (best && ckpt_mark_best(dir, t->train.step, e)) return -1;
     t->last = info;
     if (best) t->best = info;
-    t->saved_us = now_us();
+    t->saved_us = clock_us();
     if (ckpt_json(&info, json, sizeof json) < 0)
         return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", info.path);
     return link_send_event(r->link, EV_CHECKPOINT, t->train.step, json, e) || prune(t, e) ? -1 : 0;
@@ -167,14 +160,14 @@ static int wait_for_disk(struct training *t, int64_t since_us, const struct err 
             return err_set(e, ERR_ABORTED, "stopped on request while the disk was full");
         poll(&p, 1, 100);
     }
-    if (now_us() - since_us < WAIT_S * 1000000LL) return 0;
+    if (clock_us() - since_us < WAIT_S * 1000000LL) return 0;
     *e = *why;
     return -1;
 }
 
 static int save(struct training *t, bool must, bool best, int64_t *outcome, struct err *e)
 {
-    const int64_t since_us = now_us();
+    const int64_t since_us = clock_us();
     bool said = t->owed && !must; /* once is enough */
     for (;;) {
         struct err why = {0};
@@ -206,7 +199,7 @@ int training_save(struct training *t, bool must, bool best, struct err *e)
     }
     if (save(t, must, best, &outcome, e)) return -1;
     t->owed = outcome == DISK;
-    t->retry_us = t->owed ? now_us() + RETRY_S * 1000000LL : 0;
+    t->retry_us = t->owed ? clock_us() + RETRY_S * 1000000LL : 0;
     if (!t->owed) return 0;
     t->state.has_best = before.has_best;
     t->state.best_step = before.best_step;

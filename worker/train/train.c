@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "api/core/clock.h"
 #include "api/core/mem.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
@@ -183,18 +183,11 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     return 0;
 }
 
-static int64_t now_us(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000LL + ts.tv_nsec / 1000;
-}
-
 static void report(const struct train *t, int64_t start_us, struct rank_step *out)
 {
     const struct model *m = &t->model;
     out->step = t->step;
-    out->step_us = now_us() - start_us;
+    out->step_us = clock_us() - start_us;
     if (m->world) {
         out->comm_wait_us = comm_wait_us(m->world);
         memcpy(out->comm, comm_ledger(m->world), sizeof out->comm);
@@ -295,7 +288,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
 {
     struct rank_step local;
     struct totals sum = {0};
-    const int64_t start_us = now_us();
+    const int64_t start_us = clock_us();
     struct comm *comm = t->model.world;
     if (!out) out = &local;
     *out = (struct rank_step){.lr = schedule_lr(t->spec, t->step)};

@@ -1,0 +1,21 @@
+/* clock.h: the clock that no one can set: for deadlines and durations within a process. */
+#ifndef SEQD_CORE_CLOCK_H
+#define SEQD_CORE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* CLOCK_MONOTONIC, in microseconds: stands still while the machine is suspended. */
+static inline int64_t clock_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static inline int64_t clock_ms(void)
+{
+    return clock_us() / 1000;
+}
+
+#endif
