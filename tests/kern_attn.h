@@ -191,7 +191,7 @@ static void attn_out_free(struct attn_out *x)
     box_free(&x->dq), box_free(&x->dkv), box_free(&x->out);
 }
 
-/* lse of rows that see somebody within a few roundings of float64, -inf exactly for the others. Tensor
+/* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others. Tensor
  * cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it on
  * average: 21 ULP of it at D = 256. lse is off by what the scores are on average, which are at most 2
  * deviations: by 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */

@@ -190,7 +190,7 @@ static inline void goodbye(void)
     control_link_calls.down(w.control, "n1", "the test said so", 0);
 }
 
-/* Sends what has not been sent in this session, from behind the last ACK. */
+/* Sends what has not been sent in this session, after the last ACK. */
 static inline void send_spool(struct sim_attempt *a)
 {
     for (; a->n_sent < a->n_records; a->n_sent++) {

@@ -26,7 +26,7 @@ fault "an edge in a .cu" kernels/cuda/attn.cu '#include "worker/comm/comm.h"' 'k
 fault "an edge in a .cc" kernels/cuda/emu.cc '#include "worker/comm/comm.h"' 'kernels may not include worker/comm/comm.h'
 fault "an edge in a .inc" kernels/cpu/attn.inc '#include "worker/comm/comm.h"' 'kernels may not include worker/comm/comm.h'
 fault "a header that is none" daemon/node.c '#include "jobs.h"' 'does not exist'
-fault "somebody else's header" daemon/node.c '#include <sqlite3.h>' 'may not include sqlite3.h'
+fault "another project's header" daemon/node.c '#include <sqlite3.h>' 'may not include sqlite3.h'
 fault "a cycle of headers" daemon/event.h '#include "daemon/jobs.h"' 'a cycle of includes'
 sed -i 's/#include "api\/[a-z]*.h"//' "$copy"/worker/agent/*.[ch]
 case $(tests/check_layers.sh "$copy") in

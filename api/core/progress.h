@@ -3,7 +3,7 @@
  *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts
  *     progress_piece(p, at, size)                         what comes next is units [at, at + size)
  *     progress_part(p, 0.3)                               three tenths of that are done
- *     progress_at(p, done)                                exactly so many units are done
+ *     progress_at(p, n)                                   exactly n units are done
  *     progress_end(p)                                     all of them; always told
  *
  * Every function does nothing where p is NULL or has not begun, so that the code that works need
@@ -35,7 +35,7 @@ void progress_add(struct progress *p, double units);
 double progress_done(const struct progress *p);
 void progress_piece(struct progress *p, double at, double size);
 void progress_part(struct progress *p, double part); /* of the piece: 0 .. 1 */
-void progress_tokens(struct progress *p, int64_t n); /* so many more were generated */
+void progress_tokens(struct progress *p, int64_t n); /* n more were generated */
 void progress_end(struct progress *p);
 
 #endif

@@ -64,12 +64,12 @@ struct data_stats {
 };
 
 /* Is every document of the set text, so that its tokens below 256 are its bytes? One document of ids
- * among them, and nobody knows how many bytes there were. */
+ * among them, and the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
  * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
- * read twice; NULL: nobody is told.
+ * read twice; NULL: not reported.
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
  * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
 int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,

@@ -76,7 +76,7 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
  * `shift` (r above) is not 1. */
 double flow_time(int64_t i, int64_t n_steps, double shift);
 double flow_shift(const struct model_shape *m, int64_t height, int64_t width, int64_t num_frames);
-/* Frames of latents that the family's VAE makes of so many frames. */
+/* Frames of latents that the family's VAE makes of num_frames frames. */
 int64_t flow_frames(const struct model_shape *m, int64_t num_frames);
 
 #endif

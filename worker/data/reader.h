@@ -13,7 +13,7 @@
 /* What every byte read goes into, of one file or of several that belong together. */
 struct intake {
     struct sha256 sha;
-    struct progress *progress; /* borrowed, in bytes; NULL: nobody is told */
+    struct progress *progress; /* borrowed, in bytes; NULL: not reported */
 };
 
 struct reader {

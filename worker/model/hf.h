@@ -37,7 +37,7 @@ struct hf_beside {
         *from;  /* a directory of the same model, whose files and keys are taken over; NULL: none */
     bool bytes; /* the weights have learnt bytes: where from's tokenizer is another one, it and
                        * the ids of special tokens give way to the byte tokenizer's */
-    void (*still)(void *arg); /* called while files are copied; NULL: nobody waits */
+    void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
 /* A config.json of the family's own kind with weights of that dtype, written aside and renamed. With

@@ -59,7 +59,7 @@ static void write_sigma(struct jwrite *w, const char *key, const struct model_sh
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Where a file does not say it, nobody but the user knows: job_check asks. */
+/* Where a file does not say it, only the user knows: job_check asks. */
 static int read_objective(struct config *c, const char *key)
 {
     const enum jtok t = jread_next(&c->j);

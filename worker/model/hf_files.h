@@ -29,7 +29,7 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
 struct hf_take {
     const char *from, *to;
     bool tokenizer;           /* with those that say what ids mean */
-    void (*still)(void *arg); /* called between pieces; NULL: nobody waits */
+    void (*still)(void *arg); /* called between pieces; NULL: not called */
     void *arg;
 };
 int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);

@@ -23,7 +23,7 @@ struct infer {
     const char *job_dir;
     bool (*stopped)(void *arg); /* asked between windows and between tokens */
     void *arg;
-    struct progress *progress;     /* NULL: nobody is told */
+    struct progress *progress;     /* NULL: not reported */
     const struct context *context; /* generate: what every prompt follows; NULL: nothing */
     const char *digest;            /* context.save: of the weights */
     const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */
@@ -106,7 +106,7 @@ void infer_text_fini(struct infer_text *t);
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* Says where the rank stands and starts counting what it moves. */
 void infer_at(const struct infer *in, int64_t step);
-/* What this rank's layers move in so many forward passes at the model's length; how results reach
+/* What this rank's layers move in n_forwards forward passes at the model's length; how results reach
  * other ranks is the caller's to add. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
