@@ -379,9 +379,12 @@ ifeq ($(CUDA),1)
 	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
 endif
 
-## format: clang-format over the tree
+## format: clang-format, of the version that deploy/deps names, over the tree
 format:
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+	$(Q)tests/format.sh --write
+## check-format: no file differs from what `make format` would write
+check-format:
+	$(Q)tests/format.sh
 
 ## clean: remove build/
 clean:
@@ -391,7 +394,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: all release-objects print-nvcc print-nvccflags gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-all check-asan check-tsan cuda mutants tests check-layers check-headers demo bench bench-build paper fuzz \
+.PHONY: all release-objects print-nvcc print-nvccflags gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-all check-asan check-tsan cuda mutants tests check-layers check-headers check-format demo bench bench-build paper fuzz \
         deps install format clean help FORCE
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

@@ -34,7 +34,7 @@ struct rpc_calls {
  * ERR_INVALID. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
-void rpc_server_destroy(struct rpc_server *s); /* closes all streams; blocks until gRPC is done */
+void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
 int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0 for Unix sockets */
 
 /* Keeps one session to address up: reconnects by itself (100 ms .. 1 s), calling opened/closed. */
@@ -50,7 +50,8 @@ void rpc_client_wait(struct rpc_client *c, int64_t ms);
 #define RPC_QUEUE_SIZE (16 << 20)
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
-void rpc_stream_close(struct rpc_stream *s); /* at once: what is queued is dropped; closed follows */
+void rpc_stream_close(
+    struct rpc_stream *s); /* at once: what is queued is dropped; closed follows */
 void rpc_stream_set(struct rpc_stream *s, void *user);
 void *rpc_stream_user(const struct rpc_stream *s);
 

@@ -43,38 +43,38 @@
 #include "api/core/profile.h"
 #include "api/core/rank.h"
 
-#define WIRE_ABI      3u /* another one is REFUSED, whatever else its HELLO has */
-#define WIRE_MAX_SIZE (4 << 20) /* one message */
-#define NODE_NAME     64
-#define WIRE_CHUNK    65536     /* bytes of log in one message */
-#define WIRE_TRACE_SIZE (1 << 20) /* of the answer to a TRACE */
-#define WIRE_ATTEMPTS 4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
+#define WIRE_ABI           3u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_MAX_SIZE      (4 << 20) /* one message */
+#define NODE_NAME          64
+#define WIRE_CHUNK         65536     /* bytes of log in one message */
+#define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE */
+#define WIRE_ATTEMPTS      4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
 #define WIRE_INSTANCE_SIZE 16
 #define WIRE_HEARTBEAT_MS  2000
 
 enum msg_type {
     /* seqw -> seqd */
-    MSG_HELLO = 1,  /* first message of a session */
-    MSG_HEARTBEAT,  /* the node's loop runs */
-    MSG_REPORT,     /* one spooled record of an attempt: see below */
-    MSG_LOG,        /* bytes of one rank's log at an offset */
-    MSG_DESCRIBED,  /* answer to MSG_DESCRIBE */
-    MSG_FETCHED,    /* answer to MSG_FETCH: bytes of an artifact; size 0 = end; err when it failed */
+    MSG_HELLO = 1, /* first message of a session */
+    MSG_HEARTBEAT, /* the node's loop runs */
+    MSG_REPORT,    /* one spooled record of an attempt: see below */
+    MSG_LOG,       /* bytes of one rank's log at an offset */
+    MSG_DESCRIBED, /* answer to MSG_DESCRIBE */
+    MSG_FETCHED,   /* answer to MSG_FETCH: bytes of an artifact; size 0 = end; err when it failed */
     /* seqd -> seqw */
-    MSG_WELCOME,    /* first answer: session accepted */
-    MSG_ASSIGN,     /* start this gang */
-    MSG_BLOBS,      /* all blobs of an attempt */
-    MSG_STOP,       /* end this attempt: TERM-like stop, grace, kill */
-    MSG_ACK,        /* spool and log offsets that are durable at seqd */
-    MSG_EXPECT,     /* reconcile: the attempts seqd believes this node runs */
-    MSG_FETCH,      /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
-    MSG_DESCRIBE,   /* run seqrank --describe on a model directory */
-    MSG_FORGET,     /* attempt is final and acknowledged: its directory may go */
-    MSG_TRACE,      /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+    MSG_WELCOME, /* first answer: session accepted */
+    MSG_ASSIGN,  /* start this gang */
+    MSG_BLOBS,   /* all blobs of an attempt */
+    MSG_STOP,    /* end this attempt: TERM-like stop, grace, kill */
+    MSG_ACK,     /* spool and log offsets that are durable at seqd */
+    MSG_EXPECT,  /* reconcile: the attempts seqd believes this node runs */
+    MSG_FETCH, /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
+    MSG_DESCRIBE, /* run seqrank --describe on a model directory */
+    MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
+    MSG_TRACE,    /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
     /* seqw -> seqd */
-    MSG_PROFILE,    /* what the node measured about itself */
+    MSG_PROFILE, /* what the node measured about itself */
     /* seqd -> seqw */
-    MSG_REFUSED     /* first answer: no session, and why */
+    MSG_REFUSED /* first answer: no session, and why */
 };
 
 /* Who sends it: a node, or seqd. */
@@ -101,14 +101,15 @@ struct msg {
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
-    char address[RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
+    char address
+        [RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
                                       * they are not to be reached */
-    bool emulated;       /* it takes jobs of the device "emulated": tests */
-    int n_gpus;          /* HELLO, HEARTBEAT */
+    bool emulated;           /* it takes jobs of the device "emulated": tests */
+    int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
-    int n_attempts;      /* HELLO: attempts found here; EXPECT: attempts expected here */
+    int n_attempts; /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
-    bool more;           /* EXPECT: the list goes on in the next message */
+    bool more;            /* EXPECT: the list goes on in the next message */
     int64_t heartbeat_ms; /* WELCOME */
     int64_t retry_ms;     /* REFUSED: no sooner */
     /* most others */
@@ -138,7 +139,7 @@ struct msg {
     int64_t request;
     char path[RANK_PATH_SIZE];
     struct model_shape shape;
-    struct err err; /* DESCRIBED: code ERR_NONE when shape holds */
+    struct err err;          /* DESCRIBED: code ERR_NONE when shape holds */
     struct wire_trace trace; /* TRACE, of prepared_id */
     struct profile profile;  /* PROFILE */
     /* STOP, REFUSED */

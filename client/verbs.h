@@ -6,11 +6,11 @@
 
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
 extern const struct verb ls_verb, show_verb, cancel_verb, restart_verb, explain_verb; /* job.c */
-extern const struct verb watch_verb;                                    /* watch.c */
-extern const struct verb events_verb, metrics_verb;                     /* event.c */
-extern const struct verb logs_verb;                                     /* log.c */
-extern const struct verb artifacts_verb, checkpoints_verb;              /* artifact.c */
-extern const struct verb data_verb;                                     /* data.c */
-extern const struct verb nodes_verb, version_verb;                      /* node.c */
+extern const struct verb watch_verb;                                                  /* watch.c */
+extern const struct verb events_verb, metrics_verb;                                   /* event.c */
+extern const struct verb logs_verb;                                                   /* log.c */
+extern const struct verb artifacts_verb, checkpoints_verb; /* artifact.c */
+extern const struct verb data_verb;                        /* data.c */
+extern const struct verb nodes_verb, version_verb;         /* node.c */
 
 #endif

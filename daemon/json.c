@@ -278,10 +278,11 @@ static int check_label(struct reader *r, const char *key, const json_t *value)
     const size_t n = strlen(key);
     if (r->form == JSON_STORED || !json_is_string(value)) return 0;
     if (!n || n > SPEC_LABEL_KEY || strspn(key, key_bytes) != n)
-        return err_field(r->e, ERR_INVALID, "labels",
-                         "labels: the key \"%.40s\" must have 1 to %d of the characters a-z A-Z 0-9 "
-                         ". _ / -",
-                         key, SPEC_LABEL_KEY);
+        return err_field(
+            r->e, ERR_INVALID, "labels",
+            "labels: the key \"%.40s\" must have 1 to %d of the characters a-z A-Z 0-9 "
+            ". _ / -",
+            key, SPEC_LABEL_KEY);
     if (json_string_length(value) > SPEC_LABEL_VALUE)
         return err_field(r->e, ERR_TOO_LARGE, "labels",
                          "labels: the value of \"%s\" has %zu bytes, at most %d", key,

@@ -20,15 +20,18 @@ static const char help[] =
     "                          $XDG_STATE_HOME/seqd-dev, else /var/lib/seqd)\n"
     "  --listen HOST:PORT      REST (default 127.0.0.1:7433); port 0: any free one, written to\n"
     "                          DIR/address\n"
-    "  --node-address ADDR     where nodes dial: unix:/path or 127.0.0.1:port, or insecure:HOST:port\n"
-    "                          where every machine of the network is trusted: sessions are neither\n"
+    "  --node-address ADDR     where nodes dial: unix:/path or 127.0.0.1:port, or "
+    "insecure:HOST:port\n"
+    "                          where every machine of the network is trusted: sessions are "
+    "neither\n"
     "                          encrypted nor authenticated (default unix:DIR/node.sock)\n"
     "  --slots N               with --dev: ranks the local node may run at once (default 8)\n"
     "  --root DIR              with --dev: directory whose files jobs may read; may be repeated\n"
     "                          (default: the current directory and the state directory)\n"
     "  --help, --version\n"
     "In the environment, for tests:\n"
-    "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three missing: down\n"
+    "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three missing: "
+    "down\n"
     "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n";
 
 enum { OPT_DEV = 256, OPT_STATE, OPT_LISTEN, OPT_NODE, OPT_SLOTS, OPT_ROOT, OPT_HELP, OPT_VERSION };

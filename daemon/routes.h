@@ -15,9 +15,9 @@ struct routes;
 struct follows;
 
 struct route_args {
-    int64_t id;       /* {id} */
-    int64_t n;        /* {n}: a step */
-    const char *name; /* {name}: the rest of the path */
+    int64_t id;           /* {id} */
+    int64_t n;            /* {n}: a step */
+    const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} */
 };
 
@@ -58,11 +58,11 @@ char *route_job_json(const struct control *c, int64_t id, const struct store_row
 char *route_new_json(const struct job *j);
 
 route_call route_submit, route_plan; /* submit.c */
-route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts, route_checkpoints,
-    route_events, route_metrics, route_nodes, route_release, route_livez, route_readyz, route_version,
-    route_openapi;         /* views.c */
-route_call route_download; /* download.c */
-route_call route_step_data; /* origin.c */
+route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
+    route_checkpoints, route_events, route_metrics, route_nodes, route_release, route_livez,
+    route_readyz, route_version, route_openapi; /* views.c */
+route_call route_download;                      /* download.c */
+route_call route_step_data;                     /* origin.c */
 
 /* ---- follow.c -------------------------------------------------------------------------------- */
 

@@ -77,13 +77,13 @@ struct sched_job {
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
     bool awaited;            /* a node that has its files is down */
-    bool soon; /* a node went down a moment ago: until it is back or lost, neither is taken */
-    int32_t device;          /* enum sched_device */
-    int64_t gpu_size;        /* bytes of memory that a GPU must have */
-    int64_t gpu_free;        /* and of those, that must be free now */
-    int64_t host_size;       /* SCHED_GPUS: bytes of its node's memory that a rank takes */
-    int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
-    int avoid_node; /* else will do; -1: none */
+    bool soon;      /* a node went down a moment ago: until it is back or lost, neither is taken */
+    int32_t device; /* enum sched_device */
+    int64_t gpu_size;  /* bytes of memory that a GPU must have */
+    int64_t gpu_free;  /* and of those, that must be free now */
+    int64_t host_size; /* SCHED_GPUS: bytes of its node's memory that a rank takes */
+    int avoid_gpu;     /* the one it failed on last, of node avoid_node: taken only if nothing */
+    int avoid_node;    /* else will do; -1: none */
     /* out */
     int node; /* of rank 0, index into nodes; -1: it waits */
     int n_parts;
@@ -114,8 +114,8 @@ struct sched_node {
                           * else of that line starts here */
     int32_t net;     /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
-    int32_t
-        n_kept; /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
+    /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
+    int32_t n_kept;
     bool emulated;
     int64_t memory_size, memory_held; /* 0: unknown; by jobs on GPUs, in/out as above */
     int32_t n_gpus;

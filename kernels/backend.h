@@ -609,7 +609,7 @@ struct be {
     const struct be_ops *ops;
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests print */
     const char *isa;
-    const char *name; /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    const char *name;     /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
     int n_threads;
     char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
@@ -621,7 +621,7 @@ struct be {
      * waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
-    const struct be_graphs *graphs; /* NULL: it has none, or is not to use them */
+    const struct be_graphs *graphs;   /* NULL: it has none, or is not to use them */
     const struct be_library *library; /* NULL: the device uses none, or not any_order */
 };
 

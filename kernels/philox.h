@@ -17,7 +17,8 @@
 #define PHILOX_W0     0x9E3779B9u /* what the key's words grow by from round to round */
 #define PHILOX_W1     0xBB67AE85u
 
-static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
+static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t counter[4],
+                                        uint32_t out[4])
 {
     uint32_t k0 = key[0], k1 = key[1];
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];

@@ -241,9 +241,8 @@ static void check_gemm_any_order(void)
     char *room = b->ops->alloc(b, 4 << 20, &e);
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 16; f++) {
-            struct gemm_case p = {
-                shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
-                f & 2,        f & 4,        act,          f & 8 ? DT_F32 : act};
+            struct gemm_case p = {shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
+                                  f & 2,        f & 4,        act,          f & 8 ? DT_F32 : act};
             if ((f & 3) == 3 || (act == DT_F32 && f & 8)) continue;
             check_gemm_in_any_order(b, room, &p);
             p.bias = true;

@@ -86,7 +86,7 @@ struct gang {
     struct rank_step step[MAX_STEPS];
     char checkpoint[4096], artifact[4096]; /* JSON of the last event */
     struct gang_event event[MAX_EVENTS];   /* all of them, in order */
-    struct rank_progress told[2]; /* the first and the last */
+    struct rank_progress told[2];          /* the first and the last */
     int n_told;
     char result[RANK_RESULT_SIZE + 1];
     struct rank_fail fail; /* the first */
@@ -97,7 +97,7 @@ struct gang {
     int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
-    int stopped;      /* this rank's process stands still: killed when the others have left; -1: none */
+    int stopped; /* this rank's process stands still: killed when the others have left; -1: none */
     struct rank_fail said[MAX_RANKS]; /* what each failed with */
     int64_t left_ms[MAX_RANKS];       /* gang_now_ms when each had left */
 };

@@ -239,7 +239,7 @@ struct fin_product {
 static const struct fin_product fin_products[] = {
     {5, 37, 70, false, false, false, false, false}, {33, 40, 130, false, true, true, false, false},
     {40, 8, 24, true, false, true, true, true},     {5, 70, 37, false, true, false, true, false},
-    {33, 40, 70, true, false, false, false, true},   {1, 64, 32, false, true, false, false, true},
+    {33, 40, 70, true, false, false, false, true},  {1, 64, 32, false, true, false, false, true},
 };
 enum { FIN_GEMMS = sizeof fin_products / sizeof *fin_products };
 

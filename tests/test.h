@@ -30,8 +30,9 @@ static int test_n_passed, test_n_failed, test_failures_now;
             fflush(stdout); /* the next may be the last */                                         \
         }                                                                                          \
     } while (0)
-#define CHECK(cond)         CHECK_MSG(cond, "failed")
-#define CHECK_STR(got, want) CHECK_MSG(!strcmp((got), (want)), "got \"%s\", want \"%s\"", (got), (want))
+#define CHECK(cond) CHECK_MSG(cond, "failed")
+#define CHECK_STR(got, want)                                                                       \
+    CHECK_MSG(!strcmp((got), (want)), "got \"%s\", want \"%s\"", (got), (want))
 
 #define RUN(fn) test_run(#fn, fn)
 
@@ -41,8 +42,10 @@ static inline void test_run(const char *name, void (*fn)(void))
     if (getenv("SEQD_TEST_MUTANTS") && !strstr(name, "mutant")) return;
     test_failures_now = 0;
     fn();
-    if (test_failures_now) test_n_failed++;
-    else test_n_passed++;
+    if (test_failures_now)
+        test_n_failed++;
+    else
+        test_n_passed++;
     printf("%s %s\n", test_failures_now ? "FAIL" : "ok  ", name);
     fflush(stdout);
 }

@@ -347,7 +347,8 @@ static void test_unwritable(void)
     CHECK(data_prepare(spec, roots, 1, in_dir("plain/prepared"), NULL, &st, &e) == -1);
     CHECK_MSG(strstr(e.text, "plain") != NULL, "%s", e.text);
     e = (struct err){0};
-    CHECK(data_prepare(spec, roots, 1, "/proc/seqd-no", NULL, &st, &e) == -1 && strstr(e.text, "/proc/"));
+    CHECK(data_prepare(spec, roots, 1, "/proc/seqd-no", NULL, &st, &e) == -1 &&
+          strstr(e.text, "/proc/"));
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */

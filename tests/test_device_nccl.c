@@ -125,11 +125,11 @@ static void pair_open(struct pair *p, int64_t silence_ms)
         p->on[r] = (struct ranks_device){device(r, 1), mirror_alloc(device(r, 1), SIZE)};
         p->in[r] = mirror_alloc(device(r, 1), SIZE);
     }
-    ranks_open_on(
-        &p->g, 2, SIZE,
-        &(struct comm_options){
-            .transport = TRANSPORT_NCCL, .hop_timeout_ms = 40 * silence_ms, .silence_ms = silence_ms},
-        p->on);
+    ranks_open_on(&p->g, 2, SIZE,
+                  &(struct comm_options){.transport = TRANSPORT_NCCL,
+                                         .hop_timeout_ms = 40 * silence_ms,
+                                         .silence_ms = silence_ms},
+                  p->on);
 }
 
 static void pair_close(struct pair *p)
@@ -196,10 +196,10 @@ static void test_a_rank_that_does_not_connect(void)
     void *segment[2];
     ranks_segment(&g, 2, SIZE);
     for (int r = 0; r < 2; r++) {
-        struct comm_options o = ranks_options(
-            &g, r, SIZE,
-            &(struct comm_options){
-                .transport = TRANSPORT_NCCL, .hop_timeout_ms = 2000, .silence_ms = 50});
+        struct comm_options o = ranks_options(&g, r, SIZE,
+                                              &(struct comm_options){.transport = TRANSPORT_NCCL,
+                                                                     .hop_timeout_ms = 2000,
+                                                                     .silence_ms = 50});
         o.be = device(r, 1);
         o.segment = segment[r] = mirror_alloc(o.be, SIZE);
         blobs[r].rank = r;
@@ -335,8 +335,7 @@ static void test_collectives_of_its_own(void)
     for (int P = 2; P <= 4; P++) {
         own_of(P, true, P,
                (int[]){[ALL_REDUCES] = 1, [REDUCE_SCATTERS] = 1, [ALL_GATHERS] = 2, 1, 0});
-        own_of(P, false, P,
-               (int[]){[ALL_REDUCES] = 1, [REDUCES] = P, [BROADCASTS] = 2 * P + 1, 0});
+        own_of(P, false, P, (int[]){[ALL_REDUCES] = 1, [REDUCES] = P, [BROADCASTS] = 2 * P + 1, 0});
         own_of(P, true, P - 1, (int[]){[ALL_GATHERS] = 2, 1, 0});
         own_of(P, false, 0, (int[]){[BROADCASTS] = 2 * P + 1, 0});
     }

@@ -10,11 +10,10 @@
 #include "worker/model/hf.h"
 #include "worker/model/safetensors.h"
 
-static const char *const names[] = {"bert",        "bert_wide", "linear",       "linear_relu",
-                                    "minimax",     "mistral",   "minimax_wide", "retnet",
-                                    "retnet_wide", "tnl",       "tnl_wide",     "stdit",
-                                    "stdit3",      "stdit3_image", "latte",     "t2d",
-                                    "t2d_plain"};
+static const char *const names[] = {"bert",     "bert_wide",    "linear", "linear_relu",  "minimax",
+                                    "mistral",  "minimax_wide", "retnet", "retnet_wide",  "tnl",
+                                    "tnl_wide", "stdit",        "stdit3", "stdit3_image", "latte",
+                                    "t2d",      "t2d_plain"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)

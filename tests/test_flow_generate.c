@@ -314,8 +314,9 @@ static void test_damaged(void)
     j.damaged = true;
     flow_rank_run(&j.spec, body, &j);
     CHECK_STR(j.err.field, "model.path");
-    CHECK_MSG(strstr(j.err.text, "sample 0 is NaN or infinity, since tensor x_embedder.proj.weight "),
-              "%s", j.err.text);
+    CHECK_MSG(
+        strstr(j.err.text, "sample 0 is NaN or infinity, since tensor x_embedder.proj.weight "),
+        "%s", j.err.text);
     job_of(&j, "stdit3", 2, "many.jsonl", "loud");
     j.loud = true;
     flow_rank_run(&j.spec, body, &j);

@@ -380,8 +380,8 @@ static void test_read_half(void)
 #define SIZES                                                                                      \
     "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
     "\"num_attention_heads\":4"
-#define LLAMA   "\"model_type\":\"llama\","
-#define QWEN3   "\"model_type\":\"qwen3\","
+#define LLAMA "\"model_type\":\"llama\","
+#define QWEN3 "\"model_type\":\"qwen3\","
 #define EIGHT                                                                                      \
     "\"vocab_size\":300,\"hidden_size\":64,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
     "\"num_attention_heads\":64"
@@ -486,8 +486,12 @@ static void test_config_all_at_once(void)
                 "\"hidden_act\":\"gelu\",\"rope_parameters\":{\"full_attention\":{\"x\":1}}}",
                 &m) == -1);
     CHECK(e.code == ERR_UNSUPPORTED);
-    static const char *const all[] = {"6 things",     "attention_bias", "rope_scaling",
-                                      "quantization", "mlp_bias",       "hidden_act",
+    static const char *const all[] = {"6 things",
+                                      "attention_bias",
+                                      "rope_scaling",
+                                      "quantization",
+                                      "mlp_bias",
+                                      "hidden_act",
                                       "rope_parameters: parameters by layer type"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         CHECK_MSG(strstr(e.text, all[i]), "%s is not in: %s", all[i], e.text);

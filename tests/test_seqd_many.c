@@ -80,8 +80,8 @@ static void test_full_house(void)
         n_passes += now != placed; /* others are asked for by groups of commits, and place none */
         placed = now;
     }
-    CHECK_MSG(count_runs() == 32 && n_passes <= 2, "%d of 32 gangs began in %d passes", count_runs(),
-              n_passes);
+    CHECK_MSG(count_runs() == 32 && n_passes <= 2, "%d of 32 gangs began in %d passes",
+              count_runs(), n_passes);
     for (int i = 0; i < NODES; i++) CHECK(control_reserved(w.control, w.node[i].name) == SLOTS);
     finish();
 }

@@ -19,18 +19,18 @@ enum err_code {
     ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
     ERR_TIMEOUT,
-    ERR_ABORTED,      /* somebody asked us to stop */
-    ERR_UNSUPPORTED,  /* a known word that this build or device has no row for */
+    ERR_ABORTED,     /* somebody asked us to stop */
+    ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
-    ERR_DEVICE,       /* what computes failed, or is not there: another one may do */
-    ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
+    ERR_DEVICE,   /* what computes failed, or is not there: another one may do */
+    ERR_NO_SPACE, /* a disk of seqd is full: it takes nothing new */
     ERR_N
 };
 
 struct err {
     enum err_code code;
-    char field[96];   /* what it is about: a job-spec path ("data.seq_len") or "" */
-    char text[512];   /* one sentence, no newline */
+    char field[96]; /* what it is about: a job-spec path ("data.seq_len") or "" */
+    char text[512]; /* one sentence, no newline */
 };
 
 #ifdef __cplusplus

@@ -18,41 +18,41 @@
 
 /* ---- limits -------------------------------------------------------------------------------- */
 
-#define SPEC_TEXT_SIZE 65536 /* all strings of a spec together, NULs included */
-#define SPEC_SOURCES   32
-#define SPEC_STAGES    8
-#define SPEC_STOPS     4
-#define STOP_SIZE      256   /* bytes of a stop string */
-#define SPEC_LABELS    16
+#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
+#define SPEC_SOURCES     32
+#define SPEC_STAGES      8
+#define SPEC_STOPS       4
+#define STOP_SIZE        256 /* bytes of a stop string */
+#define SPEC_LABELS      16
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
-#define JOB_MAX_RANKS  64    /* ranks of one gang */
-#define JOB_MAX_SEQ    ((int64_t)1 << 26)
-#define JOB_MAX_HEAD   256   /* head size: columns of an attention tile */
-#define BLOB_SIZE      1024  /* what one rank may publish for the rendezvous */
+#define JOB_MAX_RANKS    64  /* ranks of one gang */
+#define JOB_MAX_SEQ      ((int64_t)1 << 26)
+#define JOB_MAX_HEAD     256  /* head size: columns of an attention tile */
+#define BLOB_SIZE        1024 /* what one rank may publish for the rendezvous */
 
 /* ---- model --------------------------------------------------------------------------------- */
 
 enum model_family {
     FAMILY_LLAMA = 0,
     FAMILY_BERT,
-    FAMILY_TNL,     /* TransNormerLLM */
-    FAMILY_LINEAR,  /* linear transformer */
+    FAMILY_TNL,    /* TransNormerLLM */
+    FAMILY_LINEAR, /* linear transformer */
     FAMILY_RETNET,
     FAMILY_MINIMAX, /* linear and softmax layers, mixture of experts */
     FAMILY_STDIT,   /* Open-Sora 1.0 */
     FAMILY_STDIT3,  /* Open-Sora 1.2 */
     FAMILY_LATTE,
-    FAMILY_T2D,     /* Transformer-2D of the DSP paper */
+    FAMILY_T2D, /* Transformer-2D of the DSP paper */
     FAMILY_N
 };
 enum act_id {
     ACT_IDENTITY, /* of a shape: the family's own */
     ACT_SILU,
-    ACT_GELU,      /* erf */
+    ACT_GELU, /* erf */
     ACT_GELU_TANH,
     ACT_RELU,
-    ACT_ELU1,      /* elu(x) + 1 */
+    ACT_ELU1, /* elu(x) + 1 */
     ACT_SIGMOID,
     ACT_TANH,
     ACT_N
@@ -76,18 +76,18 @@ enum objective_id {
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
-    int32_t family;      /* enum model_family */
-    int32_t n_layers;    /* L */
-    int64_t width;       /* C, hidden_size */
-    int64_t n_heads;     /* H */
-    int64_t n_kv_heads;  /* Hk, divides H */
-    int64_t head_dim;    /* D, even */
-    int64_t ffn_width;   /* I, intermediate_size */
-    int64_t vocab;       /* V */
-    int64_t max_pos;     /* max_position_embeddings; informational */
-    double norm_eps;     /* rms_norm_eps */
+    int32_t family;     /* enum model_family */
+    int32_t n_layers;   /* L */
+    int64_t width;      /* C, hidden_size */
+    int64_t n_heads;    /* H */
+    int64_t n_kv_heads; /* Hk, divides H */
+    int64_t head_dim;   /* D, even */
+    int64_t ffn_width;  /* I, intermediate_size */
+    int64_t vocab;      /* V */
+    int64_t max_pos;    /* max_position_embeddings; informational */
+    double norm_eps;    /* rms_norm_eps */
     double rope_theta;
-    int32_t tied;        /* tie_word_embeddings */
+    int32_t tied; /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
     int32_t act;         /* enum act_id: hidden_act */
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
@@ -97,14 +97,16 @@ struct model_shape {
     int64_t rotary_dim;  /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab;  /* BERT: type_vocab_size */
     int64_t n_experts, experts_per_token;
-    double residual[6];  /* MiniMax: alpha, beta of linear attention, full attention, MLP */
-    int64_t layer_mask[SHAPE_MASKS]; /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
-    int32_t normalise;   /* linear transformer: outputs are divided by their summed weights */
-    int32_t unscaled;    /* TNL: no_scale_embedding */
+    double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
+    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
+    int64_t layer_mask[SHAPE_MASKS];
+    int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
+    int32_t unscaled;  /* TNL: no_scale_embedding */
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
-    double space_scale, time_scale; /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
+    /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
+    double space_scale, time_scale;
     /* What a directory says of its weights beside their sizes; 0: it says nothing. */
     int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
     int32_t trained_on; /* enum objective_id */
@@ -122,9 +124,9 @@ enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_K
 enum strategy_id {
     STRATEGY_AUTO,
     STRATEGY_LOCAL,
-    STRATEGY_RSA,     /* ring self-attention; linear layers pass states */
-    STRATEGY_LASP,    /* linear attention sequence parallelism; softmax layers of a hybrid: a ring */
-    STRATEGY_DSP,     /* dynamic sequence parallelism */
+    STRATEGY_RSA,  /* ring self-attention; linear layers pass states */
+    STRATEGY_LASP, /* linear attention sequence parallelism; softmax layers of a hybrid: a ring */
+    STRATEGY_DSP,  /* dynamic sequence parallelism */
     STRATEGY_ULYSSES, /* DeepSpeed-Ulysses: heads instead of tokens within attention */
     STRATEGY_TP,      /* Megatron tensor parallelism (2021) */
     STRATEGY_TP_SP,   /* and with sequence parallelism between */
@@ -157,7 +159,7 @@ enum data_format {
     DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
     DATA_NPY,      /* a one-dimensional array of token ids */
     DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
-    DATA_LATENTS,  /* a manifest: a line is a sample of latents and its caption, as safetensors */
+    DATA_LATENTS, /* a manifest: a line is a sample of latents and its caption, as safetensors */
     DATA_FORMAT_N
 };
 enum packing_id {
@@ -166,11 +168,24 @@ enum packing_id {
     PACKING_NONE,     /* one document a sequence */
     PACKING_N
 };
-enum overlong_id { OVERLONG_AUTO, OVERLONG_ERROR, OVERLONG_SPLIT, OVERLONG_TRUNCATE, OVERLONG_DROP, OVERLONG_N };
+enum overlong_id {
+    OVERLONG_AUTO,
+    OVERLONG_ERROR,
+    OVERLONG_SPLIT,
+    OVERLONG_TRUNCATE,
+    OVERLONG_DROP,
+    OVERLONG_N
+};
 enum loss_on_id { LOSS_ON_ALL, LOSS_ON_COMPLETION, LOSS_ON_N };
 enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISION_N };
 enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
-enum decay_shape_id { DECAY_LINEAR, DECAY_ONE_MINUS_SQRT, DECAY_COSINE, DECAY_EXPONENTIAL, DECAY_SHAPE_N };
+enum decay_shape_id {
+    DECAY_LINEAR,
+    DECAY_ONE_MINUS_SQRT,
+    DECAY_COSINE,
+    DECAY_EXPONENTIAL,
+    DECAY_SHAPE_N
+};
 enum nonfinite_id { NONFINITE_ROLLBACK, NONFINITE_SKIP, NONFINITE_FAIL, NONFINITE_N };
 enum transport_id { TRANSPORT_AUTO, TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_NCCL, TRANSPORT_N };
 enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_CLS, POOLING_N };
@@ -178,15 +193,15 @@ enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
 
-struct spec_source { /* one element of data.train[] or input */
-    spec_ref path;       /* file or glob, beneath a configured root */
-    spec_ref text_key;   /* jsonl: member holding the text; default "text" */
-    int32_t format;      /* enum data_format */
-    double weight;       /* share of samples in the mixture; 0 on all sources: by size */
-    int64_t eod;         /* token formats: the id that separates documents; -1: the format's own */
+struct spec_source {   /* one element of data.train[] or input */
+    spec_ref path;     /* file or glob, beneath a configured root */
+    spec_ref text_key; /* jsonl: member holding the text; default "text" */
+    int32_t format;    /* enum data_format */
+    double weight;     /* share of samples in the mixture; 0 on all sources: by size */
+    int64_t eod;       /* token formats: the id that separates documents; -1: the format's own */
 };
 
-struct spec_stage { /* from a step on, other values; 0: as before */
+struct spec_stage {    /* from a step on, other values; 0: as before */
     int64_t from_step; /* 0-based optimizer step; ascending, the first > 0 */
     int64_t seq_len;
     double lr, rope_theta;
@@ -212,13 +227,13 @@ struct job_spec {
     struct {
         int32_t n_train;
         struct spec_source train[SPEC_SOURCES];
-        int64_t seq_len;        /* S */
-        int32_t document_mask;  /* attention only within a document */
-        int32_t reset_positions;/* positions count from the document's start */
-        int32_t packing;        /* enum packing_id */
-        int32_t overlong;       /* enum overlong_id: documents longer than seq_len */
-        int32_t loss_on;        /* enum loss_on_id */
-        int32_t tokenizer;      /* enum tokenizer_id; AUTO: bytes where the model's ids are bytes,
+        int64_t seq_len;         /* S */
+        int32_t document_mask;   /* attention only within a document */
+        int32_t reset_positions; /* positions count from the document's start */
+        int32_t packing;         /* enum packing_id */
+        int32_t overlong;        /* enum overlong_id: documents longer than seq_len */
+        int32_t loss_on;         /* enum loss_on_id */
+        int32_t tokenizer;       /* enum tokenizer_id; AUTO: bytes where the model's ids are bytes,
                                  * else ids alone */
         int64_t frames, height, width; /* latents: the largest sample's, before patches */
     } data;
@@ -240,8 +255,8 @@ struct job_spec {
     } precision;
 
     struct {
-        int64_t steps;        /* after normalisation always > 0 for train; given or derived */
-        int64_t tokens;       /* xor steps, passes */
+        int64_t steps;  /* after normalisation always > 0 for train; given or derived */
+        int64_t tokens; /* xor steps, passes */
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; frozen at submit */
         int64_t micro_batch;  /* sequences per forward: 1 */
@@ -268,19 +283,19 @@ struct job_spec {
     } optim;
 
     struct {
-        int32_t type;           /* enum schedule_id */
+        int32_t type; /* enum schedule_id */
         int64_t warmup_steps;
-        double min_lr_ratio;    /* of lr, where the decay ends */
-        double decay_fraction;  /* wsd: the last part of the run that decays */
-        int32_t decay_shape;    /* wsd: enum decay_shape_id */
-    } schedule; /* linear warmup, then by type */
+        double min_lr_ratio;   /* of lr, where the decay ends */
+        double decay_fraction; /* wsd: the last part of the run that decays */
+        int32_t decay_shape;   /* wsd: enum decay_shape_id */
+    } schedule;                /* linear warmup, then by type */
 
     struct {
         int32_t strategy; /* enum strategy_id */
         int32_t layout;   /* enum layout_id */
         int32_t sp;       /* ranks of one ring; 0 = auto = resources.ranks / dp */
         int32_t dp;       /* rings side by side, each on its own samples; 0 = auto = ranks / sp */
-        int32_t zero;     /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
+        int32_t zero; /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
                            * 3 weights too */
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
@@ -288,26 +303,27 @@ struct job_spec {
         int32_t exchange;  /* enum exchange_id: of linear attention's states */
     } parallel;
 
-    struct { /* what a bad step does */
-        int32_t nonfinite;            /* enum nonfinite_id */
-        int32_t rollbacks;            /* at most so many in a job */
-        double loss_z, grad_norm_z;   /* skip the update beyond so many deviations; 0: never */
+    struct {                        /* what a bad step does */
+        int32_t nonfinite;          /* enum nonfinite_id */
+        int32_t rollbacks;          /* at most so many in a job */
+        double loss_z, grad_norm_z; /* skip the update beyond so many deviations; 0: never */
     } guard;
 
     struct {
-        int32_t recompute; /* enum recompute_id */
+        int32_t recompute;         /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
-        int64_t time_chunk; /* LASP in time: a rank walks its tokens in chunks of so many; 0: at once */
+        /* LASP in time: a rank walks its tokens in chunks of so many; 0: at once */
+        int64_t time_chunk;
     } memory;
 
     struct {
         int64_t every_steps; /* 0: only at the end */
         int64_t every_s;     /* 0: never by the clock */
         int32_t keep;
-        int64_t keep_every;  /* steps divisible by it are kept for ever; 0: none */
-        int32_t best;        /* keep the checkpoint of the lowest eval loss as well */
-        int32_t resume;      /* enum resume_id */
-        spec_ref resume_path;/* a step directory, with RESUME_PATH */
+        int64_t keep_every;   /* steps divisible by it are kept for ever; 0: none */
+        int32_t best;         /* keep the checkpoint of the lowest eval loss as well */
+        int32_t resume;       /* enum resume_id */
+        spec_ref resume_path; /* a step directory, with RESUME_PATH */
     } checkpoint;
 
     struct {
@@ -325,20 +341,20 @@ struct job_spec {
         double temperature;
         int64_t max_tokens, min_tokens;
         int64_t seed;
-        int64_t top_k;        /* 0: all */
-        double top_p, min_p;  /* 1, 0: all */
+        int64_t top_k;       /* 0: all */
+        double top_p, min_p; /* 1, 0: all */
         double repetition_penalty, frequency_penalty, presence_penalty;
         spec_ref stop[SPEC_STOPS]; /* strings; empty: none */
-        int64_t n;            /* continuations of each prompt */
-        int32_t logprobs;     /* alternatives reported with each token; -1: none at all */
+        int64_t n;                 /* continuations of each prompt */
+        int32_t logprobs;          /* alternatives reported with each token; -1: none at all */
         int32_t ignore_eos;
-        int64_t steps;        /* diffusion: Euler steps */
-        double guidance;      /* diffusion: classifier-free guidance scale; 1: none */
+        int64_t steps;   /* diffusion: Euler steps */
+        double guidance; /* diffusion: classifier-free guidance scale; 1: none */
     } sampling;
 
-    struct { /* linear attention: the states behind a context, as a file */
-        spec_ref load;        /* begin from it */
-        int32_t save;         /* leave it as an artifact */
+    struct {           /* linear attention: the states behind a context, as a file */
+        spec_ref load; /* begin from it */
+        int32_t save;  /* leave it as an artifact */
     } context;
 
     struct {
@@ -355,15 +371,15 @@ struct job_spec {
     struct {
         spec_ref device; /* "cpu" */
         int32_t ranks;
-        int32_t threads;       /* per rank */
-        int64_t memory_mib;    /* per rank; 0: what the node offers */
+        int32_t threads;    /* per rank */
+        int64_t memory_mib; /* per rank; 0: what the node offers */
     } resources;
 
     struct {
-        int32_t restarts;         /* of user-class failures */
-        int64_t step_timeout_s;   /* 0 = auto */
+        int32_t restarts;       /* of user-class failures */
+        int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
-        int64_t hop_timeout_s;    /* comm_options.silence_ms */
+        int64_t hop_timeout_s; /* comm_options.silence_ms */
     } limits;
 
     int64_t seed;
@@ -380,8 +396,8 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 /* ---- the table of fields -------------------------------------------------------------------- */
 
 enum field_type {
-    FIELD_INT,    /* int64_t member */
-    FIELD_INT32,  /* int32_t member */
+    FIELD_INT,   /* int64_t member */
+    FIELD_INT32, /* int32_t member */
     FIELD_DOUBLE,
     FIELD_BOOL,   /* int32_t member */
     FIELD_ENUM,   /* int32_t member, words[] */
@@ -391,13 +407,13 @@ enum field_type {
 struct field {
     const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
     enum field_type type;
-    size_t offset;    /* into struct job_spec, or into struct spec_source for source_fields */
-    double min, max;  /* FIELD_INT*, FIELD_DOUBLE: inclusive */
+    size_t offset;   /* into struct job_spec, or into struct spec_source for source_fields */
+    double min, max; /* FIELD_INT*, FIELD_DOUBLE: inclusive */
     const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
-    double fallback;  /* default of numbers, bools and enums */
-    const char *text; /* default of strings */
-    const char *help; /* one sentence with the unit */
-    uint32_t kinds;   /* bit per job_kind in which the field may appear; 0: never in JSON */
+    double fallback;          /* default of numbers, bools and enums */
+    const char *text;         /* default of strings */
+    const char *help;         /* one sentence with the unit */
+    uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
 };
 
 extern const struct field spec_fields[];   /* ends with path NULL */
@@ -408,7 +424,7 @@ extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
 void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
-const struct field *spec_field(const char *path); /* NULL: unknown */
+const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL. */
 const char *spec_suggest(const char *path);
 
@@ -470,15 +486,15 @@ enum job_event {
     EV_NODE_LOST,
     EV_START_TIMEOUT,
     EV_HANG,
-    EV_CANCEL,     /* intent */
-    EV_STOPPED,    /* every node confirmed: no process of this epoch is left */
-    EV_DONE,       /* all ranks exited 0 and the last log offset is acknowledged */
+    EV_CANCEL,  /* intent */
+    EV_STOPPED, /* every node confirmed: no process of this epoch is left */
+    EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
     /* stored by number: new ones go last */
-    EV_EVAL,       /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
-    EV_VERIFIED,   /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
-    EV_NOTE,       /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
+    EV_EVAL,     /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
+    EV_VERIFIED, /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
+    EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
-    EV_RESTART,    /* the checkpoint of `step` on `node`, which is away, is given up */
+    EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
     JOB_EVENT_N
 };

@@ -6,10 +6,10 @@
 
 static const char *const purpose_names[PURPOSE_N] = {
     [PURPOSE_RING_KV] = "ring_kv", [PURPOSE_RING_DKV] = "ring_dkv", [PURPOSE_GRAD] = "grad",
-    [PURPOSE_PARAM] = "param",
-    [PURPOSE_LOSS] = "loss",       [PURPOSE_DECODE] = "decode",     [PURPOSE_VERIFY] = "verify",
-    [PURPOSE_CONTROL] = "control", [PURPOSE_STATE] = "state",       [PURPOSE_DSTATE] = "d_state",
-    [PURPOSE_SWITCH] = "switch",   [PURPOSE_HEADS] = "heads",       [PURPOSE_TENSOR] = "tensor",
+    [PURPOSE_PARAM] = "param",     [PURPOSE_LOSS] = "loss",         [PURPOSE_DECODE] = "decode",
+    [PURPOSE_VERIFY] = "verify",   [PURPOSE_CONTROL] = "control",   [PURPOSE_STATE] = "state",
+    [PURPOSE_DSTATE] = "d_state",  [PURPOSE_SWITCH] = "switch",     [PURPOSE_HEADS] = "heads",
+    [PURPOSE_TENSOR] = "tensor",
 };
 
 const char *purpose_name(int purpose)

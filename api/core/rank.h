@@ -27,18 +27,26 @@
 #include "api/core/gpu.h"
 #include "api/core/job.h"
 
-#define RANK_ABI         5u
-#define RANK_SOCKET_FD   3
-#define RANK_MEMFD       4
-#define RANK_PATH_SIZE   1024
-#define RANK_RESULT_SIZE 32768
-#define RANK_ROOTS       8
-#define RANK_KEY_SIZE    32
+#define RANK_ABI          5u
+#define RANK_SOCKET_FD    3
+#define RANK_MEMFD        4
+#define RANK_PATH_SIZE    1024
+#define RANK_RESULT_SIZE  32768
+#define RANK_ROOTS        8
+#define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 
 enum rank_msg_type {
-    RANK_ARGS = 1, RANK_BLOBS, RANK_STOP,
-    RANK_BLOB, RANK_READY, RANK_STEP, RANK_PROGRESS, RANK_EVENT, RANK_RESULT, RANK_FAIL,
+    RANK_ARGS = 1,
+    RANK_BLOBS,
+    RANK_STOP,
+    RANK_BLOB,
+    RANK_READY,
+    RANK_STEP,
+    RANK_PROGRESS,
+    RANK_EVENT,
+    RANK_RESULT,
+    RANK_FAIL,
     RANK_EXIT /* written to the spool by seqgang itself: struct rank_exit */
 };
 
@@ -53,19 +61,19 @@ enum rank_task { TASK_PREPARE, TASK_RUN }; /* TASK_RUN: by spec.kind */
 struct rank_args {
     int64_t job;
     int64_t epoch;
-    int32_t task;    /* enum rank_task */
+    int32_t task; /* enum rank_task */
     int32_t rank, n_ranks;
-    int32_t first_local, n_local;            /* the ranks of this gang, who share fd RANK_MEMFD; all
+    int32_t first_local, n_local;     /* the ranks of this gang, who share fd RANK_MEMFD; all
                                               * others live on other nodes. n_local 0: there are
                                               * none */
-    char address[RANK_ADDRESS_SIZE];         /* where this node's ranks listen for TCP; empty: loopback */
-    unsigned char key[RANK_KEY_SIZE];        /* of the attempt: who knows it is one of its ranks */
+    char address[RANK_ADDRESS_SIZE];  /* where this node's ranks listen for TCP; empty: loopback */
+    unsigned char key[RANK_KEY_SIZE]; /* of the attempt: who knows it is one of its ranks */
     int32_t n_roots;
-    char roots[RANK_ROOTS][RANK_PATH_SIZE];  /* user paths must lie beneath one of these */
-    char prepared_dir[RANK_PATH_SIZE];       /* parent of content-addressed prepared data */
-    char prepared_id[80];                    /* which one this job uses; empty for TASK_PREPARE */
-    char job_dir[RANK_PATH_SIZE];            /* checkpoints/ and artifacts/ of this job live here */
-    int64_t memory_limit;                    /* bytes this rank may plan; 0 = no limit */
+    char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
+    char prepared_dir[RANK_PATH_SIZE];      /* parent of content-addressed prepared data */
+    char prepared_id[80];                   /* which one this job uses; empty for TASK_PREPARE */
+    char job_dir[RANK_PATH_SIZE];           /* checkpoints/ and artifacts/ of this job live here */
+    int64_t memory_limit;                   /* bytes this rank may plan; 0 = no limit */
 };
 
 /* An id of prepared data becomes the name of a directory: hex digits and nothing else. */
@@ -82,20 +90,20 @@ struct rank_blob {
 
 /* Purposes of communication: one counter each in the ledger. */
 enum purpose {
-    PURPOSE_RING_KV,    /* K and V blocks of ring attention, forward and backward */
-    PURPOSE_RING_DKV,   /* their gradients, fp32 */
-    PURPOSE_GRAD,       /* weight-gradient reduction */
-    PURPOSE_PARAM,      /* ZeRO: gathering of weights */
-    PURPOSE_LOSS,       /* loss sums and target counts */
-    PURPOSE_DECODE,     /* generate: query out, partial (m, l, O) back */
-    PURPOSE_VERIFY,     /* verify: gathering logits */
-    PURPOSE_CONTROL,    /* barriers, agreement on the resume step, checkpoints gathered and spread */
+    PURPOSE_RING_KV,  /* K and V blocks of ring attention, forward and backward */
+    PURPOSE_RING_DKV, /* their gradients, fp32 */
+    PURPOSE_GRAD,     /* weight-gradient reduction */
+    PURPOSE_PARAM,    /* ZeRO: gathering of weights */
+    PURPOSE_LOSS,     /* loss sums and target counts */
+    PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
+    PURPOSE_VERIFY,   /* verify: gathering logits */
+    PURPOSE_CONTROL,  /* barriers, agreement on the resume step, checkpoints gathered and spread */
     /* reported by name, stored nowhere by number */
-    PURPOSE_STATE,      /* LASP: states of linear attention, forward */
-    PURPOSE_DSTATE,     /* and their gradients */
-    PURPOSE_SWITCH,     /* DSP: all-to-all between dimensions, split and gather */
-    PURPOSE_HEADS,      /* Ulysses: all-to-all between tokens and heads */
-    PURPOSE_TENSOR,     /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
+    PURPOSE_STATE,  /* LASP: states of linear attention, forward */
+    PURPOSE_DSTATE, /* and their gradients */
+    PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
+    PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
+    PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
     PURPOSE_N
 };
 const char *purpose_name(int purpose); /* "ring_kv", ... */
@@ -107,14 +115,15 @@ struct comm_count {
 /* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
  * ranks (each compares its own counts with the plan, the verdict is reduced with the loss). */
 struct rank_step {
-    int64_t step;            /* 1-based, after the update */
+    int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
     int64_t tokens, targets; /* of this step, all ranks */
     int64_t step_us, comm_wait_us;
     struct comm_count comm[PURPOSE_N], planned[PURPOSE_N];
     int32_t ledger_ok;
     int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
-    int64_t host_high, host_planned; /* the host's part of it, beside a device with its own memory */
+    /* the host's part of it, beside a device with its own memory */
+    int64_t host_high, host_planned;
 };
 
 /* What a job's work is counted in. */
@@ -140,7 +149,8 @@ struct rank_progress {
 };
 
 struct rank_event {
-    int32_t type; /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT, EV_EVAL, EV_VERIFIED, EV_NOTE; JSON follows */
+    /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT, EV_EVAL, EV_VERIFIED, EV_NOTE; JSON follows */
+    int32_t type;
     int32_t pad;
     int64_t step;
 };
@@ -149,8 +159,9 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    int64_t behind; /* of a hang, by the gang: the less, the further behind is the rank that it names
-                     * (1: its process is stopped); 0: no hang. Gangs of other nodes name others */
+    /* Of a hang, by the gang: the less, the further behind is the rank that it names (1: its process
+     * is stopped); 0: no hang. Gangs of other nodes name others. */
+    int64_t behind;
 };
 
 struct rank_exit {
@@ -220,18 +231,18 @@ struct gang_start {
     uint32_t abi;
     int32_t task;
     int64_t job, epoch;
-    int32_t n_ranks;     /* of the whole attempt */
+    int32_t n_ranks; /* of the whole attempt */
     int32_t first_rank, n_local;
     int32_t n_roots;
     int64_t memory_limit;
-    int64_t orphan_ms;   /* stop by itself after so long without an agent; 0 = never */
-    char address[RANK_ADDRESS_SIZE];  /* see struct rank_args */
+    int64_t orphan_ms;               /* stop by itself after so long without an agent; 0 = never */
+    char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
     unsigned char key[RANK_KEY_SIZE];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     char prepared_dir[RANK_PATH_SIZE];
     char prepared_id[80];
     char job_dir[RANK_PATH_SIZE];
-    char seqrank[RANK_PATH_SIZE]; /* the program */
+    char seqrank[RANK_PATH_SIZE];            /* the program */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
     struct job_spec spec;
 };

@@ -21,19 +21,25 @@
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
-static const char *const family_words[] = {"llama", "bert", "transnormer", "linear_attn", "retnet",
-                                            "minimax", "stdit", "stdit3", "latte", "transformer_2d", NULL};
-static const char *const act_words[] = {"identity", "silu", "gelu", "gelu_tanh", "relu", "elu1", "sigmoid", "tanh", NULL};
-static const char *const form_words[] = {"blockwise", "two_pass", "all_gather", "auto", "two_pass_scatter", NULL};
+static const char *const family_words[] = {"llama",  "bert",           "transnormer", "linear_attn",
+                                           "retnet", "minimax",        "stdit",       "stdit3",
+                                           "latte",  "transformer_2d", NULL};
+static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tanh", "relu",
+                                        "elu1",     "sigmoid", "tanh", NULL};
+static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
+                                         "auto",      "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
-static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
+static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow",
+                                              NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
-static const char *const strategy_words[] = {"auto", "local", "rsa", "lasp", "dsp", "ulysses", "tp", "tp_sp", NULL};
+static const char *const strategy_words[] = {"auto",    "local", "rsa",   "lasp", "dsp",
+                                             "ulysses", "tp",    "tp_sp", NULL};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
-static const char *const format_words[] = {"text", "jsonl", "llmc", "nanogpt", "megatron", "npy", "openai_batch", "latents", NULL};
+static const char *const format_words[] = {"text", "jsonl",        "llmc",    "nanogpt", "megatron",
+                                           "npy",  "openai_batch", "latents", NULL};
 static const char *const tokenizer_words[] = {"auto", "byte", NULL};
 static const char *const own_tokenizer_words[] = {"auto", "byte", "own", "none", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};

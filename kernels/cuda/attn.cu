@@ -174,8 +174,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     typedef fwd_shape<DP, SMALL> sh;
     const int FRAGS = sh::frags;
     DYNAMIC_SHARED(shared);
-    T *const qs = (T *)shared, *const ks = qs + sh::rows * sh::ld,
-                *const vs = ks + ATTN_T * sh::ld;
+    T *const qs = (T *)shared, *const ks = qs + sh::rows * sh::ld, *const vs = ks + ATTN_T * sh::ld;
     const int64_t head = blockIdx.y, g = head / c.group;
     const T *q = (const T *)c.q.data + head * c.D;
     const T *k = (const T *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
@@ -211,7 +210,8 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
                 if (view == SEES_SOME) attn_mask(s[f], c, row + 16 * f, k0);
                 UNROLL
                 for (int h = 0; h < 2; h++)
-                    alpha[f][h] = fwd_softmax<attn_raised<T>>(s[f], h, c.scale2, &m[f][h], &l[f][h]);
+                    alpha[f][h] = fwd_softmax<attn_raised<T>>(s[f], h, c.scale2, &m[f][h],
+                                                              &l[f][h]);
                 attn_round<T>(p[f], s[f]);
             }
         }
@@ -350,7 +350,8 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 /* ---- pieces of keys -------------------------------------------------------------------------- */
 
 #define MERGE_THREADS 128
-#define PIECE_LEAST   512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
+#define PIECE_LEAST                                                                                \
+    512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
 
 /* A block has one head of one row: what is carried, then the pieces that the row sees some of. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)

@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
     for (int stage = 0; w.head < w.last; stage = sh::stages - 1 - stage) {
         const int other = sh::stages - 1 - stage;
         const T *q = room.tile[0] + stage * 2 * sh::tile,
-                   *d_o = room.tile[1] + stage * 2 * sh::tile;
+                *d_o = room.tile[1] + stage * 2 * sh::tile;
         const bwd_queries *queries = room.queries + stage;
         copies_wait<0>();
         __syncthreads(); /* the tile is there, the one before it is read */
@@ -272,21 +272,21 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
     const attn_span hull = attn_hull(c, i0, sh::rows);
     if (!hull.hi) return; /* all of the block */
     int k0 = hull.lo / ATTN_T * ATTN_T;
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const T *)c.q.data + head * c.D, c.q.ld,
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const T *)c.q.data + head * c.D, c.q.ld, i0,
+                                          c.Tq, c.D, b.aligned);
+    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], (const T *)b.d_o.data + head * c.D, b.d_o.ld,
                                           i0, c.Tq, c.D, b.aligned);
-    attn_fetch<DP, sh::rows, sh::threads>(room.own[1], (const T *)b.d_o.data + head * c.D,
-                                          b.d_o.ld, i0, c.Tq, c.D, b.aligned);
     dq_fetch(room, b, g, k0, 0);
     copies_commit();
     const int row = i0 + own + (int)threadIdx.x % WARP / 4;
-    const bwd_stat stat[2] = {bwd_stat_of<attn_raised<T>>(b, head, row), bwd_stat_of<attn_raised<T>>(b, head, row + 8)};
+    const bwd_stat stat[2] = {bwd_stat_of<attn_raised<T>>(b, head, row),
+                              bwd_stat_of<attn_raised<T>>(b, head, row + 8)};
     const attn_bounds bounds = attn_bounds_of(c, i0 + own, 16);
     float dq[sh::cols / 8][4];
     attn_get<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
     for (int stage = 0; k0 < hull.hi; k0 += ATTN_T, stage = sh::stages - 1 - stage) {
         const int other = sh::stages - 1 - stage;
-        const T *k = room.tile[0] + stage * 2 * sh::tile,
-                   *v = room.tile[1] + stage * 2 * sh::tile;
+        const T *k = room.tile[0] + stage * 2 * sh::tile, *v = room.tile[1] + stage * 2 * sh::tile;
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
         __syncthreads(); /* the tile is there, the one before it is read */
@@ -299,7 +299,8 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
             if (view == SEES_SOME) attn_mask(s, c, i0 + own, k0);
             UNROLL
             for (int n = 0; n < ATTN_N; n++) UNROLL
-            for (int e = 0; e < 4; e++) bwd_one<attn_raised<T>>(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
+            for (int e = 0; e < 4; e++)
+                bwd_one<attn_raised<T>>(&s[n][e], &dp[n][e], c.scale2, stat[e / 2]);
             attn_round<T>(a, dp);
             bwd_add<DP, sh::cols>(dq, a, k + col, c.scale);
         }

@@ -186,8 +186,8 @@ static bool way_describe(struct blas *b, struct way *w)
 /* Where this call's bias is. */
 static bool way_point(struct blas *b, const struct way *w, const struct gemm_args *g)
 {
-    return !g->bias.data || !b->MatmulDescSetAttribute(w->desc, BLAS_DESC_BIAS, &g->bias.data,
-                                                       sizeof g->bias.data);
+    return !g->bias.data ||
+           !b->MatmulDescSetAttribute(w->desc, BLAS_DESC_BIAS, &g->bias.data, sizeof g->bias.data);
 }
 
 static bool way_choose(struct blas *b, struct way *w, uint64_t room)
@@ -265,9 +265,9 @@ bool blas_gemm(struct cuda *c, const struct gemm_args *g)
     }
     if (w->ours || !way_point(b, w, g)) return false;
     const float alpha = 1, beta = k.add ? 1 : 0;
-    const int rc = b->Matmul(b->handle, w->desc, &alpha, g->b.data, w->a, g->a.data,
-                                        w->b, &beta, g->c.data, w->d, g->c.data, w->d, &w->algo,
-                                        room, w->workspace_size, c->compute);
+    const int rc = b->Matmul(b->handle, w->desc, &alpha, g->b.data, w->a, g->a.data, w->b, &beta,
+                             g->c.data, w->d, g->c.data, w->d, &w->algo, room, w->workspace_size,
+                             c->compute);
     cuda_launched(c, "a product of cuBLASLt");
     if (rc && c->failed.code == ERR_NONE)
         err_set(&c->failed, ERR_INTERNAL,

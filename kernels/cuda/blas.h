@@ -35,7 +35,7 @@ enum {
     BLAS_EPILOGUE_BIAS = 4,
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
-    BLAS_PREF_ALIGN_A = 5, /* then B, C, D */
+    BLAS_PREF_ALIGN_A = 5,     /* then B, C, D */
     BLAS_REDUCTION_IN_F32 = 2, /* of parts, besides none: in the workspace, in order */
 };
 #define BLAS_CALLS(X)                                                                              \
@@ -52,9 +52,9 @@ enum {
     X(MatmulAlgoGetHeuristic, (void *handle, void *desc, void *a, void *b, void *c, void *d,       \
                                void *preference, int most, struct blas_choice *, int *n))          \
     X(Matmul,                                                                                      \
-      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout,                 \
-       const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,    \
-       void *d_layout, const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b,  \
+       void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
+       const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
 /* NULL: there is no library, or none is wanted. *l says which, or why. */
 struct blas *blas_open(struct be_library *l);

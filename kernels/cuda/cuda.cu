@@ -104,10 +104,10 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
     c->n_sm = p.multiProcessorCount;
     c->smem_most = (int)p.sharedMemPerBlockOptin;
     if (p.major < 8)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "device \"cuda\": %s has compute capability %d.%d, the kernels need 8.0, "
-                       ADVICE,
-                       p.name, p.major, p.minor);
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "device \"cuda\": %s has compute capability %d.%d, the kernels need 8.0, " ADVICE,
+            p.name, p.major, p.minor);
     if (isa && strcmp(isa, "sm80") && strcmp(isa, "sm86") && strcmp(isa, "sm90"))
         return err_set(e, ERR_UNSUPPORTED, "%s cannot run instruction set \"%s\": sm80, sm86, sm90",
                        p.name, isa);
@@ -140,8 +140,7 @@ static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
     c->owns_scratch = !o->scratch && !o->scratch_later;
     c->be.scratch = (char *)o->scratch;
     c->be.scratch_size = BE_SCRATCH_CUDA;
-    if (c->owns_scratch)
-        c->be.scratch = (char *)c->be.ops->alloc(&c->be, BE_SCRATCH_CUDA, e);
+    if (c->owns_scratch) c->be.scratch = (char *)c->be.ops->alloc(&c->be, BE_SCRATCH_CUDA, e);
     return c->owns_scratch && !c->be.scratch ? -1 : 0;
 }
 

@@ -27,10 +27,10 @@
 #define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
 #define STAGING_PIECES 256                /* on their way at a time */
 struct staging {
-    char *at;                             /* the ring, then downloads' places */
-    int64_t put, free;                    /* bytes ever put in; those before `free` have left */
-    int64_t first, last;                  /* pieces under way, [first, last) */
-    int64_t end[STAGING_PIECES];          /* where each ends */
+    char *at;                    /* the ring, then downloads' places */
+    int64_t put, free;           /* bytes ever put in; those before `free` have left */
+    int64_t first, last;         /* pieces under way, [first, last) */
+    int64_t end[STAGING_PIECES]; /* where each ends */
     cudaEvent_t sent[STAGING_PIECES];
     cudaEvent_t brought[2];
 };
@@ -46,11 +46,11 @@ struct cuda {
     void *attached[CUDA_PEERS];
     cudaUUID_t uuid;
     char name[256];
-    int n_sm, smem_most; /* multiprocessors; bytes of shared memory that a block may have */
-    struct blas *blas;   /* blas.h: cuBLASLt where the order of sums is free, or NULL */
+    int n_sm, smem_most;       /* multiprocessors; bytes of shared memory that a block may have */
+    struct blas *blas;         /* blas.h: cuBLASLt where the order of sums is free, or NULL */
     struct be_library library; /* what came of it */
-    void *hopper;        /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
-    struct graphs *graphs; /* graph.h; NULL: what is asked for is launched at once */
+    void *hopper;              /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
+    struct graphs *graphs;     /* graph.h; NULL: what is asked for is launched at once */
     bool owns_scratch;
     bool given_up;        /* be->watch ended a wait: what was asked for may never be done */
     const char *launched; /* the last kernel or graph */
@@ -82,6 +82,7 @@ cudaError_t memory_open(struct cuda *c);
 void memory_close(struct cuda *c);
 void memory_slots(struct be_ops *t);
 
+/* clang-format off */
 #define CUDA_OPS(X)                                                                                \
     X(gemm)                                                                                        \
     X(attn_fwd)                                                                                    \
@@ -93,6 +94,7 @@ void memory_slots(struct be_ops *t);
                     X(softmax_fwd) X(softmax_bwd) X(dropout) X(permute) X(mse) X(route)            \
                         X(linear_fwd) X(linear_enter) X(linear_bwd) X(linear_enter_bwd)            \
                             X(linear_fold)
+/* clang-format on */
 #define CUDA_DECLARE(op) void cuda_##op(struct be *, const struct op##_args *);
 CUDA_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE

@@ -408,8 +408,8 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
     const unsigned n = block.x * block.y * block.z;
-    if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z ||
-        grid.z > 65535 || n < 1 || n > MOST || block.z > 64) {
+    if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z || grid.z > 65535 ||
+        n < 1 || n > MOST || block.z > 64) {
         launch_error = cudaErrorInvalidConfiguration;
         return;
     }

@@ -53,7 +53,7 @@ extern dim3 blockDim, gridDim;
 
 #define EMU_SMEM      (228 << 10)
 #define EMU_SMEM_MOST (227 << 10) /* what a block of compute capability 9.0 may have */
-extern char *emu_smem;       /* the block's dynamic shared memory */
+extern char *emu_smem;            /* the block's dynamic shared memory */
 
 /* What thread refers to is its own, or the device's: it may run later, by a graph. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);

@@ -131,9 +131,9 @@ static void set(void *p, const struct layout *l, int64_t row, int64_t col, float
 }
 
 static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_layout,
-                  const void *b, void *b_layout, const void *beta, const void *c, void *,
-                  void *d, void *d_layout, const struct blas_algo *algo, void *workspace,
-                  size_t size, cudaStream_t)
+                  const void *b, void *b_layout, const void *beta, const void *c, void *, void *d,
+                  void *d_layout, const struct blas_algo *algo, void *workspace, size_t size,
+                  cudaStream_t)
 {
     const struct desc op = *(const struct desc *)desc; /* the caller's; read now */
     const struct layout la = *(const struct layout *)a_layout;

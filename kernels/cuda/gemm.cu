@@ -187,8 +187,7 @@ static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 
             UNROLL
             for (int i = 0; i < FRAGS; i++) frag_a<TRANS_A, TILE>(fa[i], at, wm + 16 * i, k);
             UNROLL
-            for (int j = 0; j < WARP_N / 16; j++)
-                frag_b<!TRANS_B, TILE>(fb[j], bt, wn + 16 * j, k);
+            for (int j = 0; j < WARP_N / 16; j++) frag_b<!TRANS_B, TILE>(fb[j], bt, wn + 16 * j, k);
             UNROLL
             for (int i = 0; i < FRAGS; i++) UNROLL
             for (int j = 0; j < WARP_N / 8; j++) mma<T>(d[i][j], fa[i], fb[j / 2][j % 2]);
@@ -334,7 +333,8 @@ static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
     }
 }
 
-template <bool TRANS_A, bool TRANS_B, int TILE> static void run_f32(struct cuda *c, const product &p)
+template <bool TRANS_A, bool TRANS_B, int TILE>
+static void run_f32(struct cuda *c, const product &p)
 {
     auto product_f32 = gemm_f32<TRANS_A, TRANS_B, TILE>;
     LAUNCH(c, product_f32, dim3(tiles_of(p, TILE)), dim3(F32_THREADS), 0, p);

@@ -33,9 +33,10 @@ int hopper_open(struct cuda *c, const char *isa, struct err *e)
     const bool asked = isa && !strcmp(isa, "sm90");
     if (!isa || asked) c->hopper = way_to_map(asked);
     if (asked && !c->hopper)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "isa \"sm90\": the device is not of compute capability 9.0, or its driver is "
-                       "older than CUDA 12.0: leave isa out, or say \"sm80\"");
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "isa \"sm90\": the device is not of compute capability 9.0, or its driver is "
+            "older than CUDA 12.0: leave isa out, or say \"sm80\"");
     return 0;
 }
 
@@ -60,8 +61,8 @@ hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64
     hopper_map map = {};
     const CUresult r = ((encode)c->hopper)(
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, t.data, size, stride, box, each,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (r != CUDA_SUCCESS && c->failed.code == ERR_NONE)
         err_set(&c->failed, ERR_INTERNAL, "a map of [%lld, %lld x %lld] for copies: error %d",
                 (long long)t.rows, (long long)n_heads, (long long)D, (int)r);

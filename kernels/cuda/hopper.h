@@ -316,10 +316,10 @@ static __device__ __forceinline__ int thread_again(void)
 #endif
 }
 
-#define HOPPER_D4(n)   "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
-#define HOPPER_D16(n)  HOPPER_D4(n), HOPPER_D4(n + 1), HOPPER_D4(n + 2), HOPPER_D4(n + 3)
-#define HOPPER_D32     HOPPER_D16(0), HOPPER_D16(4)
-#define HOPPER_D64     HOPPER_D32, HOPPER_D16(8), HOPPER_D16(12)
+#define HOPPER_D4(n)  "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define HOPPER_D16(n) HOPPER_D4(n), HOPPER_D4(n + 1), HOPPER_D4(n + 2), HOPPER_D4(n + 3)
+#define HOPPER_D32    HOPPER_D16(0), HOPPER_D16(4)
+#define HOPPER_D64    HOPPER_D32, HOPPER_D16(8), HOPPER_D16(12)
 #define HOPPER_NAMES32                                                                             \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -107,8 +107,8 @@ static __device__ __forceinline__ void hop_scores(float (&s)[HOP_T / 8][4], uint
                        matrix_at(matrix_k(k, kk, HOP_T), HOP_T), kk > 0);
 }
 template <int DP>
-static __device__ __forceinline__ void
-hop_values(float (&o)[DP / 8][4], const uint32_t (&p)[HOP_T / 16][4], uint32_t v)
+static __device__ __forceinline__ void hop_values(float (&o)[DP / 8][4],
+                                                  const uint32_t (&p)[HOP_T / 16][4], uint32_t v)
 {
     UNROLL
     for (int kk = 0; kk < HOP_T / 16; kk++)
@@ -139,8 +139,7 @@ static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop
     for (int h = 0; h < 2; h++) {
         float max = -INFINITY, sum = 0;
         UNROLL
-        for (int n = 0; n < HOP_T / 8; n++)
-            max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+        for (int n = 0; n < HOP_T / 8; n++) max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
         max = fmaxf(max, __shfl_xor_sync(FULL, max, 1));
         max = fmaxf(max, __shfl_xor_sync(FULL, max, 2));
         const float now = fmaxf(r->m[h], max * scale2), base = now == -INFINITY ? 0 : now;
@@ -228,10 +227,11 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     rows_get(o, carried, h.o_ld, row, c.Tq, c.D);
     hop_begin(&rows, h, row, head);
     const auto settle = [&](int i) { /* scores of tile i are there */
-        const int k0 = (all.first + i) * HOP_T;
-        if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T) hop_mask(s, rows, k0);
-        hop_softmax(s, &rows, c.scale2);
-        registers_pin(s);
+                                     const int k0 = (all.first + i) * HOP_T;
+                                     if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T)
+                                         hop_mask(s, rows, k0);
+                                     hop_softmax(s, &rows, c.scale2);
+                                     registers_pin(s);
     };
     const auto wait_keys = [&](int i) {
         if (i < last) ring_wait(&room->keys, i);
@@ -268,7 +268,8 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         registers_pin(s);
         ring_let_go(&room->keys, i);
         settle(i);
-        wait_keys(i + 1); /* and a loop in the way of the compiler, that would wait for values first */
+        wait_keys(i +
+                  1); /* and a loop in the way of the compiler, that would wait for values first */
         products_wait<0>();
         registers_pin(o);
         ring_let_go(&room->values, i - 1);

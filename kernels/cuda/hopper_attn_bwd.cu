@@ -74,7 +74,8 @@ static __device__ __forceinline__ void hob_add(float (&acc)[DP / 8][4],
         product<true>(acc, w[k], matrix_at(matrix_k_turned(tile, k), ATTN_T), true);
 }
 
-template <int DP> static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, int g)
+template <int DP>
+static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, int g)
 {
     return hopper_at(room->own[i]) + (uint32_t)(g * HOPPER_ROWS * 2 * HOPPER_STRIP);
 }
@@ -126,7 +127,8 @@ static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k
 }
 
 /* A thread's rows are keys `key` and key + 8, the columns queries. */
-static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q, int key)
+static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q,
+                                                int key)
 {
     const int at = (int)threadIdx.x % 4 * 2;
     UNROLL
@@ -286,16 +288,15 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         if (view == SEES_SOME) hob_mask_keys(s, sees, k0);
         UNROLL
         for (int j = 0; j < ATTN_N; j++) UNROLL
-        for (int e = 0; e < 4; e++)
-            s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
+        for (int e = 0; e < 4; e++) s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
         registers_pin(s);
-        if (i + 1 < n) ring_wait(&room->tiles, i + 1); /* a loop in the compiler's way, as forward */
+        if (i + 1 < n)
+            ring_wait(&room->tiles, i + 1); /* a loop in the compiler's way, as forward */
         products_wait<0>();
         registers_pin(dp);
         UNROLL
         for (int j = 0; j < ATTN_N; j++) UNROLL
-        for (int e = 0; e < 4; e++)
-            dp[j][e] = s[j][e] * (dp[j][e] - stat[e / 2].delta) * c.scale;
+        for (int e = 0; e < 4; e++) dp[j][e] = s[j][e] * (dp[j][e] - stat[e / 2].delta) * c.scale;
         rows_round(ds, dp);
         products_begin();
         hob_add<DP>(dq, ds, k);
@@ -337,8 +338,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
 
 /* ---- the slot ---------------------------------------------------------------------------------- */
 
-template <int DP>
-static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b)
+template <int DP> static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b)
 {
     const int smem = (int)sizeof(hob_room<DP>) + 1024; /* to begin where strips may */
     const int64_t D = a->head_dim;

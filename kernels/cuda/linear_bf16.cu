@@ -101,7 +101,8 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
 /* Pairs of elements as sums of bf16s, the largest first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
-static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N], const uint32_t (&in)[N])
+static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
+                                             const uint32_t (&in)[N])
 {
     UNROLL
     for (int i = 0; i < N; i++) {
@@ -491,7 +492,7 @@ static void run_either(struct cuda *c, const linear_part &p)
 
 template <class T, bool ROWS> static void choose(struct cuda *c, const linear_part &p)
 {
-    const int most = is_f16<T> ? 32 : 64; /* two terms of each element take registers */
+    const int most = is_f16<T> ? 32 : 64;  /* two terms of each element take registers */
     const int least = is_f16<T> ? 64 : 32; /* one shape less to build */
     if (p.key_dim <= least)
         run<T, least, least, 2, false, ROWS>(c, p);

@@ -40,8 +40,8 @@ void cuda_smem_fits(struct cuda *c, int smem, const char *kernel)
 
 /* ---- waiting ---------------------------------------------------------------------------------- */
 
-#define SPIN_NS  50000   /* what comes sooner is not worth sleeping for */
-#define SLEEP_NS 20000   /* and the timer's own slack, some 50 us, on top */
+#define SPIN_NS  50000 /* what comes sooner is not worth sleeping for */
+#define SLEEP_NS 20000 /* and the timer's own slack, some 50 us, on top */
 #define WATCH_NS 1000000
 
 static int64_t now_ns(void)
@@ -86,7 +86,8 @@ static int cuda_sync(struct be *be, struct err *e)
     const cudaStream_t all[] = {c->transfer, c->compute};
     graph_flush(c);
     for (cudaStream_t s : all)
-        if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked)) break;
+        if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked))
+            break;
     if (c->failed.code == ERR_NONE) return 0;
     if (e) *e = c->failed;
     return -1;

@@ -15,7 +15,8 @@
 enum { FUZZ_VOCAB = 70000 };
 
 static char fuzz_dir[64];
-static struct job_spec fuzz_spec; /* of a model that reads bytes, unless the fuzzer says otherwise */
+static struct job_spec
+    fuzz_spec; /* of a model that reads bytes, unless the fuzzer says otherwise */
 
 static void fuzz_end(void)
 {

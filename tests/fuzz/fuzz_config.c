@@ -58,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(m.n_heads % m.n_kv_heads == 0 && m.head_dim % 2 == 0 && m.width > 0 && m.vocab >= 258);
     int64_t n = hf_shape_json(&m, text, sizeof text);
     assert(n > 0 && hf_config_parse(text, (size_t)n, "again", &back, &e) == 0);
-    if (m.family == FAMILY_LLAMA) back.window = m.window; /* there it says "llama", which has none */
+    if (m.family == FAMILY_LLAMA)
+        back.window = m.window; /* there it says "llama", which has none */
     assert(!hf_shape_diff(&m, &back) && m.max_pos == back.max_pos);
     take_over(data, size, &m);
     return 0;

@@ -28,7 +28,7 @@
 
 static struct bench {
     struct be *be;
-    FILE *json; /* NULL: none */
+    FILE *json;                /* NULL: none */
     const char *device, *only; /* only: NULL: all figures */
     double until_s;
     int64_t memory; /* 0: not known */

@@ -16,10 +16,10 @@ typedef void aside_done(void *arg, int64_t request, const char *text, size_t siz
 struct aside_options {
     struct loop *loop;
     const char *program;
-    char *const *argv;  /* argv[0] and argv[1] name the question in sentences; NULL at the end */
-    int64_t request;    /* handed back */
+    char *const *argv; /* argv[0] and argv[1] name the question in sentences; NULL at the end */
+    int64_t request;   /* handed back */
     int64_t limit_ms;
-    size_t max_size;    /* bytes it may print */
+    size_t max_size; /* bytes it may print */
     aside_done *done;
     void *arg;
 };

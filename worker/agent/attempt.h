@@ -26,7 +26,7 @@ struct attempt {
     enum attempt_state state;
     int gang_pid;    /* our child, 0: adopted or reaped */
     int gang_status; /* what waitpid said of it; 0: nothing, as of one that is not ours */
-    int sock;     /* to the gang, -1: not connected */
+    int sock;        /* to the gang, -1: not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
     void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
@@ -39,9 +39,9 @@ struct attempt {
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
-    int n_running;           /* ranks it may have: 0 for a preparation */
-    bool stale;              /* seqd does not expect it: told when it is gone */
-    bool expected;           /* by a message of an EXPECT that is not at its end */
+    int n_running; /* ranks it may have: 0 for a preparation */
+    bool stale;    /* seqd does not expect it: told when it is gone */
+    bool expected; /* by a message of an EXPECT that is not at its end */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 

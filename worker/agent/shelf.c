@@ -82,8 +82,9 @@ int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n
     if (file_make_private_dir(dir, &mended, e) < 0 || real_path(dir, s->dir, sizeof s->dir, e) < 0)
         return -1;
     if (mended)
-        log_warn("shelf.mode", "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"",
-                 s->dir, mended);
+        log_warn("shelf.mode",
+                 "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"", s->dir,
+                 mended);
     if (lock_take(s, e) < 0) return -1;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)
@@ -148,7 +149,8 @@ int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct er
 
 int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
-    if (path[0] != '/') return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
+    if (path[0] != '/')
+        return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
     if (real_path(path, out, FILE_PATH_SIZE, e) < 0) return -1;
     for (int i = 0; i < s->n_roots; i++)
         if (beneath_rest(s->roots[i], out)) return 0;

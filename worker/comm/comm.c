@@ -374,8 +374,7 @@ static int furthest_behind(const struct comm *c, const struct comm_op *op)
     return least >= 0 ? least : op->first + (c->rank - op->first + 1) % op->n;
 }
 
-int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms,
-                   struct err *e)
+int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms, struct err *e)
 {
     char at[128], there[160];
     if (op->n) {

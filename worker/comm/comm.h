@@ -56,7 +56,7 @@ struct comm_options {
     /* Tests: the memfd, already mapped in full, so that ranks as threads share addresses and TSan
      * sees the protocol; NULL: mapped here. */
     void *map;
-    int64_t segment_size;   /* this rank's share; equal on all ranks, from the plan */
+    int64_t segment_size; /* this rank's share; equal on all ranks, from the plan */
     int view_size; /* ranks of each view that comm_group will be asked for, from 0 on; 0: all. A
                     * view of others has no collectives of its transport's own */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */

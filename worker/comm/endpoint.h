@@ -82,8 +82,8 @@ struct comm {
     struct ledger ledger;
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is one */
     struct comm
-        *views; /* of an endpoint: made by comm_group, freed with it; a view: the next one */
-    int first;  /* a view's rank 0 in base */
+        *views;    /* of an endpoint: made by comm_group, freed with it; a view: the next one */
+    int first;     /* a view's rank 0 in base */
     int view_size; /* ranks of the views that are to come; n_ranks: there are none */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */

@@ -55,7 +55,7 @@ struct nccl {
     ncclComm_t part; /* the same, where NCCL's thread puts it */
     uint32_t whole;  /* bits of collective_kind: what all ranks would do by NCCL's own */
     bool open, batch;
-    int64_t patience_ms; /* for connecting, and for a group that is on */
+    int64_t patience_ms;  /* for connecting, and for a group that is on */
     int64_t next, oldest; /* number of the group that is, or comes next; of the first under way */
     int64_t begun_ns;     /* when the oldest was seen to be on; 0: not yet */
     struct comm_op first[GROUPS]; /* of the group's tickets, for its place */

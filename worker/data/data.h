@@ -57,10 +57,10 @@ struct data_stats {
     int64_t n_tokens, n_documents; /* SET_TRAIN */
     int64_t n_bytes;               /* of SET_TRAIN, what was text: its bytes; 0: it was all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
-    int64_t n_masked;              /* tokens of both sets that may not be targets */
-    int64_t n_skipped;             /* records of both sets without a token: skipped */
-    int64_t max_token;             /* the largest id of both sets */
-    double unigram_entropy;        /* of SET_TRAIN, nats per token */
+    int64_t n_masked;       /* tokens of both sets that may not be targets */
+    int64_t n_skipped;      /* records of both sets without a token: skipped */
+    int64_t max_token;      /* the largest id of both sets */
+    double unigram_entropy; /* of SET_TRAIN, nats per token */
 };
 
 /* Is every document of the set text, so that its tokens below 256 are its bytes? One document of ids
@@ -104,7 +104,7 @@ struct data_source { /* a range of documents; those of SET_TRAIN come first */
 };
 int data_n_sources(const struct data *d);
 const struct data_source *data_source(const struct data *d, int i);
-bool data_masked(const struct data *d); /* there is a loss.bin */
+bool data_masked(const struct data *d);  /* there is a loss.bin */
 bool data_latents(const struct data *d); /* samples of latents (latents.h), not tokens */
 
 struct data_origin { /* of a document; as it lies in origins.bin */
@@ -145,7 +145,7 @@ struct order_options {
     int set;               /* enum data_set */
     int packing, overlong; /* enum packing_id, overlong_id */
     int64_t seq_len, seed;
-    bool in_order;         /* as the documents lie, weights unused: evaluation, score */
+    bool in_order; /* as the documents lie, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* what data_batch writes */
     int64_t window; /* of the model, 0: none; only for whom everybody sees (struct reach_map) */
     bool reach;     /* data_batch writes it: who counts bytes by it */
@@ -160,11 +160,11 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
 
 struct order_stats { /* of one pass */
     int64_t n_samples, n_fragments;
-    int64_t n_tokens;              /* in samples; padding not counted */
-    int64_t n_documents;           /* of which something is in a sample */
+    int64_t n_tokens;    /* in samples; padding not counted */
+    int64_t n_documents; /* of which something is in a sample */
     int64_t dropped_documents, dropped_tokens;
     int64_t truncated_documents, truncated_tokens; /* tokens: those cut off */
-    int64_t split_documents;       /* longer than seq_len, and kept in parts */
+    int64_t split_documents;                       /* longer than seq_len, and kept in parts */
 };
 
 struct data_order; /* immutable: any thread may use it */
@@ -190,17 +190,17 @@ void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
 
 struct sample {
-    int stream;        /* source with weights, else 0 */
-    int64_t index;     /* among the stream's samples, as packed */
-    int64_t pass;      /* of the stream */
+    int stream;    /* source with weights, else 0 */
+    int64_t index; /* among the stream's samples, as packed */
+    int64_t pass;  /* of the stream */
     int64_t n_tokens, n_fragments;
-    int64_t first;     /* private to the packer */
+    int64_t first; /* private to the packer */
 };
 struct fragment {
-    int64_t document;  /* of the directory */
-    int64_t token;     /* of the directory: its first */
+    int64_t document; /* of the directory */
+    int64_t token;    /* of the directory: its first */
     int64_t length;
-    int64_t pos;       /* in the sample */
+    int64_t pos; /* in the sample */
 };
 void data_sample(const struct data_order *o, int64_t n, struct sample *s);
 void data_fragment(const struct data_order *o, const struct sample *s, int64_t k,

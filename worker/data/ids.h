@@ -14,8 +14,8 @@ struct ids_in {
     struct reader *r;
     struct encode *c;
     struct ids_type type;
-    int64_t header;       /* bytes before the first number */
-    int64_t index;        /* numbers read so far */
+    int64_t header; /* bytes before the first number */
+    int64_t index;  /* numbers read so far */
 };
 
 /* The next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the file ends,

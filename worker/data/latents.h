@@ -28,11 +28,11 @@
 #define LATENTS_VOCAB 65536       /* what the words are, taken for tokens */
 
 struct latents_sample {
-    int64_t document;   /* of the directory */
-    int64_t token;      /* of the directory: the first word of z */
-    int64_t C, T, H, W; /* of z */
+    int64_t document;             /* of the directory */
+    int64_t token;                /* of the directory: the first word of z */
+    int64_t C, T, H, W;           /* of z */
     int64_t text_len, text_width; /* 0: no text */
-    int64_t height, width; /* pixels */
+    int64_t height, width;        /* pixels */
     int64_t num_frames;
     int64_t label; /* -1: none */
     float fps;

@@ -22,9 +22,9 @@ struct reader {
     struct intake *into; /* borrowed */
     char *buf;           /* owned */
     size_t n, room;      /* bytes held, bytes allocated */
-    size_t taken; /* of the bytes held, those that reader_take has handed out */
-    int64_t at;         /* where in the file buf begins */
-    bool end;           /* nothing is left behind what is held */
+    size_t taken;        /* of the bytes held, those that reader_take has handed out */
+    int64_t at;          /* where in the file buf begins */
+    bool end;            /* nothing is left behind what is held */
 };
 
 /* root: path lies beneath it (source_open). */

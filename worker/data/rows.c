@@ -164,11 +164,12 @@ static void set_reach(const struct data_order *o, const struct sample *s, const 
     struct places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
     map->n = 0;
     if (sh->P == 1 || (!x->document_mask && !x->window)) return;
-    reach_make(map, sh, &(struct reach_documents){.at = document_at,
-                                                  .arg = &p,
-                                                  .n_tokens = s->n_tokens,
-                                                  .causal = x->causal,
-                                                  .window = x->window});
+    reach_make(map, sh,
+               &(struct reach_documents){.at = document_at,
+                                         .arg = &p,
+                                         .n_tokens = s->n_tokens,
+                                         .causal = x->causal,
+                                         .window = x->window});
 }
 
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,

@@ -55,7 +55,7 @@ struct weight {
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
-    bool frozen;    /* part of the checkpoint that training does not change: no gradient */
+    bool frozen; /* part of the checkpoint that training does not change: no gradient */
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of LRPE's
      * theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
     int32_t n_dims;
@@ -104,9 +104,9 @@ enum norm_id {
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
 enum op_kind {
-    OP_EMBED,       /* out = table[ids] * scale; w: table [V, C] */
-    OP_EMBED_ADD,   /* out = a + table[index]; w: table; u.embed.index says by what */
-    OP_PATCH,       /* out = the batch's patch rows [T, cols]: an input, no gradient */
+    OP_EMBED,     /* out = table[ids] * scale; w: table [V, C] */
+    OP_EMBED_ADD, /* out = a + table[index]; w: table; u.embed.index says by what */
+    OP_PATCH,     /* out = the batch's patch rows [T, cols]: an input, no gradient */
     /* With e(u) = [sin(u f_k) | cos(u f_k)], f_k = 10000^(-k / n), n = half the columns of e:
      *   2D  out = a + [e(x) | e(y)], x and y of the row's patch in its frame: half of the columns
      *       each, columns first. u.position.base_size 0: x = column / scale, y = row / scale; else
@@ -116,17 +116,17 @@ enum op_kind {
      * No weights; formed in double, rounded once. (2212.09748, and Open-Sora's use of it) */
     OP_POSITION_2D,
     OP_POSITION_1D,
-    OP_TIMESTEP,    /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)):
+    OP_TIMESTEP, /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)):
                     * u = t, 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */
-    OP_TEXT,        /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of
+    OP_TEXT,   /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of
                     * weight w [text_len, cols] (y_embedding, frozen); what is behind them 0 */
-    OP_LINEAR,      /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
-    OP_NORM,        /* in: a; w: g, b or none; u.norm; groups: per head */
-    OP_ACT,         /* out = act(a) */
-    OP_GLU,         /* out = act(a) * b; in: a, b */
-    OP_MIX,         /* out = alpha a + beta b */
-    OP_ROPE,      /* out = a with its first n_heads * D columns turned; in place where it may be */
-    OP_LRPE,      /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has
+    OP_LINEAR, /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
+    OP_NORM,   /* in: a; w: g, b or none; u.norm; groups: per head */
+    OP_ACT,    /* out = act(a) */
+    OP_GLU,    /* out = act(a) * b; in: a, b */
+    OP_MIX,    /* out = alpha a + beta b */
+    OP_ROPE,   /* out = a with its first n_heads * D columns turned; in place where it may be */
+    OP_LRPE, /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has
                    * one or more sets of H heads (queries, keys): a weight is read by one operation of
                    * a section, since sums over rows are trees */
     OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
@@ -136,12 +136,12 @@ enum op_kind {
     OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
     OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
     OP_SELECT, /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */
-    OP_TABLE,  /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C
+    OP_TABLE, /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C
                 * columns, or of C, which are then repeated */
     OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
     OP_MOE,    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */
     OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
-    OP_MSE,    /* loss: squared error of a against the batch's target, weighted by row; last of `out`.
+    OP_MSE, /* loss: squared error of a against the batch's target, weighted by row; last of `out`.
                 * Rows of a are patches of out_channels, channels innermost; of each the first
                 * in_channels count, the others (a variance) are not trained here */
     OP_KIND_N
@@ -239,7 +239,7 @@ struct program {
     int result;                         /* the section's output; PROG_NONE for `out` */
     /* `in`: the values it shares; elsewhere: the same ones, where they are read, else PROG_NONE. */
     int shared[PROG_SHARED], n_shared;
-    const char *prefix;      /* of weight names; a layer's with one %d: "model.layers.%d." */
+    const char *prefix;         /* of weight names; a layer's with one %d: "model.layers.%d." */
     int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
 };
 
@@ -291,9 +291,9 @@ enum step_way {
 struct step {
     enum step_way kind;
     int op;
-    bool first[OP_INS]; /* backward: the input's gradient is written, else added to */
-    bool wanted[OP_INS];/* backward: the input has a gradient */
-    int alias;          /* backward: this input's gradient lies where the output's does: equal to it
+    bool first[OP_INS];  /* backward: the input's gradient is written, else added to */
+    bool wanted[OP_INS]; /* backward: the input has a gradient */
+    int alias; /* backward: this input's gradient lies where the output's does: equal to it
                          * (base of LINEAR and GATE, MIX with 1, what embeddings are added to) or
                          * computed in place (ROPE, ACT); PROG_NONE */
 };
@@ -323,9 +323,9 @@ struct extent {
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
-    int64_t grid[2];    /* DSP: indices of space and of time */
-    int64_t attn_kept;  /* bytes of a value with `form` */
-    int sp;             /* ranks of the sequence group */
+    int64_t grid[2];           /* DSP: indices of space and of time */
+    int64_t attn_kept;         /* bytes of a value with `form` */
+    int sp;                    /* ranks of the sequence group */
     enum strategy_id strategy;
     enum form_id form;
     enum exchange_id exchange;
@@ -353,7 +353,8 @@ struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
     /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists. */
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
-    struct place logits; /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
+    /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
+    struct place logits;
     /* generate: the state behind the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
     struct place state[PROG_OPS];

@@ -17,12 +17,12 @@ struct batch_latents {
     int32_t label;        /* EMBED_ADD: the sample's class */
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
-    float *target;        /* [ROWS_T rows, n, in_channels]; NULL: none */
-    float *weight;        /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
+    float *target;  /* [ROWS_T rows, n, in_channels]; NULL: none */
+    float *weight;  /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
                            * is beyond the sample's edges */
-    float *text;          /* [n_text, caption channels] */
-    int64_t n_text;       /* rows of the caption, also of one that was dropped */
-    bool dropped;         /* as many rows of the null caption (a weight) are read instead */
+    float *text;    /* [n_text, caption channels] */
+    int64_t n_text; /* rows of the caption, also of one that was dropped */
+    bool dropped;   /* as many rows of the null caption (a weight) are read instead */
 };
 
 struct batch {
@@ -31,8 +31,8 @@ struct batch {
     int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
     int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
     int32_t *types;   /* BERT: token type; NULL: all 0 */
-    struct reach_map reach;   /* whom everybody sees; n 0: not known */
-    int64_t sample;           /* global number: dropout's masks are keyed by it */
+    struct reach_map reach;      /* whom everybody sees; n 0: not known */
+    int64_t sample;              /* global number: dropout's masks are keyed by it */
     int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
     /* adaLN: which of the conditioning vectors a row takes, for ROWS_T and for ROWS_ALT: 0 (the
      * sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */

@@ -36,7 +36,7 @@ struct config {
     bool window_on;             /* use_sliding_window */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
-    int64_t n_windowed;         /* layers to which layer_types gives a window */
+    int64_t n_windowed; /* layers to which layer_types gives a window */
 };
 
 /* One size of the family. */
@@ -73,8 +73,8 @@ struct hf_family {
 
 /* By enum model_family; NULL: no such files are read. */
 extern const struct hf_family *const hf_families[FAMILY_N];
-extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax,
-    hf_stdit, hf_stdit3, hf_latte, hf_t2d;
+extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax, hf_stdit,
+    hf_stdit3, hf_latte, hf_t2d;
 
 /* The sizes that nearly all files have, and keys that none of ours may. */
 /* clang-format off */

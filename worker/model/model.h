@@ -76,7 +76,8 @@ struct model {
     struct carry carry;        /* LASP in time, contexts: what enters and leaves the sequence at
                                      * hand; zeros: nothing */
     struct section_state prog; /* the family's program where it is at work */
-    struct progress *progress; /* borrowed: told as a pass goes on, in parts of its piece; NULL: not */
+    struct progress
+        *progress; /* borrowed: told as a pass goes on, in parts of its piece; NULL: not */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.

@@ -33,8 +33,8 @@ static struct tensor logits_of(struct frame *f, const struct xent *a, struct ten
 {
     const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
-    f->be->ops->gemm(f->be, &(struct gemm_args){
-                                .a = x, .b = a->w, .c = out, .trans_b = true, .bias = a->b});
+    f->be->ops->gemm(
+        f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true, .bias = a->b});
     return out;
 }
 

@@ -36,8 +36,8 @@ struct param {
     char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     int64_t offset, count;
-    bool decay;         /* weight decay applies (matrices) */
-    enum init_id init;  /* what random weights it gets */
+    bool decay;        /* weight decay applies (matrices) */
+    enum init_id init; /* what random weights it gets */
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim;
     bool frozen; /* and no weight decay */
@@ -81,21 +81,21 @@ static inline int64_t precision_size(enum precision_id p)
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
  * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,   /* [n_params] act; zero 3: [n_shard] */
-    PLAN_FETCHED,  /* [window] act; zero 3: the weights of the bucket at work */
-    PLAN_GRAD,     /* [n_grad]; train and verify. by_bucket: [window] */
-    PLAN_GRAD_ACC, /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
+    PLAN_PARAMS,    /* [n_params] act; zero 3: [n_shard] */
+    PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
+    PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
+    PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
     PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it */
-    PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; training in 16 bits */
-    PLAN_ADAM_M,   /* [n_shard] */
-    PLAN_ADAM_V,   /* [n_shard] */
-    PLAN_EMA,      /* [n_shard] moving average of the weights; ema.decay */
-    PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
-    PLAN_X,        /* [T, C] act: residual streams (n_streams) */
-    PLAN_DX,       /* [T, C] act: their gradients (n_dx) */
-    PLAN_WORK,     /* the workspace that all sections share */
-    PLAN_LOGITS,   /* in WORK: [loss_chunk, V]; not for embed */
-    PLAN_RING_KV0, /* segment: [T, 2*Hk*D] act */
+    PLAN_MASTER,    /* [n_shard] weights that the optimizer updates; training in 16 bits */
+    PLAN_ADAM_M,    /* [n_shard] */
+    PLAN_ADAM_V,    /* [n_shard] */
+    PLAN_EMA,       /* [n_shard] moving average of the weights; ema.decay */
+    PLAN_TREE,      /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
+    PLAN_X,         /* [T, C] act: residual streams (n_streams) */
+    PLAN_DX,        /* [T, C] act: their gradients (n_dx) */
+    PLAN_WORK,      /* the workspace that all sections share */
+    PLAN_LOGITS,    /* in WORK: [loss_chunk, V]; not for embed */
+    PLAN_RING_KV0,  /* segment: [T, 2*Hk*D] act */
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
     PLAN_RING_DKV1,
@@ -112,10 +112,10 @@ enum plan_id {
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
-    PLAN_KEPT,      /* records of what sections keep for the backward: plan_record() */
-    PLAN_CACHES,    /* generate: records of caches and states: plan_cache() */
-    PLAN_SHARED,    /* values that `in` shares, one after another: plan_shared() */
-    PLAN_DSHARED,   /* their gradients */
+    PLAN_KEPT,       /* records of what sections keep for the backward: plan_record() */
+    PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
+    PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
+    PLAN_DSHARED,    /* their gradients */
     PLAN_STATE_SEND, /* segment: 2 states of linear attention (struct linear_buffers) */
     PLAN_STATE_RECV, /* segment: 2 */
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
@@ -123,7 +123,7 @@ enum plan_id {
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
-    PLAN_LO_ALL,     /* int64 [sp * T]: ulysses: lo and hi of every global position */
+    PLAN_LO_ALL, /* int64 [sp * T]: ulysses: lo and hi of every global position */
     PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
@@ -134,33 +134,33 @@ enum plan_id {
     PLAN_TARGET,     /* [T, patch]: what MSE compares with */
     PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
-    PLAN_CARRY,     /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
+    PLAN_CARRY, /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                      * a gradient */
-    PLAN_CARRY_PASS,/* segment: [2] of them, on their way from the last rank to the first and back */
+    PLAN_CARRY_PASS, /* segment: [2] of them, on their way from the last rank to the first and back */
     /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
      * every rank: a plan is of any of them. */
-    PLAN_CONTEXT_BEFORE,   /* context.load: a state of each layer, as wide as the largest */
-    PLAN_CONTEXT_BEHIND,   /* generate: likewise, behind the prompt, for its other continuations */
-    PLAN_ANSWER_LOGITS,    /* [2, V]: of the token to come, and behind the prompt */
-    PLAN_SAMPLER,          /* 25 V bytes */
-    PLAN_ANSWER_TOKENS,    /* int32 [n_decode] */
-    PLAN_ANSWER_LOGPROBS,  /* double [n_decode] and their alternatives: rank 0 */
-    PLAN_SCORE_WINDOW,     /* int32 [S] tokens, then [S] bytes: which may be targets */
-    PLAN_SCORE_ROWS,       /* double [2, sp * T]: nll by rank, then by position: rank 0 */
-    PLAN_SCORE_BUCKETS,    /* a sum for each bucket of positions: rank 0 */
-    PLAN_VELOCITY,  /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
-    PLAN_PLANE,     /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
+    PLAN_CONTEXT_BEFORE,  /* context.load: a state of each layer, as wide as the largest */
+    PLAN_CONTEXT_BEHIND,  /* generate: likewise, behind the prompt, for its other continuations */
+    PLAN_ANSWER_LOGITS,   /* [2, V]: of the token to come, and behind the prompt */
+    PLAN_SAMPLER,         /* 25 V bytes */
+    PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
+    PLAN_ANSWER_LOGPROBS, /* double [n_decode] and their alternatives: rank 0 */
+    PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: which may be targets */
+    PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
+    PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
+    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
+    PLAN_PLANE, /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                      * own_memory: this rank's part of it */
-    PLAN_STAGE,     /* the host's: op_stage() bytes of any step */
+    PLAN_STAGE, /* the host's: op_stage() bytes of any step */
     PLAN_ID_N
 };
 
 struct plan_item {
     const char *name; /* "residual", "kept", ...; NULL: not used by this job */
     enum plan_class cls;
-    bool in_segment;      /* offset is into the comm segment, else into the arena */
-    bool in_host;         /* into the host's part, which own_memory has */
-    bool mirrored;        /* in the arena, and the host has as much at `mirror` of its part */
+    bool in_segment; /* offset is into the comm segment, else into the arena */
+    bool in_host;    /* into the host's part, which own_memory has */
+    bool mirrored;   /* in the arena, and the host has as much at `mirror` of its part */
     int64_t mirror;
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
@@ -183,9 +183,9 @@ struct plan {
     int64_t host_size; /* bytes per rank of the host's part, a multiple of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
-    int64_t reference_offset,
-        reference_size; /* verify, and train with verify.first_step: the one-rank reference's part
+    /* verify, and train with verify.first_step: the one-rank reference's part
                          * of the arena */
+    int64_t reference_offset, reference_size;
     int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
     int64_t seq_len;    /* tokens of the longest sequence */
@@ -202,28 +202,28 @@ struct plan {
     enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int zero;                    /* ZeRO stage; 0 for one rank and unless training */
-    bool by_bucket;              /* gradients are summed bucket by bucket within the backward pass, and
+    bool by_bucket;        /* gradients are summed bucket by bucket within the backward pass, and
                                   * no rank holds all of them: zero 2 and 3, and whenever fused */
-    bool fused;                  /* and each bucket is updated right then */
-    bool ema;                    /* a moving average of the weights is kept */
-    struct zero shards;          /* who owns what, over plan_sum_ranks */
-    int64_t n_shard;             /* elements of the largest shard; n_params under zero 0 */
-    int64_t loss_chunk;          /* tokens; at most a sum chunk */
-    int64_t n_params;            /* param_count */
-    int64_t n_grad;              /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
-    int64_t tree_size;           /* elements of one level of PLAN_TREE; 0: no tree */
-    int64_t n_decode;            /* generate: tokens that may be appended */
-    int64_t cache_rows;          /* generate: rows of this rank's cache per layer */
-    int64_t micro_batches;       /* of each ring per optimizer step: train.global_batch / dp */
+    bool fused;            /* and each bucket is updated right then */
+    bool ema;              /* a moving average of the weights is kept */
+    struct zero shards;    /* who owns what, over plan_sum_ranks */
+    int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
+    int64_t loss_chunk;    /* tokens; at most a sum chunk */
+    int64_t n_params;      /* param_count */
+    int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
+    int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
+    int64_t n_decode;      /* generate: tokens that may be appended */
+    int64_t cache_rows;    /* generate: rows of this rank's cache per layer */
+    int64_t micro_batches; /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute */
     char reason[640];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
-    struct extent extent;   /* of this rank's sections */
+    struct extent extent;      /* of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
-    int64_t grid[2];        /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
-    int64_t stream_size;    /* bytes of one residual stream, rounded; PLAN_X has n_streams */
+    int64_t grid[2];           /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
+    int64_t stream_size;       /* bytes of one residual stream, rounded; PLAN_X has n_streams */
     /* PLAN_X has L + 1 streams in a training: number b behind section b (`in` is 0). Else one, or two
      * in turns: a section whose placement is not in_place passes on to the other; PLAN_DX likewise,
      * by grad_in_place. */

@@ -27,17 +27,17 @@
 #define LOGIC_CHUNKS 8
 
 struct shard {
-    int64_t S;      /* tokens in the sequence */
+    int64_t S; /* tokens in the sequence */
     int P, r;
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
     int64_t unit;   /* rows that stay together: 1, or one index of the outermost dimension */
     int n_segs;     /* on this rank */
     int64_t seg_len;
-    int64_t T;      /* n_segs * seg_len, the same on every rank */
+    int64_t T;               /* n_segs * seg_len, the same on every rank */
     int64_t pos[SHARD_SEGS]; /* global position of each segment's first row */
-    int n_sums;     /* sum chunks on this rank: n_segs under "ranks", else 1 */
-    int64_t sum_len;/* rows of a sum chunk */
+    int n_sums;              /* sum chunks on this rank: n_segs under "ranks", else 1 */
+    int64_t sum_len;         /* rows of a sum chunk */
 };
 
 /* layout: LAYOUT_CONTIGUOUS or LAYOUT_ZIGZAG. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
@@ -50,6 +50,6 @@ int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bo
 int64_t shard_share(int64_t n, int P, bool rank_bits);
 int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */
-struct shard shard_of(const struct shard *sh, int r); /* the same sequence, as rank r holds it */
+struct shard shard_of(const struct shard *sh, int r);   /* the same sequence, as rank r holds it */
 
 #endif

@@ -31,7 +31,7 @@ struct run {
     void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     struct progress progress; /* rank 0 tells seqd */
-    int mutant;            /* tests only: enum sp_mutant */
+    int mutant;               /* tests only: enum sp_mutant */
 };
 
 /* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it

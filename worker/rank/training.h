@@ -28,13 +28,13 @@ struct training {
     struct comm_count eval_want[PURPOSE_N];
     struct ckpt_state state;
     char spec_json[CKPT_SPEC_SIZE]; /* of state */
-    struct ckpt_info last; /* rank 0: the newest checkpoint; path "" before the first */
-    struct ckpt_info best; /* rank 0: of the lowest held-out loss; path "" when none */
-    struct rank_step step; /* the newest report */
-    struct eval eval;      /* the newest evaluation; windows 0: none in this attempt */
-    int64_t saved_us;      /* rank 0: when the last checkpoint was complete, or the attempt began */
-    int64_t retry_us;      /* rank 0: when to try again to save; 0: nothing is owed */
-    bool owed;             /* a checkpoint could not be written and is due since */
+    struct ckpt_info last;          /* rank 0: the newest checkpoint; path "" before the first */
+    struct ckpt_info best;          /* rank 0: of the lowest held-out loss; path "" when none */
+    struct rank_step step;          /* the newest report */
+    struct eval eval;               /* the newest evaluation; windows 0: none in this attempt */
+    int64_t saved_us; /* rank 0: when the last checkpoint was complete, or the attempt began */
+    int64_t retry_us; /* rank 0: when to try again to save; 0: nothing is owed */
+    bool owed;        /* a checkpoint could not be written and is due since */
     bool ledger_equal;
     char beside[FILE_PATH_SIZE]; /* rank 0: of weights_start */
 };

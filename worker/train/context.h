@@ -20,7 +20,7 @@ struct context_layout {
     int64_t size;   /* of all: n_layers * stride */
     struct context_state {
         int64_t n_heads, key_dim, value_dim; /* 0: none */
-    } * layer; /* owned, [n_layers] */
+    } * layer;                               /* owned, [n_layers] */
 };
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
 void context_layout_fini(struct context_layout *c);
@@ -28,7 +28,7 @@ void context_layout_fini(struct context_layout *c);
 struct context {
     char model[SHA256_HEX];
     int64_t n_tokens;
-    char *states; /* borrowed: the layout's size */
+    char *states;   /* borrowed: the layout's size */
     int64_t stride; /* the layout's */
 };
 

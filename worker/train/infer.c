@@ -267,8 +267,8 @@ static int prompt_logprobs(const struct infer *in, struct infer_work *w, const s
     bad = record_rows(in, w, r, rows);
     if (finite_least(m, &bad, e)) goto out;
     if (bad != FINITE_NONE) {
-        finite_blame_forward(m, e, "the log-probability of token %lld of prompt %s",
-                             (long long)bad, r->id);
+        finite_blame_forward(m, e, "the log-probability of token %lld of prompt %s", (long long)bad,
+                             r->id);
         goto out;
     }
     if (m->comm && comm_gather(m->comm, PURPOSE_CONTROL, 0, rows, (int64_t)mine, all, m->bounce, e))
@@ -295,7 +295,8 @@ static int text_again(void *arg, struct err *e)
     const struct text_again *x = arg;
     struct tensor unused;
     int rc = infer_forward(x->in, x->r->tokens, x->r->n_tokens, e);
-    for (int64_t i = 0; i < x->n && !rc; i++) rc = model_decode(x->in->model, x->tokens[i], &unused, e);
+    for (int64_t i = 0; i < x->n && !rc; i++)
+        rc = model_decode(x->in->model, x->tokens[i], &unused, e);
     return rc;
 }
 
@@ -445,8 +446,8 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         key.position = r->n_tokens + n;
         const bool may_end = !r->ignore_eos && n >= r->min_tokens;
         const bool finite = all_finite(w->logits, V);
-        const int32_t token =
-            finite ? choose(w, r, ends, may_end || r->ignore_eos, &key) : NOT_FINITE;
+        const int32_t token = finite ? choose(w, r, ends, may_end || r->ignore_eos, &key)
+                                     : NOT_FINITE;
         if (agree_on(in, w, r, key.position, token, e)) return -1;
         if (!finite) return blame_logits(in, r, w->tokens, n, e);
         if (may_end && ends_text(ends, token)) {
@@ -458,8 +459,8 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         sampler_take(&w->sampler, token);
         w->tokens[n++] = token;
         progress_tokens(in->progress, 1);
-        progress_part(in->progress, (double)(sequence * r->max_tokens + n) /
-                                        (double)(r->n * r->max_tokens));
+        progress_part(in->progress,
+                      (double)(sequence * r->max_tokens + n) / (double)(r->n * r->max_tokens));
         stopped = stop_feed(&r->stop, token < 256 ? token : -1);
         if (stopped && n >= r->min_tokens) {
             out->finish = FINISH_STOP;

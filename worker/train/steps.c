@@ -146,8 +146,8 @@ static int remove_step(const char *path, struct err *e)
     return file_remove(gone, e);
 }
 
-static int remove_aside(void *arg, enum step_dir_kind kind, const struct step_dir *d, const char *path,
-                        struct err *e)
+static int remove_aside(void *arg, enum step_dir_kind kind, const struct step_dir *d,
+                        const char *path, struct err *e)
 {
     const struct pruning *p = arg;
     const bool old = kind == STEP_TMP ? d->epoch < p->epoch : d->step <= p->newest;

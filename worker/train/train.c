@@ -241,12 +241,13 @@ static int no_update(const struct train *t, int64_t steps, struct err *e)
                          (long long)steps,
                          fp16 ? "set precision.params to bf16 or fp32, since fp16 ends at 65504"
                               : "set guard.nonfinite to fail, which ends the job at the first");
-    return err_field(e, ERR_INVALID, "precision.params",
-                     "none of %lld steps updated the weights, since fp16 ends at 65504 and their "
-                     "gradients do not fit with the loss scale at %.0f: set precision.params to bf16 "
-                     "or fp32%s",
-                     (long long)steps, scale,
-                     scale > 1 ? ", or train.steps higher, since the scale is halved by each" : "");
+    return err_field(
+        e, ERR_INVALID, "precision.params",
+        "none of %lld steps updated the weights, since fp16 ends at 65504 and their "
+        "gradients do not fit with the loss scale at %.0f: set precision.params to bf16 "
+        "or fp32%s",
+        (long long)steps, scale,
+        scale > 1 ? ", or train.steps higher, since the scale is halved by each" : "");
 }
 
 int train_updated(const struct train *t, struct err *e)

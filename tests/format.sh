@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The tree is formatted by one version of clang-format, which deploy/deps names: others break lines in
+# other places. Tables are exempt between the comments "clang-format off" and "clang-format on".
+#   tests/format.sh           print the files that differ, exit 1 where there are any
+#   tests/format.sh --write   format them
+set -u
+cd "$(dirname "$0")/.."
+want=$(deploy/deps --format)
+of_version() { "$1" --version 2>/dev/null | grep -qE "version $want\."; }
+for tool in "clang-format-$want" clang-format ''; do of_version "$tool" && break; done
+if [ -z "$tool" ]; then
+    echo "format: clang-format $want is not installed: the format of the sources is not checked"
+    [ -z "${1:-}" ]
+    exit
+fi
+sources() { git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' '*.cc' '*.inc'; }
+if [ "${1:-}" = --write ]; then sources | xargs -0 "$tool" -i; exit; fi
+bad=$(sources | xargs -0 -P "$(nproc)" -n 40 "$tool" --dry-run 2>&1 | sed -nE 's/^([^:]+):([0-9]+):.*/\1:\2/p' | sort -u -t: -k1,1)
+[ -z "$bad" ] && exit 0
+printf 'format: %s is not as `make format` writes it\n' $bad
+exit 1
