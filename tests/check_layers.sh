@@ -9,11 +9,12 @@ rules='
 api/core        :
 api             : api/core
 kernels         : api/core
-worker/family   : api/core
+worker/program  : api/core
+worker/family   : api/core worker/program
 worker/plan     : api/core worker/family
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
-worker/model    : api/core worker/family worker/plan kernels worker/comm worker/sp
+worker/model    : api/core worker/program worker/family worker/plan kernels worker/comm worker/sp
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/data
 worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/data worker/train

@@ -3,7 +3,7 @@
 #define SEQD_FAMILY_FAMILY_H
 
 #include "api/core/err.h"
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */
 

@@ -1,5 +1,5 @@
 /* model.h: a model of any family, forward and backward, on one rank's rows of a sequence: its
- * family's program (worker/family/program.h), section by section (section.h).
+ * family's program (worker/program/program.h), section by section (section.h).
  *
  * Everything but attention is local to a row; attention goes through a strategy's table
  * (worker/sp), so that the model knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),

@@ -1,4 +1,4 @@
-/* op.h: the operations of a program (worker/family/program.h), each forward, backward and for one
+/* op.h: the operations of a program (worker/program/program.h), each forward, backward and for one
  * new token, on one rank's rows.
  *
  * A frame is one section instance at work: where its values, their gradients and its weights are.
@@ -21,7 +21,7 @@
 #define SEQD_MODEL_OP_H
 
 #include <math.h>
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 #include "worker/model/batch.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/linear.h"

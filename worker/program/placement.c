@@ -8,7 +8,7 @@
  * lowest free place. */
 #include <assert.h>
 #include <string.h>
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 
 enum {
     ALIGN = 64, /* bytes: MEM_ALIGN of api/core/mem.h */

@@ -1,4 +1,4 @@
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 
 #include <assert.h>
 #include <math.h>

@@ -21,8 +21,8 @@
  *
  * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size, I
  * MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */
-#ifndef SEQD_FAMILY_PROGRAM_H
-#define SEQD_FAMILY_PROGRAM_H
+#ifndef SEQD_PROGRAM_PROGRAM_H
+#define SEQD_PROGRAM_PROGRAM_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* scratch.c: what a step needs beside values and gradients: what worker/model/op_*.c takes, piece
  * by piece, in the same order. */
 #include <string.h>
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 
 enum { ALIGN = 64 /* bytes: MEM_ALIGN of api/core/mem.h */, STAGE = 64 << 10 };
 

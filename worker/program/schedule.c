@@ -6,7 +6,7 @@
  * made again right before a step that reads them. */
 #include <assert.h>
 #include <string.h>
-#include "worker/family/program.h"
+#include "worker/program/program.h"
 
 struct walk {
     const struct program *p;
