@@ -1,4 +1,4 @@
-/* Weights of a model directory; its config.json is hf_config.c's. */
+/* Weights of a model directory; its config.json is read by worker/family/config.c. */
 #include "worker/model/hf.h"
 
 #include <stdarg.h>

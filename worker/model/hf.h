@@ -2,7 +2,7 @@
  *
  *   config.json            <-> struct model_shape; v4 and v5 spellings, each family's own; what we
  *                              would compute differently (scaled RoPE, another activation or
- *                              family) is refused, naming the key (hf_config.h)
+ *                              family) is refused, naming the key (worker/family/config_table.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   all other files: those of the directory that the weights came from (struct hf_beside, hf_files.h),
  *                              or the byte tokenizer's
@@ -18,19 +18,11 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "kernels/backend.h"
+#include "worker/family/config.h"
 #include "worker/plan/plan.h"
 
 #define HF_MAX_PARAMS 32768 /* tensors of one model: 256 layers of 32 experts */
-#define HF_MAX_LAYERS 1024
 
-/* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
- * malformed key), ERR_UNSUPPORTED (a key asks for what we do not compute); both name the key. */
-int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
-                    struct err *e);
-/* DIR/config.json. */
-int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
-/* As it stands, from directory to directory. */
-int hf_config_copy(const char *from, const char *to, struct err *e);
 /* What stands beside the weights of a directory that is written. */
 struct hf_beside {
     const char

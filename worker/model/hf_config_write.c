@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 #include "worker/model/tokenizer.h"
 
 #define PREFIX "model.config."

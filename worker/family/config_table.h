@@ -1,4 +1,4 @@
-/* hf_config.h: config.json, family by family. Inside worker/model.
+/* config_table.h: config.json, family by family. Inside worker/family, and for the writer of worker/hf.
  *
  * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
  * that say several sizes at once or none of ours (special), and what must go together. A key that
@@ -6,14 +6,15 @@
  * another computation than ours is special; all such keys of a file are refused together, by name.
  * What a key means, and what its absence means, is what transformers makes of it for that
  * model_type. */
-#ifndef SEQD_MODEL_HF_CONFIG_H
-#define SEQD_MODEL_HF_CONFIG_H
+#ifndef SEQD_FAMILY_CONFIG_TABLE_H
+#define SEQD_FAMILY_CONFIG_TABLE_H
 
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
-#include "worker/model/hf.h"
+#include "worker/family/config.h"
 
-#define HF_MAX_SEEN 64
+#define HF_MAX_LAYERS 1024
+#define HF_MAX_SEEN   64
 
 struct config {
     struct jread j;

@@ -1,6 +1,6 @@
 /* Keys of the families with softmax attention: which their files have, what they mean together, and
  * which of their values we do not compute. */
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 
 /* ---- Llama, Mistral, Qwen3 ------------------------------------------------------------------- */
 

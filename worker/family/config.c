@@ -1,6 +1,6 @@
 /* Reading config.json: in two passes, since model_type, which says what the other keys mean, may
  * stand anywhere. */
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * mean together, and which of their values we do not compute. */
 #include <math.h>
 #include <string.h>
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 
 /* Layer l is of the other kind. */
 static void mark_layer(struct model_shape *m, int64_t l, bool special)

@@ -1,6 +1,6 @@
 /* Keys of the diffusion transformers: Open-Sora's STDiT and STDiT3 as released, Latte and the
  * Transformer-2D likewise. */
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 
 /* ---- what all have --------------------------------------------------------------------------- */
 

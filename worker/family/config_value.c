@@ -2,7 +2,7 @@
  * than we compute, and what our own files always say. */
 #include <stdio.h>
 #include <string.h>
-#include "worker/model/hf_config.h"
+#include "worker/family/config_table.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
