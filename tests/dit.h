@@ -11,7 +11,7 @@
 #include "tests/ranks.h"
 #include "worker/family/family.h"
 #include "worker/model/op.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 enum { COLUMN_SECTIONS = 16, COLUMN_SCRATCH = 16 << 20 };
 

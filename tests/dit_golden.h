@@ -7,7 +7,7 @@
 #include "api/core/mem.h"
 #include "tests/dit.h"
 #include "tests/engine.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/model/model.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"

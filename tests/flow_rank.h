@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include "tests/ranks.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/train/flow_sample.h"
 
 struct flow_rank {

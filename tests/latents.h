@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "tests/test.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 struct latents_made {
     int64_t T, H, W, L; /* frames, rows, columns; tokens of the caption */

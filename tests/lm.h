@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include "api/core/mem.h"
 #include "tests/engine.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/model/model.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 #define LM_WANTED 1e-5
 

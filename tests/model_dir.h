@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "tests/small.h"
-#include "worker/model/hf.h"
-#include "worker/model/hf_files.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/files.h"
 
 static char scratch[64]; /* everything of a test lies beneath it */
 static struct err e;

@@ -10,7 +10,7 @@
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "tests/small.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/roots.h"
 

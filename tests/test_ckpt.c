@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/log.h"
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/manifest.h"
 #include "worker/train/steps.h"

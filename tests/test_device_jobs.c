@@ -10,8 +10,8 @@
 #include "tests/gang.h"
 #include "tests/latents.h"
 #include "tests/param.h"
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
 
 #define STEPS 3
 #define TOL   3e-5 /* of losses: a few steps of Adam carry a rounding of 1e-7 on */

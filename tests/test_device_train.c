@@ -2,7 +2,7 @@
  * it in a step, the norm of units of all sizes, the same bits on any number of ranks.
  * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include "tests/engine.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 

@@ -7,8 +7,8 @@
 #include "api/core/sha256.h"
 #include "worker/agent/describe.h"
 #include "worker/family/family.h"
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
 
 static const char *const names[] = {"bert",     "bert_wide",    "linear", "linear_relu",  "minimax",
                                     "mistral",  "minimax_wide", "retnet", "retnet_wide",  "tnl",

@@ -6,7 +6,7 @@
 #include "api/core/file.h"
 #include "tests/gang.h"
 #include "worker/family/family.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 #define STEPS 10
 

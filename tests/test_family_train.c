@@ -4,7 +4,7 @@
  * */
 #include "tests/engine.h"
 #include "tests/test.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 static const char *const names[] = {"bert",    "tnl",     "linear", "retnet",
                                     "minimax", "mistral", "qwen3"};

@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "tests/flow_rank.h"
 #include "tests/told.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 #include "worker/train/flow_generate.h"
 
 static char scratch[64];

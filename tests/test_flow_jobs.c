@@ -9,7 +9,7 @@
 #include "tests/gang.h"
 #include "tests/latents.h"
 #include "worker/family/family.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 #define STEPS 12
 

@@ -6,7 +6,7 @@
 #include "api/core/file.h"
 #include "tests/flow_rank.h"
 #include "worker/comm/ledger.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1

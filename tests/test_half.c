@@ -10,7 +10,7 @@
 #include "kernels/half.h"
 #include "tests/engine.h"
 #include "tests/param.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/train/spread.h"
 
 static struct job_spec spec;

@@ -5,7 +5,7 @@
 #include "tests/datadir.h"
 #include "worker/data/flow.h"
 #include "worker/data/latents.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "api/core/file.h"
 #include "tests/gang.h"
 #include "tests/param.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/plan/plan.h"
 
 #define STEPS 20

@@ -2,7 +2,7 @@
  * has from the directory that its job began with. */
 #include <sys/stat.h>
 #include "tests/model_dir.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
 

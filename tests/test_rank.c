@@ -8,7 +8,7 @@
 #include <math.h>
 #include "tests/gang.h"
 #include "tests/param.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/half.h"
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
+#include "worker/hf/tokenizer.h"
 
 static char dir[64];
 static struct err e;

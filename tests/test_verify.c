@@ -5,7 +5,7 @@
 #include "api/core/log.h"
 #include "tests/mutant.h"
 #include "tests/verify.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 

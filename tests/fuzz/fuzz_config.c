@@ -1,4 +1,4 @@
-/* sources: worker/family/config.c worker/family/config_value.c worker/family/config_softmax.c worker/family/config_linear.c worker/model/hf_config_write.c worker/family/config_dit.c worker/model/hf_list.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/program/placement.c worker/program/program.c worker/family/retnet.c worker/program/schedule.c worker/program/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_infer.c api/core/job_model.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c api/core/beneath.c
+/* sources: worker/family/config.c worker/family/config_value.c worker/family/config_softmax.c worker/family/config_linear.c worker/hf/config_write.c worker/family/config_dit.c worker/hf/list.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/program/placement.c worker/program/program.c worker/family/retnet.c worker/program/schedule.c worker/program/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_infer.c api/core/job_model.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c api/core/beneath.c
  *
  * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
  * its description reads back as the same shape; taken over beside new weights, with what the job has
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 static char dir[64], from[80], to[80];
 

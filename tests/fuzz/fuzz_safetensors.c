@@ -1,4 +1,4 @@
-/* sources: worker/model/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/beneath.c
+/* sources: worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/beneath.c
  *
  * Any bytes as a weights file: what is accepted must lie inside the file, be sorted, cover it without
  * a hole, and be readable to the last element. Half of the inputs get a true header length, so that
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

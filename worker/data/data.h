@@ -43,7 +43,7 @@
 #include "api/core/progress.h"
 #include "worker/data/mask.h"
 #include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 #include "worker/plan/shard.h"
 
 enum data_set {

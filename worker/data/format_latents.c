@@ -10,7 +10,7 @@
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
 #include "worker/data/source.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 #define MANIFEST_SIZE ((size_t)64 << 20)
 #define BATCH         4096 /* numbers that are converted at a time */

@@ -11,7 +11,7 @@
 
 #include "api/core/beneath.h"
 #include "api/core/log.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/rank/link.h"
 #include "worker/rank/profile.h"
 #include "worker/rank/run.h"

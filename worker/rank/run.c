@@ -10,7 +10,7 @@
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
 #include "worker/family/family.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/prepared.h"

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
-#include "worker/model/hf.h"
-#include "worker/model/hf_files.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/files.h"
 #include "worker/rank/task_infer.h"
 #include "worker/train/piece.h"
 #include "worker/train/roots.h"

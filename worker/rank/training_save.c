@@ -6,7 +6,7 @@
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/spread.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "api/core/log.h"
-#include "worker/model/hf.h"
-#include "worker/model/hf_files.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/files.h"
 #include "worker/plan/stage.h"
 #include "worker/train/piece.h"
 #include "worker/train/roots.h"

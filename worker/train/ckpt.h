@@ -30,7 +30,7 @@
 #define CKPT_PATH_SIZE 1280
 #define CKPT_SPEC_SIZE 16384 /* of ckpt_spec_json */
 
-struct hf_beside; /* worker/model/hf.h */
+struct hf_beside; /* worker/hf/hf.h */
 
 struct ckpt_state {
     int64_t step; /* optimizer steps done; the next one is step + 1 */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/mem.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 enum { DIGEST = SHA256_HEX - 1, NAME_SIZE = 40 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 #include "worker/train/flow_request.h"
 
 static int read_caption(struct flow_request *r, const struct model_shape *m, struct st_file *f,

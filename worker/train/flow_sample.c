@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 #include "worker/plan/volume.h"
 
 #define LINE 1024 /* values of noise drawn at a time */

@@ -8,7 +8,7 @@
 
 #include "worker/comm/ledger.h"
 #include "worker/model/finite.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 #include "worker/plan/volume.h"
 
 const char *infer_finish_name(enum infer_finish f)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 void reply_fini(struct reply *p)
 {

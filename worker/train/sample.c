@@ -8,7 +8,7 @@
 #include "api/core/utf8.h"
 #include "kernels/philox.h"
 #include "worker/model/model.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 double sample_uniform(const struct sample_key *k)
 {

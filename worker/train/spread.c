@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 #include <time.h>
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
 
 enum spread_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
 

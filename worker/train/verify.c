@@ -9,7 +9,7 @@
 #include "api/core/jwrite.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/plan/volume.h"
 #include "worker/train/control.h"
 #include "worker/train/piece.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "api/core/jwrite.h"
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 #include "worker/train/piece.h"
 
 static int write_grads(const struct verify_args *a, float *grad, const char *name,

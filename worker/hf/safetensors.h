@@ -7,8 +7,8 @@
  *
  * tested: tests/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
  * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
-#ifndef SEQD_MODEL_SAFETENSORS_H
-#define SEQD_MODEL_SAFETENSORS_H
+#ifndef SEQD_HF_SAFETENSORS_H
+#define SEQD_HF_SAFETENSORS_H
 
 #include <stdint.h>
 #include "api/core/err.h"

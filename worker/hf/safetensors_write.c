@@ -1,5 +1,5 @@
 /* The writing half of safetensors.h. */
-#include "worker/model/safetensors.h"
+#include "worker/hf/safetensors.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* hf_weights.h: the safetensors files of a model directory, opened together. Inside worker/model.
+/* weights.h: the safetensors files of a model directory, opened together. Inside worker/hf.
  * */
-#ifndef SEQD_MODEL_HF_WEIGHTS_H
-#define SEQD_MODEL_HF_WEIGHTS_H
+#ifndef SEQD_HF_WEIGHTS_H
+#define SEQD_HF_WEIGHTS_H
 
-#include "worker/model/hf.h"
-#include "worker/model/safetensors.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
 
 enum { HF_MAX_SHARDS = 1024 };
 

@@ -1,12 +1,12 @@
 /* Weights of a model directory; its config.json is read by worker/family/config.c. */
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "worker/model/hf_files.h"
-#include "worker/model/hf_weights.h"
+#include "worker/hf/files.h"
+#include "worker/hf/weights.h"
 
 /* ---- comparing with the shape ---------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/model/hf_files.h"
+#include "worker/hf/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* The tensors of a model as files name them, and in which order a file has their rows. */
 #include <stdlib.h>
 #include <string.h>
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 static int by_param_name(const void *a, const void *b)
 {

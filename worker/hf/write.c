@@ -1,5 +1,5 @@
 /* The writing half of hf.h, and digests of what is written. */
-#include "worker/model/hf.h"
+#include "worker/hf/hf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 #include "api/core/file.h"
 #include "api/core/sha256.h"
 #include "kernels/half.h"
-#include "worker/model/hf_files.h"
-#include "worker/model/safetensors.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/files.h"
+#include "worker/hf/safetensors.h"
+#include "worker/hf/tokenizer.h"
 
 static const void *element(const struct hf_flat *f, int64_t i)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
-#include "worker/model/tokenizer.h"
+#include "worker/hf/tokenizer.h"
 
 #define PREFIX "model.config."
 

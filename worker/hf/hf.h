@@ -12,8 +12,8 @@
  * files.
  * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old names
  * of BERT's tensors are read (no "bert." before them; gamma, beta), its pooler is skipped. */
-#ifndef SEQD_MODEL_HF_H
-#define SEQD_MODEL_HF_H
+#ifndef SEQD_HF_HF_H
+#define SEQD_HF_HF_H
 
 #include "api/core/err.h"
 #include "api/core/job.h"
@@ -108,7 +108,7 @@ struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
 
-/* ---- inside worker/model ----------------------------------------------------------------------- */
+/* ---- inside worker/hf ----------------------------------------------------------------------- */
 
 /* All tensors, in the order of the flat layout or sorted by name; the caller frees. */
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);

@@ -1,4 +1,4 @@
-#include "worker/model/hf_weights.h"
+#include "worker/hf/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
