@@ -12,7 +12,7 @@
 #include "tests/small.h"
 #include "worker/hf/hf.h"
 #include "worker/train/ckpt.h"
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 
 static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */
 static struct err e;

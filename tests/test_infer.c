@@ -9,7 +9,7 @@
 #include "tests/tiny.h"
 #include "worker/train/infer.h"
 #include "worker/train/prompts.h"
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 #include "worker/train/score.h"
 
 #define ROOM       24

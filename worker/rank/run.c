@@ -15,7 +15,7 @@
 #include "worker/rank/feed.h"
 #include "worker/rank/prepared.h"
 #include "worker/rank/resident.h"
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
  * are found much sooner from outside (the last-operation record); this is the backstop. */

@@ -12,7 +12,7 @@
 #include "worker/comm/comm.h"
 #include "worker/plan/plan.h"
 #include "worker/rank/link.h"
-#include "worker/train/artifact.h"
+#include "api/core/artifact.h"
 #include "worker/data/data.h"
 #include "worker/train/infer.h"
 

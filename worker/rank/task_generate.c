@@ -6,7 +6,7 @@
 #include "worker/hf/files.h"
 #include "worker/rank/task_infer.h"
 #include "worker/train/piece.h"
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 
 struct task_context {
     struct context_layout layout;

@@ -8,7 +8,7 @@
 #include "worker/hf/files.h"
 #include "worker/plan/stage.h"
 #include "worker/train/piece.h"
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 #include "worker/train/spread.h"
 
 enum origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 #include "worker/model/model.h"
-#include "worker/train/artifact.h"
+#include "api/core/artifact.h"
 #include "worker/train/context.h"
 #include "worker/train/prompts.h"
 #include "worker/train/requests.h"

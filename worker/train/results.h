@@ -9,7 +9,7 @@
 #ifndef SEQD_TRAIN_RESULTS_H
 #define SEQD_TRAIN_RESULTS_H
 
-#include "worker/train/artifact.h"
+#include "api/core/artifact.h"
 #include "worker/train/prompts.h"
 
 struct results { /* {.fd = -1}: closed */

@@ -8,7 +8,7 @@
 #include "api/core/jwrite.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
-#include "worker/train/npyhead.h"
+#include "worker/data/npy_head.h"
 #include "worker/train/score_journal.h"
 #include "worker/train/window.h"
 

@@ -29,7 +29,7 @@
 
 #include <stdbool.h>
 #include "worker/model/model.h"
-#include "worker/train/artifact.h"
+#include "api/core/artifact.h"
 #include "worker/data/data.h"
 
 #define VERIFY_ARTIFACTS 3

@@ -1,4 +1,4 @@
-#include "worker/train/roots.h"
+#include "worker/rank/roots.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/train/npyhead.h"
+#include "worker/data/npy_head.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * Written as DIR/artifacts/NAME.tmp, then fsync, rename, fsync of the directory; its SHA-256 is
  * taken over the bytes as they are written. A file of the same name from an earlier attempt is
  * replaced. */
-#ifndef SEQD_TRAIN_ARTIFACT_H
-#define SEQD_TRAIN_ARTIFACT_H
+#ifndef SEQD_CORE_ARTIFACT_H
+#define SEQD_CORE_ARTIFACT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/train/artifact.h"
+#include "api/core/artifact.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* npyhead.h: the head of a .npy file (format 1.0), so that numpy.load reads the array behind it. */
-#ifndef SEQD_TRAIN_NPYHEAD_H
-#define SEQD_TRAIN_NPYHEAD_H
+/* npy_head.h: the head of a .npy file (format 1.0), so that numpy.load reads the array behind it. */
+#ifndef SEQD_DATA_NPY_HEAD_H
+#define SEQD_DATA_NPY_HEAD_H
 
 #include <stdint.h>
 
