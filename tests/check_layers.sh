@@ -18,7 +18,7 @@ worker/model    : api/core worker/program worker/plan kernels worker/comm worker
 worker/hf       : api/core worker/family worker/plan kernels
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/hf worker/data
-worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/hf worker/data worker/train
+worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/train
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon          : api/core api worker/family worker/plan

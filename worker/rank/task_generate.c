@@ -5,7 +5,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
 #include "worker/rank/task_infer.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 #include "worker/rank/roots.h"
 
 struct task_context {
@@ -55,8 +55,8 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     char path[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     if (!*spec_text(s, s->context.load) && !s->context.save) return 0;
-    struct piece_array there = {m->be, m->dtype, m->params};
-    const struct hf_flat weights = {"", NULL, m->dtype, piece_read, &there};
+    struct device_array there = {m->be, m->dtype, m->params};
+    const struct hf_flat weights = {"", NULL, m->dtype, device_array_read, &there};
     if (hf_flat_digest(&m->shape, &weights, c->context.model, e)) return -1;
     if (!*spec_text(s, s->context.load)) return 0;
     if (context_layout_init(&c->layout, &m->shape, e)) return -1;

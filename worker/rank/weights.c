@@ -7,7 +7,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
 #include "worker/plan/stage.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 #include "worker/rank/roots.h"
 #include "worker/train/spread.h"
 
@@ -86,10 +86,11 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
-    struct piece_array there = {m->be, m->dtype, m->params};
+    struct device_array there = {m->be, m->dtype, m->params};
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;
-        if (hf_load_pieces(dir, &r->spec->model.shape, &(struct hf_sink){piece_take, &there}, e))
+        if (hf_load_pieces(dir, &r->spec->model.shape,
+                           &(struct hf_sink){device_array_write, &there}, e))
             return about(e, "model.path");
     }
     if (!r->comm) return 0;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 #define FLIPPED 8192 /* elements at a time */
 /* Rows that are kept, outside the plan. */
@@ -53,7 +53,7 @@ static struct tensor row_of(struct model *ref, int64_t row)
 static void read_row(struct model *ref, int64_t row, float *out)
 {
     const struct tensor t = row_of(ref, row);
-    piece_get(ref->be, t.dtype, t.data, out, t.cols);
+    copy_to_host(ref->be, t.dtype, t.data, out, t.cols);
 }
 
 int control_init(struct control *c, struct model *ref, float *grad, struct err *e)

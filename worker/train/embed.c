@@ -9,7 +9,7 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 #include "worker/data/npy_head.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ static void add_rows(struct model *m, int64_t row0, int64_t n, float *buf, doubl
         const int64_t k = r + PIECE < n ? PIECE : n - r;
         const struct tensor x = states(m, row0 + r, k);
         assert(x.ld == C);
-        piece_get(m->be, x.dtype, x.data, buf, k * C);
+        copy_to_host(m->be, x.dtype, x.data, buf, k * C);
         for (int64_t i = 0; i < k; i++)
             for (int64_t c = 0; c < C; c++) sum[c] += (double)buf[i * C + c];
     }

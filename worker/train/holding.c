@@ -1,7 +1,7 @@
 #include "worker/train/holding.h"
 
 #include <assert.h>
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
@@ -246,17 +246,17 @@ static void write_bucket(struct holding *h, enum holding_array which, int b,
     const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
     const int64_t at = own_at(h, b) + skip;
     if (which != HOLD_WEIGHTS) {
-        piece_put(be, DT_F32,
-                  (which == HOLD_M   ? h->m
-                   : which == HOLD_V ? h->v
-                                     : h->ema) +
-                      at,
-                  x, n);
+        copy_from_host(be, DT_F32,
+                       (which == HOLD_M   ? h->m
+                        : which == HOLD_V ? h->v
+                                          : h->ema) +
+                           at,
+                       x, n);
         return;
     }
-    if (h->ema) piece_put(be, DT_F32, h->ema + at, x, n);
-    if (h->master) piece_put(be, DT_F32, h->master + at, x, n);
-    if (h->plan->zero == 3) piece_put(be, h->model->dtype, params_of(h, at), x, n);
+    if (h->ema) copy_from_host(be, DT_F32, h->ema + at, x, n);
+    if (h->master) copy_from_host(be, DT_F32, h->master + at, x, n);
+    if (h->plan->zero == 3) copy_from_host(be, h->model->dtype, params_of(h, at), x, n);
 }
 
 void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
@@ -269,7 +269,7 @@ void holding_write(struct holding *h, enum holding_array which, int64_t offset, 
         if (r.begin < r.end) write_bucket(h, which, b, &r, x + (r.begin - offset));
     }
     if (which == HOLD_WEIGHTS && h->plan->zero != 3)
-        piece_put(h->model->be, h->model->dtype, params_of(h, offset), x, n);
+        copy_from_host(h->model->be, h->model->dtype, params_of(h, offset), x, n);
 }
 
 static const float *held(const struct holding *h, enum holding_array which, int b)
@@ -289,7 +289,7 @@ int holding_read(const struct holding *h, enum holding_array which, int64_t offs
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
-        piece_get(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
+        copy_to_host(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
     }
     return be->ops->sync ? be->ops->sync(be, e) : 0;
 }

@@ -12,7 +12,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/volume.h"
 #include "worker/train/control.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 #include "worker/train/scale.h"
 #include "worker/train/verify_flow.h"
 #include "worker/train/verify_keep.h"
@@ -285,8 +285,8 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 {
     struct be *be = s->model->be;
     if (n > PIECE) n = PIECE;
-    piece_get(be, DT_F32, s->g1 + at, s->one, n);
-    if (both) piece_get(be, DT_F32, s->gp + at, s->many, n);
+    copy_to_host(be, DT_F32, s->g1 + at, s->one, n);
+    if (both) copy_to_host(be, DT_F32, s->gp + at, s->many, n);
     return n;
 }
 

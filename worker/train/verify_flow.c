@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "worker/plan/volume.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 /* Predictions of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
@@ -129,8 +129,8 @@ static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);
     for (int64_t i = 0; i < n; i++)
-        piece_get(m->be, t.dtype, (char *)t.data + i * t.ld * dtype_size(t.dtype), out + i * t.cols,
-                  t.cols);
+        copy_to_host(m->be, t.dtype, (char *)t.data + i * t.ld * dtype_size(t.dtype),
+                     out + i * t.cols, t.cols);
 }
 
 static void compare(struct rows *c, const float *one, const float *many, int64_t n)

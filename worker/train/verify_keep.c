@@ -6,13 +6,13 @@
 
 #include "api/core/jwrite.h"
 #include "worker/hf/hf.h"
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 static int write_grads(const struct verify_args *a, float *grad, const char *name,
                        struct artifact_done *done, struct err *e)
 {
-    struct piece_array there = {a->model->be, DT_F32, grad};
-    const struct hf_flat flat = {"", NULL, DT_F32, piece_read, &there};
+    struct device_array there = {a->model->be, DT_F32, grad};
+    const struct hf_flat flat = {"", NULL, DT_F32, device_array_read, &there};
     if (artifact_path(a->job_dir, name, done, e)) return -1;
     if (hf_write_flats(done->path, &a->model->shape, &flat, 1, e)) return -1;
     return artifact_describe(done, e);

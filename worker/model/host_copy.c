@@ -1,10 +1,10 @@
-#include "worker/train/piece.h"
+#include "worker/model/host_copy.h"
 
 #include "kernels/half.h"
 
 #define ROUNDED 8192 /* elements that are rounded at a time */
 
-void piece_put(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
+void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
 {
     uint16_t half[ROUNDED];
     if (t == DT_F32) {
@@ -18,7 +18,7 @@ void piece_put(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
     }
 }
 
-void piece_get(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
+void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
 {
     char *const behind = (char *)out + n * 2;
     if (t == DT_F32) {
@@ -38,16 +38,16 @@ static int check(struct be *be, struct err *e)
     return be->ops->sync ? be->ops->sync(be, e) : 0;
 }
 
-int piece_read(void *array, int64_t offset, int64_t n, float *out, struct err *e)
+int device_array_read(void *array, int64_t offset, int64_t n, float *out, struct err *e)
 {
-    const struct piece_array *a = array;
-    piece_get(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
+    const struct device_array *a = array;
+    copy_to_host(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
     return check(a->be, e);
 }
 
-int piece_take(void *array, int64_t offset, int64_t n, const float *x, struct err *e)
+int device_array_write(void *array, int64_t offset, int64_t n, const float *x, struct err *e)
 {
-    const struct piece_array *a = array;
-    piece_put(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), x, n);
+    const struct device_array *a = array;
+    copy_from_host(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), x, n);
     return check(a->be, e);
 }

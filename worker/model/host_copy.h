@@ -1,0 +1,24 @@
+/* host_copy.h: elements of a flat array in a device's memory, copied from and to the host in fp32: how
+ * weights, gradients and moments are read from files, written to them and compared. */
+#ifndef SEQD_MODEL_HOST_COPY_H
+#define SEQD_MODEL_HOST_COPY_H
+
+#include "kernels/backend.h"
+#include "worker/plan/plan.h"
+
+/* n elements of type t at `to`, rounded to nearest even. */
+void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64_t n);
+/* n elements of type t at `from`. What failed on the device, sync reports. */
+void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n);
+
+/* A whole array, read or written n elements at a time at [offset, offset + n) (struct hf_flat,
+ * struct hf_sink). fails: the device's errors. */
+struct device_array {
+    struct be *be;
+    enum dtype dtype;
+    void *data;
+};
+int device_array_read(void *array, int64_t offset, int64_t n, float *out, struct err *e);
+int device_array_write(void *array, int64_t offset, int64_t n, const float *x, struct err *e);
+
+#endif
