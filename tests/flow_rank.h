@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "tests/ranks.h"
 #include "worker/hf/hf.h"
-#include "worker/train/flow_sample.h"
+#include "worker/infer/flow_sample.h"
 
 struct flow_rank {
     struct plan plan;

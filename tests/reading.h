@@ -5,7 +5,7 @@
 #include "api/core/file.h"
 #include "tests/tiny.h"
 #include "worker/data/data.h"
-#include "worker/train/infer.h"
+#include "worker/infer/infer.h"
 
 /* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
  * (change) and gets the data's id. */

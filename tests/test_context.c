@@ -4,8 +4,8 @@
 
 #include "api/core/beneath.h"
 #include "tests/tiny.h"
-#include "worker/train/context.h"
-#include "worker/train/infer.h"
+#include "worker/infer/context.h"
+#include "worker/infer/infer.h"
 
 enum { N_TOKENS = 50, ROOM = 6, SPLIT = 29 };
 

@@ -7,7 +7,7 @@
 #include "tests/reading.h"
 #include "tests/ref.h"
 #include "tests/told.h"
-#include "worker/train/embed.h"
+#include "worker/infer/embed.h"
 
 static char scratch[64];
 static const char *const docs[] = {"hello", "a", "the quick brown fox jumps over", "ab",

@@ -8,7 +8,7 @@
 #include "tests/flow_rank.h"
 #include "tests/told.h"
 #include "worker/hf/safetensors.h"
-#include "worker/train/flow_generate.h"
+#include "worker/infer/flow_generate.h"
 
 static char scratch[64];
 

@@ -9,8 +9,8 @@
 #include "api/core/log.h"
 #include "tests/tiny.h"
 #include "tests/told.h"
-#include "worker/train/infer.h"
-#include "worker/train/reply.h"
+#include "worker/infer/infer.h"
+#include "worker/infer/reply.h"
 
 #define S          96
 #define MAX_TOKENS 24

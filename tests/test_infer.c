@@ -7,10 +7,10 @@
 #include "api/core/log.h"
 #include "tests/param.h"
 #include "tests/tiny.h"
-#include "worker/train/infer.h"
-#include "worker/train/prompts.h"
+#include "worker/infer/infer.h"
+#include "worker/infer/prompts.h"
 #include "worker/rank/roots.h"
-#include "worker/train/score.h"
+#include "worker/infer/score.h"
 
 #define ROOM       24
 #define MAX_PROMPT 64

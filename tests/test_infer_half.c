@@ -5,7 +5,7 @@
 #include "tests/tiny.h"
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
-#include "worker/train/infer.h"
+#include "worker/infer/infer.h"
 
 enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
 

@@ -3,7 +3,7 @@
 #include "api/core/log.h"
 #include "tests/linear.h"
 #include "tests/reading.h"
-#include "worker/train/score.h"
+#include "worker/infer/score.h"
 
 /* A sampler of so many tokens is 1.6 MB, their logits 0.5 MB. */
 #define VOCAB  65536

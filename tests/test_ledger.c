@@ -8,10 +8,10 @@
 #include "worker/comm/endpoint.h"
 #include "worker/data/flow_batch.h"
 #include "worker/plan/volume.h"
-#include "worker/train/embed.h"
+#include "worker/infer/embed.h"
 #include "worker/train/eval.h"
-#include "worker/train/flow_generate.h"
-#include "worker/train/score.h"
+#include "worker/infer/flow_generate.h"
+#include "worker/infer/score.h"
 
 enum { SEQ = 75, LONGEST = 141, STEPS = 2, WINDOWS = 5 }; /* rows that no 2 P divides */
 

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include "tests/model_dir.h"
 #include "worker/data/data.h"
-#include "worker/train/requests.h"
+#include "worker/infer/requests.h"
 
 static void refuses(struct job_spec *s, const char *field, const char *word)
 {

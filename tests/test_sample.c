@@ -6,9 +6,9 @@
 #include "kernels/philox.h"
 #include "tests/test.h"
 #include "worker/model/model.h"
-#include "worker/train/requests.h"
-#include "worker/train/sample.h"
-#include "worker/train/stop.h"
+#include "worker/infer/requests.h"
+#include "worker/infer/sample.h"
+#include "worker/infer/stop.h"
 
 /* ---- random numbers, text -------------------------------------------------------------------- */
 

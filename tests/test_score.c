@@ -12,7 +12,7 @@
 #include "tests/param.h"
 #include "tests/reading.h"
 #include "tests/told.h"
-#include "worker/train/score.h"
+#include "worker/infer/score.h"
 
 #define MAX_TOKENS 400
 

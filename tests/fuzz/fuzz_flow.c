@@ -1,11 +1,11 @@
-/* sources: worker/train/flow_request.c worker/train/requests.c worker/train/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/beneath.c
+/* sources: worker/infer/flow_request.c worker/infer/requests.c worker/infer/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/beneath.c
  *
  * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that the
  * job was planned for; reading it again gives the same. Models with captions, with classes and with
  * neither. */
 #include <assert.h>
 #include <string.h>
-#include "worker/train/flow_request.h"
+#include "worker/infer/flow_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -14,7 +14,7 @@
 #include "worker/rank/link.h"
 #include "api/core/artifact.h"
 #include "worker/data/data.h"
-#include "worker/train/infer.h"
+#include "worker/infer/infer.h"
 
 struct run {
     struct link *link;

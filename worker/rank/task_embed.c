@@ -2,7 +2,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/rank/task_infer.h"
-#include "worker/train/embed.h"
+#include "worker/infer/embed.h"
 
 static int send_embed(struct run *r, const struct embed *s, const struct model *m, struct err *e)
 {

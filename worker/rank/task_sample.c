@@ -3,7 +3,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/rank/task_infer.h"
-#include "worker/train/flow_generate.h"
+#include "worker/infer/flow_generate.h"
 
 /* One after another: an artifact for every request that was answered. */
 static int send_samples(struct run *r, const struct flow_generate *g, const struct infer *in,

@@ -2,7 +2,7 @@
 
 #include "api/core/jwrite.h"
 #include "worker/rank/task_infer.h"
-#include "worker/train/score.h"
+#include "worker/infer/score.h"
 
 static int send_score(struct run *r, const struct score *s, const struct model *m, struct err *e)
 {

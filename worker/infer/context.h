@@ -1,0 +1,49 @@
+/* context.h: the states that a model of linear attention has behind a context, as a file.
+ *
+ * A safetensors file, which stands for a prompt of any length:
+ *   layers.L.state   F32 [H, Dk, Dv] of every layer
+ *   context.tokens   I64 [1]: how many tokens it stands for: positions go on from there
+ *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_weights_digest)
+ * A state means nothing to other weights, so that a file of another model is refused by name. */
+#ifndef SEQD_INFER_CONTEXT_H
+#define SEQD_INFER_CONTEXT_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/sha256.h"
+#include "worker/model/model.h"
+
+/* Sizes of the states of all layers, as the family's programs have them. */
+struct context_layout {
+    int64_t n_layers, n_states; /* layers of softmax attention have none */
+    int64_t stride; /* bytes from one layer's state to the next: the largest of them, rounded */
+    int64_t size;   /* of all: n_layers * stride */
+    struct context_state {
+        int64_t n_heads, key_dim, value_dim; /* 0: none */
+    } * layer;                               /* owned, [n_layers] */
+};
+int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
+void context_layout_fini(struct context_layout *c);
+
+struct context {
+    char model[SHA256_HEX];
+    int64_t n_tokens;
+    char *states;   /* borrowed: the layout's size */
+    int64_t stride; /* the layout's */
+};
+
+/* The states behind what model m, made to generate, has read: out of it, and into it. */
+void context_take(struct model *m, const struct context_layout *l, char *to);
+void context_put(struct model *m, const struct context_layout *l, const char *from);
+
+/* Both refuse a layout that has layers without a state: ERR_UNSUPPORTED, model.config. To path.tmp,
+ * fsynced, renamed. */
+int context_write(const char *path, const struct context_layout *l, const struct context *c,
+                  struct err *e);
+/* Fills c->n_tokens and what c->states points to. c->model: that of the weights in hand.
+ * fails: ERR_CONFLICT, field context.load, when other weights made it; ERR_CORRUPT and ERR_INVALID
+ * naming file and tensor; as st_open. */
+int context_read(const char *path, const struct context_layout *l, struct context *c,
+                 struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* embed.h: a vector for every document: a pooled hidden state of the decoder.
+ *
+ * A document is a sequence of its own, its positions from 0. The token that ends documents is not
+ * part of it (a model learns nothing of the state behind that token: no token follows it). Hidden
+ * states are those behind the last layer and the final norm, what the head would read.
+ *   last   of the last token, which has seen the whole document
+ *   mean   over its tokens, summed in double
+ * normalize: divided by its length (2-norm); a vector of zeros stays one.
+ * A document longer than data.seq_len is an error that names it, before anything is computed.
+ *
+ *   embeddings.npy         float32 [documents, C], in the order of the prepared input
+ *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line:
+ *                          which row is what; record: the line of a JSONL file
+ * The numbers do not depend on the number of ranks but for the rounding of fp32 attention. */
+#ifndef SEQD_INFER_EMBED_H
+#define SEQD_INFER_EMBED_H
+
+#include "worker/data/data.h"
+#include "worker/infer/infer.h"
+
+struct embed {
+    int64_t n_documents, n_tokens, width;
+    bool ledger_equal;
+    struct artifact_done vectors, ids; /* rank 0 */
+};
+
+/* Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a state is not finite; the
+ * data's and comm's errors; ERR_ABORTED. */
+int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
+
+/* tokens [n] pooled into out [C], on every rank the same bits. Collective. Also for tests. */
+int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, double *out,
+                 struct err *e);
+
+#endif

@@ -1,0 +1,48 @@
+/* flow_request.h: what is asked of a generate job of a diffusion model: a line of input.path.
+ *
+ *   {"custom_id": "a", "text": "a_t5.safetensors", "text_len": 117, "height": 480, "width": 854,
+ *    "num_frames": 51, "fps": 24, "latents": {"T": 15, "H": 60, "W": 106}, "seed": 7,
+ *    "steps": 30, "guidance": 7}
+ *
+ * custom_id  1 to 128 bytes, each once in a file
+ * text       of models that read a caption: a safetensors file with its embedding, a tensor y [L,
+ *            width], F32, F16 or BF16; its first text_len rows (default: all) are the caption. The
+ *            path is relative to the file of requests and lies beneath its root
+ * label      instead, of models that know classes (Latte): 0 .. n - 1
+ * height, width   of the picture in pixels, num_frames, fps (default 24): what the model is told,
+ *            and what times are shifted by unless objective.transform is false
+ * latents    sizes of the sample, before patches. Default: H and W are an eighth of the pixels', T
+ *            is num_frames, of STDiT3 five for every 17 frames and one for every four of the rest
+ *            (rounded up), as the released autoencoders have it. Without num_frames that is T
+ * seed       of the noise, by itself: the same line then always begins with the same noise.
+ *            Default: sampling.seed and the SHA-256 of custom_id
+ * steps, guidance   default: sampling's
+ *
+ * A member that is null is missing; one that is not known, or not this model's, refuses the request
+ * and no other. tested: tests/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
+#ifndef SEQD_INFER_FLOW_REQUEST_H
+#define SEQD_INFER_FLOW_REQUEST_H
+
+#include "api/core/file.h"
+#include "worker/infer/flow_sample.h"
+#include "worker/infer/requests.h"
+
+struct flow_request {
+    char id[REQUEST_ID_SIZE];  /* custom_id */
+    char text[FILE_PATH_SIZE]; /* as it stands in the line; "": none */
+    struct flow_sample s;      /* x.text_len 0: all of the file's rows */
+    struct err refused;        /* ERR_NONE: good; field: the member it is about */
+};
+
+/* Any bytes at all. spec: a job whose model.shape is known. */
+void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, const char *line,
+                          int64_t size);
+
+/* Reads the caption [x.text_len, caption_channels] into out, which has room for the model's
+ * text_len rows, and sets x.text_len. manifest: the file of requests, beneath root.
+ * fails: ERR_INVALID, ERR_TOO_LARGE, ERR_NOT_FOUND, ERR_CORRUPT, ERR_IO, about "text" or
+ * "text_len". */
+int flow_request_caption(struct flow_request *r, const struct model_shape *m, const char *root,
+                         const char *manifest, float *out, struct err *e);
+
+#endif

@@ -1,0 +1,285 @@
+#include "worker/infer/flow_sample.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "worker/hf/safetensors.h"
+#include "worker/plan/volume.h"
+
+#define LINE 1024 /* values of noise drawn at a time */
+
+/* This rank's rows: patches [share of space, frames]; a row is C channels of `places` values. */
+struct rows {
+    struct flow_rows at;
+    int64_t C, places, cols; /* cols: values of a row */
+    int64_t n;               /* rows */
+};
+
+static struct rows rows_of(const struct model *m, const struct flow_sample *s)
+{
+    const struct model_shape *a = &m->shape;
+    struct rows r = {.at.patch = {a->patch_t, a->patch_h, a->patch_w}, .C = a->in_channels};
+    flow_grid(a, &s->x, r.at.grid);
+    r.places = a->patch_t * a->patch_h * a->patch_w;
+    r.cols = r.C * r.places;
+    r.at.share = shard_share(r.at.grid[1] * r.at.grid[2], m->plan->sp, m->plan->rank_bits);
+    r.at.s0 = m->rank * r.at.share;
+    r.n = r.at.share * r.at.grid[0];
+    return r;
+}
+
+/* ---- noise ----------------------------------------------------------------------------------- */
+
+struct line { /* one row of pixels of one channel */
+    int64_t c, frame, h;
+};
+
+/* Values [w, w + n) of a line, where they belong; each counts. */
+static void put_noise(const struct model *m, const struct rows *r, const struct line *at, int64_t w,
+                      int64_t n, const float *noise)
+{
+    const struct batch_latents *b = &m->batch.latents;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t row, in;
+        if (!flow_place(&r->at, at->frame, at->h, w + k, &row, &in)) continue;
+        b->patches[row * r->cols + at->c * r->places + in] = noise[k];
+        b->weight[row * r->places + in] = 1;
+    }
+}
+
+/* The part of a line that lies in this rank's patches. */
+static void draw_line(const struct model *m, const struct flow_sample *s, const struct rows *r,
+                      const struct line *at)
+{
+    const struct latents_sample *x = &s->x;
+    const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
+    int64_t w, end;
+    float noise[LINE];
+    flow_covered(&r->at, x->W, at->h, &w, &end);
+    for (; w < end; w += LINE) {
+        const int64_t n = end - w < LINE ? end - w : LINE;
+        flow_noise(s->seed, FLOW_SAMPLE, s->n, first + w, n, noise);
+        put_noise(m, r, at, w, n, noise);
+    }
+}
+
+int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *e)
+{
+    const struct rows r = rows_of(m, s);
+    struct batch_latents *b = &m->batch.latents;
+    struct line at;
+    if (model_set_grid(m, r.at.grid[1] * r.at.grid[2], r.at.grid[0], e)) return -1;
+    memcpy(b->grid, r.at.grid, sizeof b->grid);
+    b->height = (double)s->x.height;
+    b->width = (double)s->x.width;
+    b->fps = (double)s->x.fps;
+    b->n_text = m->shape.caption_channels ? s->x.text_len : 0;
+    memset(b->patches, 0, (size_t)(r.n * r.cols) * sizeof *b->patches);
+    memset(b->weight, 0, (size_t)(r.n * r.places) * sizeof *b->weight);
+    for (at.c = 0; at.c < s->x.C; at.c++)
+        for (at.frame = 0; at.frame < s->x.T; at.frame++)
+            for (at.h = 0; at.h < s->x.H; at.h++) draw_line(m, s, &r, &at);
+    b->dropped = false;
+    model_place(m, &m->batch);
+    return 0;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+bool flow_sample_guided(const struct model_shape *m)
+{
+    return m->caption_channels || m->type_vocab;
+}
+
+static bool two_passes(const struct model_shape *m, const struct flow_sample *s)
+{
+    return s->guidance != 1 && flow_sample_guided(m);
+}
+
+int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample *s)
+{
+    return s->steps * (two_passes(m, s) ? 2 : 1);
+}
+
+static int predict(struct model *m, const struct flow_sample *s, bool told, struct err *e)
+{
+    struct batch *b = model_batch(m);
+    b->latents.dropped = !told;
+    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* that is none */
+    return model_forward(m, b, e);
+}
+
+static struct tensor velocity(const struct model *m, const struct rows *r)
+{
+    return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
+}
+
+/* What was predicted last, as patches lie: of a place its channels come one after another, and
+ * those behind in_channels are a variance. */
+static void take_velocity(struct model *m, const struct rows *r)
+{
+    const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
+    const int64_t out = m->shape.out_channels, size = dtype_size(y.dtype);
+    assert(y.ld == y.cols && y.cols == r->places * out && y.dtype == v.dtype);
+    for (int64_t c = 0; c < r->C; c++)
+        m->be->ops->permute(m->be,
+                            &(struct permute_args){.dst = (char *)v.data + c * r->places * size,
+                                                   .src = (const char *)y.data + c * size,
+                                                   .n = {1, r->n, r->places},
+                                                   .dst_stride = {0, r->cols * size, size},
+                                                   .src_stride = {0, y.cols * size, out * size},
+                                                   .size = size});
+}
+
+static struct tensor sample(struct model *m, const struct rows *r)
+{
+    return tensor_f32(model_batch(m)->latents.patches, r->n, r->cols, r->cols);
+}
+
+/* z += by v */
+static void advance(struct model *m, const struct rows *r, double by)
+{
+    const struct tensor z = sample(m, r);
+    m->be->ops->mix(m->be, &(struct mix_args){
+                               .a = z, .b = velocity(m, r), .y = z, .alpha = 1, .beta = (float)by});
+}
+
+/* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
+static void clear_beyond(struct model *m, const struct rows *r)
+{
+    float *const places = model_batch(m)->latents.weight;
+    const struct tensor weight = tensor_f32(places, r->n, r->places, r->places);
+    for (int64_t c = 0; c < r->C; c++) {
+        const struct tensor z = tensor_sub(sample(m, r), 0, r->n, c * r->places, r->places);
+        m->be->ops->glu_fwd(
+            m->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = z, .b = weight, .y = z});
+    }
+}
+
+int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e)
+{
+    const struct rows r = rows_of(m, s);
+    const double t = flow_time(i, s->steps, s->shift);
+    const double dt = t - flow_time(i + 1, s->steps, s->shift);
+    const bool two = two_passes(&m->shape, s);
+    const double with = two ? s->guidance : 1;
+    model_batch(m)->latents.t = FLOW_TIMES * t;
+    if (two) {
+        if (predict(m, s, false, e)) return -1;
+        take_velocity(m, &r);
+    }
+    if (predict(m, s, true, e)) return -1;
+    if (two) advance(m, &r, dt * (1 - with));
+    take_velocity(m, &r);
+    advance(m, &r, dt * with);
+    clear_beyond(m, &r);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+/* ---- what became of it ----------------------------------------------------------------------- */
+
+int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e)
+{
+    const struct rows r = rows_of(m, s);
+    const float *z = m->batch.latents.patches;
+    int64_t bad = 0;
+    if (m->be->own_memory)
+        m->be->ops->download(m->be, m->batch.latents.patches, sample(m, &r).data, r.n * r.cols * 4);
+    for (int64_t i = 0; i < r.n * r.cols; i++) bad += !isfinite(z[i]);
+    if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
+    *ok = bad == 0;
+    return 0;
+}
+
+/* Planes of channel c and frame f of patches, one after another: [C, frames, share, places]. */
+static void pack(struct model *m, const struct rows *r)
+{
+    const int64_t size = r->places * (int64_t)sizeof(float);
+    m->be->ops->permute(m->be, &(struct permute_args){
+                                   .dst = m->prog.velocity,
+                                   .src = sample(m, r).data,
+                                   .n = {r->at.share, r->at.grid[0], r->C},
+                                   .dst_stride = {size, r->at.share * size, r->n * size},
+                                   .src_stride = {r->at.grid[0] * r->C * size, r->C * size, size},
+                                   .size = size});
+}
+
+struct gather {
+    struct model *m;
+    const struct flow_sample *s;
+    struct rows r;
+    int64_t plane; /* c * frames + f: which one m->prog.plane holds on rank 0; -1: none */
+};
+
+static int next_plane(struct gather *g, struct err *e)
+{
+    struct model *m = g->m;
+    const int64_t n = g->r.at.share * g->r.places, size = n * (int64_t)sizeof(float);
+    const float *own = m->prog.velocity + ++g->plane * n;
+    if (m->be->own_memory || !m->comm) {
+        float *here = m->prog.plane + (m->comm ? m->plan->sp * n : 0);
+        m->be->ops->download(m->be, here, own, size);
+        own = here;
+    }
+    if (!m->comm) return 0;
+    return comm_gather(m->comm, PURPOSE_CONTROL, 0, own, size, m->prog.plane, m->bounce, e);
+}
+
+/* Values [w, w + n) of a line of the plane at hand. */
+static void unpatch(const struct gather *g, const struct line *at, int64_t w, int64_t n, float *out)
+{
+    const struct rows *r = &g->r;
+    const int64_t *p = r->at.patch;
+    const int64_t row = at->h / p[1] * r->at.grid[2];
+    const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2];
+    for (int64_t k = 0; k < n; k++)
+        out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
+}
+
+/* The writer asks for elements in order: planes come as it reaches them. */
+static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
+{
+    struct gather *g = arg;
+    const struct latents_sample *x = &g->s->x;
+    float *to = out;
+    for (int64_t end = at + n, k; at < end; at += k, to += k) {
+        const int64_t w = at % x->W, left = x->W - w;
+        const struct line l = {at / x->W / x->H / x->T, at / x->W / x->H % x->T, at / x->W % x->H};
+        const int64_t plane = l.c * g->r.at.grid[0] + l.frame / g->r.at.patch[0];
+        while (g->plane < plane)
+            if (next_plane(g, e)) return -1;
+        k = left < end - at ? left : end - at;
+        unpatch(g, &l, w, k, to);
+    }
+    return 0;
+}
+
+int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e)
+{
+    struct gather g = {m, s, rows_of(m, s), -1};
+    const struct latents_sample *x = &s->x;
+    const struct st_out z = {.name = "z",
+                             .dtype = ST_F32,
+                             .n_dims = 4,
+                             .dims = {x->C, x->T, x->H, x->W},
+                             .read = read_latents,
+                             .arg = &g};
+    pack(m, &g.r);
+    if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
+    if (m->rank == 0) return st_write(path, &z, 1, e);
+    while (g.plane + 1 < g.r.C * g.r.at.grid[0])
+        if (next_plane(&g, e)) return -1;
+    return 0;
+}
+
+struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r)
+{
+    const struct rows own = rows_of(m, s);
+    const int64_t size = own.at.share * own.places * (int64_t)sizeof(float);
+    struct comm_count c = {0};
+    if (m->plan->sp == 1) return c;
+    volume_add(&c, volume_sum_small(m->plan->sp, 1), 1);
+    volume_add(&c, volume_gather(m->plan->sp, size, r == 0), own.C * own.at.grid[0]);
+    return c;
+}

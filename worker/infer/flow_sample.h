@@ -1,0 +1,54 @@
+/* flow_sample.h: a sample of a diffusion model, from noise to latents by Euler's rule along the
+ * rectified flow (2209.03003, as Open-Sora 1.2 samples it):
+ *
+ *   z_0 = noise                                        times t_0 = 1 > .. > t_n = 0: flow_time()
+ *   z_{i+1} = z_i + (t_i - t_{i+1}) v(z_i, t_i)        v: the first in_channels that are predicted
+ *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
+ *
+ * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
+ * caption is as many rows of y_embedding, without a class the class behind the last.
+ *
+ * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
+ * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
+ * the whole sample, the steps are elementwise: another number of ranks makes no other sample than
+ * the model's own sums do, and under determinism "ranks" the same bits.
+ * tested: tests/test_flow_sample.c */
+#ifndef SEQD_INFER_FLOW_SAMPLE_H
+#define SEQD_INFER_FLOW_SAMPLE_H
+
+#include "worker/data/flow.h"
+#include "worker/model/model.h"
+
+#define FLOW_TIMES 1000 /* the model is told the time in thousandths: 0 .. 1000 */
+
+struct flow_sample {
+    struct latents_sample x; /* C, T, H, W; height, width, num_frames, fps; text_len, which rows of
+                              * model.batch.latents.text are filled; the rest is not read */
+    int64_t seed, n;         /* keys of the noise: flow_noise(seed, FLOW_SAMPLE, n, ..) */
+    int64_t steps;
+    double guidance, shift; /* shift: flow_time()'s */
+    int32_t label;
+};
+
+/* Can the model be told nothing, so that guidance has something to lead away from? */
+bool flow_sample_guided(const struct model_shape *m);
+/* Forward passes of the whole sample. */
+int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample *s);
+
+/* Sets the model to the sample's grid and z to its noise. Local.
+ * fails: ERR_TOO_LARGE where the plan has no room for the grid. */
+int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *e);
+/* Step i of s->steps, in order. Collective. */
+int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e);
+
+/* *ok: every value is a finite number, on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
+int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
+/* z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it gets a
+ * channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's order,
+ * and never holds more. z lies where it did; the velocity's room is used. Collective. path: rank
+ * 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
+int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
+/* What finite and save move of PURPOSE_CONTROL on ring rank r. */
+struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r);
+
+#endif

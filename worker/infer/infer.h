@@ -1,0 +1,123 @@
+/* infer.h: generation with a model that is loaded, over the ring; and what score and embed share
+ * with it.
+ *
+ * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
+ * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
+ * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
+ * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
+ * share its prefill: the cache is rewound to the prompt's end before each. */
+#ifndef SEQD_INFER_INFER_H
+#define SEQD_INFER_INFER_H
+
+#include <stdbool.h>
+#include "worker/model/model.h"
+#include "api/core/artifact.h"
+#include "worker/infer/context.h"
+#include "worker/infer/prompts.h"
+#include "worker/infer/requests.h"
+#include "worker/infer/sample.h"
+
+struct infer {
+    struct model *model; /* initialised, weights loaded */
+    const struct job_spec *spec;
+    const char *job_dir;
+    bool (*stopped)(void *arg); /* asked between windows and between tokens */
+    void *arg;
+    struct progress *progress;     /* NULL: not reported */
+    const struct context *context; /* generate: what every prompt follows; NULL: nothing */
+    const char *digest;            /* context.save: of the weights */
+    const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */
+};
+
+enum infer_finish { FINISH_STOP, FINISH_LENGTH };
+const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
+
+/* ---- one request (infer.c) ------------------------------------------------------------------- */
+
+/* Set up once for a job, in the plan's memory. */
+struct infer_work {
+    struct sampler sampler;
+    float *logits, *first;  /* [V] of the token to come; those behind the prompt */
+    int32_t *tokens;        /* [sampling.max_tokens] */
+    double *logprob;        /* the same; NULL unless this rank reports */
+    struct sample_top *top; /* the same times a request's logprobs, at most n_top */
+    int n_top;              /* -1: the job reports no log-probabilities */
+    int64_t n_choices;      /* of the request at work, of all its continuations */
+    struct request request; /* that one */
+    struct context_layout layout;
+    char
+        *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
+};
+/* reports: rank 0, which also keeps log-probabilities where they are asked for. */
+int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
+void infer_work_fini(struct infer_work *w);
+
+/* Tokens with their log-probabilities under the model's own distribution. */
+struct infer_tokens {
+    int64_t n;
+    int32_t *id;            /* owned, [n] */
+    double *logprob;        /* owned, [n]; NULL: not asked for, or not this rank's to report */
+    struct sample_top *top; /* owned, [n][n_top] */
+    int n_top;
+};
+struct infer_choice {
+    struct infer_tokens
+        tokens;     /* generated; the end of a document that ended it is not among them */
+    int64_t n_text; /* of these, how many come before a stop string */
+    enum infer_finish finish;
+};
+
+struct infer_answer {
+    struct infer_choice *choice; /* owned, [n] */
+    int64_t n, n_generated;
+    struct infer_tokens prompt; /* with echo and logprobs: of the prompt, entry 0 has none */
+    bool ledger_equal;
+};
+/* Collective; every rank has the same request, which is not refused. fails: ERR_TOO_LARGE when the
+ * prompt is longer than the plan's sequence, naming data.seq_len; ERR_CORRUPT when logits are not
+ * finite, and when a rank chose another token than the others. */
+int infer_answer(const struct infer *in, struct infer_work *w, const struct request *r,
+                 struct infer_answer *out, struct err *e);
+void infer_answer_fini(struct infer_answer *a);
+
+/* Prefill of tokens [n] and the logits [V] behind the last one, on every rank. Also for tests. */
+int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
+                  struct err *e);
+
+/* ---- a job (generate.c) ---------------------------------------------------------------------- */
+
+struct infer_text {
+    char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
+    int64_t n_prompts, n_prompt_tokens, n_tokens; /* of all prompts and continuations */
+    int64_t n_refused, n_resumed; /* batch: refused; answered by an earlier attempt */
+    enum infer_finish finish;     /* of that text */
+    bool ledger_equal;
+    struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */
+    struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */
+    struct artifact_done errors;   /* rank 0: errors.jsonl of a batch; no name: none refused */
+};
+/* Collective; every rank has the same prompts. */
+int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
+                   struct err *e);
+void infer_text_fini(struct infer_text *t);
+
+/* ---- shared with generate.c, score.c and embed.c --------------------------------------------- */
+
+int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
+/* Says where the rank stands and starts counting what it moves. */
+void infer_at(const struct infer *in, int64_t step);
+/* What this rank's layers move in n_forwards forward passes at the model's length; how results reach
+ * other ranks is the caller's to add. */
+int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
+                 struct err *e);
+/* Since infer_at: has this rank moved that and nothing else, to the byte, for every purpose? */
+bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
+/* *ok on every rank becomes true only if it is true on all. Collective. */
+int infer_agree(const struct infer *in, bool *ok, struct err *e);
+/* A sequence of tokens [n <= plan's S], one document, no targets, through all layers.
+ * Collective. */
+int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
+/* Which rank holds global position pos of the model's sequence, and in which row. */
+int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);
+
+#endif

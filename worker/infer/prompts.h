@@ -1,0 +1,41 @@
+/* prompts.h: what generate continues: the literal input.prompt, or a file.
+ *
+ *   text           the whole file is one prompt
+ *   jsonl          one prompt a line, the string under input.text_key
+ *   openai_batch   one request a line (worker/infer/requests.h), kept as the bytes of the line.
+ *                  Every line must have a custom_id and no two the same; whatever else is wrong
+ *                  with a request is its own affair, later. So are the lines of a diffusion
+ *                  model's jsonl (worker/infer/flow_request.h)
+ *
+ * Rank 0 reads; the others get a copy over the ring, so that a file that changes meanwhile cannot
+ * make ranks disagree. */
+#ifndef SEQD_INFER_PROMPTS_H
+#define SEQD_INFER_PROMPTS_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "worker/comm/comm.h"
+
+#define PROMPTS_MAX      65536
+#define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of all prompts together */
+
+struct prompts {
+    int n;
+    int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
+    char *text;    /* owned; not NUL-terminated */
+    int64_t *line; /* owned, [n]: where it stands in its file, from 1; rank 0's */
+};
+
+/* Reads on this process. roots: as in data_prepare.
+ * fails: ERR_INVALID (no prompt, an empty one, a bad line, naming it), ERR_TOO_LARGE,
+ * ERR_NOT_FOUND. */
+int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
+                 int n_roots, struct err *e);
+/* Rank 0's prompts to everyone; p is empty on the others. comm NULL: nothing to do. */
+int prompts_share(struct prompts *p, struct comm *comm, void *bounce, struct err *e);
+void prompts_fini(struct prompts *p);
+
+const char *prompts_at(const struct prompts *p, int i, int64_t *size);
+
+#endif

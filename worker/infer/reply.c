@@ -1,0 +1,292 @@
+#include "worker/infer/reply.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core/jwrite.h"
+#include "worker/hf/tokenizer.h"
+
+void reply_fini(struct reply *p)
+{
+    free(p->line);
+    free(p->text);
+    *p = (struct reply){0};
+}
+
+char *reply_token(char out[32], int32_t id)
+{
+    if (id > 0 && id < 0x80)
+        snprintf(out, 32, "%c", (int)id);
+    else if (id < 256)
+        snprintf(out, 32, "bytes:\\x%02x", (unsigned)id);
+    else if (id == TOKEN_EOD || id == TOKEN_PAD)
+        snprintf(out, 32, "%s", id == TOKEN_EOD ? "<|eod|>" : "<|pad|>");
+    else
+        snprintf(out, 32, "<|token-%d|>", (int)id);
+    return out;
+}
+
+static char *token_name(const struct reply *p, char out[32], int32_t id)
+{
+    if (!p->ids) return reply_token(out, id);
+    snprintf(out, 32, "<|token-%d|>", (int)id);
+    return out;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
+{
+    int64_t room = 4 * n_tokens + 2; /* bytes, and behind them their UTF-8 */
+    if (room <= p->text_room) return 0;
+    char *text = realloc(p->text, (size_t)room);
+    if (!text)
+        return err_set(e, ERR_IO, "out of memory for a text of %lld tokens", (long long)n_tokens);
+    p->text = text;
+    p->text_room = room;
+    return 0;
+}
+
+/* The prompt, where echo wants it, and what comes before the stop string, as UTF-8. */
+static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
+                           size_t *size)
+{
+    unsigned char *bytes = (unsigned char *)p->text;
+    *size = 0;
+    if (p->ids) return "";
+    size_t n = r->echo ? sample_bytes(r->tokens, r->n_tokens, bytes) : 0;
+    n += sample_bytes(c->tokens.id, c->n_text, bytes + n);
+    *size = sample_utf8(bytes, n, p->text + n);
+    return p->text + n;
+}
+
+/* As text_of, for a model whose ids are not bytes. */
+static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
+{
+    jwrite_array(w, "token_ids");
+    for (int64_t i = 0; r->echo && i < r->n_tokens; i++) jwrite_int(w, NULL, r->tokens[i]);
+    for (int64_t i = 0; i < c->n_text; i++) jwrite_int(w, NULL, c->tokens.id[i]);
+    jwrite_end(w);
+}
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+static void write_logprob(struct jwrite *w, const char *key, double v)
+{
+    if (isfinite(v))
+        jwrite_double(w, key, v);
+    else
+        jwrite_double(w, key, -9999); /* a probability that underflowed to 0 */
+}
+
+/* The likeliest ones; the token itself last where it is not among them. */
+static void write_alternatives(const struct reply *p, struct jwrite *w,
+                               const struct infer_tokens *t, int64_t i)
+{
+    const struct sample_top *top = t->top + i * t->n_top;
+    char name[32];
+    bool seen = false;
+    jwrite_object(w, NULL);
+    for (int k = 0; k < t->n_top; k++) {
+        seen = seen || top[k].id == t->id[i];
+        write_logprob(w, token_name(p, name, top[k].id), top[k].logprob);
+    }
+    if (!seen) write_logprob(w, token_name(p, name, t->id[i]), t->logprob[i]);
+    jwrite_end(w);
+}
+
+struct part { /* tokens [0, n) of t; unscored: the first so many have no log-probability */
+    const struct infer_tokens *t;
+    int64_t n, unscored;
+};
+
+static void write_parts(const struct reply *p, struct jwrite *w, const struct part *part,
+                        int n_parts)
+{
+    char name[32];
+    int64_t offset = 0;
+    jwrite_object(w, "logprobs");
+    jwrite_array(w, "tokens");
+    for (int k = 0; k < n_parts; k++)
+        for (int64_t i = 0; i < part[k].n; i++)
+            jwrite_str(w, NULL, token_name(p, name, part[k].t->id[i]));
+    jwrite_end(w);
+    jwrite_array(w, "token_logprobs");
+    for (int k = 0; k < n_parts; k++)
+        for (int64_t i = 0; i < part[k].n; i++)
+            if (i < part[k].unscored)
+                jwrite_null(w, NULL);
+            else
+                write_logprob(w, NULL, part[k].t->logprob[i]);
+    jwrite_end(w);
+    jwrite_array(w, "top_logprobs");
+    for (int k = 0; k < n_parts; k++)
+        for (int64_t i = 0; i < part[k].n; i++)
+            if (i < part[k].unscored)
+                jwrite_null(w, NULL);
+            else
+                write_alternatives(p, w, part[k].t, i);
+    jwrite_end(w);
+    jwrite_array(w, "text_offset");
+    for (int k = 0; k < n_parts; k++)
+        for (int64_t i = 0; i < part[k].n; i++) {
+            jwrite_int(w, NULL, offset);
+            offset += !p->ids && part[k].t->id[i] != TOKEN_EOD;
+        }
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+static void write_logprobs(const struct reply *p, struct jwrite *w, const struct request *r,
+                           const struct infer_answer *a, const struct infer_choice *c)
+{
+    const struct part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
+    if (r->echo)
+        write_parts(p, w, parts, 2);
+    else
+        write_parts(p, w, parts + 1, 1);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* Writes with `put` into a line that grows until it fits. */
+struct job {
+    const struct request *r;
+    const struct infer_answer *a;
+    const char *prompt, *model;
+    int64_t size, number;
+};
+
+static int make_line(struct reply *p, const struct job *j,
+                     void (*put)(struct reply *, struct jwrite *, const struct job *),
+                     struct err *e)
+{
+    struct jwrite w;
+    for (;;) {
+        jwrite_init(&w, p->line, (size_t)p->room);
+        put(p, &w, j);
+        int64_t n = p->room > 1 ? jwrite_finish(&w) : -1;
+        if (n >= 0 && n + 1 < p->room) {
+            p->line[n] = '\n';
+            p->size = n + 1;
+            return 0;
+        }
+        int64_t room = (int64_t)w.len + (int64_t)w.len / 4 + 256;
+        char *line = realloc(p->line, (size_t)room);
+        if (!line)
+            return err_set(e, ERR_IO, "out of memory for a line of %lld bytes", (long long)room);
+        p->line = line;
+        p->room = room;
+    }
+}
+
+static void put_prompt(struct reply *p, struct jwrite *w, const struct job *j)
+{
+    const struct infer_choice *c = &j->a->choice[j->number];
+    size_t size = sample_utf8((const unsigned char *)j->prompt, (size_t)j->size, p->text);
+    jwrite_object(w, NULL);
+    jwrite_strn(w, "prompt", p->text, size);
+    jwrite_int(w, "index", j->number);
+    const char *text = text_of(p, j->r, c, &size);
+    jwrite_strn(w, "text", text, size);
+    jwrite_int(w, "n_prompt_tokens", j->r->n_tokens);
+    jwrite_int(w, "n_tokens", c->tokens.n);
+    jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
+    if (c->tokens.logprob) write_logprobs(p, w, j->r, j->a, c);
+    jwrite_end(w);
+}
+
+int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
+                 const struct infer_answer *a, int64_t c, struct err *e)
+{
+    struct job j = {.r = r, .a = a, .prompt = prompt, .size = size, .number = c};
+    if (reserve_text(p, size + a->choice[c].tokens.n, e)) return -1;
+    return make_line(p, &j, put_prompt, e);
+}
+
+static void put_choices(struct reply *p, struct jwrite *w, const struct job *j)
+{
+    jwrite_array(w, "choices");
+    for (int64_t i = 0; i < j->a->n; i++) {
+        const struct infer_choice *c = &j->a->choice[i];
+        size_t size;
+        const char *text = text_of(p, j->r, c, &size);
+        jwrite_object(w, NULL);
+        jwrite_int(w, "index", i);
+        jwrite_strn(w, "text", text, size);
+        if (p->ids) write_ids(w, j->r, c);
+        jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
+        if (c->tokens.logprob)
+            write_logprobs(p, w, j->r, j->a, c);
+        else
+            jwrite_null(w, "logprobs");
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+}
+
+static void put_answer(struct reply *p, struct jwrite *w, const struct job *j)
+{
+    char id[48];
+    snprintf(id, sizeof id, "cmpl-%lld", (long long)j->number);
+    jwrite_str(w, "id", id);
+    jwrite_str(w, "object", "text_completion");
+    jwrite_str(w, "model", j->model);
+    put_choices(p, w, j);
+    jwrite_object(w, "usage");
+    jwrite_int(w, "prompt_tokens", j->r->n_tokens);
+    jwrite_int(w, "completion_tokens", j->a->n_generated);
+    jwrite_int(w, "total_tokens", j->r->n_tokens + j->a->n_generated);
+    jwrite_end(w);
+}
+
+static void put_refusal(struct jwrite *w, const struct err *e, bool whole)
+{
+    jwrite_object(w, "error");
+    jwrite_str(w, "code", err_name(e->code));
+    jwrite_str(w, "message", e->text);
+    if (*e->field)
+        jwrite_str(w, "param", e->field);
+    else
+        jwrite_null(w, "param");
+    if (whole) jwrite_str(w, "type", "invalid_request_error");
+    jwrite_end(w);
+}
+
+static void put_batch(struct reply *p, struct jwrite *w, const struct job *j)
+{
+    char id[48];
+    snprintf(id, sizeof id, "req-%lld", (long long)j->number);
+    jwrite_object(w, NULL);
+    jwrite_str(w, "id", id);
+    jwrite_str(w, "custom_id", j->r->id);
+    jwrite_object(w, "response");
+    jwrite_int(w, "status_code", j->a ? 200 : 400);
+    jwrite_str(w, "request_id", id);
+    jwrite_object(w, "body");
+    if (j->a)
+        put_answer(p, w, j);
+    else
+        put_refusal(w, &j->r->refused, true);
+    jwrite_end(w);
+    jwrite_end(w);
+    if (j->a)
+        jwrite_null(w, "error");
+    else
+        put_refusal(w, &j->r->refused, false);
+    jwrite_end(w);
+}
+
+int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct infer_answer *a, struct err *e)
+{
+    struct job j = {.r = r, .a = a, .model = model, .number = number};
+    int64_t most = 0;
+    for (int64_t i = 0; a && i < a->n; i++)
+        if (a->choice[i].tokens.n > most) most = a->choice[i].tokens.n;
+    if (reserve_text(p, r->n_tokens + most, e)) return -1;
+    return make_line(p, &j, put_batch, e);
+}

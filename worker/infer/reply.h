@@ -1,0 +1,44 @@
+/* reply.h: one answer as a line of JSON.
+ *
+ * generate.jsonl, a line per continuation:
+ *   {"prompt", "index", "text", "n_prompt_tokens", "n_tokens", "finish_reason", "logprobs"?}
+ * results.jsonl of a batch, a line per request, as OpenAI's batches answer:
+ *   {"id", "custom_id", "response": {"status_code": 200, "request_id", "body": {"id", "object",
+ *    "model", "choices": [{"index", "text", "finish_reason", "logprobs"}], "usage"}},
+ *    "error": null}
+ *   refused: status_code 400, body {"error": {...}}, and the sentence under "error" as well
+ *
+ * "logprobs" is the object of OpenAI's completions: tokens, token_logprobs, top_logprobs,
+ * text_offset, of the model's own distribution before temperature, cuts and penalties. A token's
+ * alternatives hold the token itself, with the very digits of token_logprobs; with echo the
+ * prompt's tokens come first, of which the first has null. text_offset counts bytes of the text's
+ * tokens. The names of tokens are unique: a byte of ASCII is itself, the others (and 0)
+ * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
+ *
+ * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text, which
+ * is empty: with echo the prompt's first. Every token is named "<|token-N|>". */
+#ifndef SEQD_INFER_REPLY_H
+#define SEQD_INFER_REPLY_H
+
+#include "worker/infer/infer.h"
+
+struct reply {    /* {0}: nothing yet */
+    bool ids;     /* tokens are not bytes: answers say "token_ids", and their text is empty */
+    char *line;   /* owned: the last one made, ends with a newline */
+    int64_t size; /* bytes of it */
+    int64_t room;
+    char *text; /* owned: room for a text and its UTF-8 */
+    int64_t text_room;
+};
+void reply_fini(struct reply *p);
+
+/* Choice c of a; prompt: its bytes. */
+int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
+                 const struct infer_answer *a, int64_t c, struct err *e);
+/* number: of the request in its file; model: its name. a: NULL where r is refused. */
+int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct infer_answer *a, struct err *e);
+/* The name of a token, NUL-terminated. Also for tests. */
+char *reply_token(char out[32], int32_t id);
+
+#endif

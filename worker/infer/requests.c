@@ -1,0 +1,378 @@
+#include "worker/infer/requests.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core/jread.h"
+#include "api/core/sha256.h"
+
+int request_init(struct request *r, int64_t room, struct err *e)
+{
+    *r = (struct request){.room = room};
+    r->tokens = malloc((size_t)(room + 1) * sizeof *r->tokens);
+    r->text = malloc((size_t)room + 1);
+    if (r->tokens && r->text) return 0;
+    request_fini(r);
+    return err_set(e, ERR_IO, "out of memory for a prompt of %lld bytes", (long long)room);
+}
+
+void request_fini(struct request *r)
+{
+    free(r->tokens);
+    free(r->text);
+    r->tokens = NULL;
+    r->text = NULL;
+}
+
+static void take_text(struct request *r, const char *text, int64_t size)
+{
+    assert(size <= r->room);
+    for (int64_t i = 0; i < size; i++) r->tokens[i] = (unsigned char)text[i];
+    r->n_tokens = size;
+}
+
+/* As the job says. */
+static void set_defaults(struct request *r, const struct job_spec *spec)
+{
+    r->id[0] = 0;
+    r->n_tokens = 0;
+    r->sample = (struct sample_options){.temperature = spec->sampling.temperature,
+                                        .top_k = spec->sampling.top_k,
+                                        .top_p = spec->sampling.top_p,
+                                        .min_p = spec->sampling.min_p,
+                                        .repetition = spec->sampling.repetition_penalty,
+                                        .frequency = spec->sampling.frequency_penalty,
+                                        .presence = spec->sampling.presence_penalty};
+    r->key = (struct sample_key){.seed = spec->sampling.seed};
+    r->max_tokens = spec->sampling.max_tokens;
+    r->min_tokens = spec->sampling.min_tokens;
+    r->n = spec->sampling.n;
+    r->logprobs = spec->sampling.logprobs;
+    r->ignore_eos = spec->sampling.ignore_eos;
+    r->echo = 0;
+    r->refused = (struct err){0};
+    stop_init(&r->stop);
+    for (int i = 0; i < SPEC_STOPS; i++) {
+        const char *s = spec_text(spec, spec->sampling.stop[i]);
+        if (*s) stop_add(&r->stop, s, strlen(s));
+    }
+}
+
+void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
+                       int64_t size, int64_t i)
+{
+    set_defaults(r, spec);
+    r->key.request = i;
+    snprintf(r->id, sizeof r->id, "%lld", (long long)i);
+    take_text(r, prompt, size);
+}
+
+/* ---- the line of a batch --------------------------------------------------------------------- */
+
+/* Members whose range is that of a field of the job spec, and whose type is the field's. */
+static const struct number {
+    const char *name;
+    const char *path;
+    size_t offset;
+} numbers[] = {
+    {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
+    {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k)},
+    {"top_p", "sampling.top_p", offsetof(struct request, sample.top_p)},
+    {"min_p", "sampling.min_p", offsetof(struct request, sample.min_p)},
+    {"repetition_penalty", "sampling.repetition_penalty",
+     offsetof(struct request, sample.repetition)},
+    {"frequency_penalty", "sampling.frequency_penalty", offsetof(struct request, sample.frequency)},
+    {"presence_penalty", "sampling.presence_penalty", offsetof(struct request, sample.presence)},
+    {"seed", "sampling.seed", offsetof(struct request, key.seed)},
+    {"max_tokens", "sampling.max_tokens", offsetof(struct request, max_tokens)},
+    {"min_tokens", "sampling.min_tokens", offsetof(struct request, min_tokens)},
+    {"n", "sampling.n", offsetof(struct request, n)},
+    {"logprobs", "sampling.logprobs", offsetof(struct request, logprobs)},
+    {"ignore_eos", "sampling.ignore_eos", offsetof(struct request, ignore_eos)},
+};
+#define N_NUMBERS (sizeof numbers / sizeof *numbers)
+
+struct body {
+    struct request *r;
+    const struct job_spec *spec;
+    struct jread j;
+    uint32_t seen; /* a bit per member, in the order of members[] */
+    int64_t best_of;
+    struct err *e;
+};
+
+static int take_bool(struct body *b, const char *name, enum jtok t, int32_t *out)
+{
+    if (t != J_TRUE && t != J_FALSE)
+        return err_field(b->e, ERR_INVALID, name, "%s must be true or false", name);
+    *out = t == J_TRUE;
+    return 0;
+}
+
+static int take_number(struct body *b, const struct number *m, enum jtok t)
+{
+    const struct field *f = spec_field(m->path);
+    char *at = (char *)b->r + m->offset;
+    const double lo = strcmp(m->name, "max_tokens") ? f->min
+                                                    : 0; /* 0: only the prompt, with echo */
+    int64_t i = 0;
+    double v = 0;
+    if (f->type == FIELD_BOOL) return take_bool(b, m->name, t, (int32_t *)at);
+    if (t != J_NUMBER || jread_double(&b->j, &v) ||
+        (f->type != FIELD_DOUBLE && jread_int(&b->j, &i)))
+        return err_field(b->e, ERR_INVALID, m->name, "%s must be %s", m->name,
+                         f->type == FIELD_DOUBLE ? "a number" : "an integer");
+    if (!(v >= lo && v <= f->max) && v != f->fallback)
+        return err_field(b->e, ERR_INVALID, m->name,
+                         "%s is %.16g: it must lie between %.16g and %.16g", m->name, v, lo,
+                         f->max);
+    if (f->type == FIELD_DOUBLE)
+        *(double *)at = v;
+    else if (f->type == FIELD_INT)
+        *(int64_t *)at = i;
+    else
+        *(int32_t *)at = (int32_t)i;
+    return 0;
+}
+
+static int take_ids(struct body *b)
+{
+    const int64_t V = b->spec->model.shape.vocab;
+    struct request *r = b->r;
+    enum jtok t;
+    int64_t id;
+    while ((t = jread_next(&b->j)) != J_ARRAY_END) {
+        if (t != J_NUMBER || jread_int(&b->j, &id))
+            return err_field(b->e, ERR_INVALID, "prompt",
+                             "prompt must be one string or one list of token ids: make one request "
+                             "of every prompt");
+        if (id < 0 || id >= V)
+            return err_field(b->e, ERR_INVALID, "prompt",
+                             "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
+                             (long long)V);
+        assert(r->n_tokens < r->room); /* an id takes two bytes of the line */
+        r->tokens[r->n_tokens++] = (int32_t)id;
+    }
+    return 0;
+}
+
+static int take_prompt(struct body *b, enum jtok t)
+{
+    b->r->n_tokens = 0;
+    if (t == J_ARRAY) return take_ids(b);
+    if (t != J_STRING)
+        return err_field(b->e, ERR_INVALID, "prompt",
+                         "prompt must be a string or a list of token ids");
+    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "prompt", "prompt", b->e);
+    take_text(b->r, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text));
+    return 0;
+}
+
+static int add_stop(struct body *b, enum jtok t)
+{
+    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "stop", "stop", b->e);
+    if (t != J_STRING)
+        return err_field(b->e, ERR_INVALID, "stop", "stop must be a string or a list of strings");
+    size_t size = jread_unescape(&b->j, b->r->text);
+    if (stop_add(&b->r->stop, b->r->text, size))
+        return err_field(b->e, ERR_INVALID, "stop",
+                         "stop takes at most %d strings of 1 to %d bytes", SPEC_STOPS, STOP_SIZE);
+    return 0;
+}
+
+static int take_stop(struct body *b, enum jtok t)
+{
+    stop_init(&b->r->stop);
+    if (t != J_ARRAY) return add_stop(b, t);
+    while ((t = jread_next(&b->j)) != J_ARRAY_END)
+        if (add_stop(b, t)) return -1;
+    return 0;
+}
+
+static int take_echo(struct body *b, enum jtok t)
+{
+    return take_bool(b, "echo", t, &b->r->echo);
+}
+
+static int take_stream(struct body *b, enum jtok t)
+{
+    if (t == J_FALSE) return 0;
+    return err_field(b->e, ERR_INVALID, "stream", "stream must be false in a batch");
+}
+
+static int take_best_of(struct body *b, enum jtok t)
+{
+    if (t == J_NUMBER && !jread_int(&b->j, &b->best_of)) return 0;
+    return err_field(b->e, ERR_INVALID, "best_of", "best_of must be an integer");
+}
+
+static int take_name(struct body *b, enum jtok t)
+{
+    if (t == J_STRING) return 0;
+    return err_field(b->e, ERR_INVALID, "model", "model and user must be strings");
+}
+
+static const struct member {
+    const char *name;
+    int (*take)(struct body *, enum jtok);
+} members[] = {
+    {"prompt", take_prompt},   {"stop", take_stop},  {"echo", take_echo}, {"stream", take_stream},
+    {"best_of", take_best_of}, {"model", take_name}, {"user", take_name},
+};
+#define N_MEMBERS (sizeof members / sizeof *members)
+_Static_assert(N_MEMBERS + N_NUMBERS <= 32, "a bit of body.seen for each");
+
+static int take_member(struct body *b)
+{
+    char name[64];
+    size_t i = 0;
+    while (i < N_MEMBERS && !jread_is(&b->j, members[i].name)) i++;
+    for (; i >= N_MEMBERS && i < N_MEMBERS + N_NUMBERS; i++)
+        if (jread_is(&b->j, numbers[i - N_MEMBERS].name)) break;
+    if (i == N_MEMBERS + N_NUMBERS) {
+        if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
+        return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
+    }
+    const char *known = i < N_MEMBERS ? members[i].name : numbers[i - N_MEMBERS].name;
+    if (b->seen >> i & 1) return err_field(b->e, ERR_INVALID, known, "%s occurs twice", known);
+    b->seen |= 1u << i;
+    enum jtok t = jread_next(&b->j);
+    if (t == J_NULL || t == J_ERROR) return 0; /* the caller sees the error */
+    return i < N_MEMBERS ? members[i].take(b, t) : take_number(b, &numbers[i - N_MEMBERS], t);
+}
+
+static int take_body(struct body *b)
+{
+    enum jtok t = jread_next(&b->j);
+    if (t != J_OBJECT) return err_field(b->e, ERR_INVALID, "body", "body must be an object");
+    while ((t = jread_next(&b->j)) == J_KEY)
+        if (take_member(b)) return -1;
+    return 0;
+}
+
+/* A string that has only one value here. */
+static int expect(struct body *b, const char *name, const char *want)
+{
+    enum jtok t = jread_next(&b->j);
+    if (t == J_STRING && jread_is(&b->j, want)) return 0;
+    return err_field(b->e, ERR_UNSUPPORTED, name, "%s must be \"%s\"", name, want);
+}
+
+static int take_line(struct body *b)
+{
+    static const char *const known[] = {"custom_id", "method", "url", "body"};
+    int seen = 0, i;
+    if (jread_next(&b->j) != J_OBJECT)
+        return err_set(b->e, ERR_INVALID, "the line must be a JSON object");
+    for (enum jtok t = jread_next(&b->j); t == J_KEY; t = jread_next(&b->j)) {
+        for (i = 0; i < 4 && !jread_is(&b->j, known[i]);) i++;
+        if (i == 4)
+            return err_set(b->e, ERR_INVALID,
+                           "unknown member beside custom_id, method, url and body: leave it out");
+        if (seen >> i & 1) return err_set(b->e, ERR_INVALID, "%s occurs twice", known[i]);
+        seen |= 1 << i;
+        if (i == 0 && jread_next(&b->j) != J_STRING)
+            return err_set(b->e, ERR_INVALID, "custom_id must be a string");
+        if ((i == 1 && expect(b, known[i], "POST")) ||
+            (i == 2 && expect(b, known[i], "/v1/completions")) || (i == 3 && take_body(b)))
+            return -1;
+    }
+    for (i = 1; i < 4 && b->j.err.code == ERR_NONE; i++)
+        if (!(seen >> i & 1))
+            return err_field(b->e, ERR_INVALID, known[i], "%s is missing", known[i]);
+    return 0;
+}
+
+/* What single members cannot say. */
+static int check(struct body *b)
+{
+    const struct request *r = b->r;
+    const int64_t V = b->spec->model.shape.vocab, S = b->spec->data.seq_len;
+    if (!r->n_tokens)
+        return err_field(b->e, ERR_INVALID, "prompt", "prompt is missing or empty: give one token");
+    if (r->max_tokens > b->spec->sampling.max_tokens)
+        return err_field(b->e, ERR_TOO_LARGE, "max_tokens",
+                         "max_tokens %lld: this job was planned for sampling.max_tokens %lld",
+                         (long long)r->max_tokens, (long long)b->spec->sampling.max_tokens);
+    if (r->n_tokens + r->max_tokens > S)
+        return err_field(b->e, ERR_TOO_LARGE, "prompt",
+                         "the prompt of %lld tokens and max_tokens %lld are %lld together: the job "
+                         "was planned for data.seq_len %lld",
+                         (long long)r->n_tokens, (long long)r->max_tokens,
+                         (long long)(r->n_tokens + r->max_tokens), (long long)S);
+    if (!r->max_tokens && !r->echo)
+        return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
+    if (r->min_tokens > r->max_tokens)
+        return err_field(b->e, ERR_INVALID, "min_tokens", "min_tokens %lld is over max_tokens %lld",
+                         (long long)r->min_tokens, (long long)r->max_tokens);
+    if (r->sample.top_k > V)
+        return err_field(b->e, ERR_INVALID, "top_k", "top_k %lld: the vocabulary has %lld",
+                         (long long)r->sample.top_k, (long long)V);
+    if (b->best_of >= 0 && b->best_of != r->n)
+        return err_field(b->e, ERR_UNSUPPORTED, "best_of", "best_of must be n, %lld",
+                         (long long)r->n);
+    return 0;
+}
+
+int64_t request_key(const char *id)
+{
+    struct sha256 sha;
+    char hex[SHA256_HEX];
+    sha256_init(&sha);
+    sha256_add(&sha, id, strlen(id));
+    sha256_hex(&sha, hex);
+    hex[8] = 0;
+    return (int64_t)strtoull(hex, NULL, 16);
+}
+
+static int read_line(struct body *b)
+{
+    if (take_line(b)) {
+        /* Broken JSON makes members look wrong: the reader's own sentence is the better one. */
+        if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
+        return -1;
+    }
+    if (b->j.err.code == ERR_NONE) jread_next(&b->j);
+    if (b->j.err.code != ERR_NONE) return err_set(b->e, ERR_INVALID, "%s", b->j.err.text);
+    return check(b);
+}
+
+void request_of_line(struct request *r, const struct job_spec *spec, const char *line, int64_t size)
+{
+    struct body b = {.r = r, .spec = spec, .best_of = -1, .e = &r->refused};
+    int64_t seed = spec->sampling.seed;
+    struct err none = {0};
+    assert(size <= r->room);
+    set_defaults(r, spec);
+    if (request_id(line, size, r->id, &none)) r->id[0] = 0;
+    r->key.seed = -1;
+    jread_init(&b.j, line, (size_t)size);
+    if (!read_line(&b)) r->refused = none; /* a good body of nobody's is none */
+    const bool own_seed = r->key.seed >= 0;
+    if (!own_seed) r->key.seed = seed;
+    r->key.request = own_seed ? 0 : request_key(r->id);
+}
+
+int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e)
+{
+    struct jread j;
+    enum jtok t;
+    bool found = false;
+    jread_init(&j, line, (size_t)size);
+    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_INVALID, "want a JSON object");
+    while ((t = jread_next(&j)) == J_KEY) {
+        if (!jread_is(&j, "custom_id")) {
+            if (jread_skip(&j)) break;
+            continue;
+        }
+        if (found || jread_next(&j) != J_STRING || jread_copy(&j, out, REQUEST_ID_SIZE) || !*out)
+            return err_set(e, ERR_INVALID, "want one custom_id, a string of 1 to %d bytes",
+                           REQUEST_ID_SIZE - 1);
+        found = true;
+    }
+    if (j.err.code == ERR_NONE) jread_next(&j);
+    if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
+    return found ? 0 : err_set(e, ERR_INVALID, "there is no custom_id");
+}

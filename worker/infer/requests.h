@@ -1,0 +1,61 @@
+/* requests.h: what is asked of a generate job, one struct per prompt, however the file looked.
+ *
+ *   request_of_prompt   a prompt of input.prompt or of a text or jsonl file: the job's sampling.*
+ *   request_of_line     a line of an openai_batch file:
+ *       {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {...}}
+ *
+ * The body: prompt (a string, or a list of token ids), max_tokens, temperature, top_p, top_k,
+ * min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed,
+ * stop (a string or up to SPEC_STOPS of them), n, logprobs, echo; model and user (strings) are read
+ * and change nothing; stream may be false, best_of may be n. A member that is null or missing is as
+ * the job says. Anything else refuses that request and no other: what cannot be done is not
+ * silently left out.
+ *
+ * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it.
+ * The prompt and max_tokens must fit into data.seq_len together.
+ *
+ * Random numbers: a body with a seed of its own is keyed by that alone, so that the same body
+ * always gives the same text; the others are keyed by the job's seed and the SHA-256 of the
+ * custom_id. */
+#ifndef SEQD_INFER_REQUESTS_H
+#define SEQD_INFER_REQUESTS_H
+
+#include <stdbool.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
+#include "worker/infer/sample.h"
+#include "worker/infer/stop.h"
+
+#define REQUEST_ID_SIZE 129 /* of a custom_id, with its NUL */
+
+struct request {
+    char id[REQUEST_ID_SIZE]; /* custom_id; of a prompt, its number */
+    int32_t *tokens;          /* owned room for `room` tokens: the prompt */
+    char *text;               /* owned room for `room` bytes */
+    int64_t room, n_tokens;
+    struct sample_options sample;
+    struct stop stop;
+    struct sample_key key; /* seed and request */
+    int64_t max_tokens, min_tokens, n;
+    int32_t logprobs; /* alternatives; -1: none at all */
+    int32_t echo, ignore_eos;
+    struct err refused; /* ERR_NONE: good; field: the member it is about, without "body." */
+};
+
+/* room: bytes of the longest prompt or line. */
+int request_init(struct request *r, int64_t room, struct err *e);
+void request_fini(struct request *r);
+
+/* i: which prompt of the job; keys the random numbers. */
+void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
+                       int64_t size, int64_t i);
+/* Any bytes at all. Afterwards r->refused says whether it can be done. */
+void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
+                     int64_t size);
+/* The custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
+int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
+/* What keys the random numbers of a request that has no seed of its own, beside the job's: 32 bits of
+ * the SHA-256 of its custom_id. */
+int64_t request_key(const char *id);
+
+#endif

@@ -1,0 +1,252 @@
+#include "worker/infer/results.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/core/jread.h"
+#include "api/core/log.h"
+#include "worker/infer/requests.h"
+
+/* ---- one line -------------------------------------------------------------------------------- */
+
+struct line {
+    int64_t number; /* of the request; -1: none */
+    char id[REQUEST_ID_SIZE];
+    bool refused;
+    int64_t usage[2]; /* prompt_tokens, completion_tokens */
+};
+
+static void read_usage(struct jread *j, struct line *l)
+{
+    while (jread_next(j) == J_KEY) {
+        int which = jread_is(j, "prompt_tokens") ? 0 : jread_is(j, "completion_tokens") ? 1 : -1;
+        if (which < 0)
+            jread_skip(j);
+        else if (jread_next(j) == J_NUMBER)
+            jread_int(j, &l->usage[which]);
+    }
+}
+
+/* Into the members named by way, one object in another, to the usage at its end. */
+static void descend(struct jread *j, struct line *l, const char *const *way)
+{
+    if (!*way) {
+        read_usage(j, l);
+        return;
+    }
+    while (jread_next(j) == J_KEY) {
+        if (!jread_is(j, *way)) {
+            jread_skip(j);
+            continue;
+        }
+        enum jtok t = jread_next(j);
+        if (t == J_OBJECT)
+            descend(j, l, way + 1);
+        else if (t == J_ARRAY)
+            jread_skip(j);
+    }
+}
+
+/* 0 when these bytes are one whole line of a journal. */
+static int read_line(const char *text, size_t size, struct line *l)
+{
+    static const char *const way[] = {"body", "usage", NULL};
+    struct jread j;
+    char id[48] = "";
+    *l = (struct line){.number = -1};
+    jread_init(&j, text, size);
+    if (jread_next(&j) != J_OBJECT) return -1;
+    while (jread_next(&j) == J_KEY) {
+        if (jread_is(&j, "response") && jread_next(&j) == J_OBJECT)
+            descend(&j, l, way);
+        else if (jread_is(&j, "error"))
+            l->refused = jread_next(&j) == J_OBJECT && !jread_skip(&j);
+        else if (jread_is(&j, "id") && jread_next(&j) == J_STRING)
+            jread_copy(&j, id, sizeof id);
+        else if (jread_is(&j, "custom_id") && jread_next(&j) == J_STRING)
+            jread_copy(&j, l->id, sizeof l->id);
+        else
+            break;
+    }
+    if (j.err.code != ERR_NONE || jread_next(&j) != J_END || strncmp(id, "req-", 4)) return -1;
+    l->number = strtoll(id + 4, NULL, 10);
+    return 0;
+}
+
+/* ---- the journal ----------------------------------------------------------------------------- */
+
+/* Notes what a line says; -1 when it is none of this batch's, or of a request that has one. */
+static int note(struct results *r, const char *text, size_t size)
+{
+    struct line l;
+    char id[REQUEST_ID_SIZE];
+    int64_t n;
+    if (read_line(text, size, &l) || l.number < 0 || l.number >= r->p->n || r->answered[l.number])
+        return -1;
+    const char *request = prompts_at(r->p, (int)l.number, &n);
+    if (request_id(request, n, id, NULL) || strcmp(id, l.id)) return -1;
+    r->answered[l.number] = 1;
+    r->n_answered++;
+    r->n_refused += l.refused;
+    r->n_prompt_tokens += l.usage[0];
+    r->n_tokens += l.usage[1];
+    return 0;
+}
+
+/* The journal's bytes; NULL when it is empty. munmap'd by the caller. */
+static const char *map(int fd, size_t *size, struct err *e)
+{
+    struct stat st;
+    *size = 0;
+    if (fstat(fd, &st)) {
+        err_errno(e, "stat the journal of the batch");
+        return NULL;
+    }
+    if (!st.st_size) return NULL;
+    char *text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (text == MAP_FAILED) {
+        err_errno(e, "map the journal of the batch");
+        return NULL;
+    }
+    *size = (size_t)st.st_size;
+    return text;
+}
+
+/* Keeps the whole lines at the start; what follows the first that is not whole goes. */
+static int recover(struct results *r, struct err *e)
+{
+    size_t size, at = 0;
+    struct err none = {0};
+    const char *text = map(r->fd, &size, &none), *nl;
+    if (none.code != ERR_NONE) {
+        if (e) *e = none;
+        return -1;
+    }
+    while (text && (nl = memchr(text + at, '\n', size - at)) != NULL) {
+        if (note(r, text + at, (size_t)(nl - (text + at)))) break;
+        at = (size_t)(nl - text) + 1;
+    }
+    if (text) munmap((char *)text, size);
+    if (r->n_answered)
+        log_info("batch.resume", "answered=%lld of=%d cut_bytes=%lld", (long long)r->n_answered,
+                 r->p->n, (long long)(size - at));
+    if (at < size && (ftruncate(r->fd, (off_t)at) || fsync(r->fd)))
+        return err_errno(e, "cut %s", r->path);
+    return 0;
+}
+
+int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e)
+{
+    struct sha256 sha;
+    char hex[SHA256_HEX];
+    *r = (struct results){.fd = -1, .p = p};
+    sha256_init(&sha);
+    sha256_add(&sha, p->end, (size_t)p->n * sizeof *p->end);
+    sha256_add(&sha, p->text, (size_t)(p->n ? p->end[p->n - 1] : 0));
+    sha256_hex(&sha, hex);
+    if (file_make_dir(job_dir, e) || file_join(r->path, e, "%s/batch-%.16s.jsonl", job_dir, hex))
+        return -1;
+    r->answered = calloc((size_t)p->n + 1, 1);
+    if (!r->answered) return err_set(e, ERR_IO, "out of memory for %d requests", p->n);
+    r->fd = open(r->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (r->fd < 0) {
+        err_errno(e, "open %s", r->path);
+        results_close(r);
+        return -1;
+    }
+    if (!recover(r, e) && !file_sync_dir(job_dir, e)) return 0;
+    results_close(r);
+    return -1;
+}
+
+void results_close(struct results *r)
+{
+    if (r->fd >= 0) close(r->fd);
+    free(r->answered);
+    *r = (struct results){.fd = -1};
+}
+
+int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e)
+{
+    assert(!r->answered[i] && line[size - 1] == '\n');
+    for (int64_t at = 0; at < size;) {
+        ssize_t n = write(r->fd, line + at, (size_t)(size - at));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_errno(e, "write %s", r->path);
+        at += n;
+    }
+    if (fdatasync(r->fd)) return err_errno(e, "sync %s", r->path);
+    if (note(r, line, (size_t)size - 1) || !r->answered[i])
+        return err_set(e, ERR_INTERNAL, "the answer of request %d does not read back", i);
+    return 0;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* The journal's lines, all of them or those of refused requests. */
+static int copy_lines(struct artifact *a, const char *text, size_t size, bool refused,
+                      struct err *e)
+{
+    struct line l;
+    if (!refused) return artifact_write(a, text, size, e);
+    for (size_t at = 0, next; at < size; at = next) {
+        const char *nl = memchr(text + at, '\n', size - at);
+        assert(nl);
+        next = (size_t)(nl - text) + 1;
+        if (!read_line(text + at, next - 1 - at, &l) && l.refused &&
+            artifact_write(a, text + at, next - at, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int publish_copy(const struct results *r, const char *job_dir, const char *name,
+                        bool refused, struct artifact_done *done, struct err *e)
+{
+    struct artifact a = {0};
+    struct err none = {0};
+    size_t size;
+    const char *text = map(r->fd, &size, &none);
+    int rc = -1;
+    if (!text) return err_set(e, ERR_IO, "%s", *none.text ? none.text : "the journal is empty");
+    if (!artifact_open(&a, job_dir, name, e) && !copy_lines(&a, text, size, refused, e) &&
+        !artifact_finish(&a, e)) {
+        *done = a.done;
+        rc = 0;
+    }
+    artifact_drop(&a);
+    munmap((char *)text, size);
+    return rc;
+}
+
+/* As another name of the journal; as a copy where the file system has no links. */
+static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
+                   struct err *e)
+{
+    char tmp[FILE_PATH_SIZE];
+    if (artifact_path(job_dir, "results.jsonl", done, e) || file_join(tmp, e, "%s.tmp", done->path))
+        return -1;
+    if (file_remove(tmp, e)) return -1;
+    if (link(r->path, tmp)) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
+    if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
+    /* Renaming a file over another link of it does nothing and leaves both names. */
+    if (file_remove(tmp, e)) return -1;
+    return artifact_describe(done, e);
+}
+
+int results_finish(struct results *r, const char *job_dir, struct artifact_done *done,
+                   struct artifact_done *errors, struct err *e)
+{
+    assert(r->n_answered == r->p->n);
+    *errors = (struct artifact_done){0};
+    if (publish(r, job_dir, done, e)) return -1;
+    if (!r->n_refused) return 0;
+    return publish_copy(r, job_dir, "errors.jsonl", true, errors, e);
+}

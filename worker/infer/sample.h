@@ -1,0 +1,84 @@
+/* sample.h: from logits to the next token, and from tokens to text.
+ *
+ * Order of operations, the logits z as the model gave them:
+ *   1 penalties     repetition (as transformers: z / r where z > 0, z * r elsewhere, of every token
+ *                   of the prompt or of the text so far); then, of generated tokens only and as
+ *                   OpenAI's API has it, z -= frequency * times + presence
+ *   2 temperature   z / temperature; at 0 the largest z wins and nothing below happens
+ *   3 top_k         the k largest
+ *   4 top_p         the fewest of those, from the largest down, that hold at least top_p of their
+ *                   probability together
+ *   5 min_p         of those the ones with at least min_p times the probability of the largest
+ *   6 the draw, among what is left
+ * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that
+ * depends on nothing but z: the same bits on every rank.
+ *
+ * Random numbers are counter-based (Philox4x32-10, Salmon et al. 2011) and keyed by (seed, request,
+ * sequence, position): the same request samples the same text on any number of ranks, alone or
+ * among others, as one of n continuations or as the only one. */
+#ifndef SEQD_INFER_SAMPLE_H
+#define SEQD_INFER_SAMPLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct sample_options {
+    double temperature;                     /* 0: greedy */
+    int64_t top_k;                          /* 0: all */
+    double top_p, min_p;                    /* 1, 0: all */
+    double repetition, frequency, presence; /* 1, 0, 0: none */
+};
+
+struct sample_key {
+    int64_t seed;
+    int64_t request;  /* which prompt of the job; its low 32 bits count */
+    int64_t sequence; /* which continuation of it */
+    int64_t position; /* of the token that is being chosen */
+};
+
+/* What a choice needs besides the logits, set up once. */
+struct sampler {
+    int64_t n_vocab;
+    double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
+    int32_t *heap;
+    int32_t *times;  /* in the generated text */
+    uint8_t *prompt; /* 1: occurs in the prompt */
+};
+
+/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; what is in it does
+ * not matter before sampler_begin. */
+int64_t sampler_size(int64_t n_vocab);
+void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
+/* A new request: forgets the last one and notes the tokens of the prompt. */
+void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n);
+/* Another continuation of the same prompt: forgets what was generated. */
+void sampler_rewind(struct sampler *s);
+/* The token has become part of the text. */
+void sampler_take(struct sampler *s, int32_t token);
+/* logits [n_vocab], of which one at least is above -inf and none is NaN or +inf. banned: an id that
+ * must not be chosen, or -1; some other id must have a logit above -inf. */
+int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,
+                       int32_t banned, const struct sample_key *key);
+/* Uniform in [0, 1) with 53 bits. Also for tests. */
+double sample_uniform(const struct sample_key *key);
+
+/* Log-probabilities under softmax(logits), the model's own distribution before any of the above:
+ * *chosen for token `id`, and the n most likely ones, the likeliest first, the lower id first where
+ * they are equal. The same number for the same token in both. Returns how many: n or n_vocab. */
+struct sample_top {
+    int32_t id;
+    double logprob;
+};
+#define SAMPLE_TOP 20 /* n at most */
+int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *chosen, int n,
+                    struct sample_top *top);
+
+/* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
+ * room for 3 * n + 1; returns the length, NUL-terminated. */
+size_t sample_utf8(const unsigned char *bytes, size_t n, char *out);
+/* The bytes of tokens, for sample_utf8: the end of a document is none, an id that is no byte is one
+ * that belongs to no character. out has room for n; returns how many. */
+size_t sample_bytes(const int32_t *tokens, int64_t n, unsigned char *out);
+
+#endif

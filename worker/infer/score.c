@@ -1,0 +1,349 @@
+#include "worker/infer/score.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/core/jwrite.h"
+#include "worker/model/finite.h"
+#include "worker/plan/volume.h"
+#include "worker/data/npy_head.h"
+#include "worker/infer/score_journal.h"
+#include "worker/infer/window.h"
+
+double score_ppl(const struct score_sum *s)
+{
+    return s->n_targets ? exp(s->nll / (double)s->n_targets) : (double)NAN;
+}
+
+double score_bits_per_byte(const struct score_sum *s)
+{
+    return s->n_bytes ? s->nll / M_LN2 / (double)s->n_bytes : (double)NAN;
+}
+
+/* Rank 0's reading of the text, document by document across windows. */
+struct scorer {
+    const struct infer *in;
+    const struct data *d;
+    struct window w;
+    double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
+    double *nll;                    /* [P * T] by position in the window */
+    bool text;                      /* the input was text: tokens below 256 are its bytes */
+    int64_t document, unscored;     /* the one being read; its tokens without a score */
+    struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
+    int64_t bucket_size, n_buckets; /* 0: not asked for */
+    struct artifact out, logprobs;
+    struct score_journal journal;
+    struct comm_count want[PURPOSE_N]; /* of a window, on this rank */
+};
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int64_t document_start(const struct scorer *s)
+{
+    return s->document ? (int64_t)data_documents(s->d)[s->document - 1] : 0;
+}
+
+static void write_sum(struct jwrite *w, const struct score_sum *sum)
+{
+    jwrite_double(w, "nll", sum->nll);
+    jwrite_int(w, "tokens", sum->n_targets);
+}
+
+static int finish_document(struct scorer *s, struct score *out, struct err *e)
+{
+    char line[512];
+    struct jwrite w;
+    jwrite_init(&w, line, sizeof line - 1);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "document", s->document);
+    write_sum(&w, &s->sum);
+    jwrite_int(&w, "bytes", s->sum.n_bytes);
+    jwrite_double(&w, "ppl", score_ppl(&s->sum));
+    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(&s->sum));
+    jwrite_int(&w, "unscored", s->unscored);
+    jwrite_int(&w, "offset", document_start(s));
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    line[n] = '\n';
+    out->total.nll += s->sum.nll;
+    out->total.n_targets += s->sum.n_targets;
+    out->total.n_bytes += s->sum.n_bytes;
+    out->n_unscored += s->unscored;
+    s->sum = (struct score_sum){0};
+    s->unscored = 0;
+    s->document++;
+    return artifact_write(&s->out, line, (size_t)n + 1, e);
+}
+
+static int write_bucket(struct scorer *s, struct artifact *a, int64_t i, struct err *e)
+{
+    const struct score_sum *sum = &s->bucket[i];
+    char text[512];
+    struct jwrite w;
+    jwrite_init(&w, text, sizeof text - 1);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "from", i * s->bucket_size);
+    jwrite_int(&w, "to", (i + 1) * s->bucket_size);
+    write_sum(&w, sum);
+    jwrite_double(&w, "loss", sum->n_targets ? sum->nll / (double)sum->n_targets : (double)NAN);
+    jwrite_double(&w, "ppl", score_ppl(sum));
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    if (i && artifact_write(a, ",\n", 2, e)) return -1;
+    return artifact_write(a, text, (size_t)n, e);
+}
+
+static int write_buckets(struct scorer *s, struct score *out, struct err *e)
+{
+    struct artifact a = {0};
+    char head[96];
+    int n = snprintf(head, sizeof head, "{\"bucket_tokens\":%lld,\"buckets\":[\n",
+                     (long long)s->bucket_size);
+    int rc = artifact_open(&a, s->in->job_dir, "score-buckets.json", e) ||
+             artifact_write(&a, head, (size_t)n, e);
+    for (int64_t i = 0; i < s->n_buckets && !rc; i++) rc = write_bucket(s, &a, i, e);
+    if (!rc) rc = artifact_write(&a, "\n]}\n", 4, e) || artifact_finish(&a, e);
+    out->buckets = a.done;
+    artifact_drop(&a);
+    return rc ? -1 : 0;
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* From rank order to the order of the text. */
+static void put_in_order(struct scorer *s)
+{
+    const struct model *m = s->in->model;
+    const int64_t T = m->sp.shard.T;
+    for (int q = 0; q < m->plan->sp; q++) {
+        const struct shard sh = shard_of(&m->sp.shard, q);
+        for (int64_t i = 0; i < T; i++) {
+            const int64_t pos = shard_pos(&sh, i);
+            if (pos < s->w.S) s->nll[pos] = s->rows[q * T + i];
+        }
+    }
+}
+
+/* The token at position t of the window; its log-probability, or NaN. */
+static double read_token(struct scorer *s, int64_t t)
+{
+    const int64_t begin = window_seen_from(&s->w, document_start(s));
+    if (!window_scores(&s->w, t, document_start(s))) {
+        s->unscored++;
+        return (double)NAN;
+    }
+    const double nll = s->nll[t - 1];
+    s->sum.nll += nll;
+    s->sum.n_targets++;
+    s->sum.n_bytes += s->text && s->w.ids[t] < 256;
+    if (s->n_buckets) {
+        struct score_sum *b = &s->bucket[(t - begin) / s->bucket_size];
+        b->nll += nll;
+        b->n_targets++;
+    }
+    return -nll;
+}
+
+/* Adds the window's targets, by s->nll, to their documents; writes those that end here. */
+static int add_window(struct scorer *s, struct score *out, struct err *e)
+{
+    const uint64_t *ends = data_documents(s->d);
+    for (int64_t t = s->w.fresh; t < s->w.n; t++) {
+        const double logprob = read_token(s, t);
+        if (s->logprobs.open && artifact_write(&s->logprobs, &logprob, sizeof logprob, e))
+            return -1;
+        if (s->w.first + t + 1 == (int64_t)ends[s->document] && finish_document(s, out, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* n_targets: what the batch said it has. */
+static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
+{
+    const int64_t before = out->total.n_targets + s->sum.n_targets;
+    if (add_window(s, out, e)) return -1;
+    const int64_t seen = out->total.n_targets + s->sum.n_targets - before;
+    if (seen != n_targets)
+        return err_set(
+            e, ERR_INTERNAL,
+            "the window at token %lld has %lld targets in the text and %lld in the batch",
+            (long long)s->w.first, (long long)seen, (long long)n_targets);
+    return score_journal_add(&s->journal, s->nll, e);
+}
+
+/* The window's sum over ranks. Rank 0 has the rows and does not need it; it is how every rank
+ * learns that the loss is a number. */
+static int sum_window(struct scorer *s, int64_t window, struct err *e)
+{
+    struct model *m = s->in->model;
+    double nll = model_nll(m, &m->batch);
+    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+    if (isfinite(nll)) return 0;
+    return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
+}
+
+/* Its losses by position, on rank 0 in s->nll. Collective. */
+static int compute_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+{
+    struct model *m = s->in->model;
+    int64_t T = m->sp.shard.T;
+    infer_at(s->in, window + 1);
+    if (window_read(&s->w, window, e)) return -1;
+    progress_piece(s->in->progress, (double)(s->w.first + s->w.fresh),
+                   (double)(s->w.n - s->w.fresh));
+    window_fill(&s->w, s->in->spec, &m->sp.shard, &m->batch);
+    if (model_forward(m, &m->batch, e)) return -1;
+    if (sum_window(s, window, e)) return -1;
+    if (!m->comm)
+        memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
+    else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,
+                         m->bounce, e))
+        return -1;
+    if (m->sp.shard.r == 0) put_in_order(s);
+    out->ledger_equal = infer_moved(s->in, s->want) && out->ledger_equal;
+    return 0;
+}
+
+/* Tokens of the data up to the end of the window that was read last. */
+static double window_end(const struct scorer *s)
+{
+    return (double)(s->w.first + s->w.n);
+}
+
+static int one_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
+{
+    struct model *m = s->in->model;
+    if (compute_window(s, window, out, e)) return -1;
+    if (m->sp.shard.r == 0 && take_window(s, m->batch.n_targets, out, e)) return -1;
+    progress_at(s->in->progress, window_end(s));
+    return 0;
+}
+
+/* ---- going on where an earlier attempt was --------------------------------------------------- */
+
+static int share(struct scorer *s, int64_t *n, struct err *e)
+{
+    struct model *m = s->in->model;
+    if (!m->comm) return 0;
+    return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
+}
+
+/* The last window of the journal once more: what is not the same to the bit is another model's, and
+ * counts for nothing. */
+static int check_journal(struct scorer *s, struct score *out, struct err *e)
+{
+    const bool writer = s->in->model->sp.shard.r == 0;
+    if (compute_window(s, out->n_resumed - 1, out, e)) return -1;
+    if (writer && !score_journal_has(&s->journal, out->n_resumed - 1, s->nll)) out->n_resumed = 0;
+    if (share(s, &out->n_resumed, e)) return -1;
+    return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
+}
+
+/* Windows that are in the journal go into the results as if they were computed here. Collective. */
+static int resume(struct scorer *s, struct score *out, struct err *e)
+{
+    const bool writer = s->in->model->sp.shard.r == 0;
+    if (writer) out->n_resumed = s->journal.n;
+    if (share(s, &out->n_resumed, e)) return -1;
+    if (out->n_resumed && check_journal(s, out, e)) return -1;
+    for (int64_t w = 0; writer && w < out->n_resumed; w++)
+        if (window_read(&s->w, w, e) || score_journal_read(&s->journal, w, s->nll, e) ||
+            add_window(s, out, e))
+            return -1;
+    return 0;
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+/* Where the plan has put what this rank works with. */
+static void scorer_place(struct scorer *s)
+{
+    struct model *m = s->in->model;
+    const int64_t S = m->plan->S, n = m->plan->sp * m->plan->T;
+    void *window = model_take(m, PLAN_SCORE_WINDOW, window_size(S));
+    window_init(&s->w, s->d, s->in->spec, S, window);
+    s->bucket_size = s->in->spec->score.by_position_bucket;
+    if (m->sp.shard.r != 0) return;
+    if (s->bucket_size) s->n_buckets = (S + s->bucket_size - 1) / s->bucket_size;
+    const int64_t buckets = s->n_buckets * (int64_t)sizeof *s->bucket;
+    s->rows = model_take(m, PLAN_SCORE_ROWS, 2 * n * (int64_t)sizeof *s->rows);
+    s->nll = s->rows + n;
+    s->bucket = model_take(m, PLAN_SCORE_BUCKETS, buckets);
+    if (buckets) memset(s->bucket, 0, (size_t)buckets);
+}
+
+/* A window is a forward pass, the sum of its losses and their way to rank 0. */
+static int expect_window(struct scorer *s, struct err *e)
+{
+    const struct model *m = s->in->model;
+    const int64_t size = m->sp.shard.T * (int64_t)sizeof *m->nll;
+    if (!m->comm) return 0;
+    if (infer_expect(s->in, 1, s->want, e)) return -1;
+    volume_add(&s->want[PURPOSE_LOSS], volume_sum_small(m->plan->sp, 1), 1);
+    volume_add(&s->want[PURPOSE_CONTROL], volume_gather(m->plan->sp, size, m->rank == 0), 1);
+    return 0;
+}
+
+static int scorer_open(struct scorer *s, struct score *out, struct err *e)
+{
+    const struct job_spec *spec = s->in->spec;
+    char head[NPY_HEAD];
+    if (expect_window(s, e)) return -1;
+    scorer_place(s);
+    s->text = data_all_bytes(data_stats(s->d), SET_TRAIN);
+    out->n_windows = s->w.n_windows;
+    if (s->in->model->sp.shard.r != 0) return 0;
+    if (score_journal_open(&s->journal, s->in->job_dir, &s->w, s->nll, e) ||
+        artifact_open(&s->out, s->in->job_dir, "score.jsonl", e))
+        return -1;
+    if (!spec->score.token_logprobs) return 0;
+    npy_head(head, "<f8", data_stats(s->d)->n_tokens, 0);
+    return artifact_open(&s->logprobs, s->in->job_dir, "token-logprobs.npy", e) ||
+                   artifact_write(&s->logprobs, head, sizeof head, e)
+               ? -1
+               : 0;
+}
+
+static void scorer_close(struct scorer *s)
+{
+    artifact_drop(&s->out);
+    artifact_drop(&s->logprobs);
+    score_journal_close(&s->journal);
+}
+
+static int finish(struct scorer *s, struct score *out, struct err *e)
+{
+    if (infer_agree(s->in, &out->ledger_equal, e)) return -1;
+    if (s->in->model->sp.shard.r != 0) return 0;
+    if (artifact_finish(&s->out, e)) return -1;
+    out->artifact = s->out.done;
+    if (s->n_buckets && write_buckets(s, out, e)) return -1;
+    if (s->logprobs.open) {
+        if (artifact_finish(&s->logprobs, e)) return -1;
+        out->logprobs = s->logprobs.done;
+    }
+    return score_journal_remove(&s->journal, e);
+}
+
+int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e)
+{
+    struct scorer s = {.in = in, .d = d, .journal = {.fd = -1}};
+    int rc = -1;
+    *out = (struct score){.n_documents = data_stats(d)->n_documents, .ledger_equal = true};
+    in->model->progress = in->progress;
+    if (scorer_open(&s, out, e) || resume(&s, out, e)) goto out;
+    progress_begin(in->progress, PROGRESS_TOKENS, (double)data_stats(d)->n_tokens,
+                   out->n_resumed ? window_end(&s) : 0);
+    for (int64_t w = out->n_resumed; w < out->n_windows; w++)
+        if (infer_check_stop(in, e) || one_window(&s, w, out, e)) goto out;
+    rc = finish(&s, out, e);
+    if (!rc) progress_end(in->progress);
+out:
+    scorer_close(&s);
+    return rc;
+}

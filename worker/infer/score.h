@@ -1,0 +1,55 @@
+/* score.h: how well a model predicts a text: nll, perplexity, bits per byte, a document and in all.
+ *
+ * The prepared input is taken in windows of data.seq_len, in file order. score.stride 0: windows
+ * follow each other, and a window's first token is given, not scored. score.stride d: window w
+ * begins at token w*d and scores only what no window before it has scored, its last d tokens, so
+ * that every token but those of the first window has at least seq_len - d tokens before it in its
+ * window (of which those of its own document count, under data.document_mask). A document's first
+ * token is never scored, nor one that the data masks; "unscored" counts them all.
+ *
+ * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
+ * No [S, V] tensor exists: the head runs in chunks.
+ *
+ * What a window gave is kept in a journal (score_journal.h), so that an attempt goes on where the
+ * one before it died; the results are written whole by the attempt that ends, the same bytes.
+ *
+ *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
+ * tokens: those scored; bytes: those of them that are no end of a document; none where the input
+ * was ids.
+ *
+ * score.by_position_bucket n: a token's position is the number of tokens that its prediction could
+ * see: from its document's beginning, or the window's where that comes later (or without
+ * document_mask). Bucket b holds positions [b*n, (b+1)*n). score-buckets.json:
+ *   {"bucket_tokens", "buckets": [{"from", "to", "tokens", "nll", "loss", "ppl"}]}
+ * where loss is nll / tokens.
+ *
+ * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input,
+ * NaN for those unscored; a document of score.jsonl begins at its "offset". */
+#ifndef SEQD_INFER_SCORE_H
+#define SEQD_INFER_SCORE_H
+
+#include "worker/data/data.h"
+#include "worker/infer/infer.h"
+
+struct score_sum {
+    double nll; /* nats */
+    int64_t n_targets, n_bytes;
+};
+double score_ppl(const struct score_sum *s);           /* NaN without targets */
+double score_bits_per_byte(const struct score_sum *s); /* NaN without bytes */
+
+struct score {
+    struct score_sum total; /* rank 0 */
+    int64_t n_documents, n_windows, n_unscored;
+    int64_t n_resumed;             /* windows whose losses an earlier attempt left */
+    bool ledger_equal;             /* every window moved what the formula says, on every rank */
+    struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
+    struct artifact_done buckets;  /* rank 0: score-buckets.json; no name: not asked for */
+    struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */
+};
+
+/* Collective. fails: the data's and comm's errors; ERR_ABORTED; ERR_CORRUPT when a loss is not
+ * finite, naming the window. */
+int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e);
+
+#endif

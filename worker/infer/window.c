@@ -1,0 +1,116 @@
+#include "worker/infer/window.h"
+
+int64_t window_size(int64_t S)
+{
+    const struct window *w = NULL;
+    return S * (int64_t)(sizeof *w->ids + sizeof *w->learn);
+}
+
+void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                 void *mem)
+{
+    const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
+    const int64_t more = data_stats(d)->n_tokens - S;
+    *w = (struct window){
+        .d = d, .S = S, .stride = stride, .document_mask = spec->data.document_mask != 0};
+    w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
+    w->ids = mem;
+    w->learn = (uint8_t *)(w->ids + S);
+}
+
+int window_read(struct window *w, int64_t number, struct err *e)
+{
+    const int64_t left = data_stats(w->d)->n_tokens - number * w->stride;
+    w->first = number * w->stride;
+    w->n = left < w->S ? left : w->S;
+    w->fresh = number ? w->S - w->stride : 0;
+    if (data_read(w->d, w->first, w->n, w->ids, e)) return -1;
+    return data_read_mask(w->d, w->first, w->n, w->learn, e);
+}
+
+bool window_scores(const struct window *w, int64_t t, int64_t document_start)
+{
+    return t >= w->fresh && t > 0 && t < w->n && w->first + t > document_start && w->learn[t];
+}
+
+int64_t window_seen_from(const struct window *w, int64_t document_start)
+{
+    const int64_t start = document_start - w->first;
+    return w->document_mask && start > 0 ? start : 0;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static int64_t start_of(const struct data *d, int64_t document)
+{
+    return document ? (int64_t)data_documents(d)[document - 1] : 0;
+}
+
+/* The document that holds a token: the first whose end lies behind it. */
+static int64_t document_at(const struct data *d, int64_t token)
+{
+    const uint64_t *ends = data_documents(d);
+    int64_t lo = 0, hi = data_stats(d)->n_documents - 1;
+    while (lo < hi) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (ends[mid] > (uint64_t)token)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+/* Position i of the window, in the document that begins at token `start` and ends at `end`. */
+static void fill_row(const struct window *w, bool reset, int64_t i, int64_t start, int64_t end,
+                     struct batch *b, int64_t row)
+{
+    const int64_t at = start - w->first, from = at > 0 ? at : 0;
+    const bool scored = w->first + i + 1 < end && window_scores(w, i + 1, start);
+    b->ids[row] = w->ids[i];
+    b->targets[row] = scored ? w->ids[i + 1] : -1;
+    b->pos[row] = reset ? i - from : i;
+    b->lo[row] = window_seen_from(w, start);
+    b->hi[row] = i + 1;
+}
+
+static void pad_row(struct batch *b, int64_t row)
+{
+    b->ids[row] = TOKEN_PAD;
+    b->targets[row] = -1;
+    b->pos[row] = b->lo[row] = b->hi[row] = 0;
+}
+
+/* Of the whole window, whoever holds them. */
+static int64_t count_targets(const struct window *w)
+{
+    const uint64_t *ends = data_documents(w->d);
+    int64_t document = document_at(w->d, w->first + w->fresh), n = 0;
+    for (int64_t t = w->fresh; t < w->n; t++) {
+        if ((uint64_t)(w->first + t) == ends[document]) document++;
+        n += window_scores(w, t, start_of(w->d, document));
+    }
+    return n;
+}
+
+void window_fill(const struct window *w, const struct job_spec *spec, const struct shard *sh,
+                 struct batch *b)
+{
+    const uint64_t *ends = data_documents(w->d);
+    for (int s = 0; s < sh->n_segs; s++) {
+        const int64_t row0 = s * sh->seg_len;
+        int64_t document = sh->pos[s] < w->n ? document_at(w->d, w->first + sh->pos[s]) : 0;
+        for (int64_t k = 0; k < sh->seg_len; k++) {
+            const int64_t i = sh->pos[s] + k;
+            if (i >= w->n) {
+                pad_row(b, row0 + k);
+                continue;
+            }
+            if ((uint64_t)(w->first + i) == ends[document]) document++;
+            fill_row(w, spec->data.reset_positions, i, start_of(w->d, document),
+                     (int64_t)ends[document], b, row0 + k);
+        }
+    }
+    b->n_tokens = w->n;
+    b->n_targets = count_targets(w);
+}
