@@ -19,7 +19,8 @@ worker/hf       : api/core worker/family worker/plan kernels
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf
 worker/infer    : api/core worker/plan kernels worker/comm worker/model worker/hf worker/data
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/hf worker/data
-worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train
+worker/ckpt     : api/core worker/plan kernels worker/hf worker/train
+worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon          : api/core api worker/family worker/plan

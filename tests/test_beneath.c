@@ -11,7 +11,7 @@
 #include "api/core/file.h"
 #include "tests/small.h"
 #include "worker/hf/hf.h"
-#include "worker/train/ckpt.h"
+#include "worker/ckpt/ckpt.h"
 #include "worker/rank/roots.h"
 
 static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */

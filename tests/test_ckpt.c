@@ -16,9 +16,9 @@
 #include "api/core/log.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
-#include "worker/train/ckpt.h"
-#include "worker/train/manifest.h"
-#include "worker/train/steps.h"
+#include "worker/ckpt/ckpt.h"
+#include "worker/ckpt/manifest.h"
+#include "worker/ckpt/steps.h"
 
 static char dir[64];
 static struct err e;

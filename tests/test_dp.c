@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "tests/engine.h"
-#include "worker/train/spread.h"
+#include "worker/ckpt/scatter.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
@@ -332,14 +332,14 @@ static void load_first(struct train *t, int rank, void *arg)
 {
     struct journey *j = arg;
     struct err e = {0};
-    const struct ckpt_arrays a = spread_arrays(&t->hold);
+    const struct ckpt_arrays a = scatter_arrays(&t->hold);
     struct ckpt_state s = {0};
     if (j->leg == 0 || t->step != j->leg * LEG) return;
     if (rank) {
-        CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
     } else {
         CHECK_MSG(!ckpt_load(j->info.path, &t->model.shape, &a, &s, &e), "%s", e.text);
-        CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
         CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
     }
     /* To the bit, wherever it lies now. */
@@ -367,13 +367,13 @@ static void save_last(struct train *t, int rank, void *arg)
     engine_collect(t, HOLD_EMA, j->ema_next);
     comm_ledger_reset(t->model.world);
     if (rank) {
-        CHECK_MSG(!spread_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
     } else {
-        const struct ckpt_arrays a = spread_arrays(&t->hold);
+        const struct ckpt_arrays a = scatter_arrays(&t->hold);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
         t->hold.still_s = 0; /* as if the others had not heard of rank 0 for long */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
-        CHECK_MSG(!spread_end(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
     }
     j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
 }

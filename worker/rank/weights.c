@@ -9,7 +9,7 @@
 #include "worker/plan/stage.h"
 #include "worker/model/host_copy.h"
 #include "worker/rank/roots.h"
-#include "worker/train/spread.h"
+#include "worker/ckpt/scatter.h"
 
 enum origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
 
@@ -118,10 +118,10 @@ static int load_pieces(struct run *r, struct holding *h, int64_t origin, struct 
                        struct err *e)
 {
     char dir[RANK_PATH_SIZE];
-    const struct ckpt_arrays a = spread_arrays(h);
+    const struct ckpt_arrays a = scatter_arrays(h);
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     if (resolve_model(r, dir, e)) return -1;
-    return spread_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
+    return scatter_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
 }
 
 /* The others hear that rank 0 is busy. */
@@ -129,7 +129,7 @@ static int take_files(struct run *r, struct holding *h, int64_t origin, struct w
                       struct err *e)
 {
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
-    const struct ckpt_arrays a = spread_arrays(h);
+    const struct ckpt_arrays a = scatter_arrays(h);
     struct hf_files taken;
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
     const struct hf_take take = {from, out->beside, true, a.flow.still, a.flow.arg};
@@ -156,9 +156,9 @@ int weights_start(struct run *r, struct holding *h, struct weights_start *out, s
         return 0;
     }
     if (!run_first(r)) {
-        if (spread_serve(h, e)) return -1;
+        if (scatter_serve(h, e)) return -1;
     } else if (load_pieces(r, h, origin, out, e) || take_files(r, h, origin, out, e) ||
-               spread_end(h, e)) {
+               scatter_end(h, e)) {
         return -1;
     }
     return share(r, h->model, &out->state, sizeof out->state, e);

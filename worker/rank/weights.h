@@ -10,7 +10,7 @@
 
 #include "api/core/file.h"
 #include "worker/rank/run.h"
-#include "worker/train/ckpt.h"
+#include "worker/ckpt/ckpt.h"
 #include "worker/train/holding.h"
 
 struct weights_start {

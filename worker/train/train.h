@@ -83,7 +83,7 @@ struct train {
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * holding_random(&t->hold, spec->seed), or load a checkpoint (worker/train/spread.h). */
+ * holding_random(&t->hold, spec->seed), or load a checkpoint (worker/ckpt/scatter.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.

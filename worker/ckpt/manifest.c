@@ -1,4 +1,4 @@
-#include "worker/train/manifest.h"
+#include "worker/ckpt/manifest.h"
 
 #include <assert.h>
 #include <stdio.h>

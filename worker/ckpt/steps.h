@@ -1,14 +1,14 @@
 /* steps.h: the directories of a job's checkpoints/, by name: which there are, which one is the
  * best, and which go.
  *
- *   step-00000500         a checkpoint, complete unless a disk lied (worker/train/ckpt.h)
+ *   step-00000500         a checkpoint, complete unless a disk lied (worker/ckpt/ckpt.h)
  *   step-00000500.e3.tmp  one that attempt 3 was writing
  *   step-00000500.bad     one that was found damaged and moved aside
  *   best -> step-00000500 a symbolic link, replaced by a rename: the lowest held-out loss
  *
  * tested: tests/test_ckpt.c */
-#ifndef SEQD_TRAIN_STEPS_H
-#define SEQD_TRAIN_STEPS_H
+#ifndef SEQD_CKPT_STEPS_H
+#define SEQD_CKPT_STEPS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/train/ckpt.h"
+#include "worker/ckpt/ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
 #include "worker/hf/safetensors.h"
-#include "worker/train/manifest.h"
+#include "worker/ckpt/manifest.h"
 #include "worker/plan/stage.h"
-#include "worker/train/steps.h"
+#include "worker/ckpt/steps.h"
 
 /* What every checkpoint has; hf/ may have more. */
 static const char *const files[] = {"hf/config.json", "hf/model.safetensors", "optim.safetensors",

@@ -6,8 +6,8 @@
  *    "size":512,"sha256":".."},..],"sha256":".."}
  *
  * tested: tests/test_ckpt.c */
-#ifndef SEQD_TRAIN_MANIFEST_H
-#define SEQD_TRAIN_MANIFEST_H
+#ifndef SEQD_CKPT_MANIFEST_H
+#define SEQD_CKPT_MANIFEST_H
 
 #include <stdbool.h>
 #include <stdint.h>

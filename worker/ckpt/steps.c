@@ -1,4 +1,4 @@
-#include "worker/train/steps.h"
+#include "worker/ckpt/steps.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "worker/train/manifest.h"
+#include "worker/ckpt/manifest.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

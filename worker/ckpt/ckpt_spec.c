@@ -7,7 +7,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/stage.h"
-#include "worker/train/ckpt.h"
+#include "worker/ckpt/ckpt.h"
 
 #define STATE_FILE_SIZE 65536
 #define VALUE_SIZE      1024 /* of a value as text; the stages are the longest */

@@ -1,4 +1,4 @@
-#include "worker/train/spread.h"
+#include "worker/ckpt/scatter.h"
 
 #include <assert.h>
 #include <string.h>
@@ -6,13 +6,13 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
-enum spread_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
+enum scatter_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
 
-struct spread_order {
+struct scatter_order {
     int32_t op, which; /* enum holding_array */
     int64_t offset, n; /* elements of the flat layout */
 };
-_Static_assert(sizeof(struct spread_order) == 24, "what travels");
+_Static_assert(sizeof(struct scatter_order) == 24, "what travels");
 _Static_assert(HOLD_WEIGHTS == (int)CKPT_WEIGHTS && HOLD_M == (int)CKPT_M &&
                    HOLD_V == (int)CKPT_V && HOLD_EMA == (int)CKPT_EMA,
                "one number for both");
@@ -62,7 +62,7 @@ static int receive_one(struct holding *h, int from, void *x, int64_t size, struc
 }
 
 /* What rank w holds of the elements of an order, and they lie in one bucket: a run. */
-static struct zero_range run_of(const struct holding *h, const struct spread_order *o, int w)
+static struct zero_range run_of(const struct holding *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
     const bool all = h->plan->zero == 0 || (o->which == HOLD_WEIGHTS && h->plan->zero < 3);
@@ -75,16 +75,16 @@ static struct zero_range run_of(const struct holding *h, const struct spread_ord
     return r;
 }
 
-static int order(struct holding *h, int to, const struct spread_order *o, struct err *e)
+static int order(struct holding *h, int to, const struct scatter_order *o, struct err *e)
 {
     memcpy(bounce(h), o, sizeof *o);
     return send_one(h, to, bounce(h), sizeof *o, e);
 }
 
-static int order_all(struct holding *h, enum spread_op op, struct err *e)
+static int order_all(struct holding *h, enum scatter_op op, struct err *e)
 {
     for (int w = 1; w < h->plan->n_ranks; w++)
-        if (order(h, w, &(struct spread_order){.op = (int32_t)op}, e)) return -1;
+        if (order(h, w, &(struct scatter_order){.op = (int32_t)op}, e)) return -1;
     return 0;
 }
 
@@ -106,16 +106,16 @@ static int keep_alive(struct holding *h, struct err *e)
 }
 
 /* A failure shows in the next operation. */
-static void spread_still(void *arg)
+static void scatter_still(void *arg)
 {
     struct err why = {0};
     keep_alive(arg, &why);
 }
 
-static int spread_read(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
+static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
 {
     struct holding *h = arg;
-    const struct spread_order o = {OP_GIVE, which, offset, n};
+    const struct scatter_order o = {OP_GIVE, which, offset, n};
     assert(n <= ST_CHUNK);
     if (holding_read(h, (enum holding_array)which, offset, n, out, e)) return -1;
     for (int w = 1; h->plan->zero && w < h->plan->n_ranks; w++) {
@@ -127,11 +127,11 @@ static int spread_read(void *arg, int which, int64_t offset, int64_t n, float *o
     return keep_alive(h, e);
 }
 
-static int spread_write(void *arg, int which, int64_t offset, int64_t n, const float *x,
-                        struct err *e)
+static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const float *x,
+                         struct err *e)
 {
     struct holding *h = arg;
-    const struct spread_order o = {OP_TAKE, which, offset, n};
+    const struct scatter_order o = {OP_TAKE, which, offset, n};
     assert(n <= ST_CHUNK);
     holding_write(h, (enum holding_array)which, offset, n, x);
     if (h->plan->n_ranks == 1) return 0;
@@ -146,31 +146,32 @@ static int spread_write(void *arg, int which, int64_t offset, int64_t n, const f
     return keep_alive(h, e);
 }
 
-struct ckpt_arrays spread_arrays(struct holding *h)
+struct ckpt_arrays scatter_arrays(struct holding *h)
 {
     return (struct ckpt_arrays){.dtype = h->model->dtype,
                                 .average = h->ema != NULL,
-                                .flow = {spread_read, spread_write, spread_still, h}};
+                                .flow = {scatter_read, scatter_write, scatter_still, h}};
 }
 
 static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
 {
-    return spread_write(arg, HOLD_WEIGHTS, offset, n, x, e);
+    return scatter_write(arg, HOLD_WEIGHTS, offset, n, x, e);
 }
 
-int spread_model(struct holding *h, const char *dir, const struct model_shape *shape, struct err *e)
+int scatter_model(struct holding *h, const char *dir, const struct model_shape *shape,
+                  struct err *e)
 {
     return hf_load_pieces(dir, shape, &(struct hf_sink){take_weights, h}, e);
 }
 
-int spread_end(struct holding *h, struct err *e)
+int scatter_end(struct holding *h, struct err *e)
 {
     return order_all(h, OP_END, e);
 }
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-static int obey(struct holding *h, const struct spread_order *o, struct err *e)
+static int obey(struct holding *h, const struct scatter_order *o, struct err *e)
 {
     const struct zero_range r = run_of(h, o, h->rank);
     const int64_t n = r.end - r.begin;
@@ -184,7 +185,7 @@ static int obey(struct holding *h, const struct spread_order *o, struct err *e)
     return send_one(h, 0, x, n * 4, e);
 }
 
-static bool sound(const struct holding *h, const struct spread_order *o)
+static bool sound(const struct holding *h, const struct scatter_order *o)
 {
     if (o->op == OP_STILL || o->op == OP_END) return true;
     return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= HOLD_WEIGHTS &&
@@ -193,9 +194,9 @@ static bool sound(const struct holding *h, const struct spread_order *o)
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
 }
 
-int spread_serve(struct holding *h, struct err *e)
+int scatter_serve(struct holding *h, struct err *e)
 {
-    struct spread_order o;
+    struct scatter_order o;
     do {
         comm_where(world(h))->layer = comm_where(world(h))->hop = -1;
         if (receive_one(h, 0, &o, sizeof o, e)) return -1;

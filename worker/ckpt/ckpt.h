@@ -17,8 +17,8 @@
  *
  * No rank number appears in anything that is saved; rank 0 writes. Checkpointing is not a step: it
  * may allocate, at most a few MiB, independent of the model's size. */
-#ifndef SEQD_TRAIN_CKPT_H
-#define SEQD_TRAIN_CKPT_H
+#ifndef SEQD_CKPT_CKPT_H
+#define SEQD_CKPT_CKPT_H
 
 #include "api/core/err.h"
 #include "api/core/job.h"

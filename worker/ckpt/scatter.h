@@ -1,0 +1,34 @@
+/* scatter.h: weights and moments between rank 0, which reads and writes files, and the ranks whose
+ * shards they are: n elements at a time through the bounce buffer, purpose CONTROL, so that no rank
+ * holds a whole array for it and only rank 0 needs the disk.
+ *
+ * Rank 0 sends orders and the others carry them out, so that only rank 0 knows what is in which file:
+ *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also
+ *             where that failed
+ *   others    scatter_serve, which returns when rank 0 has ended
+ *
+ *   rank 0 -> owner   struct scatter_order, 24 bytes
+ *     GIVE            the owner answers with its part of the elements, fp32
+ *     TAKE            the elements follow: those that the owner holds
+ *     STILL           no data: rank 0 is busy with its disk, and no hang
+ *     END
+ *
+ * Elements go to the ranks that hold some of them: where every rank holds all, GIVE is not needed
+ * and TAKE goes to all. tested: tests/test_dp.c */
+#ifndef SEQD_CKPT_SCATTER_H
+#define SEQD_CKPT_SCATTER_H
+
+#include "worker/ckpt/ckpt.h"
+#include "worker/train/holding.h"
+
+/* Rank 0's end. Borrows h. */
+struct ckpt_arrays scatter_arrays(struct holding *h);
+/* Rank 0: the weights of a model directory (hf_load) to all. fails: hf_load's and comm's errors. */
+int scatter_model(struct holding *h, const char *dir, const struct model_shape *shape,
+                  struct err *e);
+/* Rank 0: releases the others. One rank: nothing. */
+int scatter_end(struct holding *h, struct err *e);
+/* Every other rank. fails: comm's errors; ERR_PEER for an order that makes no sense. */
+int scatter_serve(struct holding *h, struct err *e);
+
+#endif
