@@ -7,7 +7,7 @@
 #include "tests/latents.h"
 #include "tests/tiny.h"
 #include "tests/told.h"
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 static char scratch[64];
 

@@ -320,7 +320,7 @@ static int check_data(struct job_spec *s, struct err *e)
  *          of fp32 sums cross eight times as many borders and both sides' roundings are nearer to
  *          independent: n = 800 leave 4e-3. The loss: one u.
  * Some gradients make more of a rounding than that: a proof in which a bound is not kept measures
- * it and widens the bound for them (worker/train/control.h). */
+ * it and widens the bound for them (worker/verify/rounding.h). */
 struct job_tolerance job_tolerance(int32_t precision)
 {
     static const struct job_tolerance usual[PRECISION_N] = {[PRECISION_FP32] = {1e-6, 1e-5},

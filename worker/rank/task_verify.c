@@ -3,7 +3,7 @@
 #include "api/core/jwrite.h"
 #include "worker/rank/run.h"
 #include "worker/rank/weights.h"
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 static int report(struct run *r, const struct verify *v, const struct model *m, struct err *e)
 {

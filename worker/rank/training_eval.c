@@ -5,7 +5,7 @@
 #include "api/core/log.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 /* ---- held-out evaluation --------------------------------------------------------------------- */
 

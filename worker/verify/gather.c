@@ -1,15 +1,15 @@
-#include "worker/train/whole.h"
+#include "worker/verify/gather.h"
 
 static int fetch(void *arg, int b, struct err *e)
 {
-    const struct whole *w = arg;
+    const struct gathered *w = arg;
     return w->own.fetch(w->own.arg, b, e);
 }
 
 /* Everyone gets the sum: a window's part from each owner. */
 static int reduce(void *arg, int b, bool last, struct err *e)
 {
-    const struct whole *w = arg;
+    const struct gathered *w = arg;
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
     const int64_t *cut = z->cut[zero_kind(z, b)];
@@ -27,20 +27,20 @@ static int reduce(void *arg, int b, bool last, struct err *e)
     return 0;
 }
 
-void whole_begin(struct whole *w, struct model *m, float *grad)
+void gather_begin(struct gathered *w, struct model *m, float *grad)
 {
-    *w = (struct whole){m, m->buckets, grad};
+    *w = (struct gathered){m, m->buckets, grad};
     if (!m->plan->by_bucket) return;
     if (grad) m->be->ops->fill(m->be, grad, m->plan->n_params, 0);
     m->buckets = (struct model_buckets){fetch, reduce, w};
 }
 
-void whole_end(struct whole *w)
+void gather_end(struct gathered *w)
 {
     w->model->buckets = w->own;
 }
 
-int whole_weights(struct model *m, void *params, struct err *e)
+int gather_weights(struct model *m, void *params, struct err *e)
 {
     const struct zero *z = &m->plan->shards;
     const int64_t size = dtype_size(m->dtype);

@@ -1,4 +1,4 @@
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 #include <assert.h>
 #include <math.h>
@@ -11,12 +11,12 @@
 #include "worker/comm/ledger.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/volume.h"
-#include "worker/train/control.h"
+#include "worker/verify/rounding.h"
 #include "worker/model/host_copy.h"
 #include "worker/train/scale.h"
-#include "worker/train/verify_flow.h"
-#include "worker/train/verify_keep.h"
-#include "worker/train/whole.h"
+#include "worker/verify/flow.h"
+#include "worker/verify/keep.h"
+#include "worker/verify/gather.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)
@@ -294,7 +294,7 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
  * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
  * one frame nothing turns on the queries and keys of attention along time).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth of it
- * the first passes, the second by the control's measure, and a factor or a missing part still shows. */
+ * the first passes, the second by what the reference's second run measured, and a factor or a missing part still shows. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -466,7 +466,7 @@ static void judge(struct verify *v)
 /* ---- what the model itself makes of roundings -------------------------------------------------- */
 
 /* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
- * that is missing, or a factor 1/P, must show whatever the control says: never more than half of what
+ * that is missing, or a factor 1/P, must show whatever the second run measures: never more than half of what
  * P = 2 would make of that. */
 static double widen(double allowed, double usual, double to)
 {
@@ -482,7 +482,7 @@ static int check_device(const struct model *m, struct err *e)
 }
 
 /* Only where something is beyond its bound, and counts are right. The reference's gradient moves to
- * where the ranks' was, and the control's takes its place. */
+ * where the ranks' was, and that of the second run takes its place. */
 static int widen_bounds(const struct job_spec *spec, struct model *ref, struct verify *v,
                         struct err *e)
 {
@@ -490,12 +490,12 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
     struct sides *s = sides_new(ref, v->grad, ref->grad, e);
     const double scale = scale_fixed(spec, v->targets_1);
     const double passed = progress_done(ref->progress), S = (double)ref->plan->S;
-    struct control c = {0};
+    struct rounding c = {0};
     int rc = -1;
     progress_total(ref->progress, passed + S);
     progress_piece(ref->progress, passed, S);
-    if (!s || control_init(&c, ref, v->grad, e) ||
-        control_run(&c, (float)(scale / reference_targets(v)), e))
+    if (!s || rounding_init(&c, ref, v->grad, e) ||
+        rounding_run(&c, (float)(scale / reference_targets(v)), e))
         goto out;
     unscale(ref, ref->grad, scale);
     const double noise = noise_norm(s);
@@ -505,25 +505,25 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
         param_get(&ref->shape, v->row[i].index, &p);
         compare_tensor(s, &p, noise, &own);
         /* What is all rounding is the sum of a few, and drawn anew on both sides. */
-        const double margin = own.norm_1 < noise ? 2 * CONTROL_MARGIN : CONTROL_MARGIN;
+        const double margin = own.norm_1 < noise ? 2 * ROUNDING_MARGIN : ROUNDING_MARGIN;
         v->row[i].allowed = widen(v->row[i].allowed, usual.grad_rel_l2, margin * own.rel_l2);
     }
-    v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel, CONTROL_MARGIN * c.loss_rel);
+    v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel, ROUNDING_MARGIN * c.loss_rel);
     v->allowed_logits_rel_l2 = widen(v->allowed_logits_rel_l2, usual.grad_rel_l2,
-                                     CONTROL_MARGIN * c.logits_rel_l2);
+                                     ROUNDING_MARGIN * c.logits_rel_l2);
     v->controlled = true;
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     judge(v);
     rc = check_device(ref, e);
 out:
-    control_fini(&c);
+    rounding_fini(&c);
     free(s);
     return rc;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */
 
-/* The verdict, of rank 0. Gradients are kept before the control writes over them. */
+/* The verdict, of rank 0. Gradients are kept before the second run overwrites them. */
 static int conclude(const struct verify_args *a, struct model *ref, struct verify *v, struct err *e)
 {
     if (check_device(ref, e)) return -1;
@@ -540,13 +540,13 @@ static int conclude(const struct verify_args *a, struct model *ref, struct verif
 static int run_whole(const struct verify_args *a, const struct data_order *order, struct model *ref,
                      struct verify *v, struct err *e)
 {
-    struct whole w;
-    whole_begin(&w, a->model, v->grad);
+    struct gathered w;
+    gather_begin(&w, a->model, v->grad);
     const int rc = run_ranks(a, order, v, e);
     a->model->sp.drop.rate = 0;
-    whole_end(&w);
+    gather_end(&w);
     if (!rc && ref) unscale(ref, v->grad, scale_fixed(a->spec, v->targets_p));
-    return rc ? -1 : whole_weights(a->model, ref ? ref->params : NULL, e);
+    return rc ? -1 : gather_weights(a->model, ref ? ref->params : NULL, e);
 }
 
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e)

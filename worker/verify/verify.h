@@ -14,7 +14,7 @@
  *
  * Allowed is what the job says (verify.grad_rel_l2, loss_rel). Where it says nothing and the usual bound
  * is not kept, more is allowed for those tensors in which roundings alone make more in this model on
- * this data: that is measured (worker/train/control.h).
+ * this data: that is measured (worker/verify/rounding.h).
  *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
  * computes something else moves the loss and the gradients by its share. Logits are compared of the
@@ -24,8 +24,8 @@
  *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */
-#ifndef SEQD_TRAIN_VERIFY_H
-#define SEQD_TRAIN_VERIFY_H
+#ifndef SEQD_VERIFY_VERIFY_H
+#define SEQD_VERIFY_VERIFY_H
 
 #include <stdbool.h>
 #include "worker/model/model.h"

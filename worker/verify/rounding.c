@@ -1,4 +1,4 @@
-#include "worker/train/control.h"
+#include "worker/verify/rounding.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,18 +56,18 @@ static void read_row(struct model *ref, int64_t row, float *out)
     copy_to_host(ref->be, t.dtype, t.data, out, t.cols);
 }
 
-int control_init(struct control *c, struct model *ref, float *grad, struct err *e)
+int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err *e)
 {
     const struct shard *sh = &ref->sp.shard;
-    *c = (struct control){.ref = ref, .cols = row_of(ref, 0).cols};
+    *c = (struct rounding){.ref = ref, .cols = row_of(ref, 0).cols};
     const int64_t room = ROWS_SIZE / (c->cols * (int64_t)sizeof(float));
     c->gap = room < 1 ? sh->S : (sh->S + room - 1) / room;
     c->n_rows = (sh->S + c->gap - 1) / c->gap;
     c->nll = malloc((size_t)sh->T * sizeof *c->nll);
     c->rows = malloc((size_t)((c->n_rows + 1) * c->cols) * sizeof *c->rows);
     if (!c->nll || !c->rows) {
-        control_fini(c);
-        return err_set(e, ERR_IO, "out of memory for the control of a proof");
+        rounding_fini(c);
+        return err_set(e, ERR_IO, "out of memory for the second run of the reference");
     }
     memcpy(c->nll, ref->nll, (size_t)sh->T * sizeof *c->nll);
     for (int64_t i = 0; i < c->n_rows; i++) read_row(ref, i * c->gap, c->rows + i * c->cols);
@@ -77,7 +77,7 @@ int control_init(struct control *c, struct model *ref, float *grad, struct err *
 
 /* The loss is a mean over tokens: of independent ones its error is their rms / sqrt(n), and 4 of that
  * are allowed; of ones that go together it is what it is here. */
-static void compare_nll(struct control *c)
+static void compare_nll(struct rounding *c)
 {
     double sum = 0, square = 0, one = 0;
     for (int64_t i = 0; i < c->ref->sp.shard.T; i++) {
@@ -86,10 +86,10 @@ static void compare_nll(struct control *c)
         sum += d;
         square += d * d;
     }
-    c->loss_rel = fmax(fabs(sum), 4.0 / CONTROL_MARGIN * sqrt(square)) / fabs(one);
+    c->loss_rel = fmax(fabs(sum), 4.0 / ROUNDING_MARGIN * sqrt(square)) / fabs(one);
 }
 
-static void compare_rows(struct control *c)
+static void compare_rows(struct rounding *c)
 {
     double diff = 0, norm = 0;
     float *row = c->rows + c->n_rows * c->cols;
@@ -104,7 +104,7 @@ static void compare_rows(struct control *c)
     c->logits_rel_l2 = norm > 0 ? sqrt(diff / norm) : 0;
 }
 
-int control_run(struct control *c, float scale, struct err *e)
+int rounding_run(struct rounding *c, float scale, struct err *e)
 {
     struct model *ref = c->ref;
     double nll;
@@ -117,7 +117,7 @@ int control_run(struct control *c, float scale, struct err *e)
     return rc ? -1 : 0;
 }
 
-void control_fini(struct control *c)
+void rounding_fini(struct rounding *c)
 {
     free(c->nll);
     free(c->rows);

@@ -1,4 +1,4 @@
-#include "worker/train/verify_keep.h"
+#include "worker/verify/keep.h"
 
 #include <assert.h>
 #include <stdio.h>

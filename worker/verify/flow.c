@@ -1,4 +1,4 @@
-#include "worker/train/verify_flow.h"
+#include "worker/verify/flow.h"
 
 #include <math.h>
 #include <stdlib.h>

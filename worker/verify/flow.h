@@ -1,14 +1,14 @@
-/* verify_flow.h: what verify does differently for diffusion models: their batches, and predictions
+/* flow.h: what verify does differently for diffusion models: their batches, and predictions
  * in the place of logits. Inside worker/train: verify.h says what is compared.
  *
  * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on
  * both sides. Where each value lies is found twice: by worker/data/flow_fill.c for the ranks, here
  * for the reference, a value at a time, from the definition of a patch. */
-#ifndef SEQD_TRAIN_VERIFY_FLOW_H
-#define SEQD_TRAIN_VERIFY_FLOW_H
+#ifndef SEQD_VERIFY_FLOW_H
+#define SEQD_VERIFY_FLOW_H
 
 #include "worker/data/flow_batch.h"
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 /* Sets the ranks' model for the sample and fills its batch; in `want`, what a pass over the plan's
  * largest sample moves becomes what this one does. */

@@ -1,4 +1,4 @@
-/* control.h: how far one rank gets from itself when its roundings fall out otherwise.
+/* rounding.h: how far one rank's results move when its roundings differ.
  *
  * P ranks and one do the same arithmetic, but round in other places: sums over tokens are cut
  * elsewhere, partial results are merged in another order. The two results then differ by what the
@@ -7,37 +7,37 @@
  * alone, where no exchange can be at fault.
  *
  * The reference runs a second time with the last bit of every eighth element of its first weights
- * (those of `in`: the embedding) turned over. That is 0.35 units in the last place rms of what the first
+ * (those of `in`: the embedding) inverted. That is 0.35 units in the last place rms of what the first
  * layer reads, as two roundings of one number differ (0.41), and enough to make every rounding after
  * it independent of that in the first run. P ranks and one share most of their roundings; at worst they
  * share none, and then they differ as the two runs of the reference do:
  *
- *   |g_P - g_1| <= CONTROL_MARGIN |g_control - g_1|       of every tensor, and of the logits
+ *   |g_P - g_1| <= ROUNDING_MARGIN |g_2 - g_1|       of every tensor, and of the logits
  *
  * The margin is for what is drawn twice: a tensor of few elements, an expert chosen otherwise. */
-#ifndef SEQD_TRAIN_CONTROL_H
-#define SEQD_TRAIN_CONTROL_H
+#ifndef SEQD_VERIFY_ROUNDING_H
+#define SEQD_VERIFY_ROUNDING_H
 
 #include "worker/model/model.h"
 
-#define CONTROL_MARGIN 2
+#define ROUNDING_MARGIN 2
 
 /* What the first run left and the second one writes over. */
-struct control {
+struct rounding {
     struct model *ref;
     double *nll; /* [T] owned */
     float *rows; /* [n_rows + 1, cols] owned: logits, or predictions; the last is spare */
     int64_t n_rows, cols;
     int64_t gap; /* rows 0, gap, 2 gap, ... */
-    /* after control_run: */
+    /* after rounding_run: */
     double loss_rel, logits_rel_l2;
 };
 
 /* Keeps the rows of ref's last pass, and its gradient in grad [n_params], which the caller lends until
- * control_fini. fails: ERR_IO without memory. */
-int control_init(struct control *c, struct model *ref, float *grad, struct err *e);
-/* The second run. Afterwards ref->grad is the control's gradient and the weights are as they were. */
-int control_run(struct control *c, float scale, struct err *e);
-void control_fini(struct control *c);
+ * rounding_fini. fails: ERR_IO without memory. */
+int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err *e);
+/* The second run. Afterwards ref->grad is its gradient and the weights are as they were. */
+int rounding_run(struct rounding *c, float scale, struct err *e);
+void rounding_fini(struct rounding *c);
 
 #endif

@@ -1,8 +1,8 @@
-/* verify_keep.h: the artifacts of a proof. Inside worker/train: verify.h says which there are. */
-#ifndef SEQD_TRAIN_VERIFY_KEEP_H
-#define SEQD_TRAIN_VERIFY_KEEP_H
+/* keep.h: the artifacts of a proof. Inside worker/train: verify.h says which there are. */
+#ifndef SEQD_VERIFY_KEEP_H
+#define SEQD_VERIFY_KEEP_H
 
-#include "worker/train/verify.h"
+#include "worker/verify/verify.h"
 
 /* Both gradients: the reference's, and the ranks' in v->grad. */
 int verify_keep_grads(const struct verify_args *a, float *reference, struct verify *v,
