@@ -4,6 +4,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
+#include "worker/hf/hf.h"
 #include "worker/hf/tokenizer.h"
 
 #define PREFIX "model.config."
