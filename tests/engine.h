@@ -246,22 +246,22 @@ static inline void engine_keep(float **out, const float *from, int64_t n)
 }
 
 /* Every rank adds what it owns to arrays that all threads share. */
-static inline void engine_collect(const struct train *t, enum holding_array which, float *out)
+static inline void engine_collect(const struct train *t, enum sharded_array which, float *out)
 {
     struct err e = {0};
-    if (t->plan->zero || t->hold.rank == 0)
-        CHECK_MSG(!holding_read(&t->hold, which, 0, t->plan->n_params, out, &e), "%s", e.text);
+    if (t->plan->zero || t->state.rank == 0)
+        CHECK_MSG(!sharded_read(&t->state, which, 0, t->plan->n_params, out, &e), "%s", e.text);
 }
 
 static inline void engine_start(struct train *t, const struct engine_run *r)
 {
     const int64_t n = r->plan.n_params;
     if (r->initial)
-        holding_write(&t->hold, HOLD_WEIGHTS, 0, n, r->initial);
+        sharded_write(&t->state, SHARDED_WEIGHTS, 0, n, r->initial);
     else
-        holding_random(&t->hold, r->spec->seed);
-    if (r->m) holding_write(&t->hold, HOLD_M, 0, n, r->m);
-    if (r->v) holding_write(&t->hold, HOLD_V, 0, n, r->v);
+        sharded_random(&t->state, r->spec->seed);
+    if (r->m) sharded_write(&t->state, SHARDED_M, 0, n, r->m);
+    if (r->v) sharded_write(&t->state, SHARDED_V, 0, n, r->v);
     t->step = r->first_step;
 }
 
@@ -277,7 +277,7 @@ static inline void engine_steps(struct train *t, struct engine_run *r, int rank,
                   out.ledger_ok ? "equals" : "differs from");
         CHECK_MSG(out.memory_high == out.memory_planned, "placed %lld bytes, planned %lld",
                   (long long)out.memory_high, (long long)out.memory_planned);
-        if (k == 0 && !r->plan.fused) engine_collect(t, HOLD_GRAD, r->grad);
+        if (k == 0 && !r->plan.fused) engine_collect(t, SHARDED_GRAD, r->grad);
         if (rank) continue;
         if (k == 0) r->scale = t->scale_was;
         r->loss[k] = out.loss;
@@ -307,9 +307,9 @@ static inline void engine_body(struct ranks *g, int rank, void *arg)
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
     if (e.code != ERR_NONE) goto out;
-    engine_collect(t, HOLD_WEIGHTS, r->weights);
-    engine_collect(t, HOLD_M, r->adam_m);
-    engine_collect(t, HOLD_V, r->adam_v);
+    engine_collect(t, SHARDED_WEIGHTS, r->weights);
+    engine_collect(t, SHARDED_M, r->adam_m);
+    engine_collect(t, SHARDED_V, r->adam_v);
 out:
     CHECK_MSG(e.code == ERR_NONE, "P %d rank %d: %s", r->P, rank, e.text);
     if (e.code != ERR_NONE && g) ranks_fail(g, rank, &e);

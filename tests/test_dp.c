@@ -332,27 +332,28 @@ static void load_first(struct train *t, int rank, void *arg)
 {
     struct journey *j = arg;
     struct err e = {0};
-    const struct ckpt_arrays a = scatter_arrays(&t->hold);
+    const struct ckpt_arrays a = scatter_arrays(&t->state);
     struct ckpt_state s = {0};
     if (j->leg == 0 || t->step != j->leg * LEG) return;
     if (rank) {
-        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
     } else {
         CHECK_MSG(!ckpt_load(j->info.path, &t->model.shape, &a, &s, &e), "%s", e.text);
-        CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
         CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
     }
     /* To the bit, wherever it lies now. */
     const struct {
-        enum holding_array which;
+        enum sharded_array which;
         const float *want;
-    } all[] = {{HOLD_WEIGHTS, j->w}, {HOLD_M, j->m}, {HOLD_V, j->v}, {HOLD_EMA, j->ema}};
+    } all[] = {
+        {SHARDED_WEIGHTS, j->w}, {SHARDED_M, j->m}, {SHARDED_V, j->v}, {SHARDED_EMA, j->ema}};
     const int64_t n = t->plan->n_params;
     for (int i = 0; i < 4; i++) {
         float *got = malloc((size_t)n * 4);
         if (!got) abort();
         memcpy(got, all[i].want, (size_t)n * 4);
-        CHECK_MSG(!holding_read(&t->hold, all[i].which, 0, n, got, &e), "%s", e.text);
+        CHECK_MSG(!sharded_read(&t->state, all[i].which, 0, n, got, &e), "%s", e.text);
         CHECK_MSG(!memcmp(got, all[i].want, (size_t)n * 4), "leg %d rank %d array %d", j->leg, rank,
                   i);
         free(got);
@@ -364,16 +365,16 @@ static void save_last(struct train *t, int rank, void *arg)
     struct journey *j = arg;
     struct err e = {0};
     if (t->step != (j->leg + 1) * LEG) return;
-    engine_collect(t, HOLD_EMA, j->ema_next);
+    engine_collect(t, SHARDED_EMA, j->ema_next);
     comm_ledger_reset(t->model.world);
     if (rank) {
-        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
     } else {
-        const struct ckpt_arrays a = scatter_arrays(&t->hold);
+        const struct ckpt_arrays a = scatter_arrays(&t->state);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
-        t->hold.still_s = 0; /* as if the others had not heard of rank 0 for long */
+        t->state.still_s = 0; /* as if the others had not heard of rank 0 for long */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
-        CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }
     j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
 }

@@ -19,11 +19,11 @@ struct watch {
 };
 
 /* NaN marks what a rank does not own. */
-static void read_own(struct train *t, enum holding_array which, float *out, int64_t n)
+static void read_own(struct train *t, enum sharded_array which, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] = NAN;
     struct err e = {0};
-    CHECK_MSG(!holding_read(&t->hold, which, 0, n, out, &e), "%s", e.text);
+    CHECK_MSG(!sharded_read(&t->state, which, 0, n, out, &e), "%s", e.text);
 }
 
 static void before(struct train *t, int rank, void *arg)
@@ -37,8 +37,8 @@ static void before(struct train *t, int rank, void *arg)
     b->w = malloc(3 * (size_t)b->n * sizeof *b->w);
     if (!b->ema || !b->w) abort();
     b->got = b->w + b->n, b->last = b->got + b->n;
-    read_own(t, HOLD_WEIGHTS, b->w, b->n);
-    read_own(t, HOLD_EMA, b->got, b->n);
+    read_own(t, SHARDED_WEIGHTS, b->w, b->n);
+    read_own(t, SHARDED_EMA, b->got, b->n);
     for (int64_t i = 0; i < b->n; i++) b->ema[i] = b->w[i];
 }
 
@@ -57,8 +57,8 @@ static void after(struct train *t, int rank, void *arg)
     struct beside *b = &x->rank[rank];
     int64_t owned = 0;
     memcpy(b->last, b->got, (size_t)b->n * sizeof *b->got);
-    read_own(t, HOLD_WEIGHTS, b->w, b->n);
-    read_own(t, HOLD_EMA, b->got, b->n);
+    read_own(t, SHARDED_WEIGHTS, b->w, b->n);
+    read_own(t, SHARDED_EMA, b->got, b->n);
     b->n_skipped += t->verdict == GUARD_SKIP;
     for (int64_t i = 0; i < b->n; i++) {
         if (isnan(b->ema[i])) {

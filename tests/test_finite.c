@@ -39,7 +39,7 @@ static void rank_body(struct ranks *g, int rank, void *arg)
                                     .guard = x->guards ? &x->guards[rank] : NULL};
     if (!t) abort();
     CHECK_MSG(!train_init(t, &o, &e), "%s", e.text);
-    holding_write(&t->hold, HOLD_WEIGHTS, 0, x->plan.n_params, x->w);
+    sharded_write(&t->state, SHARDED_WEIGHTS, 0, x->plan.n_params, x->w);
     x->body(t, &x->err[rank]);
     if (rank == 0) x->n_steps = t->step;
     free(t);

@@ -380,35 +380,35 @@ static void file_spec(int64_t S)
 
 static void save_at_3(struct train *t, int rank, void *arg)
 {
-    const struct ckpt_arrays a = scatter_arrays(&t->hold);
+    const struct ckpt_arrays a = scatter_arrays(&t->state);
     struct ckpt_state s = {.step = t->step, .adam_t = t->step, .scale = t->scale};
     struct err e = {0};
     if (t->step != 3) return;
     if (rank) {
-        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
         return;
     }
     char job[96];
     snprintf(job, sizeof job, "%s/resumed-%d", scratch, half);
     CHECK_MSG(!ckpt_save(job, 1, &t->model.shape, &a, &s, arg, &e), "%s", e.text);
-    CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
+    CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
 }
 
 static void load_at_start(struct train *t, int rank, void *arg)
 {
     const struct ckpt_info *info = arg;
-    const struct ckpt_arrays a = scatter_arrays(&t->hold);
+    const struct ckpt_arrays a = scatter_arrays(&t->state);
     struct ckpt_state s;
     struct err e = {0};
     if (t->step != 3) return;
     CHECK_MSG(!ckpt_load_state(info->path, &s, &e), "%s", e.text);
     t->scale = s.scale;
     if (rank) {
-        CHECK_MSG(!scatter_serve(&t->hold, &e), "%s", e.text);
+        CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
         return;
     }
     CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &a, &s, &e), "%s", e.text);
-    CHECK_MSG(!scatter_end(&t->hold, &e), "%s", e.text);
+    CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
 }
 
 /* 3 steps, a checkpoint, 3 more from it: the bits of 6 steps. */

@@ -114,7 +114,7 @@ static int learn(struct job *j, struct comm *c, const struct data *d, struct err
                                           .n_ranks = plan.n_ranks,
                                           .source = source_of(j, &feed, false)};
     int rc = train_init(t, &options, e);
-    if (!rc) holding_random(&t->hold, j->t.spec.seed);
+    if (!rc) sharded_random(&t->state, j->t.spec.seed);
     if (!rc) rc = steps(j, t, &eval, e);
     engine_close(&mem, &plan);
     data_order_close(feed.o);

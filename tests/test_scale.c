@@ -98,8 +98,8 @@ static void look(struct train *t, int rank, void *arg)
     if (!t->overflowed) return;
     CHECK(n <= MOST && t->verdict == GUARD_SKIP && t->scale.overflows == t->step);
     CHECK(t->scale_was == 2 * scale_of(t->spec, &t->scale));
-    for (int which = HOLD_WEIGHTS; which <= HOLD_V; which++)
-        CHECK(!holding_read(&t->hold, which, 0, n, at[which], &e));
+    for (int which = SHARDED_WEIGHTS; which <= SHARDED_V; which++)
+        CHECK(!sharded_read(&t->state, which, 0, n, at[which], &e));
 }
 
 static struct engine_run run(struct synth *y, int P, int64_t steps, const float *w, bool high)

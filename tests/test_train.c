@@ -478,7 +478,7 @@ static void rss_before(struct train *t, int rank, void *arg)
     char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
     if (!r->before)
         madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
-    holding_random(&t->hold, 1);
+    sharded_random(&t->state, 1);
     for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
         t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
     const struct plan_item *item = t->plan->item;

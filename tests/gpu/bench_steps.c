@@ -155,7 +155,7 @@ static void steps_weights(struct train *t)
     uint64_t seed = 3;
     for (int64_t i = 0; i < N; i++) block[i] = box_normal(&seed, 0.02);
     for (int64_t at = 0; at < n; at += N)
-        holding_write(&t->hold, HOLD_WEIGHTS, at, n - at < N ? n - at : N, block);
+        sharded_write(&t->state, SHARDED_WEIGHTS, at, n - at < N ? n - at : N, block);
 }
 
 /* The best of n steps; the first does not count. */

@@ -9,12 +9,12 @@
 enum scatter_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
 
 struct scatter_order {
-    int32_t op, which; /* enum holding_array */
+    int32_t op, which; /* enum sharded_array */
     int64_t offset, n; /* elements of the flat layout */
 };
 _Static_assert(sizeof(struct scatter_order) == 24, "what travels");
-_Static_assert(HOLD_WEIGHTS == (int)CKPT_WEIGHTS && HOLD_M == (int)CKPT_M &&
-                   HOLD_V == (int)CKPT_V && HOLD_EMA == (int)CKPT_EMA,
+_Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M &&
+                   SHARDED_V == (int)CKPT_V && SHARDED_EMA == (int)CKPT_EMA,
                "one number for both");
 
 enum {
@@ -22,13 +22,13 @@ enum {
     STILL_S = 1   /* the others hear from rank 0 about this often, between pieces */
 };
 
-static struct comm *world(const struct holding *h)
+static struct comm *world(const struct sharded_state *h)
 {
     return h->model->world;
 }
 
 /* Of the host: files are read and written there. */
-static char *bounce(const struct holding *h)
+static char *bounce(const struct sharded_state *h)
 {
     return comm_bounce(world(h), h->model->bounce);
 }
@@ -41,7 +41,7 @@ static struct comm_xfer message(void)
         .purpose = PURPOSE_CONTROL, .channel = CHANNEL_HOST, .send_to = -1, .recv_from = -1};
 }
 
-static int send_one(struct holding *h, int to, const void *x, int64_t size, struct err *e)
+static int send_one(struct sharded_state *h, int to, const void *x, int64_t size, struct err *e)
 {
     struct comm_xfer m = message();
     struct comm_ticket t;
@@ -51,7 +51,7 @@ static int send_one(struct holding *h, int to, const void *x, int64_t size, stru
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
-static int receive_one(struct holding *h, int from, void *x, int64_t size, struct err *e)
+static int receive_one(struct sharded_state *h, int from, void *x, int64_t size, struct err *e)
 {
     struct comm_xfer m = message();
     struct comm_ticket t;
@@ -62,10 +62,10 @@ static int receive_one(struct holding *h, int from, void *x, int64_t size, struc
 }
 
 /* What rank w holds of the elements of an order, and they lie in one bucket: a run. */
-static struct zero_range run_of(const struct holding *h, const struct scatter_order *o, int w)
+static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
-    const bool all = h->plan->zero == 0 || (o->which == HOLD_WEIGHTS && h->plan->zero < 3);
+    const bool all = h->plan->zero == 0 || (o->which == SHARDED_WEIGHTS && h->plan->zero < 3);
     struct zero_range r = {o->offset, o->offset + o->n};
     if (o->op == OP_TAKE && all) return r;
     const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), w);
@@ -75,13 +75,13 @@ static struct zero_range run_of(const struct holding *h, const struct scatter_or
     return r;
 }
 
-static int order(struct holding *h, int to, const struct scatter_order *o, struct err *e)
+static int order(struct sharded_state *h, int to, const struct scatter_order *o, struct err *e)
 {
     memcpy(bounce(h), o, sizeof *o);
     return send_one(h, to, bounce(h), sizeof *o, e);
 }
 
-static int order_all(struct holding *h, enum scatter_op op, struct err *e)
+static int order_all(struct sharded_state *h, enum scatter_op op, struct err *e)
 {
     for (int w = 1; w < h->plan->n_ranks; w++)
         if (order(h, w, &(struct scatter_order){.op = (int32_t)op}, e)) return -1;
@@ -97,7 +97,7 @@ static int64_t now_s(void)
     return t.tv_sec;
 }
 
-static int keep_alive(struct holding *h, struct err *e)
+static int keep_alive(struct sharded_state *h, struct err *e)
 {
     const int64_t now = now_s();
     if (h->plan->n_ranks == 1 || now - h->still_s < STILL_S) return 0;
@@ -114,10 +114,10 @@ static void scatter_still(void *arg)
 
 static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
 {
-    struct holding *h = arg;
+    struct sharded_state *h = arg;
     const struct scatter_order o = {OP_GIVE, which, offset, n};
     assert(n <= ST_CHUNK);
-    if (holding_read(h, (enum holding_array)which, offset, n, out, e)) return -1;
+    if (sharded_read(h, (enum sharded_array)which, offset, n, out, e)) return -1;
     for (int w = 1; h->plan->zero && w < h->plan->n_ranks; w++) {
         const struct zero_range r = run_of(h, &o, w);
         if (r.begin == r.end) continue;
@@ -130,10 +130,10 @@ static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *
 static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const float *x,
                          struct err *e)
 {
-    struct holding *h = arg;
+    struct sharded_state *h = arg;
     const struct scatter_order o = {OP_TAKE, which, offset, n};
     assert(n <= ST_CHUNK);
-    holding_write(h, (enum holding_array)which, offset, n, x);
+    sharded_write(h, (enum sharded_array)which, offset, n, x);
     if (h->plan->n_ranks == 1) return 0;
     float *out = (float *)(bounce(h) + DATA_AT);
     memcpy(out, x, (size_t)n * 4);
@@ -146,7 +146,7 @@ static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const 
     return keep_alive(h, e);
 }
 
-struct ckpt_arrays scatter_arrays(struct holding *h)
+struct ckpt_arrays scatter_arrays(struct sharded_state *h)
 {
     return (struct ckpt_arrays){.dtype = h->model->dtype,
                                 .average = h->ema != NULL,
@@ -155,46 +155,46 @@ struct ckpt_arrays scatter_arrays(struct holding *h)
 
 static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
 {
-    return scatter_write(arg, HOLD_WEIGHTS, offset, n, x, e);
+    return scatter_write(arg, SHARDED_WEIGHTS, offset, n, x, e);
 }
 
-int scatter_model(struct holding *h, const char *dir, const struct model_shape *shape,
+int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e)
 {
     return hf_load_pieces(dir, shape, &(struct hf_sink){take_weights, h}, e);
 }
 
-int scatter_end(struct holding *h, struct err *e)
+int scatter_end(struct sharded_state *h, struct err *e)
 {
     return order_all(h, OP_END, e);
 }
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-static int obey(struct holding *h, const struct scatter_order *o, struct err *e)
+static int obey(struct sharded_state *h, const struct scatter_order *o, struct err *e)
 {
     const struct zero_range r = run_of(h, o, h->rank);
     const int64_t n = r.end - r.begin;
     float *x = (float *)(bounce(h) + DATA_AT);
     if (o->op == OP_TAKE) {
         if (receive_one(h, 0, x, n * 4, e)) return -1;
-        holding_write(h, (enum holding_array)o->which, r.begin, n, x);
+        sharded_write(h, (enum sharded_array)o->which, r.begin, n, x);
         return 0;
     }
-    if (holding_read(h, (enum holding_array)o->which, r.begin, n, x, e)) return -1;
+    if (sharded_read(h, (enum sharded_array)o->which, r.begin, n, x, e)) return -1;
     return send_one(h, 0, x, n * 4, e);
 }
 
-static bool sound(const struct holding *h, const struct scatter_order *o)
+static bool sound(const struct sharded_state *h, const struct scatter_order *o)
 {
     if (o->op == OP_STILL || o->op == OP_END) return true;
-    return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= HOLD_WEIGHTS &&
-           o->which <= (h->ema ? HOLD_EMA : HOLD_V) && o->n >= 1 && o->n <= ST_CHUNK &&
+    return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= SHARDED_WEIGHTS &&
+           o->which <= (h->ema ? SHARDED_EMA : SHARDED_V) && o->n >= 1 && o->n <= ST_CHUNK &&
            o->offset >= 0 && o->offset <= h->plan->n_params - o->n &&
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
 }
 
-int scatter_serve(struct holding *h, struct err *e)
+int scatter_serve(struct sharded_state *h, struct err *e)
 {
     struct scatter_order o;
     do {

@@ -19,16 +19,16 @@
 #define SEQD_CKPT_SCATTER_H
 
 #include "worker/ckpt/ckpt.h"
-#include "worker/train/holding.h"
+#include "worker/train/sharded_state.h"
 
 /* Rank 0's end. Borrows h. */
-struct ckpt_arrays scatter_arrays(struct holding *h);
+struct ckpt_arrays scatter_arrays(struct sharded_state *h);
 /* Rank 0: the weights of a model directory (hf_load) to all. fails: hf_load's and comm's errors. */
-int scatter_model(struct holding *h, const char *dir, const struct model_shape *shape,
+int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e);
 /* Rank 0: releases the others. One rank: nothing. */
-int scatter_end(struct holding *h, struct err *e);
+int scatter_end(struct sharded_state *h, struct err *e);
 /* Every other rank. fails: comm's errors; ERR_PEER for an order that makes no sense. */
-int scatter_serve(struct holding *h, struct err *e);
+int scatter_serve(struct sharded_state *h, struct err *e);
 
 #endif

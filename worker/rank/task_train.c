@@ -44,7 +44,7 @@ static int open_training(struct training *t, struct err *e)
                               .mutant = r->mutant};
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
     t->guard.spec = r->spec;
-    if (weights_start(r, &t->train.hold, &from, e)) return -1;
+    if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
     if (training_say_left(t, &from, e)) return -1;
     t->step.memory_high = t->train.model.placed_size;

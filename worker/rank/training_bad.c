@@ -50,7 +50,7 @@ static int roll_back(struct training *t, const struct rank_step *numbers, const 
     char text[RANK_PATH_SIZE + 256];
     if (run_first(r) && guard_save(&t->guard, r->args->job_dir, e)) return -1;
     clear_moments(t);
-    if (weights_start(r, &t->train.hold, &from, e)) return -1;
+    if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
     snprintf(text, sizeof text, "%s; back to step %lld, rollback %lld of %d", why,
              (long long)from.state.step, (long long)t->guard.state.rollbacks,

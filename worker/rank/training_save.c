@@ -98,7 +98,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     struct run *r = t->r;
     const char *dir = r->args->job_dir;
     const struct data_stats *read = data_stats(r->data);
-    struct ckpt_arrays a = scatter_arrays(&t->train.hold);
+    struct ckpt_arrays a = scatter_arrays(&t->train.state);
     const struct hf_beside beside = {*t->beside ? t->beside : NULL,
                                      read->n_bytes > 0 || read->eval_bytes > 0, a.flow.still,
                                      a.flow.arg};
@@ -133,10 +133,10 @@ static int share(struct training *t, int64_t *word, struct err *e)
 /* Rank 0 writes; what the others hold it asks them for. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
-    if (!run_first(t->r)) return scatter_serve(&t->train.hold, why) ? BROKEN : SAVED;
+    if (!run_first(t->r)) return scatter_serve(&t->train.state, why) ? BROKEN : SAVED;
     const int rc = write_checkpoint(t, best, why);
-    if (!rc) return scatter_end(&t->train.hold, why) ? BROKEN : SAVED;
-    if (scatter_end(&t->train.hold, NULL)) return BROKEN;
+    if (!rc) return scatter_end(&t->train.state, why) ? BROKEN : SAVED;
+    if (scatter_end(&t->train.state, NULL)) return BROKEN;
     return why->code == ERR_IO ? DISK : BROKEN;
 }
 

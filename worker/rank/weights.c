@@ -114,8 +114,8 @@ int weights_load(struct run *r, struct model *m, struct err *e)
 /* ---- a training ------------------------------------------------------------------------------- */
 
 /* Rank 0 reads, piece by piece. */
-static int load_pieces(struct run *r, struct holding *h, int64_t origin, struct weights_start *out,
-                       struct err *e)
+static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
+                       struct weights_start *out, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
@@ -125,8 +125,8 @@ static int load_pieces(struct run *r, struct holding *h, int64_t origin, struct 
 }
 
 /* The others hear that rank 0 is busy. */
-static int take_files(struct run *r, struct holding *h, int64_t origin, struct weights_start *out,
-                      struct err *e)
+static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
+                      struct weights_start *out, struct err *e)
 {
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
@@ -145,14 +145,14 @@ static int take_files(struct run *r, struct holding *h, int64_t origin, struct w
     return 0;
 }
 
-int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e)
+int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e)
 {
     int64_t origin = 0;
     *out = (struct weights_start){0};
     if (run_first(r) && choose(r, &origin, &out->info, e)) return -1;
     if (share(r, h->model, &origin, sizeof origin, e)) return -1;
     if (origin == ORIGIN_RANDOM) {
-        holding_random(h, r->spec->seed);
+        sharded_random(h, r->spec->seed);
         return 0;
     }
     if (!run_first(r)) {

@@ -11,7 +11,7 @@
 #include "api/core/file.h"
 #include "worker/rank/run.h"
 #include "worker/ckpt/ckpt.h"
-#include "worker/train/holding.h"
+#include "worker/train/sharded_state.h"
 
 struct weights_start {
     struct ckpt_state state; /* zero unless resumed; the same on every rank */
@@ -26,7 +26,7 @@ struct weights_start {
 
 /* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or
  * other data; the errors of hf_load and ckpt_load. */
-int weights_start(struct run *r, struct holding *h, struct weights_start *out, struct err *e);
+int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
 /* The same for a model that is whole on every rank, and has no checkpoint. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);

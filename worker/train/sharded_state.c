@@ -1,17 +1,17 @@
-#include "worker/train/holding.h"
+#include "worker/train/sharded_state.h"
 
 #include <assert.h>
 #include "worker/model/host_copy.h"
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
-static bool whole(const struct holding *h)
+static bool whole(const struct sharded_state *h)
 {
     return h->plan->zero == 0;
 }
 
 /* The part of bucket b that this rank updates. */
-static struct zero_range own_range(const struct holding *h, int b)
+static struct zero_range own_range(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     const int64_t begin = zero_begin(z, b);
@@ -20,23 +20,23 @@ static struct zero_range own_range(const struct holding *h, int b)
 }
 
 /* Where that part starts in an array of n_shard elements. */
-static int64_t own_at(const struct holding *h, int b)
+static int64_t own_at(const struct sharded_state *h, int b)
 {
     return whole(h) ? zero_begin(&h->plan->shards, b) : zero_at(&h->plan->shards, b, h->rank);
 }
 
 /* Element of model->params. */
-static int64_t params_at(const struct holding *h, int b)
+static int64_t params_at(const struct sharded_state *h, int b)
 {
     return h->plan->zero == 3 ? own_at(h, b) : own_range(h, b).begin;
 }
 
-static char *params_of(const struct holding *h, int64_t at)
+static char *params_of(const struct sharded_state *h, int64_t at)
 {
     return (char *)h->model->params + at * dtype_size(h->model->dtype);
 }
 
-static const float *gradient_of(const struct holding *h, int b)
+static const float *gradient_of(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     const int64_t from = own_range(h, b).begin;
@@ -45,7 +45,7 @@ static const float *gradient_of(const struct holding *h, int b)
     return h->model->grad + zero_window_at(z, b) + (from - zero_begin(z, b));
 }
 
-static struct optim_part part_of(const struct holding *h, int b)
+static struct optim_part part_of(const struct sharded_state *h, int b)
 {
     const struct zero_range r = own_range(h, b);
     const int64_t at = own_at(h, b);
@@ -61,7 +61,7 @@ static struct optim_part part_of(const struct holding *h, int b)
 
 /* ---- a bucket travels ------------------------------------------------------------------------ */
 
-static void mark_place(const struct holding *h, int b)
+static void mark_place(const struct sharded_state *h, int b)
 {
     struct comm *c = h->model->world;
     if (!c) return;
@@ -69,7 +69,7 @@ static void mark_place(const struct holding *h, int b)
     comm_where(c)->hop = -1;
 }
 
-static const int64_t *cut_of(const struct holding *h, int b)
+static const int64_t *cut_of(const struct sharded_state *h, int b)
 {
     return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
 }
@@ -77,7 +77,7 @@ static const int64_t *cut_of(const struct holding *h, int b)
 /* zero 3: into the window, before the model reads it. */
 static int bucket_fetch(void *arg, int b, struct err *e)
 {
-    struct holding *h = arg;
+    struct sharded_state *h = arg;
     struct model *m = h->model;
     const int64_t size = dtype_size(m->dtype);
     char *window = (char *)m->fetched + zero_window_at(&h->plan->shards, b) * size;
@@ -87,7 +87,7 @@ static int bucket_fetch(void *arg, int b, struct err *e)
 }
 
 /* zero 1 and 2: the updated parts to everyone. */
-static int bucket_publish(struct holding *h, int b, struct err *e)
+static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
     if (h->plan->zero != 1 && h->plan->zero != 2) return 0;
@@ -102,7 +102,7 @@ static struct tensor line(float *x, int64_t n)
     return tensor_f32(x, 1, n, n);
 }
 
-static void average(struct holding *h, const struct optim_part *x)
+static void average(struct sharded_state *h, const struct optim_part *x)
 {
     const int64_t n = x->end - x->begin;
     const float d = (float)h->optim.spec->ema.decay;
@@ -113,7 +113,7 @@ static void average(struct holding *h, const struct optim_part *x)
             &(struct mix_args){.a = ema, .b = line(x->p, n), .y = ema, .alpha = d, .beta = 1 - d});
 }
 
-static int bucket_update(struct holding *h, int b, const struct optim_rate *r, struct err *e)
+static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
     if (r) optim_update(&h->optim, &x, r);
@@ -126,7 +126,7 @@ static int bucket_update(struct holding *h, int b, const struct optim_rate *r, s
 }
 
 /* x: the bucket's gradient on this rank; its own part becomes the sum over ranks. */
-static int bucket_sum(struct holding *h, int b, float *x, struct err *e)
+static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     struct model *m = h->model;
     const int64_t *cut = cut_of(h, b);
@@ -137,13 +137,13 @@ static int bucket_sum(struct holding *h, int b, float *x, struct err *e)
     return comm_all_gather(m->world, PURPOSE_GRAD, x + cut[h->rank], x, cut, 4, m->bounce, e);
 }
 
-static void add(struct holding *h, float *y, const float *x, int64_t n)
+static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
 {
     if (n) h->model->be->ops->add(h->model->be, &(struct add_args){.y = y, .x = x, .n = n});
 }
 
 /* The own part's sum joins those of the samples before. */
-static void bucket_keep(struct holding *h, int b, const float *own)
+static void bucket_keep(struct sharded_state *h, int b, const float *own)
 {
     const struct zero_range r = own_range(h, b);
     const int64_t n = r.end - r.begin;
@@ -157,7 +157,7 @@ static void bucket_keep(struct holding *h, int b, const float *own)
 /* By bucket: model->grad is a window, in which bucket b is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
-    struct holding *h = arg;
+    struct sharded_state *h = arg;
     const struct zero *z = &h->plan->shards;
     const struct zero_range r = own_range(h, b);
     float *x = h->model->grad + zero_window_at(z, b), *own = x + (r.begin - zero_begin(z, b));
@@ -180,7 +180,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Under "ranks" a tied embedding's own part has been summed apart, behind the flat layout. */
-static int reduce_tied(struct holding *h, struct err *e)
+static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     const struct zero_range r = own_range(h, 0);
     float *apart = h->model->grad + h->plan->n_params;
@@ -190,7 +190,7 @@ static int reduce_tied(struct holding *h, struct err *e)
     return 0;
 }
 
-int holding_reduce(struct holding *h, struct err *e)
+int sharded_reduce(struct sharded_state *h, struct err *e)
 {
     const int n = zero_buckets(&h->plan->shards);
     if (h->plan->by_bucket) return 0;
@@ -205,7 +205,7 @@ int holding_reduce(struct holding *h, struct err *e)
     return 0;
 }
 
-int holding_norm(struct holding *h, double *norm, struct err *e)
+int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
     for (int b = 0; b < zero_buckets(z); b++) {
@@ -221,7 +221,7 @@ int holding_norm(struct holding *h, double *norm, struct err *e)
     return optim_norm(&h->optim, norm, e);
 }
 
-int holding_update(struct holding *h, const struct optim_rate *r, struct err *e)
+int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e)
 {
     for (int b = 0; !h->plan->fused && b < zero_buckets(&h->plan->shards); b++)
         if (bucket_update(h, b, r, e)) return -1;
@@ -239,17 +239,17 @@ static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
     return r;
 }
 
-static void write_bucket(struct holding *h, enum holding_array which, int b,
+static void write_bucket(struct sharded_state *h, enum sharded_array which, int b,
                          const struct zero_range *r, const float *x)
 {
     struct be *be = h->model->be;
     const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
     const int64_t at = own_at(h, b) + skip;
-    if (which != HOLD_WEIGHTS) {
+    if (which != SHARDED_WEIGHTS) {
         copy_from_host(be, DT_F32,
-                       (which == HOLD_M   ? h->m
-                        : which == HOLD_V ? h->v
-                                          : h->ema) +
+                       (which == SHARDED_M   ? h->m
+                        : which == SHARDED_V ? h->v
+                                             : h->ema) +
                            at,
                        x, n);
         return;
@@ -259,32 +259,35 @@ static void write_bucket(struct holding *h, enum holding_array which, int b,
     if (h->plan->zero == 3) copy_from_host(be, h->model->dtype, params_of(h, at), x, n);
 }
 
-void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x)
 {
     const struct zero *z = &h->plan->shards;
-    assert(which != HOLD_GRAD && n >= 1);
+    assert(which != SHARDED_GRAD && n >= 1);
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin < r.end) write_bucket(h, which, b, &r, x + (r.begin - offset));
     }
-    if (which == HOLD_WEIGHTS && h->plan->zero != 3)
+    if (which == SHARDED_WEIGHTS && h->plan->zero != 3)
         copy_from_host(h->model->be, h->model->dtype, params_of(h, offset), x, n);
 }
 
-static const float *held(const struct holding *h, enum holding_array which, int b)
+static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
 {
     const struct optim_part x = part_of(h, b);
-    if (which == HOLD_EMA) return h->ema + own_at(h, b);
-    return which == HOLD_WEIGHTS ? x.p : which == HOLD_M ? x.m : which == HOLD_V ? x.v : x.g;
+    if (which == SHARDED_EMA) return h->ema + own_at(h, b);
+    return which == SHARDED_WEIGHTS ? x.p
+           : which == SHARDED_M     ? x.m
+           : which == SHARDED_V     ? x.v
+                                    : x.g;
 }
 
-int holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
     struct be *be = h->model->be;
-    assert(n >= 1 && !(which == HOLD_GRAD && h->plan->fused));
+    assert(n >= 1 && !(which == SHARDED_GRAD && h->plan->fused));
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
@@ -294,15 +297,15 @@ int holding_read(const struct holding *h, enum holding_array which, int64_t offs
     return be->ops->sync ? be->ops->sync(be, e) : 0;
 }
 
-static void random_part(struct holding *h, int64_t seed, int64_t from, enum dtype dtype, void *to,
-                        int64_t n)
+static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enum dtype dtype,
+                        void *to, int64_t n)
 {
     if (n)
         model_random_part(h->model->be, &h->model->shape, seed, from,
                           tensor_of(dtype, to, 1, n, n));
 }
 
-void holding_random(struct holding *h, int64_t seed)
+void sharded_random(struct sharded_state *h, int64_t seed)
 {
     const int n = zero_buckets(&h->plan->shards);
     if (h->plan->zero != 3) model_random(h->model, seed);
@@ -318,7 +321,7 @@ void holding_random(struct holding *h, int64_t seed)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static void *take(struct holding *h, enum plan_id id, int64_t size)
+static void *take(struct sharded_state *h, enum plan_id id, int64_t size)
 {
     const struct plan_item *it = &h->plan->item[id];
     if (!it->name) return NULL;
@@ -327,11 +330,11 @@ static void *take(struct holding *h, enum plan_id id, int64_t size)
     return h->model->arena + it->offset;
 }
 
-void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank)
+void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank)
 {
     const struct plan *p = m->plan;
     const int64_t shard = p->n_shard * 4;
-    *h = (struct holding){.plan = p, .model = m, .rank = rank};
+    *h = (struct sharded_state){.plan = p, .model = m, .rank = rank};
     h->master = take(h, PLAN_MASTER, shard);
     h->m = take(h, PLAN_ADAM_M, shard);
     h->v = take(h, PLAN_ADAM_V, shard);

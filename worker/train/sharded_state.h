@@ -1,9 +1,9 @@
-/* holding.h: what a rank holds of weights, gradients and Adam's moments, and how its part and those
- * of the others meet: bucket by bucket (worker/plan/zero.h).
+/* sharded_state.h: weights, gradients and Adam's moments of one rank, sharded by parallel.zero, and how the
+ * shards of all ranks meet: bucket by bucket (worker/plan/zero.h).
  *
- *   zero 0   everything whole on every rank; gradients are summed everywhere
- *   zero 1   moments (and master weights) of the own shard; gradients are summed into their owners'
- *            hands after the backward pass, owners update, updated weights go to everyone
+ *   zero 0   every rank has all; gradients are summed everywhere
+ *   zero 1   moments (and master weights) of the own shard; gradients are summed at their
+ *            owners after the backward pass, owners update, updated weights go to everyone
  *   zero 2   gradients as well: a bucket's are summed within the backward pass, when they are complete
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
@@ -13,18 +13,18 @@
  *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed.
  *
- * ema.decay d: behind every update, ema = d ema + (1 - d) weights, in fp32, of the own shard. It
+ * ema.decay d: after every update, ema = d ema + (1 - d) weights, in fp32, of the own shard. It
  * begins as the weights themselves; a skipped step leaves it alone. */
-#ifndef SEQD_TRAIN_HOLDING_H
-#define SEQD_TRAIN_HOLDING_H
+#ifndef SEQD_TRAIN_SHARDED_STATE_H
+#define SEQD_TRAIN_SHARDED_STATE_H
 
 #include "worker/model/model.h"
 #include "worker/train/optim.h"
 
 /* The arrays of a training, flat by param_list. */
-enum holding_array { HOLD_WEIGHTS, HOLD_M, HOLD_V, HOLD_EMA, HOLD_GRAD };
+enum sharded_array { SHARDED_WEIGHTS, SHARDED_M, SHARDED_V, SHARDED_EMA, SHARDED_GRAD };
 
-struct holding {
+struct sharded_state {
     const struct plan *plan; /* borrowed, as is the model */
     struct model *model;
     struct optim optim;
@@ -40,30 +40,30 @@ struct holding {
 };
 
 /* Places the arrays and hands the model its buckets. h must stay where it is. */
-void holding_init(struct holding *h, const struct job_spec *spec, struct model *m, int rank);
+void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank);
 
 /* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for
  * each already, nothing is done. Collective. */
-int holding_reduce(struct holding *h, struct err *e);
+int sharded_reduce(struct sharded_state *h, struct err *e);
 
 /* Norm of the summed gradient, the same bits on every rank. Collective. */
-int holding_norm(struct holding *h, double *norm, struct err *e);
+int sharded_norm(struct sharded_state *h, double *norm, struct err *e);
 
 /* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is
  * sent is the same. fused: nothing is left to do. Collective. */
-int holding_update(struct holding *h, const struct optim_rate *r, struct err *e);
+int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e);
 
 /* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
- * over. Weights: the master's as well as the model's, and the average begins anew from them. */
-void holding_write(struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+ * over. Weights: the master's as well as the model's, and the average begins again from them. */
+void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
-/* The same out of those arrays that are shared out: what this rank holds of elements [offset,
+/* The same out of the sharded arrays: what this rank holds of elements [offset,
  * offset + n) goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it.
- * Otherwise each element comes from one rank, its owner. HOLD_GRAD: not when fused. fails: the
+ * Otherwise each element comes from one rank, its owner. SHARDED_GRAD: not when fused. fails: the
  * device's errors. */
-int holding_read(const struct holding *h, enum holding_array which, int64_t offset, int64_t n,
+int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
 /* Random weights (model_random) in what this rank holds. */
-void holding_random(struct holding *h, int64_t seed);
+void sharded_random(struct sharded_state *h, int64_t seed);
 
 #endif

@@ -11,7 +11,7 @@
 #include "worker/data/flow_batch.h"
 #include "worker/model/finite.h"
 #include "worker/train/schedule.h"
-#include "worker/train/walk.h"
+#include "worker/train/windowed.h"
 #include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
     t->want = t->own;
     note_reference(&t->model);
-    holding_init(&t->hold, o->spec, &t->model, o->rank);
+    sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }
 
@@ -116,7 +116,7 @@ struct totals {
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
-    if (holding_reduce(&t->hold, e)) return -1;
+    if (sharded_reduce(&t->state, e)) return -1;
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
@@ -124,7 +124,7 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
 static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
-    if (t->plan->n_windows > 1) return walk_sample(t, sample, scale, nll, e);
+    if (t->plan->n_windows > 1) return windowed_sample(t, sample, scale, nll, e);
     if (train_set_grid(t, &t->source, sample, false, t->now, e)) return -1;
     if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
@@ -147,14 +147,14 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
     for (int64_t i = 0; i < n; i++) {
         double nll;
-        t->hold.fresh = i == 0;
+        t->state.fresh = i == 0;
         if (gradient(t, own + i, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
         sum->nll += nll;
         sum->tokens += m->batch.n_tokens;
     }
     if (bits) return 0;
-    if (holding_reduce(&t->hold, e)) return -1;
+    if (sharded_reduce(&t->state, e)) return -1;
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
@@ -297,9 +297,9 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
     }
-    t->hold.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
+    t->state.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
     t->scale_was = scale_of(t->spec, &t->scale);
-    t->hold.skip = t->guard && guard_marked(t->guard, t->step);
+    t->state.skip = t->guard && guard_marked(t->guard, t->step);
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
@@ -308,13 +308,13 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
     out->tokens = sum.tokens;
     out->targets = sum.targets;
-    if (holding_norm(&t->hold, &out->grad_norm, e)) return -1;
+    if (sharded_norm(&t->state, &out->grad_norm, e)) return -1;
     out->grad_norm /= t->scale_was;
     const int64_t n = train_updates(t) + 1;
     t->verdict = judge(t, out);
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
     const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm) / t->scale_was, n};
-    if (holding_update(&t->hold, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
+    if (sharded_update(&t->state, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);

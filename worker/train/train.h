@@ -10,7 +10,7 @@
  *            then the micro-batches in order. So with dp fixed the bits do not depend on sp
  *   judge    did the gradient fit, and does this step change the weights (worker/train/scale.h,
  *            guard.h)
- *   update   norm, clip, AdamW of what the rank owns (worker/train/holding.h); the same bits everywhere
+ *   update   norm, clip, AdamW of what the rank owns (worker/train/sharded_state.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
  * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it.
  *
@@ -23,7 +23,7 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
-#include "worker/train/holding.h"
+#include "worker/train/sharded_state.h"
 #include "worker/train/guard.h"
 #include "worker/train/scale.h"
 
@@ -66,8 +66,8 @@ struct train_options {
 struct train {
     const struct job_spec *spec;
     const struct plan *plan;
-    struct model model;  /* model.params: the weights */
-    struct holding hold; /* weights, gradient and moments, or this rank's part of them */
+    struct model model;         /* model.params: the weights */
+    struct sharded_state state; /* weights, gradient and moments, or this rank's part of them */
     struct train_source source;
     int64_t step; /* optimizer steps done: set it on resume */
     struct guard *guard;
@@ -83,7 +83,7 @@ struct train {
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
- * holding_random(&t->hold, spec->seed), or load a checkpoint (worker/ckpt/scatter.h). */
+ * sharded_random(&t->state, spec->seed), or load a checkpoint (worker/ckpt/scatter.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.

@@ -1,4 +1,4 @@
-#include "worker/train/walk.h"
+#include "worker/train/windowed.h"
 
 struct walk {
     struct train *t;
@@ -45,7 +45,7 @@ static int window_grad(void *arg, int64_t w, const struct carry *c, struct err *
     return 0;
 }
 
-int walk_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
+int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
     struct walk k = {.t = t, .sample = sample, .scale = scale};

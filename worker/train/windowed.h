@@ -1,11 +1,11 @@
-/* walk.h: the gradient of one sample, window by window (memory.time_chunk; worker/model/in_time.h). */
-#ifndef SEQD_TRAIN_WALK_H
-#define SEQD_TRAIN_WALK_H
+/* windowed.h: the gradient of one sample, window by window (memory.time_chunk; worker/model/in_time.h). */
+#ifndef SEQD_TRAIN_WINDOWED_H
+#define SEQD_TRAIN_WINDOWED_H
 
 #include "worker/train/train.h"
 
 /* As model_grad of the whole sample: gradients are added, *nll is this rank's sum. Fills t->model's
  * batch anew for every window. Collective. */
-int walk_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e);
+int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e);
 
 #endif
