@@ -110,10 +110,10 @@ static inline int bad_sync(sqlite3_file *f, int flags)
     int rc = bad_disk_meets(bad(f), DISK_SYNC, "sync", SQLITE_IOERR_FSYNC);
     if (rc) return rc;
     pthread_mutex_lock(&disk.mutex);
-    if (disk.state && bad(f)->flags & SQLITE_OPEN_WAL) {
+    if (disk.hold && bad(f)->flags & SQLITE_OPEN_WAL) {
         disk.n_held++;
         pthread_cond_broadcast(&disk.changed);
-        while (disk.state && !disk.n_let) pthread_cond_wait(&disk.changed, &disk.mutex);
+        while (disk.hold && !disk.n_let) pthread_cond_wait(&disk.changed, &disk.mutex);
         if (disk.n_let) disk.n_let--;
         disk.n_held--;
     }
@@ -190,7 +190,7 @@ static inline void bad_disk_install(void)
 static inline void bad_disk_hold(void)
 {
     pthread_mutex_lock(&disk.mutex);
-    disk.state = true;
+    disk.hold = true;
     pthread_mutex_unlock(&disk.mutex);
 }
 
@@ -222,7 +222,7 @@ static inline void bad_disk_let_one(void)
 static inline void bad_disk_release(void)
 {
     pthread_mutex_lock(&disk.mutex);
-    disk.state = false;
+    disk.hold = false;
     pthread_cond_broadcast(&disk.changed);
     pthread_mutex_unlock(&disk.mutex);
 }
