@@ -5,7 +5,7 @@
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
 cd "$(dirname "$0")/.." || exit 2
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start badnode
 
 spec() { # NAME

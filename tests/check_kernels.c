@@ -1,5 +1,5 @@
 /* check_kernels: every slot of struct be_ops, on every instruction set of this machine, with 1 and
- * 2 threads, with tensors of fp32, bf16 and fp16, against tests/ref.h. Outputs lie between
+ * 2 threads, with tensors of fp32, bf16 and fp16, against tests/lib/ref.h. Outputs lie between
  * sentinels, scratch is NaN before every call, and bits must not depend on threads or on which
  * other rows are in the call.
  *
@@ -8,15 +8,15 @@
  * bits the reference takes the same inputs, and the same bounds hold for the fp32 value that such
  * an output was rounded from: one rounding is taken off each element before the error is
  * measured. */
-#include "tests/kern.h"
-#include "tests/kern_attn.h"
-#include "tests/kern_cond.h"
-#include "tests/kern_drop.h"
-#include "tests/kern_elem.h"
-#include "tests/kern_finite.h"
-#include "tests/kern_linear.h"
-#include "tests/kern_naive.h"
-#include "tests/kern_transfer.h"
+#include "tests/lib/kern.h"
+#include "tests/lib/kern_attn.h"
+#include "tests/lib/kern_cond.h"
+#include "tests/lib/kern_drop.h"
+#include "tests/lib/kern_elem.h"
+#include "tests/lib/kern_finite.h"
+#include "tests/lib/kern_linear.h"
+#include "tests/lib/kern_naive.h"
+#include "tests/lib/kern_transfer.h"
 
 #ifndef DEVICE
 #define DEVICE "cpu"

@@ -13,7 +13,7 @@ if [ -z "${SEQD_DISK_INSIDE:-}" ]; then
     fi
     SEQD_DISK_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"
 fi
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start disk
 JOBS=$STATE/node/jobs
 FILL=$JOBS/ballast

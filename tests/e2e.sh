@@ -3,7 +3,7 @@
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/.." || exit 2
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start e2e
 EXAMPLES=$PWD/client/examples
 

@@ -5,7 +5,7 @@
 #   BUILD=build/release
 set -u
 cd "$(dirname "$0")/.." || exit 2
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start kill
 ROUNDS=${KILL_ROUNDS:-5}
 RUN_MS=1500 # how long training should take: time enough to kill in the middle, on any machine

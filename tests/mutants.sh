@@ -14,7 +14,7 @@ read -r passed _ failed _ < build/mutants/result
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
 proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)
-# What a test says that a proof cannot see (tests/mutant.h).
+# What a test says that a proof cannot see (tests/lib/mutant.h).
 for t in $programs; do proofs=$proofs$'\n'$(sed -nE "s/^verify ([a-z_]+) (blind) (.*)/\1\tnames\tnothing: \3/p" "build/mutants/tests-$t.log"); done
 names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' worker/sp/mutant.c | grep -v '^none$')
 # The first three different ones, and how many more.

@@ -18,7 +18,7 @@ if [ -z "${NODES_INSIDE:-}" ]; then
     fi
     NODES_INSIDE=1 exec unshare -Urn tests/nodes.sh "$@"
 fi
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start nodes
 HOLDERS= CABLE=
 trap 'kill $HOLDERS $CABLE 2>/dev/null; lib_clean' EXIT

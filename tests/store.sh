@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 2
 if [ -z "${SEQD_STORE_INSIDE:-}" ] && unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
     SEQD_STORE_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"
 fi
-. tests/lib.sh
+. tests/lib/lib.sh
 lib_start store
 
 # A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails while

@@ -12,9 +12,9 @@
 #include "api/core/process.h"
 #include "api/rpc.h"
 #include "api/wire.h"
-#include "tests/profile.h"
-#include "tests/fake_rank.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/fake_rank.h"
+#include "tests/lib/test.h"
 
 enum { RECORDS = 256, LOG_SIZE = 1 << 16, MAX_RANKS = 4 };
 

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 /* One side's view: what happened so far. */
 struct side {

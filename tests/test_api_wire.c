@@ -3,8 +3,8 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include "tests/profile.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/test.h"
 
 enum { ARENA_SIZE = 16 << 20 };
 

@@ -1,6 +1,6 @@
-/* Ring attention, forward and gradients, against float64 from the definition (tests/ring.h). */
-#include "tests/mutant.h"
-#include "tests/variants.h"
+/* Ring attention, forward and gradients, against float64 from the definition (tests/lib/ring.h). */
+#include "tests/lib/mutant.h"
+#include "tests/lib/variants.h"
 
 /* Rank counts and layouts first, first + step, ... of all twelve pairs. */
 static void check_problem(struct problem p, int first, int step)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
-#include "tests/small.h"
+#include "tests/lib/small.h"
 #include "worker/hf/hf.h"
 #include "worker/ckpt/ckpt.h"
 #include "worker/rank/roots.h"

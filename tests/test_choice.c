@@ -1,8 +1,8 @@
 /* What "auto" becomes, and what a step would take: arithmetic by hand, limits against the plan. */
 #include <math.h>
 #include <stdlib.h>
-#include "tests/profile.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/test.h"
 #include "worker/plan/choice.h"
 #include "worker/plan/form.h"
 

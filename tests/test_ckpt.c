@@ -1,7 +1,7 @@
 /* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
  * pruning. */
-#include "tests/scratch.h"
-#include "tests/test.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "client/cli.h"
 #include "client/help.h"
 #include "client/verbs.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static const struct verb *const verbs[] = {&submit_verb, &ls_verb,        &show_verb, &watch_verb,
                                            &cancel_verb, &artifacts_verb, NULL};

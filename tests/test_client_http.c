@@ -11,7 +11,7 @@
 #include "api/core/sha256.h"
 #include "client/cli.h"
 #include "client/verbs.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static const struct verb *const verbs[] = {&submit_verb, &plan_verb,  &verify_verb,    &ls_verb,
                                            &show_verb,   &watch_verb, &logs_verb,      &events_verb,

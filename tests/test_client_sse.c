@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "client/sse.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static char got[1 << 16];
 

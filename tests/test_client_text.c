@@ -9,7 +9,7 @@
 #include "client/progress.h"
 #include "client/spec.h"
 #include "client/text.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static void test_clean(void)
 {

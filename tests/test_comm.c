@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 

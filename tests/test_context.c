@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "api/core/beneath.h"
-#include "tests/tiny.h"
+#include "tests/lib/tiny.h"
 #include "worker/infer/context.h"
 #include "worker/infer/infer.h"
 

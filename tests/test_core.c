@@ -1,5 +1,5 @@
 /* test_core: errors, arenas, digests, JSON in and out. */
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #include <errno.h>
 #include <math.h>

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "api/core/file.h"
-#include "tests/gang.h"
-#include "tests/latents.h"
-#include "tests/param.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/latents.h"
+#include "tests/lib/param.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 

@@ -3,7 +3,7 @@
  * others leave by themselves within twice the hop timeout, with the place in a sentence; no process is
  * left, and of a GPU's memory nothing is missing. Memory is all programs', so run this alone. */
 #include "api/core/file.h"
-#include "tests/gang.h"
+#include "tests/lib/gang.h"
 
 enum { HOP_TIMEOUT_S = 15, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
 

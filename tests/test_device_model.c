@@ -1,7 +1,7 @@
 /* test_device_model.c: language models of every family on a device with memory of its own, against the
- * goldens that the CPU is held to (tests/lm.h): "emulated", where the host cannot reach that memory,
+ * goldens that the CPU is held to (tests/lib/lm.h): "emulated", where the host cannot reach that memory,
  * unless SEQD_TEST_DEVICE names another. */
-#include "tests/lm.h"
+#include "tests/lib/lm.h"
 
 static void ring_of(const char *name, int P, enum strategy_id strategy)
 {

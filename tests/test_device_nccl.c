@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include "api/core/library.h"
 #include "api/core/log.h"
-#include "tests/device_ranks.h"
+#include "tests/lib/device_ranks.h"
 
 enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS, ALL_TO_ALLS };
 static struct fake {

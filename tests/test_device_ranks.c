@@ -1,5 +1,5 @@
 /* Ranks' tensors in memory of their devices, sent by shared memory: several ranks on one device. */
-#include "tests/device_ranks.h"
+#include "tests/lib/device_ranks.h"
 
 int main(void)
 {

@@ -1,8 +1,8 @@
-/* Diffusion transformers against PyTorch in float64 (tests/dit_golden.h), on any number of ranks; bits
+/* Diffusion transformers against PyTorch in float64 (tests/lib/dit_golden.h), on any number of ranks; bits
  * that do not depend on it. */
 #include "api/core/file.h"
-#include "tests/dit_golden.h"
-#include "tests/mutant.h"
+#include "tests/lib/dit_golden.h"
+#include "tests/lib/mutant.h"
 
 static void test_golden(void)
 {

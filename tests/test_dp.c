@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/half.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "worker/ckpt/scatter.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */

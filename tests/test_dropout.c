@@ -1,7 +1,7 @@
 /* Attention dropout in a training: each step has masks of its own, that the seed and the number of the
  * step make and nothing else. That masks do not depend on ranks: tests/test_forms.c. */
-#include "tests/engine.h"
-#include "tests/mutant.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/mutant.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 

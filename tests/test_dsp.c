@@ -1,11 +1,11 @@
 /* Dynamic Sequence Parallelism: where every row must lie, byte by byte; attention over either
  * dimension against float64 from the definition; the fewest switches against all labellings. */
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include "tests/mutant.h"
-#include "tests/ranks.h"
+#include "tests/lib/mutant.h"
+#include "tests/lib/ranks.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/sp.h"

@@ -1,7 +1,7 @@
 /* The moving average of the weights against one kept in float64 beside the training, by every rank
  * of what it owns: every ZeRO stage, bf16 with its master weights, fused updates, skipped steps. */
-#include "tests/engine.h"
-#include "tests/mutant.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/mutant.h"
 
 enum { STEPS = 6, S = 40 };
 

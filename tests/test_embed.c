@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "api/core/log.h"
-#include "tests/param.h"
-#include "tests/reading.h"
-#include "tests/ref.h"
-#include "tests/told.h"
+#include "tests/lib/param.h"
+#include "tests/lib/reading.h"
+#include "tests/lib/ref.h"
+#include "tests/lib/told.h"
 #include "worker/infer/embed.h"
 
 static char scratch[64];

@@ -2,7 +2,7 @@
  * tensors there must be, and that what is saved is what was loaded. The directories are
  * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package
  * transformers. */
-#include "tests/datadir.h"
+#include "tests/lib/datadir.h"
 
 #include "api/core/sha256.h"
 #include "worker/agent/describe.h"

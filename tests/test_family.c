@@ -1,6 +1,6 @@
 /* test_family.c: language models of every family by their programs, on any number of ranks, against
- * goldens (tests/lm.h). Under determinism "ranks" bits are compared. */
-#include "tests/lm.h"
+ * goldens (tests/lib/lm.h). Under determinism "ranks" bits are compared. */
+#include "tests/lib/lm.h"
 
 static void on_ranks(int P)
 {

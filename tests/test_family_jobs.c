@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
-#include "tests/gang.h"
+#include "tests/lib/gang.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 

@@ -1,8 +1,8 @@
 /* NaN and infinity in a result: the error names the tensor of the weights that holds one, else the
  * first operation that makes one, on any number of ranks; and a training of half floats that never
- * changed a weight fails. The kernels' part: tests/kern_finite.h. */
-#include "tests/engine.h"
-#include "tests/param.h"
+ * changed a weight fails. The kernels' part: tests/lib/kern_finite.h. */
+#include "tests/lib/engine.h"
+#include "tests/lib/param.h"
 #include "worker/model/finite.h"
 #include "worker/train/eval.h"
 

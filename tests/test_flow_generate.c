@@ -5,8 +5,8 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
-#include "tests/flow_rank.h"
-#include "tests/told.h"
+#include "tests/lib/flow_rank.h"
+#include "tests/lib/told.h"
 #include "worker/hf/safetensors.h"
 #include "worker/infer/flow_generate.h"
 

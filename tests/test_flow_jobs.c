@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
-#include "tests/gang.h"
-#include "tests/latents.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/latents.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "api/core/file.h"
-#include "tests/flow_rank.h"
+#include "tests/lib/flow_rank.h"
 #include "worker/comm/ledger.h"
 #include "worker/hf/safetensors.h"
 

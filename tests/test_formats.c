@@ -1,6 +1,6 @@
 /* test_formats: token files of every format written here, byte by byte, and read back; and headers
  * that lie. */
-#include "tests/files.h"
+#include "tests/lib/files.h"
 
 #include <math.h>
 

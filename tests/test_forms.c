@@ -1,7 +1,7 @@
 /* Whole trainings by every way of softmax attention over ranks: P ranks learn what one rank learns,
- * the bytes of every step are the plan's and no byte lies outside it (tests/engine.h asserts
+ * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
  * both). */
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 
 struct way {
     const char *name;

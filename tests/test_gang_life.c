@@ -9,8 +9,8 @@
 #include "api/core/spool.h"
 #include "worker/gang/gang.h"
 #include "worker/gang/proc.h"
-#include "tests/fake_rank.h"
-#include "tests/test.h"
+#include "tests/lib/fake_rank.h"
+#include "tests/lib/test.h"
 
 static char dir[FILE_PATH_SIZE];
 static struct gang_start start;

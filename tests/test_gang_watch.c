@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "api/core/spool.h"
 #include "worker/gang/watch.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static struct watch_sample sample(int64_t n_ops, int64_t cpu_ms, char state)
 {

@@ -7,8 +7,8 @@
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/log.h"
-#include "tests/tiny.h"
-#include "tests/told.h"
+#include "tests/lib/tiny.h"
+#include "tests/lib/told.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 static struct guard guards[4];

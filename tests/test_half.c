@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/half.h"
-#include "tests/engine.h"
-#include "tests/param.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/param.h"
 #include "worker/hf/hf.h"
 #include "worker/ckpt/scatter.h"
 

@@ -1,8 +1,8 @@
 /* A walk in windows against the whole sequence at once, in float64 on the reference device: a model
  * of three layers x += attention(a x, b x, x), of which every number in every layer depends on all
  * tokens before it, and a loss that is linear in the last x. */
-#include "tests/engine.h"
-#include "tests/linear.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/linear.h"
 #include "worker/model/in_time.h"
 #include "worker/plan/machine.h"
 

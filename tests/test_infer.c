@@ -5,8 +5,8 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
-#include "tests/param.h"
-#include "tests/tiny.h"
+#include "tests/lib/param.h"
+#include "tests/lib/tiny.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/prompts.h"
 #include "worker/rank/roots.h"

@@ -2,7 +2,7 @@
  * the whole text gives, every rank says the same, texts and scores are fp32's but for the
  * roundings. */
 #include <math.h>
-#include "tests/tiny.h"
+#include "tests/lib/tiny.h"
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
 #include "worker/infer/infer.h"

@@ -1,8 +1,8 @@
 /* Generate and score hold what the plan says: every page of the arena is touched, every item of it
  * is placed, and the process grows by nothing else. */
 #include "api/core/log.h"
-#include "tests/linear.h"
-#include "tests/reading.h"
+#include "tests/lib/linear.h"
+#include "tests/lib/reading.h"
 #include "worker/infer/score.h"
 
 /* A sampler of so many tokens is 1.6 MB, their logits 0.5 MB. */

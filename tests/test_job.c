@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static void put(struct job_spec *s, spec_ref *ref, const char *text)
 {

@@ -1,7 +1,7 @@
 /* Linear attention over ranks, forward and gradients, against float64 from the definition
- * (tests/linear.h). */
-#include "tests/mutant.h"
-#include "tests/linear.h"
+ * (tests/lib/linear.h). */
+#include "tests/lib/mutant.h"
+#include "tests/lib/linear.h"
 
 /* On the reference device everything is float64: a sum of n products of size 1 is off by about
  * sqrt(n) 1e-16 of itself; the bound leaves three digits of room and none for any mistake. */

@@ -2,7 +2,7 @@
  * flow draws for a sample. */
 #include <math.h>
 #include "kernels/philox.h"
-#include "tests/datadir.h"
+#include "tests/lib/datadir.h"
 #include "worker/data/flow.h"
 #include "worker/data/latents.h"
 #include "worker/hf/safetensors.h"

@@ -2,9 +2,9 @@
  * the ledger is "equal", and messages of any purpose that one rank does not count make it
  * "differs". */
 #include "api/core/log.h"
-#include "tests/engine.h"
-#include "tests/reading.h"
-#include "tests/verify.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/reading.h"
+#include "tests/lib/verify.h"
 #include "worker/comm/endpoint.h"
 #include "worker/data/flow_batch.h"
 #include "worker/plan/volume.h"

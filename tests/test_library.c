@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/library.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #define WANTED "libseqd_wanted.so.1"
 

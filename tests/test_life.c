@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
-#include "tests/gang.h"
-#include "tests/param.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/param.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/plan.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static int64_t hand_clock(void *arg)
 {

@@ -1,9 +1,9 @@
 /* test_mask.c: the tokens that a masked language model must tell: an oracle that draws them again
  * from the definition, the same ones on any number of ranks, in the shares that BERT has. */
-#include "tests/datadir.h"
+#include "tests/lib/datadir.h"
 
 #include <math.h>
-#include "tests/philox.h"
+#include "tests/lib/philox.h"
 
 enum { S = 211 };
 

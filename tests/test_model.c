@@ -1,6 +1,6 @@
 /* The model: gradients against finite differences, P ranks against 1, decoding against prefill. */
 #include "kernels/philox.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 
 static struct job_spec spec;
 

@@ -1,7 +1,7 @@
 /* Model directories beside their weights: whose tokenizer it is, and which files and keys a checkpoint
  * has from the directory that its job began with. */
 #include <sys/stat.h>
-#include "tests/model_dir.h"
+#include "tests/lib/model_dir.h"
 #include "worker/hf/tokenizer.h"
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */

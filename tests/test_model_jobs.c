@@ -1,7 +1,7 @@
 /* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files out;
  * text is refused, or read as bytes by name. */
-#include "tests/gang.h"
-#include "tests/model_dir.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/model_dir.h"
 
 static struct gang g; /* 100 KiB: not on the stack */
 

@@ -1,7 +1,7 @@
 /* What text means to a model that does not read bytes: refused, of a field, with the way out, before
  * files are read, in their lines, and in requests. */
 #include <sys/stat.h>
-#include "tests/model_dir.h"
+#include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
 #include "worker/infer/requests.h"
 

@@ -1,6 +1,6 @@
 /* test_order: which sample is the n-th: mixtures, passes, the eval set; where its tokens came from;
  * and data that fails under way. */
-#include "tests/corpus.h"
+#include "tests/lib/corpus.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

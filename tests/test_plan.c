@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
 static struct job_spec spec;

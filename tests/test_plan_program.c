@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/mem.h"
-#include "tests/shapes.h"
-#include "tests/test.h"
+#include "tests/lib/shapes.h"
+#include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
 static struct job_spec spec;

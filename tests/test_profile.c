@@ -1,7 +1,7 @@
 /* seqrank --profile: what it measures, and its one line of JSON, also when it is not ours. */
 #include <math.h>
-#include "tests/profile.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/test.h"
 #include "worker/rank/profile.h"
 
 static void test_measure(void)

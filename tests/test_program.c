@@ -1,8 +1,8 @@
 /* Programs of model families: schedules against lists written by hand, places tried out byte by
  * byte, on the real families and on random programs; weights and decays. */
 #include <math.h>
-#include "tests/program.h"
-#include "tests/shapes.h"
+#include "tests/lib/program.h"
+#include "tests/lib/shapes.h"
 #include "worker/plan/plan.h"
 
 static struct family family;

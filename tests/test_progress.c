@@ -1,5 +1,5 @@
 /* How far a rank says it is: when it speaks, and what of. */
-#include "tests/told.h"
+#include "tests/lib/told.h"
 
 static void test_speaks(void)
 {

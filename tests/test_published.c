@@ -2,7 +2,7 @@
  * number on the right of a comparison is the papers' own or counted by hand from their tables. */
 #include <math.h>
 #include <stdint.h>
-#include "tests/test.h"
+#include "tests/lib/test.h"
 #include "worker/plan/published.h"
 
 #define MIB 1048576.0

@@ -6,8 +6,8 @@
 #include "api/core/file.h"
 #include "api/core/sha256.h"
 #include <math.h>
-#include "tests/gang.h"
-#include "tests/param.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/param.h"
 #include "worker/hf/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */

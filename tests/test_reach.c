@@ -1,7 +1,7 @@
 /* What nobody sees is neither sent nor computed: packed documents and windows in the blockwise ring
- * and in the all-gather form, against float64 (tests/ring.h); and the bytes that this leaves,
+ * and in the all-gather form, against float64 (tests/lib/ring.h); and the bytes that this leaves,
  * against a count token by token. */
-#include "tests/variants.h"
+#include "tests/lib/variants.h"
 
 /* ---- bytes, token by token ------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* test_safetensors: the file format, hostile files, model directories. */
-#include "tests/scratch.h"
-#include "tests/test.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/philox.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 #include "worker/model/model.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"

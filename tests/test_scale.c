@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "worker/train/scale.h"
 
 static struct job_spec spec;

@@ -2,7 +2,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include "tests/test.h"
+#include "tests/lib/test.h"
 #include "worker/train/schedule.h"
 #include "worker/plan/stage.h"
 

@@ -9,9 +9,9 @@
 
 #include "api/core/jread.h"
 #include "api/core/log.h"
-#include "tests/param.h"
-#include "tests/reading.h"
-#include "tests/told.h"
+#include "tests/lib/param.h"
+#include "tests/lib/reading.h"
+#include "tests/lib/told.h"
 #include "worker/infer/score.h"
 
 #define MAX_TOKENS 400

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include "daemon/blame.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static struct job *job_at(enum job_state state, bool stepped)
 {

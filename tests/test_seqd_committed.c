@@ -1,7 +1,7 @@
 /* What REST and SSE show is on disk: while the sync of a commit is held back, every GET and every
  * stream says what the last committed state says, though the fold in memory has gone on. */
-#include "tests/bad_disk.h"
-#include "tests/rest.h"
+#include "tests/lib/bad_disk.h"
+#include "tests/lib/rest.h"
 
 static void turn_until(bool (*is)(void))
 {

@@ -7,9 +7,9 @@
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "daemon/reserve.h"
-#include "tests/bad_disk.h"
-#include "tests/rest.h"
-#include "tests/scratch.h"
+#include "tests/lib/bad_disk.h"
+#include "tests/lib/rest.h"
+#include "tests/lib/scratch.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
 #define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */

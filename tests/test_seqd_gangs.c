@@ -1,6 +1,6 @@
-/* Gangs over several simulated nodes (tests/sim.h): placement, rendezvous, first causes, ends, lost
+/* Gangs over several simulated nodes (tests/lib/sim.h): placement, rendezvous, first causes, ends, lost
  * nodes that come back, and a seqd restarted at any point. */
-#include "tests/sim.h"
+#include "tests/lib/sim.h"
 
 /* A job of 4 ranks on a and b, whose gangs have been assigned: epoch 2. */
 static void to_run(struct gang **a, struct gang **b, int restarts)

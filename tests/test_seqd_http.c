@@ -1,6 +1,6 @@
 /* The HTTP front over raw sockets: what a request may look like, byte by byte, and how many clients
  * may be there at once. */
-#include "tests/rest.h"
+#include "tests/lib/rest.h"
 
 /* ---- guards ---------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * order of events, and an allocation is a function of the state. */
 #include <stdlib.h>
 #include "daemon/jobs.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static struct job_spec *spec_of(int kind)
 {

@@ -2,7 +2,7 @@
  * back as the same spec. */
 #include <stdlib.h>
 #include "daemon/json.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #define CONFIG                                                                                     \
     "\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \

@@ -1,7 +1,7 @@
 /* What is on disk of jobs and of their logs, and what a seqd that is restarted makes of it: after any
  * record of a job, with a spec of another version, while a commit is in its sync. */
-#include "tests/bad_disk.h"
-#include "tests/one_node.h"
+#include "tests/lib/bad_disk.h"
+#include "tests/lib/one_node.h"
 
 static void tell_log(struct sim_attempt *a, int rank, int64_t offset, const char *text)
 {

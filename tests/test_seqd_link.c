@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include "api/rpc.h"
 #include "daemon/link.h"
-#include "tests/profile.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/test.h"
 
 static char dir[] = "/tmp/seqd-link-XXXXXX", address[64];
 static struct loop *loop;

@@ -6,8 +6,8 @@
 #define SPOOL 20
 #define GANGS 4
 #include <time.h>
-#include "tests/bad_disk.h"
-#include "tests/sim.h"
+#include "tests/lib/bad_disk.h"
+#include "tests/lib/sim.h"
 
 static void all_up(void)
 {

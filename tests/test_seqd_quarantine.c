@@ -1,7 +1,7 @@
-/* Bad nodes and bad jobs against seqd's control (tests/sim.h): which are left out or quarantined and
+/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): which are left out or quarantined and
  * how that ends, what a restarted seqd remembers. */
 #include "daemon/quarantine.h"
-#include "tests/sim.h"
+#include "tests/lib/sim.h"
 
 enum mood { GOOD, BAD, LACKS }; /* what becomes of gangs on a node */
 static enum mood mood[NODES];

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include "daemon/quarantine.h"
 #include "daemon/routes.h"
-#include "tests/profile.h"
-#include "tests/rest.h"
-#include "tests/test.h"
+#include "tests/lib/profile.h"
+#include "tests/lib/rest.h"
+#include "tests/lib/test.h"
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * goes on. */
 #include <sqlite3.h>
 #include "daemon/json.h"
-#include "tests/rest.h"
+#include "tests/lib/rest.h"
 
 static void tamper(const char *sql)
 {

@@ -2,7 +2,7 @@
  * that, when what it names is mended, starts the job. */
 #include <stdlib.h>
 #include "daemon/sched.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #define MAX_NODES 6
 #define MAX_JOBS  12

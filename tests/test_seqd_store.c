@@ -8,7 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "daemon/store.h"
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 static char dir[64];
 

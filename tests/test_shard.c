@@ -1,5 +1,5 @@
 /* shard.c and volume.c against their definitions, token by token. */
-#include "tests/test.h"
+#include "tests/lib/test.h"
 
 #include <stdlib.h>
 #include "worker/plan/shard.h"

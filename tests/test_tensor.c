@@ -1,7 +1,7 @@
 /* Tensor parallelism against the serial halves of a block in float64, and its bytes. */
 #include <math.h>
-#include "tests/ranks.h"
-#include "tests/ref.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/ref.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/tensor.h"

@@ -1,6 +1,6 @@
 /* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
 #include <errno.h>
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "worker/train/schedule.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */

@@ -1,7 +1,7 @@
 /* Ring Self-Attention as published (two passes, whole rows of scores) against float64 from the
- * definition (tests/ring.h). */
-#include "tests/mutant.h"
-#include "tests/variants.h"
+ * definition (tests/lib/ring.h). */
+#include "tests/lib/mutant.h"
+#include "tests/lib/variants.h"
 
 /* Every degree; layouts, both backwards, views of wider tensors and threads take turns. */
 static void check_problem(struct problem p)

@@ -1,5 +1,5 @@
-/* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/ring.h). */
-#include "tests/variants.h"
+/* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/lib/ring.h). */
+#include "tests/lib/variants.h"
 
 static void check_problem(struct problem p)
 {

@@ -3,8 +3,8 @@
  * SEQD_MUTANTS) with every injected fault. */
 #include "api/core/jread.h"
 #include "api/core/log.h"
-#include "tests/mutant.h"
-#include "tests/verify.h"
+#include "tests/lib/mutant.h"
+#include "tests/lib/verify.h"
 #include "worker/hf/safetensors.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/sp/dsp.h"
 
 enum { MAX_P = 8, FRAMES = 32, SPACE = 1024, WIDTH = 64 };

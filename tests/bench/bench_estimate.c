@@ -9,7 +9,7 @@
  * processor time of a step over the cores that it has. */
 #define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/peak.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "worker/family/family.h"
 #include "worker/plan/machine.h"
 #include "worker/rank/profile.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 #define ENGINE_PAGES MADV_HUGEPAGE
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "worker/family/family.h"
 
 enum { P = 2, CHUNK = 4096 };

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
 #include "tests/bench/peak.h"
-#include "tests/box.h"
+#include "tests/lib/box.h"
 
 #define ROUNDS_MS 400 /* at most so long for one figure, at least 3 rounds */
 

@@ -14,7 +14,7 @@
  * Then with the CPU's kernels on two ranks. Times are the best of a few rounds. */
 #include <math.h>
 #include <time.h>
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/sp/linear.h"
 
 enum { MAX_P = 8, PIECES = 4 };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/sp/sp.h"
 
 enum { MAX_P = 8 };

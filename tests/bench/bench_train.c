@@ -7,7 +7,7 @@
  * is the best of a few steps: other programs on the machine only ever add time. */
 #define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/peak.h"
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 
 enum { STEPS = 3 };
 

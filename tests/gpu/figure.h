@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/backend.h"
-#include "tests/box.h"
+#include "tests/lib/box.h"
 
 #define FIGURE_BATCH_S 0.05
 #define FIGURE_BATCHES 5

@@ -5,7 +5,7 @@
 #   PACK=1   there is a build/release/libkernels_cuda.so of this build (`make cuda`): pack it
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-. tests/lib.sh
+. tests/lib/lib.sh
 SUITE=gpu-scripts PASSED=0 FAILED=0
 T=$(mktemp -d) || exit 2
 trap 'rm -rf "$T"' EXIT

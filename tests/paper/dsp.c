@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
 

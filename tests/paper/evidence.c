@@ -1,7 +1,7 @@
 #include "tests/paper/evidence.h"
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "tests/paper/heap.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/dsp.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/paper/report.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/published.h"
 #include "worker/sp/linear.h"

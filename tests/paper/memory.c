@@ -1,6 +1,6 @@
 /* memory.c: what the planner says a rank holds, against real trainings on CPU ranks (evidence.c
  * says what is read of them). */
-#include "tests/engine.h"
+#include "tests/lib/engine.h"
 #include "tests/paper/report.h"
 
 static struct job_spec spec;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/paper/report.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/sp.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "tests/paper/report.h"
-#include "tests/ranks.h"
+#include "tests/lib/ranks.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/tensor.h"
 

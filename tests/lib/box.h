@@ -1,0 +1,135 @@
+/* box.h: matrices for kernel tests, with sentinels before, after and between the rows, so that a
+ * write outside the window shows. */
+#ifndef SEQD_TESTS_BOX_H
+#define SEQD_TESTS_BOX_H
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/lib/twin.h"
+
+#define BOX_GUARD         40          /* elements before and after */
+#define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
+#define BOX_SENTINEL_HALF 0x7fa5u     /* one in bf16 and in fp16 */
+
+struct box {
+    struct tensor t; /* the window */
+    void *mem;
+    int64_t n; /* elements in all */
+};
+
+static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols, int64_t gap)
+{
+    struct box b;
+    b.n = rows * (cols + gap) + 2 * BOX_GUARD;
+    assert(b.n > 0 && b.n < (int64_t)1 << 40);
+    b.mem = twin_new(b.n * dtype_size(type));
+    for (int64_t i = 0; i < b.n; i++)
+        if (type == DT_F32)
+            ((uint32_t *)b.mem)[i] = BOX_SENTINEL;
+        else
+            ((uint16_t *)b.mem)[i] = BOX_SENTINEL_HALF;
+    char *window = (char *)b.mem + BOX_GUARD * dtype_size(type);
+    b.t = tensor_of(type, window, rows, cols, cols + gap);
+    return b;
+}
+static inline struct box box_new(int64_t rows, int64_t cols, int64_t gap)
+{
+    return box_new_as(DT_F32, rows, cols, gap);
+}
+static inline void box_free(struct box *b)
+{
+    twin_free(b->mem);
+}
+static inline void *box_ptr(struct box b, int64_t i, int64_t j)
+{
+    return (char *)b.t.data + (i * b.t.ld + j) * dtype_size(b.t.dtype);
+}
+static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
+{
+    return box_ptr(b, i, j);
+}
+
+/* The bf16 or fp16 nearest to x, ties to even: x over the spacing of its binade is rounded to a
+ * whole number in double, where nothing is lost. Beyond the largest: infinite. A NaN becomes a
+ * quiet one. */
+static inline uint16_t box_half(enum dtype type, double x)
+{
+    const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0, infinite = (uint16_t)((2 * bias + 1) << n);
+    int e = 0;
+    if (isnan(x)) return sign | infinite | (uint16_t)(1 << (n - 1));
+    if (isinf(x) || x == 0) return sign | (x == 0 ? 0 : infinite);
+    (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
+    if (e < 2 - bias) e = 2 - bias;
+    const int64_t whole = (int64_t)nearbyint(ldexp(fabs(x), n + 1 - e));
+    const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole; /* its highest bit counts one e */
+    return (uint16_t)(sign | (bits > infinite ? infinite : bits));
+}
+static inline void box_set(struct box b, int64_t i, int64_t j, float value)
+{
+    if (b.t.dtype == DT_F32)
+        *box_at(b, i, j) = value;
+    else
+        *(uint16_t *)box_ptr(b, i, j) = box_half(b.t.dtype, value);
+}
+
+static inline bool box_intact(struct box b)
+{
+    for (int64_t k = 0; k < b.n; k++) {
+        int64_t at = k - BOX_GUARD, row = at / b.t.ld, col = at % b.t.ld;
+        bool inside = at >= 0 && row < b.t.rows && col < b.t.cols;
+        bool same = b.t.dtype == DT_F32 ? ((uint32_t *)b.mem)[k] == BOX_SENTINEL
+                                        : ((uint16_t *)b.mem)[k] == BOX_SENTINEL_HALF;
+        if (!inside && !same) return false;
+    }
+    return true;
+}
+
+static inline uint64_t box_rand(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+/* About normal with the given deviation: the sum of four uniforms. */
+static inline float box_normal(uint64_t *state, double deviation)
+{
+    uint64_t z = box_rand(state);
+    double s = 0;
+    for (int i = 0; i < 4; i++) s += (double)((z >> (16 * i)) & 0xffff) / 65536.0;
+    return (float)((s - 2.0) * 1.7320508 * deviation);
+}
+static inline void box_random(struct box b, uint64_t seed, double deviation)
+{
+    for (int64_t i = 0; i < b.t.rows; i++)
+        for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, box_normal(&seed, deviation));
+}
+static inline void box_fill(struct box b, float value)
+{
+    for (int64_t i = 0; i < b.t.rows; i++)
+        for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, value);
+}
+/* The same shape and contents in other memory, with another gap. */
+static inline struct box box_copy(struct box from, int64_t gap)
+{
+    struct box b = box_new_as(from.t.dtype, from.t.rows, from.t.cols, gap);
+    for (int64_t i = 0; i < b.t.rows; i++)
+        memcpy(box_ptr(b, i, 0), box_ptr(from, i, 0), (size_t)(b.t.cols * dtype_size(b.t.dtype)));
+    return b;
+}
+/* Same bits in the window of b and in rows [r0, r0 + b.rows) of big. */
+static inline bool box_same_bits(struct box b, struct box big, int64_t r0)
+{
+    for (int64_t i = 0; i < b.t.rows; i++)
+        if (memcmp(box_ptr(b, i, 0), box_ptr(big, r0 + i, 0),
+                   (size_t)(b.t.cols * dtype_size(b.t.dtype))))
+            return false;
+    return true;
+}
+
+#endif

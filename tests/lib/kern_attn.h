@@ -1,0 +1,338 @@
+/* kern_attn.h: the checks of attention, forward to backward, for check_kernels. */
+#ifndef SEQD_TESTS_KERN_ATTN_H
+#define SEQD_TESTS_KERN_ATTN_H
+
+#include "tests/lib/kern.h"
+
+enum mask { CAUSAL, FULL, DOCS, DOC_EACH, WINDOW, RAGGED, NOBODY };
+
+struct attn_shape {
+    int64_t Tq, Tk, H, Hk, D;
+    enum mask mask;
+    int n_calls;      /* the keys come in so many blocks of uneven length */
+    double deviation; /* of queries and keys: scores get its square */
+};
+
+struct attn_case {
+    int64_t Tq, Tk, H, Hk, D;
+    enum mask mask;
+    int n_calls;
+    double deviation;
+    /* filled on first use */
+    struct box q, kv, d_o;
+    struct box o_act; /* 16 bits: the true o, rounded, of which delta is made */
+    struct mat o, lse, dq, dkv;
+    struct mat bound_o, bound_dq, bound_dkv; /* 16 bits: of the error, element by element */
+    int64_t *lo, *hi;
+};
+
+static const struct attn_shape attn_shapes[] = {
+    {1, 1, 1, 1, 2, CAUSAL, 1, 1},        {8, 8, 2, 1, 4, CAUSAL, 2, 1},
+    {37, 37, 3, 1, 16, CAUSAL, 3, 1},     {64, 64, 2, 2, 64, CAUSAL, 1, 1},
+    {65, 130, 4, 2, 32, FULL, 2, 1},      {1, 300, 6, 2, 64, FULL, 3, 1},
+    {200, 200, 2, 1, 66, DOCS, 3, 1},     {150, 150, 8, 1, 16, DOC_EACH, 2, 1},
+    {300, 300, 2, 2, 24, WINDOW, 4, 1},   {190, 257, 3, 3, 48, RAGGED, 5, 1},
+    {70, 90, 2, 1, 10, NOBODY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
+    {100, 70, 1, 1, 256, FULL, 2, 1},     {96, 96, 1, 1, 34, RAGGED, 8, 3},
+    {1000, 1000, 3, 1, 16, CAUSAL, 8, 1}, {1000, 1000, 1, 1, 64, DOCS, 5, 2},
+    {300, 420, 4, 2, 64, CAUSAL, 2, 1},   {260, 700, 2, 1, 128, WINDOW, 2, 2},
+    {200, 390, 2, 2, 72, DOCS, 2, 1},     {150, 333, 2, 1, 96, RAGGED, 4, 1},
+    {1, 600, 4, 2, 128, FULL, 2, 1},      {70, 900, 2, 1, 64, FULL, 2, 1},
+    {128, 896, 1, 1, 128, CAUSAL, 2, 1},  {128, 510, 1, 1, 64, FULL, 2, 1},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    {4096, 4096, 1, 1, 16, CAUSAL, 8, 1},
+#endif
+};
+
+static void attn_mask(struct attn_case *c)
+{
+    uint64_t seed = 77;
+    int64_t shift = c->Tk - c->Tq; /* the queries are the last Tq positions */
+    for (int64_t i = 0; i < c->Tq; i++) {
+        int64_t pos = i + shift, doc = 1 + c->Tk / 5;
+        c->lo[i] = 0;
+        c->hi[i] = pos + 1;
+        if (c->mask == FULL) c->hi[i] = c->Tk;
+        if (c->mask == DOCS) c->lo[i] = pos / doc * doc;
+        if (c->mask == DOC_EACH) c->lo[i] = pos;
+        if (c->mask == WINDOW) c->lo[i] = pos > 70 ? pos - 70 : 0;
+        if (c->mask == NOBODY) c->hi[i] = 0;
+        if (c->mask == RAGGED) { /* any interval, empty ones and ones past the keys too */
+            c->lo[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
+            c->hi[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
+        }
+    }
+}
+
+/* What 16 bits may cost: probabilities and ds are rounded to them before the products they feed, by
+ * at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal in fp16. Sums are fp32:
+ * a score is one of D products, of D^0.5 (2 deviation)^2 in size where all are large, and its error
+ * goes through exp as it is; then a chain over the keys, in tiles. Each chain loses what cut_most
+ * says. */
+static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
+                        struct mat o, struct mat d_o)
+{
+    const double chain = cut_most(act, (double)c->D), size = 4 * c->deviation * c->deviation;
+    const double rows = cut_most(act, (double)c->Tk) + cut_most(act, (double)c->Tq);
+    const double eps = ULP * ((chain + 8) * sqrt((double)c->D) * size + chain + rows);
+    c->bound_o = mat_new(c->Tq, c->H * c->D);
+    c->bound_dq = mat_new(c->Tq, c->H * c->D);
+    c->bound_dkv = mat_new(c->Tk, 2 * c->Hk * c->D);
+    const bool fp16 = act == DT_F16;
+    ref_attn_bounds(ra, ldexp(1, fp16 ? -11 : -8), fp16 ? ldexp(1, -25) : 0, eps, q, kv, o, c->lse,
+                    d_o, c->bound_o, c->bound_dq, c->bound_dkv);
+}
+
+static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
+{
+    if (c->lo) return;
+    *c = (struct attn_case){.Tq = s->Tq,
+                            .Tk = s->Tk,
+                            .H = s->H,
+                            .Hk = s->Hk,
+                            .D = s->D,
+                            .mask = s->mask,
+                            .n_calls = s->n_calls,
+                            .deviation = s->deviation};
+    c->lo = twin_new(c->Tq * (int64_t)sizeof *c->lo);
+    c->hi = twin_new(c->Tq * (int64_t)sizeof *c->hi);
+    attn_mask(c);
+    /* in every other case rows begin at 16 bytes, where a device may copy whole packs */
+    const bool packs = c->n_calls % 2 == 0;
+    c->q = box_act(c->Tq, c->H * c->D, packs ? 8 : 4);
+    c->kv = box_act(c->Tk, 2 * c->Hk * c->D, packs ? 8 : 6);
+    c->d_o = box_act(c->Tq, c->H * c->D, packs ? 8 : 1);
+    c->o_act = box_act(c->Tq, c->H * c->D, 3);
+    box_random(c->q, 11, c->deviation);
+    box_random(c->kv, 12, c->deviation);
+    box_random(c->d_o, 13, 1);
+    struct ref_attn ra = {c->H, c->Hk, c->D, 1 / sqrt((double)c->D), c->lo, c->hi, 0};
+    struct mat q = mat_of(c->q.t), kv = mat_of(c->kv.t), d_o = mat_of(c->d_o.t), o;
+    c->o = mat_new(c->Tq, c->H * c->D);
+    c->lse = mat_new(c->H, c->Tq);
+    c->dq = mat_new(c->Tq, c->H * c->D);
+    c->dkv = mat_new(c->Tk, 2 * c->Hk * c->D);
+    ref_attn_fwd(&ra, q, kv, c->o, c->lse);
+    for (int64_t i = 0; i < c->Tq; i++)
+        for (int64_t j = 0; j < c->H * c->D; j++) box_set(c->o_act, i, j, (float)MAT(c->o, i, j));
+    o = act != DT_F32 ? mat_of(c->o_act.t) : c->o;
+    ref_attn_bwd(&ra, q, kv, o, c->lse, d_o, c->dq, c->dkv);
+    if (act != DT_F32) {
+        attn_bounds(c, &ra, q, kv, o, d_o);
+        mat_free(&o);
+    }
+    mat_free(&q), mat_free(&kv), mat_free(&d_o);
+}
+
+static void attn_case_free(struct attn_case *c)
+{
+    box_free(&c->q), box_free(&c->kv), box_free(&c->d_o), box_free(&c->o_act);
+    mat_free(&c->o), mat_free(&c->lse), mat_free(&c->dq), mat_free(&c->dkv);
+    if (act != DT_F32) mat_free(&c->bound_o), mat_free(&c->bound_dq), mat_free(&c->bound_dkv);
+    twin_free(c->lo), twin_free(c->hi);
+}
+
+/* First key row of block b of n: uneven on purpose. */
+static int64_t attn_cut(const struct attn_case *c, int b)
+{
+    return b == 0 ? 0 : b == c->n_calls ? c->Tk : (c->Tk * b + b % 3) / c->n_calls;
+}
+
+struct attn_out {
+    struct box o, m, l, delta, dq, dkv;
+    struct box out; /* o itself in fp32 */
+};
+
+/* Query rows [r0, r0 + n) of a case through forward, finish, delta and backward. */
+static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, int64_t n)
+{
+    const int64_t odd = c->n_calls % 2; /* pairs of what is summed up begin at 8 bytes or do not */
+    struct attn_out x = {box_new(n, c->H * c->D, 2 + odd),
+                         box_new(c->H, n, 3),
+                         box_new(c->H, n, 3),
+                         box_new(c->H, n, 3),
+                         box_new(n, c->H * c->D, 4 + odd),
+                         box_new(c->Tk, 2 * c->Hk * c->D, 2 + odd),
+                         box_new_as(act == DT_F32 ? DT_BF16 : act, n, c->H * c->D, 1)};
+    box_fill(x.o, 0), box_fill(x.m, -INFINITY), box_fill(x.l, 0);
+    box_fill(x.dq, 0), box_fill(x.dkv, 0);
+    struct tensor q = tensor_sub(c->q.t, r0, n, 0, c->H * c->D);
+    struct tensor d_o = tensor_sub(c->d_o.t, r0, n, 0, c->H * c->D);
+    float scale = (float)(1 / sqrt((double)c->D));
+    int64_t w = 2 * c->Hk * c->D;
+    const bool half = act != DT_F32;
+    for (int k = 0; k < c->n_calls; k++) {
+        int64_t t0 = attn_cut(c, k), t1 = attn_cut(c, k + 1);
+        CALL(b, attn_fwd,
+             &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
+                                     x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H, c->Hk,
+                                     c->D, scale, NULL});
+    }
+    CALL(b, attn_finish,
+         &(struct attn_finish_args){x.o.t, half ? x.out.t : x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld,
+                                    c->H, c->D});
+    CALL(b, attn_delta,
+         &(struct attn_delta_args){half ? tensor_sub(c->o_act.t, r0, n, 0, c->H * c->D) : x.o.t,
+                                   d_o, x.delta.t.data, x.delta.t.ld, c->H, c->D});
+    for (int k = 0; k < c->n_calls; k++) {
+        int64_t t0 = attn_cut(c, k), t1 = attn_cut(c, k + 1);
+        CALL(b, attn_bwd,
+             &(struct attn_bwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), d_o, x.dq.t,
+                                     tensor_sub(x.dkv.t, t0, t1 - t0, 0, w), x.m.t.data,
+                                     x.delta.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H,
+                                     c->Hk, c->D, scale, NULL});
+    }
+    return x;
+}
+
+static void attn_out_free(struct attn_out *x)
+{
+    box_free(&x->o), box_free(&x->m), box_free(&x->l), box_free(&x->delta);
+    box_free(&x->dq), box_free(&x->dkv), box_free(&x->out);
+}
+
+/* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others. Tensor
+ * cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it on
+ * average: 21 ULP of it at D = 256. lse is off by what the scores are on average, which are at most 2
+ * deviations: by 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
+static bool lse_close(struct box m, struct mat want, double deviation)
+{
+    for (int64_t i = 0; i < m.t.rows; i++)
+        for (int64_t j = 0; j < m.t.cols; j++) {
+            double x = *box_at(m, i, j), y = MAT(want, i, j);
+            if (y == -INFINITY ? x != y : !(fabs(x - y) <= 8 * ULP * (fabs(y) + 4 * deviation)))
+                return false;
+        }
+    return true;
+}
+
+/* The bars of the blockwise ring (2e-6, 5e-6) are for scores of a few units. A score's rounding is
+ * relative to its size and goes through exp: larger scores get the bar in proportion. */
+static void check_attn_fp32(const struct attn_case *c, const struct attn_out *x)
+{
+    double size = c->deviation * c->deviation, eo = ref_rel_l2(x->o.t, c->o);
+    double eq = ref_rel_l2(x->dq.t, c->dq), ekv = ref_rel_l2(x->dkv.t, c->dkv);
+    /* Where every row sees one key, dq is 0: what is left is the rounding of dp - delta. */
+    if (c->mask == DOC_EACH) eq /= sqrt((double)(c->Tq * c->H * c->D));
+    CHECK_MSG(eo <= 2e-6 * size, "o %g", eo);
+    CHECK_MSG(eq <= 5e-6 * size, "dq %g", eq);
+    CHECK_MSG(ekv <= 5e-6 * size, "dkv %g", ekv);
+}
+
+static void check_attn_half(const struct attn_case *c, const struct attn_out *x)
+{
+    CHECK_MSG(ref_within(x->out.t, c->o, c->bound_o), "o %g", ref_rel_l2(x->out.t, c->o));
+    CHECK_MSG(ref_within(x->dq.t, c->dq, c->bound_dq), "dq %g", ref_rel_l2(x->dq.t, c->dq));
+    CHECK_MSG(ref_within(x->dkv.t, c->dkv, c->bound_dkv), "dkv %g", ref_rel_l2(x->dkv.t, c->dkv));
+}
+
+static void check_attn_case(struct attn_case *c)
+{
+    struct attn_out x = attn_run(be, c, 0, c->Tq), y = attn_run(be_other, c, 0, c->Tq);
+    (act == DT_F32 ? check_attn_fp32 : check_attn_half)(c, &x);
+    CHECK(lse_close(x.m, c->lse, c->deviation * c->deviation));
+    CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.l) && box_intact(x.delta));
+    CHECK(box_intact(x.dq) && box_intact(x.dkv) && box_intact(x.out));
+    CHECK(box_same_bits(y.o, x.o, 0) && box_same_bits(y.m, x.m, 0));
+    CHECK(box_same_bits(y.out, x.out, 0) && box_same_bits(y.delta, x.delta, 0));
+    CHECK(box_same_bits(y.dq, x.dq, 0) && box_same_bits(y.dkv, x.dkv, 0));
+    int64_t r0 = c->Tq / 3, n = (c->Tq - r0 + 1) / 2;
+    struct attn_out part = attn_run(be, c, r0, n);
+    CHECK(box_same_bits(part.o, x.o, r0) && box_same_bits(part.dq, x.dq, r0));
+    CHECK(box_same_bits(part.out, x.out, r0));
+    attn_out_free(&x), attn_out_free(&y), attn_out_free(&part);
+    if (test_failures_now)
+        printf("  ^ Tq %lld Tk %lld H %lld Hk %lld D %lld mask %d calls %d\n", (long long)c->Tq,
+               (long long)c->Tk, (long long)c->H, (long long)c->Hk, (long long)c->D, c->mask,
+               c->n_calls);
+}
+
+static void check_attn(void)
+{
+    enum { N = sizeof attn_shapes / sizeof attn_shapes[0] };
+    static struct attn_case with[DT_F16 + 1][N]; /* what they compare with is worked out once */
+    for (int i = 0; i < N; i++) {
+        if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue; /* adds nothing but time */
+        if (act == DT_F16 && i % 3 == 1) continue;
+        if (quick && attn_shapes[i].Tq > 200) continue;
+        if (attn_shapes[i].D < least_dim) continue;
+        attn_prepare(&with[act][i], &attn_shapes[i]);
+        check_attn_case(&with[act][i]);
+    }
+}
+
+/* Few queries of many keys, on a device that may cut the keys into pieces: the same bounds, and the
+ * same bits each time. */
+static void check_attn_any_order(void)
+{
+    static const struct attn_shape shapes[] = {
+        {1, 1300, 2, 1, 64, FULL, 1, 1},   {3, 2200, 1, 1, 128, CAUSAL, 2, 1},
+        {5, 1200, 1, 1, 24, WINDOW, 1, 1}, {7, 1100, 2, 1, 66, RAGGED, 1, 1},
+        {2, 1030, 1, 1, 16, NOBODY, 1, 1}, {40, 1600, 1, 1, 32, DOCS, 1, 1},
+    };
+    enum { N = sizeof shapes / sizeof shapes[0] };
+    struct err e;
+    if (!be->own_memory) return; /* the CPU's bits are the same in any case */
+    struct be *b[2];
+    for (int i = 0; i < 2; i++) {
+        b[i] = be_open(&(struct be_options){.device = be->ops->name,
+                                            .isa = be->isa,
+                                            .n_threads = 1,
+                                            .scratch_later = true,
+                                            .any_order = true},
+                       &e);
+        CHECK_MSG(b[i], "%s", e.text);
+        if (!b[i]) return;
+        twin_give_scratch(b[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        struct attn_case c = {0};
+        attn_prepare(&c, &shapes[i]);
+        struct attn_out x = attn_run(b[0], &c, 0, c.Tq), y = attn_run(b[1], &c, 0, c.Tq);
+        (act == DT_F32 ? check_attn_fp32 : check_attn_half)(&c, &x);
+        CHECK(lse_close(x.m, c.lse, c.deviation * c.deviation));
+        CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.l));
+        CHECK(box_same_bits(y.out, x.out, 0) && box_same_bits(y.o, x.o, 0));
+        if (test_failures_now) printf("  ^ shape %d\n", i);
+        attn_out_free(&x), attn_out_free(&y);
+    }
+    for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
+}
+
+/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together they
+ * are what is asked for, and each alone is less than fp16 has between 0 and 1. */
+static void check_attn_far(void)
+{
+    enum { Tk = 1024, D = 16 };
+    const double u = act == DT_F32 ? ldexp(1, -16) : ldexp(1, act == DT_F16 ? -11 : -8);
+    const double p = ldexp(1, -26), most = 18, scale = 26 * log(2) / (most * most);
+    struct box q = box_act(1, D, 8), kv = box_act(Tk, 2 * D, 8), d_o = box_act(1, D, 8);
+    struct box o = box_new(1, D, 0), out = box_act(1, D, 0), dq = box_new(1, D, 0);
+    struct box dkv = box_new(Tk, 2 * D, 0);
+    float *m = ARRAY(float, 1), *l = ARRAY(float, 1), *delta = ARRAY(float, 1);
+    int64_t *lo = ARRAY(int64_t, 1), *hi = ARRAY(int64_t, 1);
+    lo[0] = 0, hi[0] = Tk, m[0] = -INFINITY, l[0] = 0, delta[0] = 0;
+    box_fill(q, 0), box_fill(kv, 0), box_fill(d_o, 1), box_fill(o, 0), box_fill(dq, 0);
+    box_fill(dkv, 0);
+    box_set(q, 0, 0, most), box_set(kv, 500, 0, most);
+    for (int64_t t = 0; t < Tk; t++)
+        for (int64_t d = 0; d < D; d++) box_set(kv, t, D + d, t == 500 ? 0 : 64);
+    CALL(be, attn_fwd,
+         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL});
+    CALL(be, attn_finish,
+         &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m, l, 1, 1, D});
+    CALL(be, attn_bwd,
+         &(struct attn_bwd_args){q.t, kv.t, d_o.t, dq.t, dkv.t, m, delta, 1, lo, hi, 0, 1, 1, D,
+                                 (float)scale, NULL});
+    const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
+    const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
+    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p, and o */
+    int64_t n_bad = 0;
+    for (int64_t t = 0; t < Tk; t++)
+        n_bad += !(fabs(*box_at(dkv, t, D) / (t == 500 ? 1 : p) - 1) <= u + 1024 * p);
+    CHECK_MSG(n_bad == 0, "dv of %lld rows: %g, not %g", (long long)n_bad, *box_at(dkv, 0, D), p);
+    box_free(&q), box_free(&kv), box_free(&d_o), box_free(&o), box_free(&out), box_free(&dq);
+    box_free(&dkv);
+}
+
+#endif

@@ -1,0 +1,1054 @@
+/* kern_finite.h: NaN and infinity in are NaN or infinity out, for every operation that computes. For
+ * check_kernels, so on every row of a device.
+ *
+ * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The walk
+ * runs it once as it is, when every output must be finite, and then once for each site, end of the
+ * site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or what is not
+ * finite. Where output and input have as many rows, the row that was poisoned must.
+ *
+ * A site names fewer outputs for infinity where the mathematics does: exp(-inf) is 0, tanh(inf) is 1. */
+#ifndef SEQD_TESTS_KERN_FINITE_H
+#define SEQD_TESTS_KERN_FINITE_H
+
+#include "tests/lib/kern.h"
+
+enum { FIN_SITES = 16, FIN_BOXES = 24, FIN_OUTS = 8, FIN_MEMS = 12 };
+enum fin_value { FIN_NAN, FIN_INF, FIN_MINUS, FIN_VALUES };
+
+struct fin_site {
+    struct box b;
+    int64_t c0, c1;             /* columns */
+    unsigned shows[FIN_VALUES]; /* outputs, by their bits, for each value */
+};
+
+struct fin {
+    struct box box[FIN_BOXES];
+    void *mem[FIN_MEMS];
+    struct fin_site site[FIN_SITES];
+    struct box out[FIN_OUTS];
+    double *out64[FIN_OUTS]; /* instead of a box: n64 doubles */
+    int64_t n64[FIN_OUTS];
+    int n_boxes, n_mems, n_sites, n_outs;
+    int at, end; /* the site of this run and which end of it; at -1: none */
+    enum fin_value value;
+    uint64_t seed;
+    bool failed; /* reported already: one line for each case */
+};
+
+/* ---- what cases are made of ---------------------------------------------------------------- */
+
+static void *fin_mem(struct fin *f, int64_t size)
+{
+    void *p = twin_new(size);
+    f->mem[f->n_mems++] = p;
+    return p;
+}
+
+/* Rows of about normal values. */
+static struct box fin_new(struct fin *f, enum dtype t, int64_t rows, int64_t cols, int64_t gap)
+{
+    struct box b = box_new_as(t, rows, cols, gap);
+    box_random(b, ++f->seed, 1);
+    f->box[f->n_boxes++] = b;
+    return b;
+}
+
+/* The first n columns. */
+static void fin_positive(struct box b, int64_t n)
+{
+    for (int64_t i = 0; i < b.t.rows; i++)
+        for (int64_t j = 0; j < n; j++) box_set(b, i, j, 0.125f + fabsf((float)ref_at(b.t, i, j)));
+}
+
+/* Columns [c0, c1) of b; nan, inf, minus: the outputs in which each must show. */
+static void fin_site(struct fin *f, struct box b, int64_t c0, int64_t c1, unsigned nan,
+                     unsigned inf, unsigned minus)
+{
+    f->site[f->n_sites++] = (struct fin_site){b, c0, c1, {nan, inf, minus}};
+}
+/* All of b, for each value alike. */
+static void fin_in(struct fin *f, struct box b, unsigned shows)
+{
+    fin_site(f, b, 0, b.t.cols, shows, shows, shows);
+}
+static struct box fin_act(struct fin *f, int64_t rows, int64_t cols, unsigned shows)
+{
+    const struct box b = fin_new(f, act, rows, cols, rows % 3);
+    fin_in(f, b, shows);
+    return b;
+}
+static struct box fin_f32(struct fin *f, int64_t rows, int64_t cols, unsigned shows)
+{
+    const struct box b = fin_new(f, DT_F32, rows, cols, 0);
+    fin_in(f, b, shows);
+    return b;
+}
+
+/* The next output: its bit. One that is read too is an input as well. */
+static void fin_out(struct fin *f, struct box b)
+{
+    f->out[f->n_outs++] = b;
+}
+static struct box fin_out_act(struct fin *f, int64_t rows, int64_t cols)
+{
+    const struct box b = fin_new(f, act, rows, cols, 0);
+    fin_out(f, b);
+    return b;
+}
+static struct box fin_out_f32(struct fin *f, int64_t rows, int64_t cols)
+{
+    const struct box b = fin_new(f, DT_F32, rows, cols, 0);
+    fin_out(f, b);
+    return b;
+}
+static double *fin_out_f64(struct fin *f, int64_t n)
+{
+    f->n64[f->n_outs] = n;
+    double *p = fin_mem(f, n * 8);
+    memset(p, 0, (size_t)n * 8);
+    return f->out64[f->n_outs++] = p;
+}
+
+/* One end is a NaN that its lowest bit alone tells from infinity, the other a negative one. */
+static void fin_put(struct box b, int64_t row, int64_t col, enum fin_value value, int end)
+{
+    const int n = b.t.dtype == DT_F32 ? 23 : b.t.dtype == DT_F16 ? 10 : 7;
+    const uint32_t sign = b.t.dtype == DT_F32 ? 0x80000000u : 0x8000;
+    uint32_t bits = (sign - 1) >> n << n;
+    if (value == FIN_NAN) bits |= end ? sign | (uint32_t)1 << (n - 1) : 1;
+    if (value == FIN_MINUS) bits |= sign;
+    if (n == 23)
+        memcpy(box_ptr(b, row, col), &bits, 4);
+    else
+        *(uint16_t *)box_ptr(b, row, col) = (uint16_t)bits;
+}
+
+/* After everything is set and before the call that the case is about. */
+static void fin_poison(struct fin *f)
+{
+    if (f->at < 0 || f->at >= f->n_sites) return;
+    const struct fin_site *s = &f->site[f->at];
+    fin_put(s->b, f->end ? s->b.t.rows - 1 : 0, f->end ? s->c1 - 1 : s->c0, f->value, f->end);
+}
+
+/* As CALL, but for the scratch, whose NaN is another check's. */
+#define FIN_CALL(op, ...)                                                                          \
+    do {                                                                                           \
+        if (be->own_memory)                                                                        \
+            CALL(be, op, __VA_ARGS__);                                                             \
+        else                                                                                       \
+            be->ops->op(be, __VA_ARGS__);                                                          \
+    } while (0)
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+static bool fin_shows(double x, enum fin_value value)
+{
+    return value == FIN_NAN ? isnan(x) : !isfinite(x);
+}
+
+/* In rows [r0, r1) of output i, or in all of its doubles. */
+static bool fin_out_shows(const struct fin *f, int i, int64_t r0, int64_t r1, enum fin_value value)
+{
+    const struct box b = f->out[i];
+    for (int64_t k = 0; k < f->n64[i]; k++)
+        if (fin_shows(f->out64[i][k], value)) return true;
+    if (f->n64[i]) return false;
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = 0; c < b.t.cols; c++)
+            if (fin_shows(ref_at(b.t, r, c), value)) return true;
+    return false;
+}
+
+static void fin_judge(struct fin *f, const char *name)
+{
+    static const char *const values[] = {"NaN", "inf", "-inf"};
+    const struct fin_site *s = &f->site[f->at < 0 ? 0 : f->at];
+    for (int i = 0; i < f->n_outs && !f->failed; i++) {
+        const int64_t rows = f->n64[i] ? 0 : f->out[i].t.rows;
+        const bool same = f->at >= 0 && rows == s->b.t.rows;
+        const int64_t row = f->end ? rows - 1 : 0;
+        const bool shows = fin_out_shows(f, i, same ? row : 0, same ? row + 1 : rows,
+                                         f->at < 0 ? FIN_INF : f->value);
+        if (f->at < 0)
+            CHECK_MSG(!shows, "%s: output %d is not finite though all inputs are", name, i);
+        else
+            CHECK_MSG(shows || !(s->shows[f->value] >> i & 1),
+                      "%s: %s at the %s of input %d does not show in output %d", name,
+                      values[f->value], f->end ? "end" : "begin", f->at, i);
+        f->failed = f->at < 0 ? shows : !shows && s->shows[f->value] >> i & 1;
+    }
+}
+
+static void fin_free(struct fin *f)
+{
+    for (int i = 0; i < f->n_boxes; i++) {
+        CHECK(box_intact(f->box[i]));
+        box_free(&f->box[i]);
+    }
+    for (int i = 0; i < f->n_mems; i++) twin_free(f->mem[i]);
+}
+
+typedef void (*fin_fn)(struct fin *f, int arg);
+
+static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
+{
+    fn(f, arg);
+    fin_judge(f, name);
+    fin_free(f);
+    return f->n_sites;
+}
+
+/* NaN at both ends of a site, inf at one and -inf at the other; of an emulated device, which takes a
+ * hundred times as long, NaN at one and either at the other; thin: one of the two, so that of several
+ * shapes each site has both. */
+static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
+{
+    const bool near = end == at % 2;
+    const enum fin_value other = at / 2 % 2 ? FIN_INF : FIN_MINUS;
+    if (!be->own_memory) return value == FIN_NAN || value == (near ? FIN_INF : FIN_MINUS);
+    if (thin && near == (at + arg) % 2) return false;
+    return value == (near ? FIN_NAN : other);
+}
+
+/* arg: which shape, or which function. */
+static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
+{
+    struct fin first = {.at = -1};
+    bool failed = false;
+    const int n = fin_run(&first, name, fn, arg);
+    for (int at = 0; at < n && !first.failed; at++)
+        for (int k = 0; k < 2 * FIN_VALUES && !failed; k++) {
+            struct fin f = {.at = at, .end = k % 2, .value = (enum fin_value)(k / 2)};
+            if (!fin_wanted(arg, thin, at, f.end, f.value) || !first.site[at].shows[f.value])
+                continue;
+            fin_run(&f, name, fn, arg);
+            failed = f.failed;
+        }
+}
+
+/* ---- products ------------------------------------------------------------------------------ */
+
+enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8 };
+
+/* Each way of each flag at least once. */
+struct fin_product {
+    int64_t M, N, K;
+    bool ta, tb, add, bias, to_f32;
+};
+static const struct fin_product fin_products[] = {
+    {5, 37, 70, false, false, false, false, false}, {33, 40, 130, false, true, true, false, false},
+    {40, 8, 24, true, false, true, true, true},     {5, 70, 37, false, true, false, true, false},
+    {33, 40, 70, true, false, false, false, true},  {1, 64, 32, false, true, false, false, true},
+};
+enum { FIN_GEMMS = sizeof fin_products / sizeof *fin_products };
+
+static void fin_gemm(struct fin *f, int arg)
+{
+    const struct fin_product *p = &fin_products[arg];
+    const enum dtype out = p->to_f32 ? DT_F32 : act;
+    const struct box a = fin_act(f, p->ta ? p->K : p->M, p->ta ? p->M : p->K, OUT0);
+    const struct box b = fin_act(f, p->tb ? p->N : p->K, p->tb ? p->K : p->N, OUT0);
+    const struct box c = fin_new(f, out, p->M, p->N, 1), bias = fin_new(f, out, 1, p->N, 0);
+    const struct tensor none = {0};
+    fin_in(f, c, p->add ? OUT0 : 0), fin_in(f, bias, p->bias ? OUT0 : 0);
+    fin_out(f, c);
+    fin_poison(f);
+    FIN_CALL(gemm,
+             &(struct gemm_args){a.t, b.t, c.t, p->ta, p->tb, p->add, p->bias ? bias.t : none});
+}
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+struct fin_attn {
+    int64_t Tq, Tk, H, Hk, D, gap;
+    bool drop;
+};
+/* Tiles of queries and of keys that are whole and not; few queries; rows that begin where 16 bytes do. */
+static const struct fin_attn fin_attns[] = {
+    {70, 100, 1, 1, 64, 8, false}, {3, 60, 4, 2, 32, 8, false}, {9, 70, 1, 1, 20, 1, false},
+    {20, 60, 1, 1, 128, 8, false}, {20, 40, 2, 1, 64, 3, true},
+};
+enum { FIN_ATTNS = sizeof fin_attns / sizeof *fin_attns };
+
+#define FIN_BLIND 1 /* a query that sees no key */
+
+struct fin_attn_case {
+    const struct fin_attn *s;
+    struct box q, kv, o, m, l, out;
+    int64_t *lo, *hi;
+    struct attn_drop drop;
+    float scale;
+};
+
+/* Scores are positive: with inf in a query or a key they are inf, with -inf in a query all of its
+ * row's are -inf. Query 0 sees key 0 alone, one sees none, the later half sees all. */
+static struct fin_attn_case fin_attn_new(struct fin *f, const struct fin_attn *s)
+{
+    struct fin_attn_case c = {.s = s, .scale = (float)(1 / sqrt((double)s->D))};
+    c.q = fin_new(f, act, s->Tq, s->H * s->D, s->gap);
+    c.kv = fin_new(f, act, s->Tk, 2 * s->Hk * s->D, s->gap);
+    c.o = fin_new(f, DT_F32, s->Tq, s->H * s->D, 0);
+    c.m = fin_new(f, DT_F32, s->H, s->Tq, 0);
+    c.l = fin_new(f, DT_F32, s->H, s->Tq, 0);
+    c.out = fin_new(f, act, s->Tq, s->H * s->D, 1);
+    c.lo = fin_mem(f, s->Tq * 8), c.hi = fin_mem(f, s->Tq * 8);
+    fin_positive(c.q, s->H * s->D), fin_positive(c.kv, s->Hk * s->D);
+    box_fill(c.o, 0), box_fill(c.m, -INFINITY), box_fill(c.l, 0);
+    for (int64_t i = 0; i < s->Tq; i++) {
+        c.lo[i] = 0;
+        c.hi[i] = i == 0 ? 1 : i == FIN_BLIND ? 0 : i >= s->Tq / 2 ? s->Tk : 1 + i;
+    }
+    c.drop = (struct attn_drop){.rate = 0.25, .key = {3, 4}, .layer = 1};
+    return c;
+}
+
+/* Keys [k0, k0 + n). */
+static void fin_attn_keys(struct fin_attn_case *c, int64_t k0, int64_t n)
+{
+    const struct fin_attn *s = c->s;
+    const struct tensor kv = tensor_sub(c->kv.t, k0, n, 0, c->kv.t.cols);
+    FIN_CALL(attn_fwd, &(struct attn_fwd_args){c->q.t, kv, c->o.t, c->m.t.data, c->l.t.data, s->Tq,
+                                               c->lo, c->hi, k0, s->H, s->Hk, s->D, c->scale,
+                                               s->drop ? &c->drop : NULL});
+}
+static void fin_attn_finish(struct fin_attn_case *c)
+{
+    FIN_CALL(attn_finish, &(struct attn_finish_args){c->o.t, c->out.t, c->m.t.data, c->l.t.data,
+                                                     c->s->Tq, c->s->H, c->s->D});
+}
+
+/* The blind row is 0 whatever others hold, and its lse -inf: 0 from here on, for the walk. */
+static void fin_attn_blind(const struct fin_attn_case *c)
+{
+    int64_t n_bad = 0;
+    for (int64_t j = 0; j < c->out.t.cols; j++) n_bad += ref_at(c->out.t, FIN_BLIND, j) != 0;
+    for (int64_t h = 0; h < c->s->H; h++) {
+        n_bad += *box_at(c->m, h, FIN_BLIND) != -INFINITY;
+        *box_at(c->m, h, FIN_BLIND) = 0;
+    }
+    CHECK_MSG(n_bad == 0, "a row that sees no key has %lld values that are not those of none",
+              (long long)n_bad);
+}
+
+/* Keys come in two calls; what is carried between them is poisoned there. */
+static void fin_attn_fwd(struct fin *f, int arg)
+{
+    const struct fin_attn *s = &fin_attns[arg];
+    struct fin_attn_case c = fin_attn_new(f, s);
+    const int64_t K = s->Hk * s->D, first = s->Tk * 3 / 5;
+    const int n_given = 3; /* sites of the first call */
+    fin_in(f, c.q, OUT0 | OUT1);
+    fin_site(f, c.kv, 0, K, OUT0 | OUT1, OUT0 | OUT1, 0);
+    fin_site(f, c.kv, K, 2 * K, OUT0, OUT0, OUT0);
+    fin_in(f, c.o, OUT0);
+    fin_site(f, c.m, 0, s->Tq, OUT1, OUT1, 0);
+    fin_site(f, c.l, 0, s->Tq, OUT0 | OUT1, OUT1, OUT1);
+    fin_out(f, c.out), fin_out(f, c.m);
+    if (f->at < n_given) fin_poison(f);
+    fin_attn_keys(&c, 0, first);
+    if (f->at >= n_given) fin_poison(f);
+    fin_attn_keys(&c, first, s->Tk - first);
+    fin_attn_finish(&c);
+    fin_attn_blind(&c);
+}
+
+/* Few queries of keys enough for a device that adds in any order to cut them into pieces: one sees a
+ * key, one none, one all. */
+static void fin_attn_pieces(struct fin *f, int arg)
+{
+    static const struct fin_attn s = {3, 1100, 1, 1, 64, 8, false};
+    struct fin_attn_case c = fin_attn_new(f, &s);
+    fin_in(f, c.q, OUT0 | OUT1);
+    fin_site(f, c.kv, 0, s.D, OUT0 | OUT1, OUT0 | OUT1, 0);
+    fin_site(f, c.kv, s.D, 2 * s.D, OUT0, OUT0, OUT0);
+    fin_out(f, c.out), fin_out(f, c.m);
+    fin_poison(f);
+    fin_attn_keys(&c, 0, s.Tk);
+    fin_attn_finish(&c);
+    fin_attn_blind(&c);
+}
+
+static void fin_attn_delta(struct fin *f, int arg)
+{
+    const int64_t T = 5, H = 3, D = arg ? 64 : 20;
+    const struct box o = fin_act(f, T, H * D, OUT0), d_o = fin_act(f, T, H * D, OUT0);
+    const struct box delta = fin_out_f32(f, H, T);
+    fin_poison(f);
+    FIN_CALL(attn_delta, &(struct attn_delta_args){o.t, d_o.t, delta.t.data, T, H, D});
+}
+
+/* lse is of inputs that are finite: a score of inf has a probability of inf, one of -inf has 0, which
+ * times what is infinite shows. */
+static void fin_attn_bwd(struct fin *f, int arg)
+{
+    const struct fin_attn *s = &fin_attns[arg];
+    struct fin_attn_case c = fin_attn_new(f, s);
+    const int64_t K = s->Hk * s->D;
+    const struct box d_o = fin_new(f, act, s->Tq, s->H * s->D, s->gap);
+    const struct box delta = fin_new(f, DT_F32, s->H, s->Tq, 0);
+    const struct box dq = fin_new(f, DT_F32, s->Tq, s->H * s->D, 0);
+    const struct box dkv = fin_new(f, DT_F32, s->Tk, 2 * K, 0);
+    fin_attn_keys(&c, 0, s->Tk);
+    fin_attn_finish(&c);
+    fin_site(f, c.q, 0, s->H * s->D, OUT0 | OUT1, OUT1, OUT1);
+    fin_site(f, c.kv, 0, K, OUT0 | OUT1, OUT0, OUT0);
+    fin_site(f, c.kv, K, 2 * K, OUT0 | OUT1, OUT0 | OUT1, OUT0 | OUT1);
+    fin_in(f, d_o, OUT0 | OUT1);
+    fin_site(f, c.m, 0, s->Tq, OUT0 | OUT1, 0, 0);
+    fin_in(f, delta, OUT0 | OUT1);
+    fin_in(f, dq, OUT0);
+    fin_in(f, dkv, OUT1);
+    fin_out(f, dq), fin_out(f, dkv);
+    fin_poison(f);
+    FIN_CALL(attn_bwd, &(struct attn_bwd_args){c.q.t, c.kv.t, d_o.t, dq.t, dkv.t, c.m.t.data,
+                                               delta.t.data, s->Tq, c.lo, c.hi, 0, s->H, s->Hk,
+                                               s->D, c.scale, s->drop ? &c.drop : NULL});
+}
+
+/* ---- linear attention ---------------------------------------------------------------------- */
+
+/* Rows of a document that began before; the last two are padding, and hold NaN. */
+struct fin_linear {
+    int64_t n, H, Dk, Dv, gap;
+};
+static const struct fin_linear fin_linears[] = {
+    {70, 1, 64, 64, 8}, {68, 1, 24, 40, 1}, {70, 1, 128, 64, 8}};
+enum { FIN_LINEARS = sizeof fin_linears / sizeof *fin_linears, FIN_PAD = 2 };
+
+struct fin_linear_case {
+    struct linear_args in;
+    struct box q, k, v, d_o, state, d_state; /* without the padding */
+};
+
+/* cols of n rows, those of padding `pad`: a box of the others, and the tensor of all. */
+static struct box fin_linear_rows(struct fin *f, const struct fin_linear *s, enum dtype t,
+                                  int64_t cols, float pad, struct tensor *all)
+{
+    struct box b = fin_new(f, t, s->n, cols, s->gap);
+    for (int64_t i = s->n - FIN_PAD; i < s->n; i++)
+        for (int64_t j = 0; j < cols; j++) box_set(b, i, j, pad);
+    *all = b.t;
+    b.t.rows -= FIN_PAD;
+    return b;
+}
+
+static struct fin_linear_case fin_linear_new(struct fin *f, const struct fin_linear *s,
+                                             struct tensor *d_o)
+{
+    struct fin_linear_case c = {.in = {.pos = 100, .n_heads = s->H, .scale = 0.3f}};
+    struct linear_args *in = &c.in;
+    int64_t *lo = fin_mem(f, s->n * 8), *hi = fin_mem(f, s->n * 8);
+    double *slope = fin_mem(f, s->H * 8);
+    in->key_dim = s->Dk, in->value_dim = s->Dv;
+    in->lo = lo, in->hi = hi, in->slope = slope;
+    c.q = fin_linear_rows(f, s, act, s->H * s->Dk, NAN, &in->q);
+    c.k = fin_linear_rows(f, s, act, s->H * s->Dk, NAN, &in->k);
+    c.v = fin_linear_rows(f, s, act, s->H * s->Dv, NAN, &in->v);
+    c.d_o = fin_linear_rows(f, s, act, s->H * s->Dv, NAN, d_o);
+    c.state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
+    c.d_state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
+    for (int64_t i = 0; i < s->n; i++) {
+        lo[i] = 90;
+        hi[i] = i < s->n - FIN_PAD ? 101 + i : 90;
+    }
+    for (int64_t h = 0; h < s->H; h++) slope[h] = ldexp(0.01, (int)-h);
+    return c;
+}
+
+static void fin_linear_fwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o, o;
+    struct fin_linear_case c = fin_linear_new(f, s, &d_o);
+    fin_in(f, c.q, OUT0), fin_in(f, c.k, OUT0 | OUT1), fin_in(f, c.v, OUT0 | OUT1);
+    fin_out(f, fin_linear_rows(f, s, act, s->H * s->Dv, 0, &o));
+    const struct box m = fin_out_f32(f, s->H * s->Dk, s->Dv);
+    fin_poison(f);
+    FIN_CALL(linear_fwd, &(struct linear_fwd_args){c.in, o, m.t.data});
+}
+
+static void fin_linear_enter(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o, all;
+    struct fin_linear_case c = fin_linear_new(f, s, &d_o);
+    const struct box o = fin_linear_rows(f, s, act, s->H * s->Dv, 0, &all);
+    fin_in(f, c.q, OUT0), fin_in(f, o, OUT0), fin_in(f, c.state, OUT0);
+    fin_out(f, o);
+    fin_poison(f);
+    FIN_CALL(linear_enter, &(struct linear_enter_args){c.in, all, c.state.t.data});
+}
+
+static void fin_linear_bwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o, dq, dk, dv;
+    struct fin_linear_case c = fin_linear_new(f, s, &d_o);
+    fin_in(f, c.q, OUT1 | OUT2 | OUT3), fin_in(f, c.k, OUT0 | OUT2);
+    fin_in(f, c.v, OUT0 | OUT1), fin_in(f, c.d_o, OUT0 | OUT1 | OUT2 | OUT3);
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &dq));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &dk));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dv, 0, &dv));
+    const struct box dm = fin_out_f32(f, s->H * s->Dk, s->Dv);
+    fin_poison(f);
+    FIN_CALL(linear_bwd, &(struct linear_bwd_args){c.in, d_o, dq, dk, dv, dm.t.data});
+}
+
+static void fin_linear_enter_bwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o, all[3];
+    struct fin_linear_case c = fin_linear_new(f, s, &d_o);
+    const struct box dq = fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &all[0]);
+    const struct box dk = fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &all[1]);
+    const struct box dv = fin_linear_rows(f, s, DT_F32, s->H * s->Dv, 0, &all[2]);
+    fin_in(f, c.k, OUT2), fin_in(f, c.v, OUT1), fin_in(f, c.d_o, OUT0);
+    fin_in(f, c.state, OUT0), fin_in(f, c.d_state, OUT1 | OUT2);
+    fin_in(f, dq, OUT0), fin_in(f, dk, OUT1), fin_in(f, dv, OUT2);
+    fin_out(f, dq), fin_out(f, dk), fin_out(f, dv);
+    fin_poison(f);
+    FIN_CALL(linear_enter_bwd, &(struct linear_enter_bwd_args){c.in, d_o, all[0], all[1], all[2],
+                                                               c.state.t.data, c.d_state.t.data});
+}
+
+static void fin_linear_fold(struct fin *f, int arg)
+{
+    const int64_t H = 2, Dk = 9, Dv = 7;
+    const struct box in = fin_f32(f, H * Dk, Dv, OUT0), m = fin_f32(f, H * Dk, Dv, OUT0);
+    const struct box out = fin_out_f32(f, H * Dk, Dv);
+    double *slope = fin_mem(f, H * 8);
+    slope[0] = 0.5, slope[1] = 0.01;
+    fin_poison(f);
+    FIN_CALL(linear_fold, &(struct linear_fold_args){slope, H, Dk, Dv, 12, true, in.t.data,
+                                                     m.t.data, out.t.data, DT_F32});
+}
+
+/* ---- rows and elements --------------------------------------------------------------------- */
+
+enum { FIN_T = 5, FIN_C = 70 };
+
+static void fin_rmsnorm_fwd(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1), g = fin_act(f, 1, FIN_C, OUT0);
+    const struct box y = fin_out_act(f, FIN_T, FIN_C), r = fin_out_f32(f, FIN_T, 1);
+    fin_poison(f);
+    FIN_CALL(rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t, r.t.data, 1e-5f});
+}
+
+static void fin_rmsnorm_bwd(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1), g = fin_act(f, 1, FIN_C, OUT0);
+    const struct box r = fin_f32(f, FIN_T, 1, OUT0 | OUT1);
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0), dg = fin_f32(f, 1, FIN_C, OUT1);
+    fin_out(f, dx), fin_out(f, dg);
+    fin_poison(f);
+    FIN_CALL(rmsnorm_bwd,
+             &(struct rmsnorm_bwd_args){x.t, dy.t, dx.t, g.t, r.t.data, dg.t.data, true});
+}
+
+static void fin_norm_fwd(struct fin *f, int arg)
+{
+    const int64_t groups = 1 + arg / 2, n = FIN_C / groups;
+    const bool rms = arg % 2;
+    const unsigned stats = OUT0 | OUT1 | (rms ? 0 : OUT2);
+    const struct box x = fin_act(f, FIN_T, FIN_C, stats), g = fin_act(f, 1, n, OUT0);
+    const struct box b = fin_act(f, 1, n, OUT0), y = fin_out_act(f, FIN_T, FIN_C);
+    const struct box r = fin_out_f32(f, FIN_T, groups), mean = fin_out_f32(f, FIN_T, groups);
+    fin_poison(f);
+    FIN_CALL(norm_fwd, &(struct norm_fwd_args){x.t, y.t, g.t, b.t, mean.t.data, r.t.data, groups,
+                                               rms, 1e-5f});
+}
+
+static void fin_norm_bwd(struct fin *f, int arg)
+{
+    const int64_t groups = 1 + arg / 2, n = FIN_C / groups;
+    const bool rms = arg % 2;
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1 | OUT2);
+    const struct box g = fin_act(f, 1, n, OUT0), r = fin_f32(f, FIN_T, groups, OUT0 | OUT1);
+    const struct box mean = fin_f32(f, FIN_T, groups, rms ? 0 : OUT0 | OUT1);
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box dg = fin_f32(f, 1, n, OUT1), db = fin_f32(f, 1, n, OUT2);
+    fin_out(f, dx), fin_out(f, dg), fin_out(f, db);
+    fin_poison(f);
+    FIN_CALL(norm_bwd, &(struct norm_bwd_args){x.t, dy.t, dx.t, g.t, mean.t.data, r.t.data,
+                                               dg.t.data, db.t.data, groups, rms, true});
+}
+
+static void fin_rope(struct fin *f, int arg)
+{
+    const int64_t D = 24, H = 3;
+    const struct box x = fin_act(f, FIN_T, H * D, OUT0);
+    int64_t *pos = fin_mem(f, FIN_T * 8);
+    double *freq = fin_mem(f, D / 2 * 8);
+    for (int64_t i = 0; i < FIN_T; i++) pos[i] = i * 1000;
+    for (int64_t j = 0; j < D / 2; j++) freq[j] = pow(10000, -2.0 * (double)j / (double)D);
+    fin_out(f, x);
+    fin_poison(f);
+    FIN_CALL(rope, &(struct rope_args){x.t, pos, freq, H, D, false, 0, arg});
+}
+
+static void fin_lrpe_fwd(struct fin *f, int arg)
+{
+    const int64_t D = 24, H = 3;
+    const struct box x = fin_act(f, FIN_T, H * D, OUT0), theta = fin_act(f, H, D, OUT0);
+    const struct box y = fin_out_act(f, FIN_T, 2 * H * D);
+    int64_t *pos = fin_mem(f, FIN_T * 8);
+    for (int64_t i = 0; i < FIN_T; i++) pos[i] = i * 1000;
+    fin_poison(f);
+    FIN_CALL(lrpe_fwd, &(struct lrpe_fwd_args){x.t, y.t, theta.t, pos, H, D});
+}
+
+static void fin_lrpe_bwd(struct fin *f, int arg)
+{
+    const int64_t D = 24, H = 3;
+    const struct box x = fin_act(f, FIN_T, H * D, OUT1);
+    const struct box dy = fin_act(f, FIN_T, 2 * H * D, OUT0 | OUT1);
+    const struct box theta = fin_act(f, H, D, OUT0 | OUT1), dx = fin_act(f, FIN_T, H * D, OUT0);
+    const struct box dtheta = fin_f32(f, 1, H * D, OUT1);
+    int64_t *pos = fin_mem(f, FIN_T * 8);
+    for (int64_t i = 0; i < FIN_T; i++) pos[i] = i * 1000;
+    fin_out(f, dx), fin_out(f, dtheta);
+    fin_poison(f);
+    FIN_CALL(lrpe_bwd,
+             &(struct lrpe_bwd_args){x.t, dy.t, dx.t, theta.t, pos, dtheta.t.data, H, D, true});
+}
+
+static void fin_swiglu_fwd(struct fin *f, int arg)
+{
+    const struct box gu = fin_act(f, FIN_T, 2 * FIN_C, OUT0), a = fin_out_act(f, FIN_T, FIN_C);
+    fin_poison(f);
+    FIN_CALL(swiglu_fwd, &(struct swiglu_fwd_args){gu.t, a.t});
+}
+
+static void fin_swiglu_bwd(struct fin *f, int arg)
+{
+    const struct box gu = fin_act(f, FIN_T, 2 * FIN_C, OUT0), da = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box dgu = fin_out_act(f, FIN_T, 2 * FIN_C);
+    fin_poison(f);
+    FIN_CALL(swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
+}
+
+/* What an activation makes of inf and -inf that is finite; its slope is then too. */
+static bool fin_bounded(enum act_id fn, enum fin_value value)
+{
+    if (fn == ACT_SIGMOID || fn == ACT_TANH) return value != FIN_NAN;
+    return (fn == ACT_RELU || fn == ACT_ELU1) && value == FIN_MINUS;
+}
+static unsigned fin_act_shows(enum act_id fn, enum fin_value value, unsigned outs)
+{
+    return fin_bounded(fn, value) ? 0 : outs;
+}
+
+static void fin_act_fwd(struct fin *f, int fn)
+{
+    const struct box x = fin_new(f, act, FIN_T, FIN_C, 1), y = fin_out_act(f, FIN_T, FIN_C);
+    fin_site(f, x, 0, FIN_C, OUT0, fin_act_shows(fn, FIN_INF, OUT0),
+             fin_act_shows(fn, FIN_MINUS, OUT0));
+    fin_poison(f);
+    FIN_CALL(act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
+}
+
+/* A slope is finite where a function is straight in the end. */
+static void fin_act_bwd(struct fin *f, int fn)
+{
+    const bool straight = fn == ACT_RELU || fn == ACT_ELU1 || fin_bounded(fn, FIN_INF);
+    const unsigned x_shows = fn == ACT_IDENTITY ? 0 : OUT0, far = straight ? 0 : x_shows;
+    const struct box x = fin_new(f, act, FIN_T, FIN_C, 1), dy = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0);
+    fin_site(f, x, 0, FIN_C, x_shows, far, far);
+    fin_out(f, dx);
+    fin_poison(f);
+    FIN_CALL(act_bwd, &(struct act_bwd_args){fn, x.t, dy.t, dx.t, true});
+}
+
+static void fin_glu_fwd(struct fin *f, int fn)
+{
+    const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box y = fin_out_act(f, FIN_T, FIN_C);
+    fin_site(f, a, 0, FIN_C, OUT0, fin_act_shows(fn, FIN_INF, OUT0),
+             fin_act_shows(fn, FIN_MINUS, OUT0));
+    fin_poison(f);
+    FIN_CALL(glu_fwd, &(struct glu_fwd_args){fn, a.t, b.t, y.t});
+}
+
+static void fin_glu_bwd(struct fin *f, int fn)
+{
+    const unsigned shows = fn == ACT_IDENTITY ? OUT1 : OUT0 | OUT1;
+    const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box da = fin_act(f, FIN_T, FIN_C, OUT0), db = fin_act(f, FIN_T, FIN_C, OUT1);
+    fin_site(f, a, 0, FIN_C, shows, fin_act_shows(fn, FIN_INF, OUT1),
+             fin_act_shows(fn, FIN_MINUS, OUT1));
+    fin_out(f, da), fin_out(f, db);
+    fin_poison(f);
+    FIN_CALL(glu_bwd, &(struct glu_bwd_args){fn, a.t, b.t, dy.t, da.t, db.t, true, true});
+}
+
+static void fin_embed_fwd(struct fin *f, int arg)
+{
+    const struct box table = fin_act(f, 7, FIN_C, OUT0), x = fin_out_act(f, FIN_T, FIN_C);
+    int32_t *ids = fin_mem(f, FIN_T * 4);
+    for (int i = 0; i < FIN_T; i++) ids[i] = i % 2 ? 6 : 0;
+    fin_poison(f);
+    FIN_CALL(embed_fwd, &(struct embed_fwd_args){table.t, x.t, ids});
+}
+
+static void fin_embed_bwd(struct fin *f, int arg)
+{
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0), table = fin_f32(f, 7, FIN_C, OUT0);
+    int32_t *ids = fin_mem(f, FIN_T * 4);
+    for (int i = 0; i < FIN_T; i++) ids[i] = i % 2 ? 6 : 0;
+    fin_out(f, table);
+    fin_poison(f);
+    FIN_CALL(embed_bwd, &(struct embed_bwd_args){table.t, dx.t, ids});
+}
+
+/* A logit of -inf is a probability of 0. */
+static void fin_xent(struct fin *f, int arg)
+{
+    const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0), d = fin_new(f, act, FIN_T, FIN_C, 0);
+    int32_t *target = fin_mem(f, FIN_T * 4);
+    for (int i = 0; i < FIN_T; i++) target[i] = i == 2 ? -1 : 10 * i;
+    fin_site(f, x, 0, FIN_C, arg ? OUT0 | OUT1 : OUT0, arg ? OUT0 | OUT1 : OUT0, 0);
+    double *nll = fin_out_f64(f, FIN_T);
+    if (arg) fin_out(f, d);
+    fin_poison(f);
+    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg});
+}
+
+static void fin_add(struct fin *f, int arg)
+{
+    const struct box y = fin_f32(f, 1, 1000, OUT0), x = fin_f32(f, 1, 1000, OUT0);
+    fin_out(f, y);
+    fin_poison(f);
+    FIN_CALL(add, &(struct add_args){y.t.data, x.t.data, 1000});
+}
+
+/* Where v is infinite, nothing is left of the update: v shows. */
+static void fin_adamw(struct fin *f, int arg)
+{
+    const int64_t n = 1000;
+    const struct box g = fin_f32(f, 1, n, OUT0 | OUT1 | OUT2), p = fin_f32(f, 1, n, OUT0);
+    const struct box m = fin_f32(f, 1, n, OUT0 | OUT1), v = fin_new(f, DT_F32, 1, n, 0);
+    const struct box half = fin_new(f, act == DT_F32 ? DT_BF16 : act, 1, n, 0);
+    fin_positive(v, n);
+    fin_site(f, v, 0, n, OUT0 | OUT2, OUT2, OUT2);
+    fin_out(f, p), fin_out(f, m), fin_out(f, v);
+    if (act != DT_F32) fin_out(f, half), f->site[0].shows[0] |= OUT3, f->site[1].shows[0] |= OUT3;
+    fin_poison(f);
+    FIN_CALL(adamw,
+             &(struct adamw_args){p.t.data, m.t.data, v.t.data, act == DT_F32 ? NULL : half.t.data,
+                                  half.t.dtype, g.t.data, n, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 2});
+}
+
+static void fin_sumsq(struct fin *f, int arg)
+{
+    const struct box g = fin_f32(f, 1, 1000, OUT0);
+    double *out = fin_out_f64(f, 8);
+    fin_poison(f);
+    FIN_CALL(sumsq, &(struct sumsq_args){g.t.data, 1000, 128, out});
+}
+
+static void fin_cast(struct fin *f, int arg)
+{
+    static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    const struct box src = fin_new(f, types[arg % 3], FIN_T, FIN_C, 1);
+    const struct box dst = fin_new(f, types[arg / 3], FIN_T, FIN_C, 2);
+    fin_in(f, src, OUT0), fin_out(f, dst);
+    fin_poison(f);
+    FIN_CALL(cast, &(struct cast_args){.dst = dst.t, .src = src.t});
+}
+
+static void fin_mix(struct fin *f, int arg)
+{
+    const struct box a = fin_act(f, FIN_T, FIN_C, OUT0), y = fin_new(f, act, FIN_T, FIN_C, 0);
+    const struct box b = fin_new(f, arg ? DT_F32 : act, FIN_T, FIN_C, 0);
+    fin_in(f, b, OUT0), fin_out(f, y);
+    fin_poison(f);
+    FIN_CALL(mix, &(struct mix_args){a.t, b.t, y.t, 0.5f, -2});
+}
+
+static void fin_bias_fwd(struct fin *f, int arg)
+{
+    const struct box y = fin_act(f, FIN_T, FIN_C, OUT0), b = fin_act(f, 1, FIN_C, OUT0);
+    fin_out(f, y);
+    fin_poison(f);
+    FIN_CALL(bias_fwd, &(struct bias_fwd_args){y.t, b.t});
+}
+
+static void fin_bias_bwd(struct fin *f, int arg)
+{
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0), db = fin_f32(f, 1, FIN_C, OUT0);
+    fin_out(f, db);
+    fin_poison(f);
+    FIN_CALL(bias_bwd, &(struct bias_bwd_args){dy.t, db.t.data});
+}
+
+/* ---- groups of rows ------------------------------------------------------------------------ */
+
+static int32_t *fin_groups(struct fin *f)
+{
+    int32_t *g = fin_mem(f, FIN_T * 4);
+    for (int i = 0; i < FIN_T; i++) g[i] = i > 1;
+    return g;
+}
+
+static void fin_modulate_fwd(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0), scale = fin_act(f, 2, FIN_C, OUT0);
+    const struct box shift = fin_act(f, 2, FIN_C, OUT0), y = fin_out_act(f, FIN_T, FIN_C);
+    int32_t *g = fin_groups(f);
+    fin_poison(f);
+    FIN_CALL(modulate_fwd, &(struct modulate_fwd_args){x.t, scale.t, shift.t, y.t, g});
+}
+
+static void fin_modulate_bwd(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT1), scale = fin_act(f, 2, FIN_C, OUT0);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1 | OUT2);
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0), dscale = fin_f32(f, 2, FIN_C, OUT1);
+    const struct box dshift = fin_f32(f, 2, FIN_C, OUT2);
+    int32_t *g = fin_groups(f);
+    fin_out(f, dx), fin_out(f, dscale), fin_out(f, dshift);
+    fin_poison(f);
+    FIN_CALL(modulate_bwd,
+             &(struct modulate_bwd_args){x.t, dy.t, scale.t, dx.t, dscale.t, dshift.t, g, true});
+}
+
+static void fin_gate_fwd(struct fin *f, int arg)
+{
+    const struct box base = fin_act(f, FIN_T, FIN_C, OUT0), x = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box gate = fin_act(f, 2, FIN_C, OUT0), y = fin_out_act(f, FIN_T, FIN_C);
+    int32_t *g = fin_groups(f);
+    fin_poison(f);
+    FIN_CALL(gate_fwd, &(struct gate_fwd_args){base.t, x.t, gate.t, y.t, g});
+}
+
+static void fin_gate_bwd(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT1), gate = fin_act(f, 2, FIN_C, OUT0);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box dx = fin_act(f, FIN_T, FIN_C, OUT0), dgate = fin_f32(f, 2, FIN_C, OUT1);
+    int32_t *g = fin_groups(f);
+    fin_out(f, dx), fin_out(f, dgate);
+    fin_poison(f);
+    FIN_CALL(gate_bwd, &(struct gate_bwd_args){x.t, dy.t, gate.t, dx.t, dgate.t, g, true});
+}
+
+/* ---- whole rows, losses -------------------------------------------------------------------- */
+
+static void fin_softmax_fwd(struct fin *f, int arg)
+{
+    const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 3), lse = fin_new(f, DT_F32, FIN_T, 1, 0);
+    int64_t *lo = fin_mem(f, FIN_T * 8), *hi = fin_mem(f, FIN_T * 8);
+    for (int i = 0; i < FIN_T; i++) lo[i] = 100, hi[i] = i == FIN_BLIND ? 100 : 100 + FIN_C;
+    fin_site(f, x, 0, FIN_C, OUT0 | OUT1, OUT0 | OUT1, 0);
+    fin_out(f, x), fin_out(f, lse);
+    fin_poison(f);
+    FIN_CALL(softmax_fwd, &(struct softmax_fwd_args){x.t, lo, hi, 100, lse.t.data});
+    CHECK(*box_at(lse, FIN_BLIND, 0) == -INFINITY);
+    *box_at(lse, FIN_BLIND, 0) = 0;
+    for (int64_t c = 0; c < FIN_C; c++) CHECK(*box_at(x, FIN_BLIND, c) == 0);
+}
+
+static void fin_softmax_bwd(struct fin *f, int arg)
+{
+    const struct box p = fin_new(f, DT_F32, FIN_T, FIN_C, 0),
+                     dp = fin_new(f, DT_F32, FIN_T, FIN_C, 1);
+    const struct box delta = fin_new(f, DT_F32, FIN_T, 1, 0);
+    fin_in(f, p, OUT0), fin_in(f, dp, OUT0), fin_in(f, delta, OUT0);
+    fin_out(f, dp);
+    fin_poison(f);
+    FIN_CALL(softmax_bwd, &(struct softmax_bwd_args){p.t, dp.t, delta.t.data});
+}
+
+/* What is dropped shows too. */
+static void fin_dropout(struct fin *f, int arg)
+{
+    const struct attn_drop drop = {.rate = 0.5, .key = {(uint32_t)arg, 4}, .layer = 1};
+    const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 1);
+    fin_in(f, x, OUT0), fin_out(f, x);
+    fin_poison(f);
+    FIN_CALL(dropout, &(struct dropout_args){x.t, &drop, 100, 0});
+}
+
+/* A logit of -inf is a probability of 0; any other is of all of them. */
+static void fin_route_fwd(struct fin *f, int arg)
+{
+    const int64_t E = 9, k = 1 + 4 * arg;
+    const struct box x = fin_new(f, DT_F32, FIN_T, E, 1), w = fin_new(f, DT_F32, FIN_T, k, 0);
+    int32_t *expert = fin_mem(f, FIN_T * k * 4);
+    fin_site(f, x, 0, E, OUT0, OUT0, 0);
+    fin_out(f, w);
+    fin_poison(f);
+    FIN_CALL(route, &(struct route_args){x.t, k, expert, w.t.data, NULL, {0}});
+}
+
+static void fin_route_bwd(struct fin *f, int arg)
+{
+    const int64_t k = 1 + 4 * arg;
+    const struct box w = fin_new(f, DT_F32, FIN_T, k, 0), dw = fin_new(f, DT_F32, FIN_T, k, 0);
+    const struct box dx = fin_new(f, DT_F32, FIN_T, 9, 1);
+    int32_t *expert = fin_mem(f, FIN_T * k * 4);
+    for (int64_t i = 0; i < FIN_T * k; i++) expert[i] = (int32_t)(i % k);
+    fin_in(f, w, OUT0), fin_in(f, dw, OUT0), fin_out(f, dx);
+    fin_poison(f);
+    FIN_CALL(route, &(struct route_args){{0}, k, expert, w.t.data, dw.t.data, dx.t});
+}
+
+static void fin_mse(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box y = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box weight = fin_f32(f, FIN_T, 1, OUT0 | OUT1);
+    double *loss = fin_out_f64(f, FIN_T);
+    const struct box dx = fin_out_act(f, FIN_T, FIN_C);
+    fin_poison(f);
+    FIN_CALL(mse, &(struct mse_args){x.t, y.t, dx.t, weight.t.data, loss, 0.5f});
+}
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+#define FIN_SLOT(op) (offsetof(struct be_ops, op) / sizeof(void (*)(void)))
+
+enum fin_part { FIN_OF_ATTN, FIN_OF_LINEAR, FIN_OF_OTHERS };
+
+static const struct fin_case {
+    const char *name;
+    enum fin_part part;
+    fin_fn fn;
+    int n_args; /* 0 to n_args - 1, one walk for each */
+    bool f32;   /* no tensor of it may have 16 bits */
+    size_t slots[2];
+} fin_cases[] = {
+    {"gemm", FIN_OF_OTHERS, fin_gemm, FIN_GEMMS, false, {FIN_SLOT(gemm)}},
+    {"attn_fwd, attn_finish",
+     FIN_OF_ATTN,
+     fin_attn_fwd,
+     FIN_ATTNS,
+     false,
+     {FIN_SLOT(attn_fwd), FIN_SLOT(attn_finish)}},
+    {"attn_delta", FIN_OF_ATTN, fin_attn_delta, 2, false, {FIN_SLOT(attn_delta)}},
+    {"attn_bwd", FIN_OF_ATTN, fin_attn_bwd, FIN_ATTNS, false, {FIN_SLOT(attn_bwd)}},
+    {"linear_fwd", FIN_OF_LINEAR, fin_linear_fwd, FIN_LINEARS, false, {FIN_SLOT(linear_fwd)}},
+    {"linear_enter", FIN_OF_LINEAR, fin_linear_enter, FIN_LINEARS, false, {FIN_SLOT(linear_enter)}},
+    {"linear_bwd", FIN_OF_LINEAR, fin_linear_bwd, FIN_LINEARS, false, {FIN_SLOT(linear_bwd)}},
+    {"linear_enter_bwd",
+     FIN_OF_LINEAR,
+     fin_linear_enter_bwd,
+     FIN_LINEARS,
+     false,
+     {FIN_SLOT(linear_enter_bwd)}},
+    {"linear_fold", FIN_OF_LINEAR, fin_linear_fold, 1, true, {FIN_SLOT(linear_fold)}},
+    {"rmsnorm_fwd", FIN_OF_OTHERS, fin_rmsnorm_fwd, 1, false, {FIN_SLOT(rmsnorm_fwd)}},
+    {"rmsnorm_bwd", FIN_OF_OTHERS, fin_rmsnorm_bwd, 1, false, {FIN_SLOT(rmsnorm_bwd)}},
+    {"norm_fwd", FIN_OF_OTHERS, fin_norm_fwd, 4, false, {FIN_SLOT(norm_fwd)}},
+    {"norm_bwd", FIN_OF_OTHERS, fin_norm_bwd, 4, false, {FIN_SLOT(norm_bwd)}},
+    {"rope", FIN_OF_OTHERS, fin_rope, 2, false, {FIN_SLOT(rope)}},
+    {"lrpe_fwd", FIN_OF_OTHERS, fin_lrpe_fwd, 1, false, {FIN_SLOT(lrpe_fwd)}},
+    {"lrpe_bwd", FIN_OF_OTHERS, fin_lrpe_bwd, 1, false, {FIN_SLOT(lrpe_bwd)}},
+    {"swiglu_fwd", FIN_OF_OTHERS, fin_swiglu_fwd, 1, false, {FIN_SLOT(swiglu_fwd)}},
+    {"swiglu_bwd", FIN_OF_OTHERS, fin_swiglu_bwd, 1, false, {FIN_SLOT(swiglu_bwd)}},
+    {"act_fwd", FIN_OF_OTHERS, fin_act_fwd, ACT_N, false, {FIN_SLOT(act_fwd)}},
+    {"act_bwd", FIN_OF_OTHERS, fin_act_bwd, ACT_N, false, {FIN_SLOT(act_bwd)}},
+    {"glu_fwd", FIN_OF_OTHERS, fin_glu_fwd, ACT_N, false, {FIN_SLOT(glu_fwd)}},
+    {"glu_bwd", FIN_OF_OTHERS, fin_glu_bwd, ACT_N, false, {FIN_SLOT(glu_bwd)}},
+    {"embed_fwd", FIN_OF_OTHERS, fin_embed_fwd, 1, false, {FIN_SLOT(embed_fwd)}},
+    {"embed_bwd", FIN_OF_OTHERS, fin_embed_bwd, 1, false, {FIN_SLOT(embed_bwd)}},
+    {"xent", FIN_OF_OTHERS, fin_xent, 2, false, {FIN_SLOT(xent)}},
+    {"add", FIN_OF_OTHERS, fin_add, 1, true, {FIN_SLOT(add)}},
+    {"adamw", FIN_OF_OTHERS, fin_adamw, 1, false, {FIN_SLOT(adamw)}},
+    {"sumsq", FIN_OF_OTHERS, fin_sumsq, 1, true, {FIN_SLOT(sumsq)}},
+    {"cast", FIN_OF_OTHERS, fin_cast, 9, true, {FIN_SLOT(cast)}},
+    {"mix", FIN_OF_OTHERS, fin_mix, 2, false, {FIN_SLOT(mix)}},
+    {"bias_fwd", FIN_OF_OTHERS, fin_bias_fwd, 1, false, {FIN_SLOT(bias_fwd)}},
+    {"bias_bwd", FIN_OF_OTHERS, fin_bias_bwd, 1, false, {FIN_SLOT(bias_bwd)}},
+    {"modulate_fwd", FIN_OF_OTHERS, fin_modulate_fwd, 1, false, {FIN_SLOT(modulate_fwd)}},
+    {"modulate_bwd", FIN_OF_OTHERS, fin_modulate_bwd, 1, false, {FIN_SLOT(modulate_bwd)}},
+    {"gate_fwd", FIN_OF_OTHERS, fin_gate_fwd, 1, false, {FIN_SLOT(gate_fwd)}},
+    {"gate_bwd", FIN_OF_OTHERS, fin_gate_bwd, 1, false, {FIN_SLOT(gate_bwd)}},
+    {"softmax_fwd", FIN_OF_OTHERS, fin_softmax_fwd, 1, true, {FIN_SLOT(softmax_fwd)}},
+    {"softmax_bwd", FIN_OF_OTHERS, fin_softmax_bwd, 1, true, {FIN_SLOT(softmax_bwd)}},
+    {"dropout", FIN_OF_OTHERS, fin_dropout, 4, true, {FIN_SLOT(dropout)}},
+    {"route", FIN_OF_OTHERS, fin_route_fwd, 3, true, {FIN_SLOT(route)}},
+    {"route, backward", FIN_OF_OTHERS, fin_route_bwd, 3, true, {FIN_SLOT(route)}},
+    {"mse", FIN_OF_OTHERS, fin_mse, 1, false, {FIN_SLOT(mse)}},
+};
+enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
+
+/* Slots that move bytes, or none: what lies in them does not matter. */
+static const size_t fin_movers[] = {
+    FIN_SLOT(permute),        FIN_SLOT(fill),           FIN_SLOT(copy),
+    FIN_SLOT(upload),         FIN_SLOT(download),       FIN_SLOT(sync),
+    FIN_SLOT(alloc),          FIN_SLOT(free),           FIN_SLOT(share),
+    FIN_SLOT(attach),         FIN_SLOT(detach),         FIN_SLOT(transfer_stream),
+    FIN_SLOT(transfer_begin), FIN_SLOT(transfer_end),   FIN_SLOT(transfer_await),
+    FIN_SLOT(close),          FIN_SLOT(transfer_passed)};
+
+/* A slot that has no case shows. */
+static void test_every_slot_finite(void)
+{
+    enum { N_SLOTS = sizeof(struct be_ops) / sizeof(void (*)(void)) };
+    bool has[N_SLOTS] = {true}; /* the first is the name */
+    for (int i = 0; i < FIN_CASES; i++)
+        for (int k = 0; k < 2; k++) has[fin_cases[i].slots[k]] = true;
+    for (size_t i = 0; i < sizeof fin_movers / sizeof *fin_movers; i++) has[fin_movers[i]] = true;
+    for (int i = 0; i < N_SLOTS; i++)
+        CHECK_MSG(has[i], "slot %d of struct be_ops has no case of NaN and infinity", i);
+}
+
+/* A shape that is as on a device with room for large blocks, which has been tested. */
+static bool fin_tested(const struct fin_case *c, int arg)
+{
+    if (c->part == FIN_OF_ATTN) return c->n_args == FIN_ATTNS && fin_attns[arg].D < least_dim;
+    return c->part == FIN_OF_LINEAR && c->n_args == FIN_LINEARS && fin_linears[arg].Dk < least_dim;
+}
+
+/* Threads change nothing here. */
+static void fin_check(enum fin_part part)
+{
+    if (be->n_threads == 1) return;
+    for (int i = 0; i < FIN_CASES; i++) {
+        const struct fin_case *c = &fin_cases[i];
+        if (c->part != part || (c->f32 && act != DT_F32)) continue;
+        for (int arg = 0; arg < c->n_args; arg++)
+            if (!fin_tested(c, arg))
+                fin_walk(c->name, c->fn, arg, arg > 0 && part != FIN_OF_OTHERS);
+    }
+}
+static void check_finite_attn(void)
+{
+    fin_check(FIN_OF_ATTN);
+}
+static void check_finite_pieces(void)
+{
+    struct be *const usual = be;
+    struct err e;
+    if (!be->own_memory) return; /* the CPU's way is the same in any case */
+    be = be_open(&(struct be_options){.device = usual->ops->name,
+                                      .isa = usual->isa,
+                                      .n_threads = 1,
+                                      .scratch_later = true,
+                                      .any_order = true},
+                 &e);
+    CHECK_MSG(be, "%s", e.text);
+    if (be) {
+        twin_give_scratch(be);
+        fin_walk("attn_fwd in pieces", fin_attn_pieces, 0, false);
+        twin_take_scratch(be), be_close(be);
+    }
+    be = usual;
+}
+static void check_finite_linear(void)
+{
+    fin_check(FIN_OF_LINEAR);
+}
+static void check_finite_others(void)
+{
+    fin_check(FIN_OF_OTHERS);
+}
+
+#endif

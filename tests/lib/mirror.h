@@ -1,0 +1,124 @@
+/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks on the host as
+ * ever; each has a mirror in the device's memory, which operations are given:
+ *
+ *     struct mirrors w = {.be = be};
+ *     mirror_add(&w, block, size);      the mirror holds what the block does
+ *     call(mirror_of(&w, pointer));     into the block, or NULL; tensors: mirror_tensor()
+ *     mirror_bring(&w);                 the blocks hold what the mirrors do
+ *     mirror_free(&w);
+ *
+ * Where the device's memory is the host's, a block is its own mirror. */
+#ifndef SEQD_TESTS_MIRROR_H
+#define SEQD_TESTS_MIRROR_H
+
+#include <stdlib.h>
+#include "api/core/device.h"
+#include "kernels/backend.h"
+#include "tests/lib/test.h"
+
+/* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of tests
+ * do with. What an emulated device has it guards at every launch. */
+enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
+
+struct mirrors {
+    struct be *be;
+    char *pool;
+    int64_t used;
+    int n;
+    struct {
+        char *host, *device;
+        int64_t size;
+    } at[MIRRORS];
+};
+
+static inline void *mirror_alloc(struct be *be, int64_t size)
+{
+    struct err e = {0};
+    void *p = be->ops->alloc(be, size, &e);
+    CHECK_MSG(p, "%s", e.text);
+    if (!p) abort();
+    return p;
+}
+
+static inline void mirror_add(struct mirrors *w, void *host, int64_t size)
+{
+    if (!w->be->own_memory || !size) return;
+    const int64_t next = (w->used + size + 63) / 64 * 64;
+    if (w->n == MIRRORS || next > MIRROR_POOL) abort();
+    if (!w->pool) w->pool = mirror_alloc(w->be, MIRROR_POOL);
+    char *device = w->pool + w->used;
+    w->used = next;
+    w->be->ops->upload(w->be, device, host, size);
+    w->at[w->n].host = host;
+    w->at[w->n].device = device;
+    w->at[w->n++].size = size;
+}
+
+static inline void *mirror_of(const struct mirrors *w, const void *p)
+{
+    const char *x = p;
+    if (!x || !w->be->own_memory) return (void *)p;
+    for (int i = 0; i < w->n; i++)
+        if (x >= w->at[i].host && x < w->at[i].host + w->at[i].size)
+            return w->at[i].device + (x - w->at[i].host);
+    abort(); /* in no block */
+}
+
+static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor t)
+{
+    t.data = mirror_of(w, t.data);
+    return t;
+}
+
+/* One block alone; NULL: all. */
+static inline void mirror_bring_block(struct mirrors *w, const void *host)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!host || w->at[i].host == host)
+            w->be->ops->download(w->be, w->at[i].host, w->at[i].device, w->at[i].size);
+}
+
+static inline void mirror_bring(struct mirrors *w)
+{
+    mirror_bring_block(w, NULL);
+}
+
+static inline void mirror_free(struct mirrors *w)
+{
+    if (w->pool) w->be->ops->free(w->be, w->pool, MIRROR_POOL);
+    *w = (struct mirrors){.be = w->be};
+}
+
+/* Bytes of NaN at p, wherever the device's memory is. */
+static inline void mirror_poison(struct be *be, void *p, int64_t size)
+{
+    char *nan = malloc((size_t)size + 1);
+    if (!nan) abort();
+    memset(nan, 0xff, (size_t)size);
+    if (size) be->ops->upload(be, p, nan, size);
+    free(nan);
+}
+
+/* A device by name with n threads, its scratch NaN: mirror_close. */
+static inline struct be *mirror_open(const char *name, const char *isa, int n_threads)
+{
+    struct err e = {0};
+    const struct be_options o = {
+        .device = name, .isa = isa, .n_threads = n_threads, .scratch_later = true};
+    struct be *be = be_open(&o, &e);
+    CHECK_MSG(be, "%s", e.text);
+    if (!be) abort();
+    const int64_t size = be->own_memory ? MIRROR_SCRATCH : device_scratch(name, n_threads);
+    be_give_scratch(be, mirror_alloc(be, size), size);
+    mirror_poison(be, be->scratch, size);
+    return be;
+}
+
+static inline void mirror_close(struct be *be)
+{
+    if (!be) return;
+    be->ops->free(be, be->scratch, be->scratch_size);
+    be_close(be);
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* ops_cases.h: attention, experts, inputs and losses as ops_rows.h has the others, and the list of
+ * all cases. */
+#ifndef SEQD_TESTS_OPS_CASES_H
+#define SEQD_TESTS_OPS_CASES_H
+
+#include "tests/lib/ops_rows.h"
+
+/* ---- ATTENTION, CROSS ------------------------------------------------------------------------ */
+
+static inline void write_attention(struct env *t)
+{
+    const int q = input(t, ROWS_T, 24), kv = input(t, ROWS_T, 24);
+    output(t,
+           &(struct op){.kind = OP_ATTENTION,
+                        .in = {q, kv},
+                        .u.attn = {.n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 6,
+                                   .scale = 0.7f,
+                                   .causal = true,
+                                   .dim = -1}},
+           ROWS_T, 24);
+}
+static inline void write_window(struct env *t)
+{
+    write_attention(t);
+    t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
+}
+/* Rows [3 spread, 4 whole]. */
+static inline void write_grid(struct env *t)
+{
+    write_attention(t);
+    t->op.u.attn.dim = t->p.op[0].u.attn.dim = 1;
+}
+static inline void write_cross(struct env *t)
+{
+    const int q = input(t, ROWS_T, 24), kv = input(t, ROWS_TEXT, 48);
+    output(t,
+           &(struct op){.kind = OP_CROSS,
+                        .in = {q, kv},
+                        .u.attn = {.n_heads = 4, .n_kv_heads = 4, .head_dim = 6, .scale = 0.7f}},
+           ROWS_T, 24);
+}
+
+/* [from, to) that row i sees. */
+static inline void seen(const struct env *t, int64_t i, int64_t *from, int64_t *to)
+{
+    *from = 0;
+    *to = TEXT - 1; /* the caption is a row short */
+    if (t->op.kind == OP_CROSS) return;
+    if (t->op.u.attn.dim == 1) {
+        *from = i / 4 * 4;
+        *to = *from + 4;
+        return;
+    }
+    *to = t->hi[i];
+    *from = t->lo[i];
+    if (t->op.u.attn.window && *from < *to - t->op.u.attn.window) *from = *to - t->op.u.attn.window;
+}
+
+static inline void loop_attention(const struct env *t)
+{
+    const int64_t H = 4, Hk = t->op.u.attn.n_kv_heads, D = 6, KD = 2 * Hk * D;
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t h = 0; h < H; h++) {
+            double *o = out(t) + i * H * D + h * D, sum = 0;
+            int64_t from, to;
+            seen(t, i, &from, &to);
+            for (int64_t d = 0; d < D; d++) o[d] = 0;
+            for (int64_t j = from; j < to; j++) {
+                const double *q = in(t, 0) + i * H * D + h * D;
+                const double *k = in(t, 1) + j * KD + h / (H / Hk) * D, *v = k + Hk * D;
+                double s = 0;
+                for (int64_t d = 0; d < D; d++) s += q[d] * k[d];
+                const double p = exp((double)t->op.u.attn.scale * s);
+                sum += p;
+                for (int64_t d = 0; d < D; d++) o[d] += p * v[d];
+            }
+            for (int64_t d = 0; d < D; d++) o[d] = sum > 0 ? o[d] / sum : 0;
+        }
+}
+
+/* ---- MOE ------------------------------------------------------------------------------------- */
+
+enum { EXPERTS = 5, CHOICES = 2, MOE_C = 6, MOE_I = 7 };
+
+static inline void write_moe(struct env *t)
+{
+    const int a = input(t, ROWS_T, MOE_C), w = weight(t, EXPERTS, MOE_C);
+    for (int e = 0; e < EXPERTS; e++) {
+        weight(t, MOE_I, MOE_C);
+        weight(t, MOE_I, MOE_C);
+        weight(t, MOE_C, MOE_I);
+    }
+    output(t,
+           &(struct op){.kind = OP_MOE,
+                        .in = {a},
+                        .w = w,
+                        .n_w = 1 + 3 * EXPERTS,
+                        .u.moe = {EXPERTS, CHOICES, MOE_I}},
+           ROWS_T, MOE_C);
+}
+
+static inline void expert(const struct env *t, int e, const double *x, double p, double *y)
+{
+    const double *w1 = weight_at(t, 1 + 3 * e), *w3 = weight_at(t, 2 + 3 * e);
+    const double *w2 = weight_at(t, 3 + 3 * e);
+    for (int i = 0; i < MOE_I; i++) {
+        double a = 0, b = 0;
+        for (int c = 0; c < MOE_C; c++) {
+            a += w1[i * MOE_C + c] * x[c];
+            b += w3[i * MOE_C + c] * x[c];
+        }
+        for (int c = 0; c < MOE_C; c++) y[c] += p * w2[c * MOE_I + i] * act(ACT_SILU, a) * b;
+    }
+}
+
+static inline void loop_moe(const struct env *t)
+{
+    for (int64_t i = 0; i < T; i++) {
+        const double *x = in(t, 0) + i * MOE_C;
+        double p[EXPERTS] = {0}, sum = 0, top[CHOICES];
+        int best[CHOICES];
+        for (int e = 0; e < EXPERTS; e++) {
+            for (int c = 0; c < MOE_C; c++) p[e] += weight_at(t, 0)[e * MOE_C + c] * x[c];
+            p[e] = exp(p[e]);
+        }
+        for (int j = 0; j < CHOICES; j++) {
+            best[j] = 0;
+            for (int e = 1; e < EXPERTS; e++)
+                if (p[e] > p[best[j]]) best[j] = e;
+            sum += top[j] = p[best[j]];
+            p[best[j]] = -1;
+        }
+        for (int c = 0; c < MOE_C; c++) out(t)[i * MOE_C + c] = 0;
+        for (int j = 0; j < CHOICES; j++) expert(t, best[j], x, top[j] / sum, out(t) + i * MOE_C);
+    }
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static inline void write_position_2d(struct env *t)
+{
+    const int a = input(t, ROWS_T, 8);
+    output(t, &(struct op){.kind = OP_POSITION_2D, .in = {a}, .u.position.scale = 2}, ROWS_T, 8);
+}
+/* Patch grid of 1 x 3, four frames: row i is place i / 4. */
+static inline void loop_position_2d(const struct env *t)
+{
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t c = 0; c < 8; c++) {
+            const double at = c < 4 ? (double)(i / 4 % 3) / 2 : (double)(i / 4 / 3) / 2;
+            const double a = at * (c % 2 ? 0.01 : 1);
+            out(t)[i * 8 + c] = in(t, 0)[i * 8 + c] + (c % 4 < 2 ? sin(a) : cos(a));
+        }
+}
+static inline void write_position_1d(struct env *t)
+{
+    const int a = input(t, ROWS_T, 8);
+    output(t, &(struct op){.kind = OP_POSITION_1D, .in = {a}, .u.position.scale = 1}, ROWS_T, 8);
+}
+static inline void loop_position_1d(const struct env *t)
+{
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t c = 0; c < 8; c++) {
+            const double a = (double)(i % 4) * pow(10, -(double)(c % 4));
+            out(t)[i * 8 + c] = in(t, 0)[i * 8 + c] + (c < 4 ? sin(a) : cos(a));
+        }
+}
+static inline void write_timestep(struct env *t)
+{
+    output(t, &(struct op){.kind = OP_TIMESTEP}, ROWS_COND, 8);
+}
+static inline void loop_timestep(const struct env *t)
+{
+    for (int64_t i = 0; i < COND; i++)
+        for (int64_t c = 0; c < 8; c++) {
+            const double a = (i ? 0 : t->batch.latents.t) * pow(10, -(double)(c % 4));
+            out(t)[i * 8 + c] = c < 4 ? cos(a) : sin(a);
+        }
+}
+static inline void write_patch(struct env *t)
+{
+    output(t, &(struct op){.kind = OP_PATCH}, ROWS_T, 8);
+}
+static inline void loop_patch(const struct env *t)
+{
+    for (int64_t i = 0; i < T * 8; i++) out(t)[i] = (double)t->patches[i];
+}
+static inline void write_text(struct env *t)
+{
+    const int w = weight(t, TEXT, 8);
+    output(t, &(struct op){.kind = OP_TEXT, .w = w, .n_w = 1}, ROWS_TEXT, 8);
+}
+static inline void write_null_text(struct env *t)
+{
+    write_text(t);
+    t->batch.latents.dropped = true;
+}
+static inline void loop_text(const struct env *t)
+{
+    const bool null = t->batch.latents.dropped;
+    for (int64_t i = 0; i < TEXT * 8; i++)
+        out(t)[i] = i / 8 >= TEXT - 1 ? 0 : null ? weight_at(t, 0)[i] : (double)t->text[i];
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+static inline void write_xent(struct env *t)
+{
+    const int a = input(t, ROWS_T, 6), w = weight(t, 7, 6), b = weight(t, 7, 0);
+    output(t, &(struct op){.kind = OP_XENT, .in = {a}, .w = w, .n_w = 1, .bias = b, .n_bias = 1}, 0,
+           0);
+}
+static inline void loop_xent(const struct env *t)
+{
+    for (int64_t i = 0; i < T; i++) {
+        double logit[7], sum = 0;
+        for (int v = 0; v < 7; v++) {
+            logit[v] = weight_at(t, 1)[v];
+            for (int c = 0; c < 6; c++)
+                logit[v] += weight_at(t, 0)[v * 6 + c] * in(t, 0)[i * 6 + c];
+            sum += exp(logit[v]);
+        }
+        ((double *)t->nll)[i] = t->targets[i] < 0 ? 0 : log(sum) - logit[t->targets[i]];
+    }
+}
+/* Four cells of three channels, of which two are compared. */
+static inline void write_mse(struct env *t)
+{
+    const int a = input(t, ROWS_T, 12);
+    output(t, &(struct op){.kind = OP_MSE, .in = {a}}, 0, 0);
+}
+static inline void loop_mse(const struct env *t)
+{
+    for (int64_t i = 0; i < T; i++) {
+        double s = 0;
+        for (int c = 0; c < 8; c++) {
+            const double d = in(t, 0)[i * 12 + c / 2 * 3 + c % 2] - (double)t->target[i * 8 + c];
+            s += (double)t->weight[i * 4 + c / 2] * d * d;
+        }
+        ((double *)t->nll)[i] = s;
+    }
+}
+
+/* ---- running one ----------------------------------------------------------------------------- */
+
+static const struct op_case cases[] = {
+    {"linear", write_linear, loop_linear},
+    {"linear of conditioning", write_linear_cond, loop_linear},
+    {"rms norm", write_rms, loop_norm},
+    {"rms norm without weight", write_rms_bare, loop_norm},
+    {"rms norm of heads", write_rms_heads, loop_norm},
+    {"layer norm", write_layer_norm, loop_norm},
+    {"layer norm of heads", write_layer_heads, loop_norm},
+    {"layer norm without weights", write_layer_bare, loop_norm},
+    {"act", write_act, loop_act},
+    {"act of conditioning", write_act_cond, loop_act},
+    {"glu", write_glu, loop_glu},
+    {"swiglu of halves", write_swiglu, loop_glu},
+    {"mix", write_mix, loop_mix},
+    {"mix of one", write_mix_one, loop_mix},
+    {"modulate", write_modulate, loop_modulate},
+    {"gate", write_gate, loop_gate},
+    {"select", write_select, loop_select},
+    {"table", write_table, loop_table},
+    {"table of what is repeated", write_table_repeat, loop_table},
+    {"embed", write_embed, loop_embed},
+    {"embed_add", write_embed_add, loop_embed_add},
+    {"rope", write_rope, loop_rope},
+    {"rope of a part, neighbours", write_rope_part, loop_rope},
+    {"lrpe", write_lrpe, loop_lrpe},
+    {"attention", write_attention, loop_attention},
+    {"attention in a window", write_window, loop_attention},
+    {"attention along a dimension", write_grid, loop_attention},
+    {"cross attention", write_cross, loop_attention},
+    {"mixture of experts", write_moe, loop_moe},
+    {"patch", write_patch, loop_patch},
+    {"position_2d", write_position_2d, loop_position_2d},
+    {"position_1d", write_position_1d, loop_position_1d},
+    {"timestep", write_timestep, loop_timestep},
+    {"text", write_text, loop_text},
+    {"null text", write_null_text, loop_text},
+    {"cross-entropy", write_xent, loop_xent},
+    {"squared error", write_mse, loop_mse},
+};
+
+#endif

@@ -1,0 +1,69 @@
+/* pages.h: memory of which a test asks what was touched. */
+#ifndef SEQD_TESTS_PAGES_H
+#define SEQD_TESTS_PAGES_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "tests/lib/test.h"
+#include "worker/plan/plan.h"
+
+/* Tests ask which pages were touched, so pages are small; benches define ENGINE_PAGES MADV_HUGEPAGE
+ * before they include this and get what the device's own alloc gives. */
+#ifndef ENGINE_PAGES
+#define ENGINE_PAGES MADV_NOHUGEPAGE
+#endif
+
+/* Zeroed whole pages between two that nobody may touch. */
+static inline void *engine_pages(int64_t size)
+{
+    char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED || size % PLAN_PAGE) abort();
+    madvise(p, (size_t)(size + 2 * PLAN_PAGE), ENGINE_PAGES);
+    if (mprotect(p, PLAN_PAGE, PROT_NONE) || mprotect(p + PLAN_PAGE + size, PLAN_PAGE, PROT_NONE))
+        abort();
+    return p + PLAN_PAGE;
+}
+
+static inline void engine_unpage(void *p, int64_t size)
+{
+    munmap((char *)p - PLAN_PAGE, (size_t)(size + 2 * PLAN_PAGE));
+}
+
+static inline bool pages_inside(const struct plan_item *it, int64_t at)
+{
+    return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
+}
+
+/* How many bytes of pages at base were touched; `spare` alone may hold pages that were not. */
+static inline int64_t pages_touched(void *base, int64_t size, const struct plan_item *spare)
+{
+    const int64_t n = size / PLAN_PAGE;
+    unsigned char *seen = calloc((size_t)n, 1);
+    int64_t bad = 0, touched = 0;
+    if (!seen) abort();
+    CHECK(mincore(base, (size_t)size, seen) == 0);
+    for (int64_t i = 0; i < n; i++) {
+        touched += seen[i] & 1;
+        bad += !(seen[i] & 1) && !pages_inside(spare, i * PLAN_PAGE);
+    }
+    CHECK_MSG(bad == 0, "%lld pages were planned and never touched", (long long)bad);
+    free(seen);
+    return touched * PLAN_PAGE;
+}
+
+/* Of the whole process. */
+static inline int64_t pages_anonymous(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lld", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+#endif

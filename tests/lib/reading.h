@@ -1,0 +1,61 @@
+/* reading.h: a job that reads documents (score, embed), its prepared data, and P ranks on it. */
+#ifndef SEQD_TESTS_READING_H
+#define SEQD_TESTS_READING_H
+
+#include "api/core/file.h"
+#include "tests/lib/tiny.h"
+#include "worker/data/data.h"
+#include "worker/infer/infer.h"
+
+/* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
+ * (change) and gets the data's id. */
+static inline void reading_spec(struct job_spec *s, enum job_kind kind, const char *dir,
+                                const char *path, int P, int64_t seq_len)
+{
+    spec_defaults(s);
+    s->kind = kind;
+    s->model.shape = tiny_shape;
+    s->seed = 3;
+    s->resources.ranks = P;
+    s->resources.threads = 1;
+    s->data.seq_len = seq_len;
+    s->input.source.path = tiny_text(s, path);
+    s->input.source.text_key = tiny_text(s, "text");
+    s->input.source.format = DATA_JSONL;
+}
+
+static inline void reading_prepare(struct job_spec *s, const char *dir, char id[80])
+{
+    struct err e = {0};
+    struct data_stats st;
+    const char *roots[] = {dir};
+    CHECK_MSG(!job_check(s, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!data_prepare(s, roots, 1, dir, NULL, &st, &e), "%s", e.text);
+    snprintf(id, 80, "%s", st.id);
+}
+
+static inline void reading_run(const struct job_spec *s, int P,
+                               void (*body)(struct ranks *, int, void *), void *arg)
+{
+    static struct plan p;
+    struct ranks g;
+    struct err e = {0};
+    CHECK_MSG(!plan_make(s, 0, &p, &e), "%s", e.text);
+    ranks_open(&g, P, p.segment_size, NULL);
+    ranks_run(&g, body, arg);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+/* DIR/artifacts/NAME, whole; the caller frees. */
+static inline char *reading_artifact(const char *dir, const char *name, size_t *size)
+{
+    char path[512];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/artifacts/%s", dir, name);
+    char *text = file_read(path, 1 << 24, size, &e);
+    CHECK_MSG(text, "%s", e.text);
+    return text ? text : calloc(1, 1);
+}
+
+#endif

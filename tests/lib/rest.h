@@ -1,0 +1,297 @@
+/* rest.h: seqd's REST surface in this process, its loop turned by the test, and a client of raw
+ * sockets. One server at a time: begin ... finish. */
+#ifndef SEQD_TESTS_REST_H
+#define SEQD_TESTS_REST_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "daemon/routes.h"
+#include "tests/lib/seqd.h"
+#include "tests/lib/test.h"
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+static struct {
+    char dir[64];
+    struct loop *loop;
+    struct store *store;
+    struct logs *logs;
+    struct control *control;
+    struct routes routes;
+    struct http *http;
+    int port;
+    struct msg fetch; /* the last question to a node */
+} w;
+
+static int rest_connections;   /* at once; 0: as seqd has it */
+static loop_clock *rest_clock; /* NULL: the machine's */
+
+static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
+{
+    if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
+    return 0;
+}
+
+static inline void begin_in(bool fresh, int64_t deadline_ms)
+{
+    struct err e = {0};
+    if (fresh) {
+        memset(&w, 0, sizeof w);
+        snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
+        CHECK(mkdtemp(w.dir) != NULL);
+    }
+    w.loop = loop_create(rest_clock, NULL, &e);
+    w.store = store_open(w.loop, w.dir, &e);
+    w.logs = logs_open(w.dir, &e);
+    w.routes = (struct routes){.version = "test"};
+    w.routes.follows = follows_create(w.loop);
+    struct control_options o = {.loop = w.loop,
+                                .store = w.store,
+                                .logs = w.logs,
+                                .secret = (const unsigned char *)"a secret of the test, 32 bytes.",
+                                .send = rest_on_send,
+                                .changed = follows_changed,
+                                .logged = follows_logged,
+                                .changed_arg = w.routes.follows};
+    w.control = control_create(&o, &e);
+    w.routes.control = w.control;
+    struct http_options h = {.listen = "127.0.0.1:0",
+                             .local_only = true,
+                             .header_ms = deadline_ms,
+                             .body_ms = deadline_ms,
+                             .idle_ms = deadline_ms,
+                             .max_connections = rest_connections};
+    w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
+    CHECK_MSG(w.http != NULL, "%s", e.text);
+    w.port = atoi(strrchr(http_url(w.http), ':') + 1);
+}
+
+static inline void begin(void)
+{
+    begin_in(true, 0);
+}
+
+static inline void close_server(void)
+{
+    store_close(w.store);
+    http_destroy(w.http);
+    control_destroy(w.control);
+    follows_destroy(w.routes.follows);
+    logs_close(w.logs);
+    loop_destroy(w.loop);
+}
+
+static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    return remove(path);
+}
+
+static inline void note_done(void *arg, const struct err *e)
+{
+    *(bool *)arg = true;
+}
+
+/* Returns when it is on disk. */
+static inline void commit(struct store_txn *t)
+{
+    bool done = false;
+    store_commit(w.store, t, note_done, &done);
+    while (!done) loop_turn(w.loop, 5);
+}
+
+static inline void finish(void)
+{
+    close_server();
+    nftw(w.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- the client ------------------------------------------------------------------------------ */
+
+static char reply[1 << 20];
+static size_t reply_len;
+
+/* As the client 127.0.0.LAST. */
+static inline int dial_from(int last)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), later = 1;
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)last);
+    /* The port is chosen by connect: ports of connections to other servers do not count as taken. */
+    CHECK(!setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later));
+    CHECK(!bind(fd, (struct sockaddr *)&sa, sizeof sa));
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sa.sin_port = htons((uint16_t)w.port);
+    CHECK(!connect(fd, (struct sockaddr *)&sa, sizeof sa));
+    return fd;
+}
+
+static inline int dial(void)
+{
+    return dial_from(1);
+}
+
+static inline void send_all(int fd, const char *bytes, size_t n)
+{
+    while (n) {
+        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        loop_turn(w.loop, sent > 0 ? 0 : 5);
+        if (sent <= 0) {
+            if (errno != EAGAIN) return; /* the server has closed: the reply says why */
+            continue;
+        }
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+}
+
+/* Reads on until `until` has come, or the peer closes. Returns false on close. */
+static inline bool receive(int fd, const char *until)
+{
+    for (;;) {
+        if (until && strstr(reply, until)) return true;
+        loop_turn(w.loop, 2);
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 1) <= 0) continue;
+        ssize_t n = recv(fd, reply + reply_len, sizeof reply - 1 - reply_len, 0);
+        if (n <= 0) return false;
+        reply_len += (size_t)n;
+        reply[reply_len] = 0;
+    }
+}
+
+static inline int status_of(void)
+{
+    return reply_len > 12 ? atoi(reply + 9) : 0;
+}
+
+static inline void clear(void)
+{
+    reply_len = 0;
+    reply[0] = 0;
+}
+
+/* What the server answers until it closes the connection. Returns the status, 0 when it closed
+ * without a word. */
+static inline int answer_of(int fd)
+{
+    clear();
+    receive(fd, NULL);
+    close(fd);
+    return status_of();
+}
+
+/* One request on a connection of its own; "Connection: close" must be among its headers, or the
+ * server's. Returns the status. */
+static inline int talk_n(const char *bytes, size_t n)
+{
+    int fd = dial();
+    send_all(fd, bytes, n);
+    return answer_of(fd);
+}
+
+static inline int talk(const char *bytes)
+{
+    return talk_n(bytes, strlen(bytes));
+}
+
+#define HEAD "Host: localhost\r\nConnection: close\r\n"
+
+static inline int get(const char *path)
+{
+    static char out[8192];
+    snprintf(out, sizeof out, "GET %s HTTP/1.1\r\n" HEAD "\r\n", path);
+    return talk(out);
+}
+
+/* Sends it alone; answer_of waits for the answer. */
+static inline int post_begin(const char *path, const char *headers, const char *body)
+{
+    static char out[16384];
+    int fd = dial();
+    snprintf(out, sizeof out,
+             "POST %s HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\nContent-Length: "
+             "%zu\r\n%s\r\n%s",
+             path, strlen(body), headers, body);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static inline int post_with(const char *path, const char *headers, const char *body)
+{
+    return answer_of(post_begin(path, headers, body));
+}
+
+static inline int post(const char *path, const char *body)
+{
+    return post_with(path, "", body);
+}
+
+static const char job_json[] =
+    "{\"kind\":\"train\",\"name\":\"t\",\"model\":{\"config\":{\"hidden_size\":64,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{"
+    "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5},\"labels\":{\"node\":"
+    "\"evil\",\"state\":\"fake\"}}";
+
+/* ---- streams ------------------------------------------------------------------------------------ */
+
+static inline int open_stream(const char *path, const char *last)
+{
+    char out[512];
+    int fd = dial();
+    clear();
+    snprintf(out, sizeof out,
+             "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s%s%s\r\n", path,
+             last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+/* ---- a node -------------------------------------------------------------------------------------- */
+
+static inline void node_joins_as(const char *name, int n_slots)
+{
+    struct msg m = {.type = MSG_HELLO, .n_slots = n_slots, .memory_size = (int64_t)1 << 33};
+    snprintf(m.node, sizeof m.node, "%s", name);
+    control_link_calls.up(w.control, name, &m);
+}
+
+static inline void node_joins(void)
+{
+    node_joins_as("n1", 0);
+}
+
+/* Until job 1 is said to be on that node: preparing needs no slot. */
+static inline void wait_placed(void)
+{
+    while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"node\":\"n1\"")) loop_turn(w.loop, 10);
+    CHECK(status_of() == 200);
+}
+
+static inline void wait_question(void)
+{
+    while (!w.fetch.type) loop_turn(w.loop, 5);
+}
+
+/* Its answer to MSG_DESCRIBE. */
+static inline struct msg described(void)
+{
+    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+    m.shape = (struct model_shape){.n_layers = 2,
+                                   .width = 64,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 16,
+                                   .ffn_width = 128,
+                                   .vocab = 258,
+                                   .max_pos = 99,
+                                   .norm_eps = 1e-5,
+                                   .rope_theta = 1e4};
+    return m;
+}
+
+#endif

@@ -1,0 +1,586 @@
+/* ring.h: attention over a ring of ranks against float64 from the definition: for tests.
+ *
+ * The reference is tests/lib/attend.h. The visible intervals, the shard and the segment order of the
+ * code under test do not enter it; local rows go to global order by this file's own formula.
+ *
+ * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
+ * device's scratch; messages are delayed at random; every run is compared with the volume formulas.
+ */
+#ifndef SEQD_TESTS_RING_H
+#define SEQD_TESTS_RING_H
+
+#include <math.h>
+#include <stdlib.h>
+#include "kernels/half.h"
+#include "kernels/backend.h"
+#include "tests/lib/attend.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/mirror.h"
+#include "worker/comm/ledger.h"
+#include "worker/plan/attention.h"
+#include "worker/plan/volume.h"
+#include "worker/sp/sp.h"
+
+enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats on both sides of a buffer */
+
+struct variant {
+    int P;
+    enum form_id form;
+    enum layout_id layout;
+    bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
+    enum strategy_id strategy;
+    int n_threads, mutant;
+    enum dtype act; /* of q, kv, o and d_o; 16 bits want a problem that was rounded */
+    enum transport_id transport;
+    int n_local; /* ranks per node; 0: one node */
+    bool maps;   /* every rank knows whom everybody sees, and leaves out what nobody does */
+    bool blind;  /* with a device's own memory: the host does not know the intervals */
+};
+
+struct result { /* global order, S rows */
+    float *o, *dq, *dkv;
+};
+
+/* ---- one run of the code under test ---------------------------------------------------------- */
+
+/* Where local row i of rank r lies in the sequence; >= S: padding. */
+static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
+{
+    if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
+    if (v->layout == LAYOUT_CONTIGUOUS) return r * ((p->S + v->P - 1) / v->P) + i;
+    int64_t h = (p->S + 2 * v->P - 1) / (2 * v->P);
+    return i < h ? r * h + i : (2 * v->P - 1 - r) * h + i - h;
+}
+
+static inline int64_t rows_of(const struct problem *p,
+                              const struct variant *v) /* T, by the definition */
+{
+    if (v->rank_bits) return 8 / v->P * ((p->S + 7) / 8);
+    if (v->layout == LAYOUT_CONTIGUOUS) return (p->S + v->P - 1) / v->P;
+    return 2 * ((p->S + 2 * v->P - 1) / (2 * v->P));
+}
+
+struct local { /* one rank's tensors, in one guarded allocation */
+    struct tensor q, kv, o, d_o, dq, dkv;
+    float *lse, *m, *delta, *sum;
+    int64_t *lo, *hi;
+    void *kept, *arena;       /* what the form needs, or NULL */
+    int64_t *all_lo, *all_hi; /* of every global position, ranks' padding included */
+    float *block;
+    int64_t block_size, kept_size, arena_size;
+};
+
+/* Takes n floats from the block, which leaves GUARD on each side (16 bits use the first half of
+ * them). */
+static inline float *take(float **at, int64_t n)
+{
+    float *p = *at + GUARD;
+    *at = p + n;
+    return p;
+}
+
+static inline bool is_two_pass(const struct variant *v)
+{
+    return v->strategy == STRATEGY_RSA &&
+           (v->form == FORM_TWO_PASS || v->form == FORM_TWO_PASS_SCATTER);
+}
+
+static inline bool is_all_gather(const struct variant *v)
+{
+    return v->strategy == STRATEGY_RSA && v->form == FORM_ALL_GATHER;
+}
+
+static inline struct attention_need need_of(const struct problem *p, const struct variant *v)
+{
+    const int64_t T = rows_of(p, v);
+    struct attention_need need;
+    struct attention_shape s = {.strategy = v->strategy,
+                                .form = v->form,
+                                .unit = v->act == DT_F32 ? 4 : 2,
+                                .rank_bits = v->rank_bits,
+                                .back = true,
+                                .P = v->P,
+                                .T = T,
+                                .seg_len = v->rank_bits                 ? T / (8 / v->P)
+                                           : v->layout == LAYOUT_ZIGZAG ? T / 2
+                                                                        : T,
+                                .H = p->H,
+                                .Hk = p->Hk,
+                                .D = p->D};
+    attention_need(&s, &need);
+    return need;
+}
+
+/* NaN, in an allocation of its own so that ASan sees its ends. */
+static inline void *poisoned(int64_t size)
+{
+    if (!size) return NULL;
+    void *p = mem(size, 1);
+    memset(p, 0xff, (size_t)size);
+    return p;
+}
+
+static inline void local_place(struct local *l, const struct problem *p, const struct variant *v,
+                               int64_t T)
+{
+    int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D, wide = q_cols + kv_cols + 5;
+    int64_t n_floats = T * (2 * wide + 3 * q_cols + 3 * p->H) + 11 * GUARD;
+    l->block = mem(n_floats, 4);
+    l->block_size = n_floats * 4;
+    memset(l->block, 0xff, (size_t)l->block_size); /* NaN */
+    float *at = l->block;
+    l->o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+    l->d_o = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+    l->sum = take(&at, T * q_cols);
+    l->lse = take(&at, p->H * T);
+    l->m = take(&at, p->H * T);
+    l->delta = take(&at, p->H * T);
+    if (v->fused) {
+        struct tensor x = tensor_of(v->act, take(&at, T * wide), T, wide, wide);
+        struct tensor dx = tensor_f32(take(&at, T * wide), T, wide, wide);
+        l->q = tensor_sub(x, 0, T, 0, q_cols);
+        l->kv = tensor_sub(x, 0, T, q_cols, kv_cols);
+        l->dq = tensor_sub(dx, 0, T, 0, q_cols);
+        l->dkv = tensor_sub(dx, 0, T, q_cols, kv_cols);
+    } else {
+        l->q = tensor_of(v->act, take(&at, T * q_cols), T, q_cols, q_cols);
+        l->kv = tensor_of(v->act, take(&at, T * kv_cols), T, kv_cols, kv_cols);
+        l->dq = tensor_f32(take(&at, T * q_cols), T, q_cols, q_cols);
+        l->dkv = tensor_f32(take(&at, T * kv_cols), T, kv_cols, kv_cols);
+    }
+    l->lo = mem(T, 8);
+    l->hi = mem(T, 8);
+    l->all_lo = mem(v->P * T, 8);
+    l->all_hi = mem(v->P * T, 8);
+    const struct attention_need need = need_of(p, v);
+    l->kept = poisoned(need.kept);
+    l->arena = poisoned(need.arena_size);
+    l->kept_size = need.kept;
+    l->arena_size = need.arena_size;
+}
+
+static inline float element(struct tensor t, int64_t i, int64_t c)
+{
+    const int64_t at = i * t.ld + c;
+    return t.dtype == DT_F32 ? ((float *)t.data)[at]
+                             : half_value(t.dtype, ((uint16_t *)t.data)[at]);
+}
+
+static inline void set_element(struct tensor t, int64_t i, int64_t c, float x)
+{
+    const int64_t at = i * t.ld + c;
+    if (t.dtype == DT_F32)
+        ((float *)t.data)[at] = x;
+    else
+        ((uint16_t *)t.data)[at] = half_round(t.dtype, x);
+}
+
+static inline struct reach_document document_at(void *arg, int64_t pos)
+{
+    const struct problem *p = arg;
+    struct reach_document d = {pos, pos + 1};
+    while (d.start > 0 && doc_of(p, d.start - 1) == doc_of(p, pos)) d.start--;
+    while (d.end < p->S && doc_of(p, d.end) == doc_of(p, pos)) d.end++;
+    return d;
+}
+
+/* The keys that a query at `at` sees; empty on padding. */
+static inline struct reach_document visible_of(const struct problem *p, int64_t at)
+{
+    if (at >= p->S) return (struct reach_document){at, at};
+    struct reach_document d = document_at((void *)p, at);
+    if (p->causal) d.end = at + 1;
+    if (p->window && d.start < at - p->window + 1) d.start = at - p->window + 1;
+    return d;
+}
+
+/* Real rows from the problem; padding rows hold large numbers that must leave no trace. */
+static inline void local_load(struct local *l, const struct problem *p, const struct variant *v,
+                              int r, int64_t T)
+{
+    struct tensor to[3] = {l->q, l->kv, l->d_o};
+    const float *from[3] = {p->q, p->kv, p->d_o}, large = v->act == DT_F16 ? 6e4f : 1e6f;
+    for (int64_t i = 0; i < T; i++) {
+        int64_t at = global_of(p, v, r, i);
+        for (int k = 0; k < 3; k++)
+            for (int64_t c = 0; c < to[k].cols; c++)
+                set_element(to[k], i, c, at < p->S ? from[k][at * to[k].cols + c] : large);
+        l->lo[i] = visible_of(p, at).start;
+        l->hi[i] = visible_of(p, at).end;
+    }
+    for (int64_t at = 0; at < v->P * T; at++) {
+        l->all_lo[at] = visible_of(p, at).start;
+        l->all_hi[at] = visible_of(p, at).end;
+    }
+}
+
+struct run {
+    const struct problem *p;
+    const struct variant *v;
+    struct result *out;
+    int64_t n_bad[MAX_P]; /* padding that is not exactly 0, and broken guards */
+};
+
+/* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads; isa: NULL is the best. */
+static const char *device_name = "cpu";
+static struct be *devices[MAX_P][3];
+static const char *isa;
+
+static inline void devices_close(void)
+{
+    for (int r = 0; r < MAX_P; r++)
+        for (int t = 1; t <= 2; t++) {
+            mirror_close(devices[r][t]);
+            devices[r][t] = NULL;
+        }
+}
+
+static struct be *device(int rank, int n_threads)
+{
+    struct be **be = &devices[rank][n_threads];
+    if (!*be) {
+        *be = mirror_open(device_name, isa, n_threads);
+        CHECK(!isa || !strcmp((*be)->isa, isa));
+    }
+    if (!(*be)->own_memory) memset((*be)->scratch, 0xff, (size_t)(*be)->scratch_size);
+    return *be;
+}
+
+/* The ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
+static inline int64_t ring_size(const struct problem *p, int64_t T)
+{
+    return 4 * T * 2 * p->Hk * p->D * 4;
+}
+
+/* What lies in the comm segment: the ring's buffers, the form's, collectives'. */
+static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
+{
+    const struct attention_need need = need_of(p, v);
+    const int64_t ring = need.ring || v->P == 1 ? ring_size(p, rows_of(p, v)) : 0;
+    return ring + need.segment_size + (is_two_pass(v) ? volume_bounce_size(v->P) : 0);
+}
+
+static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, int rank,
+                         const struct local *l, struct err *e)
+{
+    const struct problem *p = x->p;
+    *sp = (struct sp){
+        .ops = sp_find(x->v->strategy, x->v->form),
+        .be = device(rank, x->v->n_threads),
+        .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
+        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
+        .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
+        .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
+        .rank_bits = x->v->rank_bits,
+        .mutant = x->v->mutant,
+    };
+    if (shard_init(&sp->shard, p->S, x->v->P, rank, x->v->layout, x->v->rank_bits, e)) return false;
+    const struct attention_need need = need_of(p, x->v);
+    float *seg = comm_segment(comm);
+    int64_t n = sp->shard.T * 2 * p->Hk * p->D;
+    if (sp->shard.T != rows_of(p, x->v)) abort();
+    mirror_poison(sp->be, seg, segment_size_of(p, x->v));
+    if (need.ring || x->v->P == 1) {
+        sp->buf.kv[0] = seg;
+        sp->buf.kv[1] = seg + n;
+        sp->buf.dkv[0] = seg + 2 * n;
+        sp->buf.dkv[1] = seg + 3 * n;
+        seg += 4 * n;
+    }
+    sp_place(&sp->buf, &need, l->arena, seg);
+    if (is_two_pass(x->v)) sp->buf.bounce = (char *)seg + need.segment_size;
+    return true;
+}
+
+static inline void map_of(struct reach_map *map, const struct problem *p, const struct shard *sh)
+{
+    reach_make(map, sh,
+               &(struct reach_documents){.at = document_at,
+                                         .arg = (void *)p,
+                                         .n_tokens = p->S,
+                                         .causal = p->causal,
+                                         .window = p->window});
+}
+
+static inline void store(float *global, const struct run *x, int rank, struct tensor t,
+                         int64_t *n_bad)
+{
+    for (int64_t i = 0; i < t.rows; i++) {
+        int64_t at = global_of(x->p, x->v, rank, i);
+        for (int64_t c = 0; c < t.cols; c++)
+            if (at < x->p->S)
+                global[at * t.cols + c] = element(t, i, c);
+            else
+                *n_bad += element(t, i, c) != 0;
+    }
+}
+
+static inline int64_t guards_broken(const struct local *l, const struct run *x, int64_t T)
+{
+    const float *starts[] = {l->o.data, l->d_o.data, l->sum, l->lse, l->m, l->delta};
+    int64_t q = T * x->p->H * x->p->D, h = x->p->H * T, sizes[] = {q, q, q, h, h, h}, n = 0;
+    uint32_t word;
+    for (int k = 0; k < 6; k++)
+        for (int i = 1; i <= GUARD; i++) {
+            memcpy(&word, starts[k] - i, 4);
+            n += word != 0xffffffffu;
+            memcpy(&word, starts[k] + sizes[k] + i - 1, 4);
+            n += word != 0xffffffffu;
+        }
+    return n;
+}
+
+/* l as the device has it. */
+static inline struct local local_twin(struct mirrors *w, const struct local *l,
+                                      const struct variant *v, int64_t T)
+{
+    struct local d = *l;
+    mirror_add(w, l->block, l->block_size);
+    mirror_add(w, l->kept, l->kept_size);
+    mirror_add(w, l->arena, l->arena_size);
+    mirror_add(w, l->lo, T * 8);
+    mirror_add(w, l->hi, T * 8);
+    mirror_add(w, l->all_lo, v->P * T * 8);
+    mirror_add(w, l->all_hi, v->P * T * 8);
+    struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv};
+    for (int i = 0; i < 6; i++) *tensors[i] = mirror_tensor(w, *tensors[i]);
+    d.lse = mirror_of(w, l->lse), d.m = mirror_of(w, l->m), d.delta = mirror_of(w, l->delta);
+    d.sum = mirror_of(w, l->sum), d.kept = mirror_of(w, l->kept), d.arena = mirror_of(w, l->arena);
+    d.lo = mirror_of(w, l->lo), d.hi = mirror_of(w, l->hi);
+    d.all_lo = mirror_of(w, l->all_lo), d.all_hi = mirror_of(w, l->all_hi);
+    return d;
+}
+
+static inline void local_free(struct local *l)
+{
+    free(l->kept);
+    free(l->arena);
+    free(l->all_lo);
+    free(l->all_hi);
+    free(l->block);
+    free(l->lo);
+    free(l->hi);
+}
+
+static inline void collect(struct run *x, int rank, const struct local *l, int64_t T)
+{
+    store(x->out->o, x, rank, l->o, &x->n_bad[rank]);
+    store(x->out->dq, x, rank, l->dq, &x->n_bad[rank]);
+    store(x->out->dkv, x, rank, l->dkv, &x->n_bad[rank]);
+    x->n_bad[rank] += guards_broken(l, x, T);
+    for (int64_t i = 0; i < T && x->v->strategy != STRATEGY_ULYSSES; i++)
+        for (int64_t h = 0; h < x->p->H; h++)
+            x->n_bad[rank] += (l->lse[h * T + i] == -INFINITY) != (l->lo[i] >= l->hi[i]);
+}
+
+static inline int both_ways(struct sp *sp, const struct local *d, const struct local *l,
+                            const struct reach_map *map, bool blind, struct err *e)
+{
+    const struct sp_seen none = {NULL, NULL};
+    const struct sp_fwd_args f = {.q = d->q,
+                                  .kv = d->kv,
+                                  .o = d->o,
+                                  .lse = d->lse,
+                                  .lo = d->lo,
+                                  .hi = d->hi,
+                                  .seen = blind ? none : (struct sp_seen){l->lo, l->hi},
+                                  .kept = d->kept,
+                                  .reach = map,
+                                  .all_lo = d->all_lo,
+                                  .all_hi = d->all_hi,
+                                  .all_seen = blind ? none
+                                                    : (struct sp_seen){l->all_lo, l->all_hi}};
+    const struct sp_bwd_args b = {.q = d->q,
+                                  .kv = d->kv,
+                                  .o = d->o,
+                                  .d_o = d->d_o,
+                                  .lse = d->lse,
+                                  .dq = d->dq,
+                                  .dkv = d->dkv,
+                                  .lo = d->lo,
+                                  .hi = d->hi,
+                                  .seen = f.seen,
+                                  .kept = d->kept,
+                                  .reach = map,
+                                  .all_lo = d->all_lo,
+                                  .all_hi = d->all_hi,
+                                  .all_seen = f.all_seen};
+    return sp->ops->attn_fwd(sp, &f, e) || sp->ops->attn_bwd(sp, &b, e) ? -1 : 0;
+}
+
+static inline void body(struct ranks *g, int rank, void *arg)
+{
+    struct run *x = arg;
+    struct local l;
+    struct sp sp;
+    struct err e = {0};
+    struct mirrors w = {.be = device(rank, x->v->n_threads)};
+    const int64_t T = rows_of(x->p, x->v);
+    local_place(&l, x->p, x->v, T);
+    local_load(&l, x->p, x->v, rank, T);
+    const struct local d = local_twin(&w, &l, x->v, T);
+    struct reach_map known, *map = x->v->maps ? &known : NULL;
+    if (!sp_of(&sp, x, g->comm[rank], rank, &d, &e)) goto out;
+    if (map) map_of(&known, x->p, &sp.shard);
+    if (both_ways(&sp, &d, &l, map, x->v->blind, &e)) goto out;
+    mirror_bring(&w);
+    collect(x, rank, &l, T);
+out:
+    mirror_free(&w);
+    local_free(&l);
+    if (e.code) ranks_fail(g, rank, &e);
+}
+
+static inline struct result result_make(const struct problem *p)
+{
+    return (struct result){random_floats(p->S * p->H * p->D, NAN),
+                           random_floats(p->S * p->H * p->D, NAN),
+                           random_floats(p->S * 2 * p->Hk * p->D, NAN)};
+}
+
+static inline void result_free(struct result *r)
+{
+    free(r->o);
+    free(r->dq);
+    free(r->dkv);
+}
+
+static uint64_t n_runs; /* seeds the delays */
+
+/* What rank `rank` moves in one forward and one backward. */
+static inline void count_run(const struct problem *p, const struct variant *v, int rank,
+                             struct comm_count want[PURPOSE_N])
+{
+    const enum precision_id b = v->act == DT_F32 ? PRECISION_FP32 : PRECISION_BF16; /* in size */
+    const int64_t T = rows_of(p, v);
+    struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
+    if (v->strategy == STRATEGY_ULYSSES) {
+        for (int back = 0; back < 2; back++)
+            volume_add(
+                &want[PURPOSE_HEADS],
+                volume_ulysses(v->P, rank, &(struct volume_heads){T, p->H, p->Hk, p->D, b}, back),
+                1);
+        return;
+    }
+    if (is_two_pass(v)) {
+        volume_add(kv, volume_two_pass_kv(v->P, T, p->Hk, p->D, b), 2);
+        volume_add(dkv, volume_two_pass_dkv(v->P, T, p->Hk, p->D, v->form == FORM_TWO_PASS), 1);
+        return;
+    }
+    if (v->maps || is_all_gather(v)) {
+        struct shard sh;
+        struct reach_map map = {0};
+        if (shard_init(&sh, p->S, v->P, rank, v->layout, v->rank_bits, NULL)) abort();
+        if (v->maps) map_of(&map, p, &sh);
+        if (is_all_gather(v)) {
+            const bool ring = v->rank_bits; /* and then its backward is the ring's */
+            volume_add(kv, volume_gather_kv(&sh, &map, p->Hk, p->D, b), ring ? 1 : 2);
+            if (ring) volume_add(kv, volume_ring_kv_met(&sh, &map, p->Hk, p->D, b), 1);
+            volume_add(dkv, volume_gather_dkv(&sh, &map, p->Hk, p->D), 1);
+            return;
+        }
+        volume_add(kv, volume_ring_kv_met(&sh, &map, p->Hk, p->D, b), 2);
+        volume_add(dkv, volume_ring_dkv_met(&sh, &map, p->Hk, p->D), 1);
+        return;
+    }
+    volume_add(kv, volume_ring_kv(v->P, T, p->Hk, p->D, b), 2);
+    volume_add(dkv, volume_ring_dkv(v->P, T, p->Hk, p->D, v->rank_bits), 1);
+}
+
+static inline void ranks_devices(struct ranks_device *on, const struct variant *v, int64_t size)
+{
+    for (int r = 0; r < v->P; r++) {
+        struct be *be = device(r, v->n_threads);
+        on[r] = (struct ranks_device){be, be->own_memory ? mirror_alloc(be, size) : NULL};
+    }
+}
+
+/* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
+static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
+{
+    struct run x = {.p = p, .v = v, .out = out};
+    struct ranks g;
+    int64_t n_bad = 0;
+    struct ranks_device on[MAX_P];
+    ranks_devices(on, v, segment_size_of(p, v));
+    ranks_open_on(&g, v->P, segment_size_of(p, v),
+                  &(struct comm_options){.delay_seed = ++n_runs,
+                                         .delay_max_us = v->P > 1 ? 100 : 0,
+                                         .transport = v->transport,
+                                         .n_local = v->n_local},
+                  on);
+    ranks_run(&g, body, &x);
+    ranks_check(&g);
+    for (int r = 0; r < v->P; r++) {
+        struct err e;
+        struct comm_count want[PURPOSE_N] = {0};
+        count_run(p, v, r, want);
+        CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", v->P, r,
+                  e.text);
+        n_bad += x.n_bad[r];
+    }
+    ranks_close(&g);
+    for (int r = 0; r < v->P; r++)
+        if (on[r].segment) on[r].be->ops->free(on[r].be, on[r].segment, segment_size_of(p, v));
+    return n_bad;
+}
+
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+struct norms {
+    double err, ref;
+};
+
+/* Columns [c0, c0 + n) of all rows. */
+static inline struct norms norms(const float *x, const double *ref, int64_t rows, int64_t cols,
+                                 int64_t c0, int64_t n)
+{
+    struct norms s = {0, 0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = c0; c < c0 + n; c++) {
+            double d = x[i * cols + c] - ref[i * cols + c];
+            s.err += d * d;
+            s.ref += ref[i * cols + c] * ref[i * cols + c];
+        }
+    return (struct norms){sqrt(s.err), sqrt(s.ref)};
+}
+
+/* Relative L2 error. Where the truth is zero by cancellation (a token that sees one key has no
+ * gradient to it), relative to what cancels. NaN stays NaN, which no bound admits. */
+static inline double rel_l2(struct norms s, double cancelled)
+{
+    return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
+}
+
+struct errors {
+    double o, dq, dk, dv;
+};
+
+static inline struct errors compare(const struct problem *p, const struct result *r)
+{
+    int64_t q = p->H * p->D, k = p->Hk * p->D;
+    return (struct errors){
+        rel_l2(norms(r->o, p->o, p->S, q, 0, q), 0),
+        rel_l2(norms(r->dq, p->dq, p->S, q, 0, q), p->floor_q),
+        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
+        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
+    };
+}
+
+/* Bars of fp32 over a few thousand keys. */
+#define TOL_OUT  2e-6
+#define TOL_GRAD 5e-6
+
+static inline bool within(struct errors e)
+{
+    return e.o <= TOL_OUT && e.dq <= TOL_GRAD && e.dk <= TOL_GRAD && e.dv <= TOL_GRAD;
+}
+
+static inline bool same_bits(const struct problem *p, const struct result *a,
+                             const struct result *b)
+{
+    const size_t q = (size_t)(p->S * p->H * p->D) * 4, kv = (size_t)(p->S * 2 * p->Hk * p->D) * 4;
+    return !memcmp(a->o, b->o, q) && !memcmp(a->dq, b->dq, q) && !memcmp(a->dkv, b->dkv, kv);
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* shapes.h: a small model of every family, complete. */
+#ifndef SEQD_TESTS_SHAPES_H
+#define SEQD_TESTS_SHAPES_H
+
+#include "tests/lib/test.h"
+#include "worker/family/family.h"
+
+static inline struct model_shape shape_of(int id)
+{
+    const bool diffusion = id >= FAMILY_STDIT;
+    struct err e = {0};
+    struct model_shape m = {.family = id,
+                            .n_layers = 4,
+                            .width = 16,
+                            .n_heads = 4,
+                            .n_kv_heads = id == FAMILY_LLAMA || id == FAMILY_MINIMAX ? 2 : 4,
+                            .head_dim = 4,
+                            .ffn_width = 24,
+                            .vocab = diffusion ? 0 : 19,
+                            .max_pos = 64,
+                            .norm_eps = 1e-5,
+                            .rope_theta = 10000,
+                            .tied = id == FAMILY_BERT};
+    if (id == FAMILY_BERT) m.type_vocab = 2;
+    if (id == FAMILY_MINIMAX) m.n_experts = 3, m.experts_per_token = 2;
+    if (diffusion) {
+        m.in_channels = 2;
+        m.out_channels = 4;
+        m.patch_t = 1;
+        m.patch_h = m.patch_w = 2;
+        if (id != FAMILY_LATTE) m.caption_channels = 6, m.text_len = 3;
+    }
+    CHECK_MSG(family_complete(&m, &e) == 0, "family %d: %s: %s", id, e.field, e.text);
+    return m;
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* small.h: the small model of tests, in one process or in a gang, and strings of its job's spec. */
+#ifndef SEQD_TESTS_SMALL_H
+#define SEQD_TESTS_SMALL_H
+
+#include "api/core/job.h"
+#include "tests/lib/test.h"
+
+static const struct model_shape tiny_shape = {.n_layers = 2,
+                                              .width = 48,
+                                              .n_heads = 6,
+                                              .n_kv_heads = 2,
+                                              .head_dim = 8,
+                                              .ffn_width = 40,
+                                              .vocab = 260,
+                                              .max_pos = 4096,
+                                              .norm_eps = 1e-5,
+                                              .rope_theta = 10000};
+
+static inline spec_ref tiny_text(struct job_spec *s, const char *str)
+{
+    spec_ref ref = 0;
+    CHECK(!spec_intern(s, str, strlen(str), &ref));
+    return ref;
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* told.h: what a piece of work tells of its progress, every time it could. */
+#ifndef SEQD_TESTS_TOLD_H
+#define SEQD_TESTS_TOLD_H
+
+#include "api/core/progress.h"
+#include "tests/lib/test.h"
+
+struct told {
+    struct progress p;
+    int n;                        /* how often */
+    int n_inside;                 /* of these, after the beginning and before the end */
+    struct rank_progress at, was; /* the last one, and the first */
+    bool fell, beyond;            /* went back; went beyond the total */
+};
+
+static inline void told_take(void *arg, const struct rank_progress *now)
+{
+    struct told *t = arg;
+    t->fell |= t->n && now->done < t->at.done;
+    t->beyond |= now->total > 0 && now->done > now->total;
+    t->n_inside += now->done > now->from && now->done < now->total;
+    if (!t->n++) t->was = *now;
+    t->at = *now;
+}
+
+static inline void told_open(struct told *t)
+{
+    *t = (struct told){.p = {.tell = told_take}};
+    t->p.arg = t;
+}
+
+/* It began where `from` says, went forwards and ended with all of `total`. */
+static inline void told_check(const struct told *t, int unit, double from, double total)
+{
+    CHECK_MSG(t->at.unit == unit && t->was.done == from && t->was.from == from, "unit %d from %g",
+              t->at.unit, t->was.done);
+    CHECK_MSG(t->at.done == total && t->at.total == total, "ends at %g of %g, want %g", t->at.done,
+              t->at.total, total);
+    CHECK_MSG(!t->fell && !t->beyond, "of %d times once backwards or too far", t->n);
+}
+
+#endif

@@ -1,0 +1,210 @@
+/* twin.h: buffers of kernel tests, for devices that reach no memory but their own.
+ *
+ * Tests keep what they compare in the host's memory, in blocks that twin_new gave. A call's args
+ * struct points into them. Where the device has memory of its own, twin_in packs the blocks that are
+ * pointed to, one behind the other, into one stretch of device memory, and gives the call a copy of
+ * the args whose pointers lead there; twin_back waits, brings the blocks back and so shows the
+ * test everything that was written, beside the windows too. That every call starts from the
+ * host's bytes and ends there costs two copies and lets the checks of the host's memory (sentinels,
+ * gaps, inputs that stay as they are) hold for the device's as they stand.
+ *
+ * Pointers are found by their value: each aligned word of the args that is an address in a block. A
+ * word that is another address of the host fails the check: an operation would be given memory that
+ * it cannot reach. What an operation reads on the host, its drop, is named by TWIN_HOST. */
+#ifndef SEQD_TESTS_TWIN_H
+#define SEQD_TESTS_TWIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "kernels/backend.h"
+#include "tests/lib/test.h"
+
+#define TWIN_SIZE    ((int64_t)12 << 20) /* of device memory: scratch and the blocks of one call */
+#define TWIN_SCRATCH ((int64_t)3 << 20)  /* of it, at the front */
+#define TWIN_BLOCKS  1024
+#define TWIN_WORDS   96   /* of an args struct */
+#define TWIN_GUARD   64   /* bytes behind each block that nobody may write */
+#define TWIN_MARK    0xa5 /* as a double or a float: tiny; as an index: negative */
+
+struct twin_block {
+    char *at; /* on the host, size + TWIN_GUARD bytes */
+    int64_t size, offset;
+    bool packed;  /* in the call under way, at offset */
+    bool for_now; /* twin_forget frees it */
+};
+
+static struct twins {
+    struct twin_block block[TWIN_BLOCKS];
+    int n;
+    struct be *be; /* where the memory below is from; NULL: the tests' device is the host */
+    char *device;  /* TWIN_SIZE bytes of its memory */
+    int64_t used;
+    char stage[TWIN_SIZE]; /* what is copied there, and back: scratch is NaN in it */
+    uint64_t args[TWIN_WORDS];
+} twins;
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
+
+static inline void *twin_new(int64_t size)
+{
+    char *p = malloc((size_t)(size + TWIN_GUARD));
+    if (!p || twins.n == TWIN_BLOCKS) abort();
+    memset(p + size, TWIN_MARK, TWIN_GUARD);
+    twins.block[twins.n++] = (struct twin_block){.at = p, .size = size};
+    return p;
+}
+
+static inline void twin_drop(int i)
+{
+    const struct twin_block b = twins.block[i];
+    int64_t n_bad = 0;
+    for (int k = 0; k < TWIN_GUARD; k++) n_bad += (unsigned char)b.at[b.size + k] != TWIN_MARK;
+    CHECK_MSG(n_bad == 0, "%lld bytes behind a buffer of %lld were written", (long long)n_bad,
+              (long long)b.size);
+    free(b.at);
+    twins.block[i] = twins.block[--twins.n];
+}
+
+static inline void twin_free(void *p)
+{
+    for (int i = 0; i < twins.n; i++)
+        if (twins.block[i].at == p) {
+            twin_drop(i);
+            return;
+        }
+    if (p) abort();
+}
+
+/* An array of n elements that lives until twin_forget, at the end of the check. */
+#define ARRAY(type, n) ((type *)twin_array((int64_t)(n) * (int64_t)sizeof(type)))
+static inline void *twin_array(int64_t size)
+{
+    void *p = twin_new(size);
+    twins.block[twins.n - 1].for_now = true;
+    return p;
+}
+
+static inline void twin_forget(void)
+{
+    for (int i = twins.n; i-- > 0;)
+        if (twins.block[i].for_now) twin_drop(i);
+}
+
+/* ---- the device's side ------------------------------------------------------------------------- */
+
+/* For calls on b's device. */
+static inline void twin_open(struct be *b)
+{
+    struct err e;
+    if (!b->own_memory) return;
+    twins.be = b;
+    twins.device = b->ops->alloc(b, TWIN_SIZE, &e);
+    CHECK_MSG(twins.device, "%s", e.text);
+    if (!twins.device) abort();
+    memset(twins.stage, 0xff, TWIN_SCRATCH);
+}
+
+static inline void twin_close(void)
+{
+    if (twins.be) twins.be->ops->free(twins.be, twins.device, TWIN_SIZE);
+    twins.be = NULL;
+}
+
+/* Calls follow one another: scratch may be the same memory for all that are opened. */
+static inline void twin_give_scratch(struct be *b)
+{
+    const int64_t size = b->n_threads * (b->own_memory ? TWIN_SCRATCH / 3 : BE_SCRATCH_PER_THREAD);
+    if (b->own_memory && size > TWIN_SCRATCH) abort();
+    be_give_scratch(b, b->own_memory ? twins.device : aligned_alloc(64, (size_t)size), size);
+}
+
+static inline void twin_take_scratch(struct be *b)
+{
+    if (!b->own_memory) free(b->scratch);
+}
+
+/* What lies between the fields of args is made 0: it may hold any old address. Where the compiler
+ * cannot, addresses of the host are not looked for. */
+#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
+#define TWIN_CLEAR(args) __builtin_clear_padding(args)
+#define TWIN_STRICT      1
+#else
+#define TWIN_CLEAR(args) (void)(args)
+#define TWIN_STRICT      0
+#endif
+
+/* Whether it is an address of this process: a page is in its map. */
+static inline bool twin_is_address(uint64_t word)
+{
+    unsigned char seen;
+    return word >= 4096 && word < (uint64_t)1 << 47 &&
+           mincore((void *)(uintptr_t)(word & ~(uint64_t)4095), 1, &seen) == 0;
+}
+
+/* A block begins in device memory as far from a multiple of 64 bytes as on the host. */
+static inline void twin_pack(struct twin_block *k)
+{
+    if (k->packed) return;
+    k->packed = true;
+    k->offset = (twins.used + 63) / 64 * 64 + (int64_t)((uintptr_t)k->at % 64);
+    twins.used = k->offset + k->size + TWIN_GUARD;
+    if (twins.used > TWIN_SIZE) abort();
+    memcpy(twins.stage + k->offset, k->at, (size_t)(k->size + TWIN_GUARD));
+}
+
+static inline uint64_t twin_word(uint64_t word)
+{
+    for (int i = 0; i < twins.n; i++) {
+        struct twin_block *k = &twins.block[i];
+        const uint64_t at = word - (uint64_t)(uintptr_t)k->at;
+        if (at >= (uint64_t)k->size + TWIN_GUARD) continue;
+        twin_pack(k);
+        return (uint64_t)(uintptr_t)twins.device + (uint64_t)k->offset + at;
+    }
+    CHECK_MSG(!TWIN_STRICT || !twin_is_address(word), "the host's %#llx is given to a device",
+              (unsigned long long)word);
+    return word;
+}
+
+/* Byte of the args at which a pointer to the host's memory stands that the device may have. */
+#define TWIN_HOST(...)                                                                             \
+    _Generic(*(__VA_ARGS__), struct attn_fwd_args                                                  \
+             : (int64_t)offsetof(struct attn_fwd_args, drop), struct attn_bwd_args                 \
+             : (int64_t)offsetof(struct attn_bwd_args, drop), struct dropout_args                  \
+             : (int64_t)offsetof(struct dropout_args, drop), default                               \
+             : (int64_t)-1)
+
+/* What to give the call; good until the next. Scratch is NaN then. */
+static inline const void *twin_in(struct be *b, const void *args, size_t size, int64_t host)
+{
+    if (!b->own_memory) {
+        memset(b->scratch, 0xff, (size_t)b->scratch_size);
+        return args;
+    }
+    if (size > sizeof twins.args) abort();
+    memcpy(twins.args, args, size);
+    twins.used = TWIN_SCRATCH;
+    for (size_t i = 0; i < size / 8; i++)
+        if (host != (int64_t)i * 8) twins.args[i] = twin_word(twins.args[i]);
+    b->ops->upload(b, twins.device, twins.stage, twins.used);
+    return twins.args;
+}
+
+static inline void twin_back(struct be *b)
+{
+    struct err e = {0};
+    if (!b->own_memory) return;
+    b->ops->download(b, twins.stage + TWIN_SCRATCH, twins.device + TWIN_SCRATCH,
+                     twins.used - TWIN_SCRATCH);
+    CHECK_MSG(b->ops->sync(b, &e) == 0, "%s", e.text);
+    for (int i = 0; i < twins.n; i++) {
+        struct twin_block *k = &twins.block[i];
+        if (k->packed) memcpy(k->at, twins.stage + k->offset, (size_t)(k->size + TWIN_GUARD));
+        k->packed = false;
+    }
+}
+
+#endif

@@ -1,0 +1,295 @@
+/* verify.h: a proof on tiny models of every family, split in every way: for tests of verify. */
+#ifndef SEQD_TESTS_VERIFY_H
+#define SEQD_TESTS_VERIFY_H
+
+#include <math.h>
+#include "api/core/file.h"
+#include "tests/lib/latents.h"
+#include "tests/lib/tiny.h"
+#include "tests/lib/told.h"
+#include "worker/verify/verify.h"
+
+static char scratch[64];
+
+/* A model and how its sequence is split. */
+struct way {
+    const char *name;
+    struct model_shape shape;
+    enum strategy_id strategy;
+    enum layout_id layout;
+    enum form_id form;
+    enum exchange_id exchange;
+    const char *mixer; /* in the names of tensors that attention's backward makes wrong */
+    double dropout;    /* of attention's weights */
+    double gain;       /* of the queries' weights: scores that no plain exp survives; 0: 1 */
+};
+
+#define SIZES                                                                                      \
+    .n_layers = 2, .width = 48, .n_heads = 6, .head_dim = 8, .ffn_width = 40, .vocab = 260,        \
+    .norm_eps = 1e-5, .rope_theta = 10000, .max_pos = 4096
+#define WAY_LLAMA                                                                                  \
+    {                                                                                              \
+        SIZES, .n_kv_heads = 2                                                                     \
+    }
+#define WAY_BERT                                                                                   \
+    {                                                                                              \
+        SIZES, .family = FAMILY_BERT, .type_vocab = 2, .tied = 1                                   \
+    }
+#define WAY_TNL                                                                                    \
+    {                                                                                              \
+        SIZES, .family = FAMILY_TNL, .layer_mask = { 1 }                                           \
+    }
+#define WAY_LINEAR                                                                                 \
+    {                                                                                              \
+        SIZES, .family = FAMILY_LINEAR, .feature_map = ACT_ELU1, .normalise = 1                    \
+    }
+#define WAY_MINIMAX                                                                                \
+    {                                                                                              \
+        SIZES, .layer_mask = {1}, .family = FAMILY_MINIMAX, .n_kv_heads = 2, .n_experts = 3,       \
+               .experts_per_token = 2, .residual = {                                               \
+                   1,                                                                              \
+                   1,                                                                              \
+                   1,                                                                              \
+                   1,                                                                              \
+                   1,                                                                              \
+                   1                                                                               \
+               }                                                                                   \
+    }
+#define WAY_DIT(fam, text, norm)                                                                   \
+    {                                                                                              \
+        .family = fam, .n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 6, .head_dim = 8,   \
+        .ffn_width = 96, .max_pos = 2048, .rope_theta = 10000, .norm_eps = 1e-5, .in_channels = 4, \
+        .out_channels = 8, .patch_t = 1, .patch_h = 2, .patch_w = 2,                               \
+        .type_vocab = (text) ? 0 : LATENTS_USUAL + 1, .caption_channels = (text) ? 6 : 0,          \
+        .text_len = (text) ? 3 : 0, .qk_norm = norm                                                \
+    }
+#define WAY_DSP      .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS, .mixer = "attn"
+#define WAY_RSA(lay) .strategy = STRATEGY_RSA, .layout = lay, .mixer = "self_attn."
+#define WAY_LASP(x)  .strategy = STRATEGY_LASP, .layout = LAYOUT_CONTIGUOUS, .exchange = x
+
+enum {
+    WAY_ZIGZAG,
+    WAY_CONTIGUOUS,
+    WAY_GATHER,
+    WAY_TWO_PASS,
+    WAY_SCATTER,
+    WAY_ULYSSES,
+    WAY_BERT_RSA,
+    WAY_TNL_RING,
+    WAY_TNL_GATHER,
+    WAY_TNL_SCAN,
+    WAY_LINEAR_RING,
+    WAY_RETNET_RING,
+    WAY_RETNET_GATHER,
+    WAY_MINIMAX_RING,
+    WAY_MINIMAX_SCAN,
+    WAY_STDIT3,
+    WAY_STDIT,
+    WAY_LATTE,
+    WAY_T2D,
+    N_WAYS
+};
+static const struct way ways[N_WAYS] = {
+    [WAY_ZIGZAG] = {"llama, ring, zigzag", WAY_LLAMA, WAY_RSA(LAYOUT_ZIGZAG)},
+    [WAY_CONTIGUOUS] = {"llama, ring", WAY_LLAMA, WAY_RSA(LAYOUT_CONTIGUOUS)},
+    [WAY_GATHER] = {"llama, all_gather", WAY_LLAMA, WAY_RSA(LAYOUT_ZIGZAG),
+                    .form = FORM_ALL_GATHER},
+    [WAY_TWO_PASS] = {"llama, two_pass", WAY_LLAMA, WAY_RSA(LAYOUT_ZIGZAG), .form = FORM_TWO_PASS},
+    [WAY_SCATTER] = {"llama, two_pass_scatter", WAY_LLAMA, WAY_RSA(LAYOUT_CONTIGUOUS),
+                     .form = FORM_TWO_PASS_SCATTER},
+    [WAY_ULYSSES] = {"llama, ulysses", WAY_LLAMA, .strategy = STRATEGY_ULYSSES,
+                     .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
+    [WAY_BERT_RSA] = {"bert, ring", WAY_BERT, .strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS,
+                      .mixer = "attention.self."},
+    [WAY_TNL_RING] = {"tnl, ring", WAY_TNL, WAY_LASP(EXCHANGE_RING), .mixer = "token_mixer."},
+    [WAY_TNL_GATHER] = {"tnl, all_gather", WAY_TNL, WAY_LASP(EXCHANGE_ALL_GATHER),
+                        .mixer = "token_mixer."},
+    [WAY_TNL_SCAN] = {"tnl, scan", WAY_TNL, WAY_LASP(EXCHANGE_SCAN), .mixer = "token_mixer."},
+    [WAY_LINEAR_RING] = {"linear, ring", WAY_LINEAR, WAY_LASP(EXCHANGE_RING), .mixer = "attn."},
+    [WAY_RETNET_RING] = {"retnet, ring",
+                         {SIZES, .family = FAMILY_RETNET},
+                         WAY_LASP(EXCHANGE_RING),
+                         .mixer = "attn."},
+    [WAY_RETNET_GATHER] = {"retnet, all_gather",
+                           {SIZES, .family = FAMILY_RETNET},
+                           WAY_LASP(EXCHANGE_ALL_GATHER),
+                           .mixer = "attn."},
+    [WAY_MINIMAX_RING] = {"minimax, ring", WAY_MINIMAX, WAY_LASP(EXCHANGE_RING),
+                          .mixer = "self_attn."},
+    [WAY_MINIMAX_SCAN] = {"minimax, scan", WAY_MINIMAX, WAY_LASP(EXCHANGE_SCAN),
+                          .mixer = "self_attn."},
+    [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
+    [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
+    [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
+    [WAY_T2D] = {"transformer-2d, dsp", WAY_DIT(FAMILY_T2D, 1, 0), WAY_DSP},
+};
+
+static inline bool way_takes(const struct way *w, enum precision_id precision)
+{
+    return precision == PRECISION_FP32 ||
+           (w->form != FORM_TWO_PASS && w->form != FORM_TWO_PASS_SCATTER);
+}
+
+/* ---- the user's text ------------------------------------------------------------------------- */
+
+/* Documents of 0 to 150 tokens: within a rank, over an edge, over several ranks. */
+static inline void write_docs(void)
+{
+    static const char *const docs[] = {
+        "int main(void) { return 0; }",
+        "a",
+        "static long f(long x) { long y = x * x + 1; while (y > x) y -= x; return y; } /* slowly "
+        "*/",
+        "",
+        "for (i = 0; i < n; i++) sum += a[i]; for (i = 0; i < n; i++) b[i] = a[i] - sum / n; "
+        "for (i = 0; i < n; i++) c[i] = b[i] * b[i]; print(c, n);",
+        "zz",
+        "struct node { struct node *next; int key; char name[16]; };"};
+    char path[128], text[1024] = "";
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
+    for (size_t i = 0; i < sizeof docs / sizeof *docs; i++) {
+        const size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, "{\"text\":\"%s\"}\n", docs[i]);
+    }
+    CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+    latents_manifest(scratch, "latents", latents_usual, LATENTS_USUAL, 4, 6);
+}
+
+/* ---- a trial --------------------------------------------------------------------------------- */
+
+struct trial {
+    struct job_spec spec;
+    const struct way *way;
+    char id[80];
+    int mutant, mutant_tensor;
+    int disturb; /* this rank's copy of one weight is off; -1: nobody's */
+    bool artifacts;
+    struct verify out;
+    struct err sentence;
+};
+
+static inline void trial_data(struct trial *t)
+{
+    struct job_spec *s = &t->spec;
+    const bool latents = t->way->strategy == STRATEGY_DSP;
+    const char *roots[] = {scratch};
+    struct data_stats st;
+    struct err e = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s.jsonl", scratch, latents ? "latents" : "docs");
+    s->data.n_train = 1;
+    s->data.train[0].path = tiny_text(s, path);
+    if (latents) {
+        s->data.frames = LATENTS_FRAMES;
+        s->data.height = LATENTS_HEIGHT;
+        s->data.width = LATENTS_WIDTH;
+        s->data.train[0].format = DATA_LATENTS;
+    } else {
+        s->data.seq_len = 200; /* longer than what is compared */
+        s->data.document_mask = s->data.reset_positions = 1;
+        s->data.train[0].text_key = tiny_text(s, "text");
+        s->data.train[0].format = DATA_JSONL;
+    }
+    CHECK_MSG(!job_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
+    CHECK_MSG(!data_prepare(s, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
+    snprintf(t->id, sizeof t->id, "%s", st.id);
+}
+
+static inline void trial_set(struct trial *t, const struct way *w, int P, int64_t S,
+                             enum precision_id precision)
+{
+    struct err e = {0};
+    *t = (struct trial){.way = w, .disturb = -1, .mutant_tensor = -1};
+    spec_defaults(&t->spec);
+    struct job_spec *s = &t->spec;
+    s->kind = JOB_VERIFY;
+    s->model.shape = w->shape;
+    CHECK_MSG(!family_complete(&s->model.shape, &e), "%s: %s", w->name, e.text);
+    s->precision.params = (int32_t)precision;
+    s->seed = w->strategy == STRATEGY_DSP ? 4 : 3; /* 4: 12 places of 5 frames come first */
+    s->resources.ranks = P;
+    s->resources.threads = 1;
+    s->verify.max_tokens = S;
+    if (P > 1) {
+        s->parallel.strategy = (int32_t)w->strategy;
+        s->parallel.layout = (int32_t)w->layout;
+        s->parallel.form = (int32_t)w->form;
+    }
+    s->parallel.exchange = (int32_t)w->exchange;
+    s->train.attention_dropout = w->dropout;
+    trial_data(t);
+}
+
+/* Queries so long that scores are far apart. */
+static inline void trial_gain(const struct trial *t, struct model *m)
+{
+    for (int i = 0; t->way->gain && i < param_tensors(&m->shape); i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        for (int64_t k = 0; strstr(p.name, "q_proj") && k < p.count; k++)
+            ((float *)m->params)[p.offset + k] *= (float)t->way->gain;
+    }
+}
+
+static inline void trial_disturb(const struct trial *t, struct model *m)
+{
+    struct param p;
+    param_get(&t->spec.model.shape, 1 + 9 + 4, &p); /* o_proj of layer 1 */
+    ((float *)m->params)[p.offset + 5] += 0.05f;
+}
+
+static inline void trial_body(struct ranks *g, int rank, void *arg)
+{
+    struct trial *t = arg;
+    struct tiny_rank *r = malloc(sizeof *r);
+    struct verify v = {0};
+    struct err e = {0};
+    struct data *d = data_open(scratch, t->id, DATA_TRUST, &e);
+    int rc = !d || tiny_open(r, &t->spec, g, rank, t->mutant, &e);
+    if (!rc) trial_gain(t, &r->model);
+    if (!rc && rank == t->disturb) trial_disturb(t, &r->model);
+    struct told told;
+    told_open(&told);
+    if (!rc) {
+        const struct verify_args a = {.progress = &told.p,
+                                      .spec = &t->spec,
+                                      .model = &r->model,
+                                      .data = d,
+                                      .job_dir = t->artifacts ? scratch : NULL,
+                                      .mutant = t->mutant,
+                                      .mutant_tensor = t->mutant_tensor};
+        rc = verify_run(&a, &v, &e);
+    }
+    if (rc) ranks_fail(g, rank, &e);
+    if (!rc && rank == 0) { /* its own part, the reference, and the control where it is asked for */
+        const int64_t S = r->model.sp.shard.S;
+        told_check(&told, PROGRESS_TOKENS, 0,
+                   (double)(r->model.sp.shard.T + (v.controlled ? 2 : 1) * S));
+        CHECK(told.n_inside > 2 * r->model.shape.n_layers);
+        t->out = v;
+        verify_sentence(&v, &t->sentence);
+    } else {
+        verify_fini(&v);
+    }
+    tiny_close(r);
+    free(r);
+    data_close(d);
+}
+
+/* Messages are late at random, so that what is used before it has come is not there. t->out is the
+ * caller's to end. */
+static inline void trial_run(struct trial *t)
+{
+    static struct plan plan;
+    struct ranks g;
+    struct err e = {0};
+    CHECK_MSG(!plan_make(&t->spec, 0, &plan, &e), "%s: %s: %s", t->way->name, e.field, e.text);
+    ranks_open(&g, plan.n_ranks, plan.segment_size,
+               &(struct comm_options){.delay_max_us = 100, .delay_seed = 7});
+    ranks_run(&g, trial_body, t);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+#endif
