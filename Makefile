@@ -79,7 +79,7 @@ ENGINE_SRC := $(filter-out %_amx.c,$(ENGINE_SRC))
 else
 CFLAGS_kernels += -DCPU_AMX
 endif
-TEST_SRC   := $(call src,tests)
+TEST_SRC   := $(sort $(wildcard $(foreach d,tests tests/*,$(d)/test_*.c $(d)/check_*.c)))
 BENCH_SRC  := $(call src,tests/bench)
 FUZZ_SRC   := $(call src,tests/fuzz)
 PAPER_SRC  := $(call src,tests/paper)
@@ -87,8 +87,9 @@ PAPER_SRC  := $(call src,tests/paper)
 PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 # Sanitizers do not follow the emulated device's threads from stack to stack.
-TESTS   := $(patsubst tests/%.c,$(B)/tests/%,$(if $(filter asan tsan,$(MODE)),\
-             $(filter-out tests/check_emulated.c tests/test_device_%.c,$(TEST_SRC)),$(TEST_SRC)))
+TEST_NAMES := $(basename $(notdir $(TEST_SRC)))
+ON_DEVICE := $(filter check_emulated test_device_%,$(TEST_NAMES))
+TESTS   := $(addprefix $(B)/tests/,$(filter-out $(if $(filter asan tsan,$(MODE)),$(ON_DEVICE)),$(TEST_NAMES)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -241,7 +242,7 @@ $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $< -lpthread
 $(B)/tests/test_device_nccl $(B)/tests/test_library: | $(B)/libnccl_fake.so
-$(B)/tests/check_emulated $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_device_*.c)): | $(EMULATED)
+$(addprefix $(B)/tests/,$(ON_DEVICE)): | $(EMULATED)
 
 # Objects of other architectures are not this build's.
 $(B)/cuda/flags: FORCE
@@ -333,7 +334,7 @@ bench-build: $(BENCHES)
 
 # Programs that run on the device that SEQD_TEST_DEVICE names.
 # test_device_nccl has a library of NCCL's name and the emulated device; NCCL itself: test_device_jobs.
-GPU_TESTS := check_kernels $(filter-out test_device_nccl,$(patsubst tests/%.c,%,$(wildcard tests/test_device_*.c)))
+GPU_TESTS := check_kernels $(filter-out check_emulated test_device_nccl,$(ON_DEVICE))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.

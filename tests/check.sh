@@ -40,7 +40,7 @@ count() {
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
 # Test programs by what they link, from the names of their sources.
-programs() { find tests -maxdepth 1 \( "$@" \) -name '*.c' | sed -nE 's#tests/((test|check)_.*)\.c#\1#p' | sort; }
+programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort; }
 paths() { sed "s#^#build/$1/tests/#"; }
 
 # The emulated GPU computes as slowly as it is exact: all that runs on it is left to the whole.

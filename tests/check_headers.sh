@@ -15,7 +15,7 @@ alone() {
 }
 export -f alone
 proved() {
-    find api daemon worker kernels client tests/test_*.c tests/check_*.c -name '*.c' -o -name '*.cu' |
+    find api daemon worker kernels client $(find tests -name 'test_*.c' -o -name 'check_*.c') -name '*.c' -o -name '*.cu' |
         xargs awk 'FNR == 1 { done = 0 }
                    !done && /^ *# *(include|define|if)/ { done = 1; if (/include *"/) { split($0, part, "\""); print part[2] } }'
 }

@@ -5,7 +5,7 @@
 # "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
-programs=$(grep -lE 'SEQD_MUTANTS' tests/test_*.c | sed -E 's#tests/(.*)\.c#\1#')
+programs=$(find tests -name 'test_*.c' | xargs grep -lE 'SEQD_MUTANTS' | sed -E 's#.*/(.*)\.c#\1#' | sort)
 targets=$(printf 'build/mutants/tests/%s ' $programs)
 make -s -j"${JOBS:-$(nproc)}" MODE=mutants all $targets || { echo "FAIL mutants-build"; echo "0 passed, 1 failed"; exit 1; }
 # shellcheck disable=SC2086
