@@ -257,10 +257,11 @@ print-nvccflags:
 cuda: $(CUDA_PLUGIN)
 
 # ---- tests ----------------------------------------------------------------------------------
+in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(sort $(wildcard tests/$(1)/test_*.c tests/$(1)/check_*.c)))
 # A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
 # every other one the engine, plan and core only, so that it also builds on a bare GPU machine.
 TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-$(B)/tests/test_seqd_%: $(B)/obj/tests/test_seqd_%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+$(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)

@@ -1,7 +1,7 @@
 /* event.h: one row of a job's log, as a struct and as JSON.
  *
  * The fold (jobs.h) sees only this struct; replay reads the same struct back from the row, so that
- * a restarted seqd holds the same jobs bit by bit (tests/test_seqd_jobs.c). Members that an event
+ * a restarted seqd holds the same jobs bit by bit (tests/daemon/test_seqd_jobs.c). Members that an event
  * type does not use are zero and stay out of the JSON. */
 #ifndef SEQD_DAEMON_EVENT_H
 #define SEQD_DAEMON_EVENT_H

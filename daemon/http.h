@@ -4,7 +4,7 @@
  * complete is suspended and handed to the loop thread, which replies now or later. Everything
  * declared here is called on the loop thread.
  *
- * What a request must be (tests/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
+ * What a request must be (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
  * chunked.h), its body at most HTTP_MAX_BODY of application/json, its target decoded once, without
  * NUL, control bytes and ".."; sent within absolute deadlines (5 s for the head, 30 s for the
  * body); of a page, only of this very host and port where it changes something; with local_only,

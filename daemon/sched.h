@@ -17,7 +17,7 @@
  * in quarantine (quarantine.h) gets nothing but its toy run.
  *
  * The reason a job waits is written by the same code that would have placed it: mend what it names and
- * the job starts (tests/test_seqd_sched.c).
+ * the job starts (tests/daemon/test_seqd_sched.c).
  *
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
  * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job
