@@ -265,15 +265,13 @@ $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
-$(B)/tests/test_agent_%: $(B)/obj/tests/test_agent_%.o $(LIBAGENT) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
+$(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
 	$(call do_link,$(RPC_LIBS) -lpthread)
 # What seqw's tests have in the place of the driver's management library.
 FAKE_NVML := $(B)/libfake_nvml.so
 $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
 	$(link); $(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -shared $(LDFLAGS_$(MODE)) -o $@ $<
 $(B)/tests/test_agent_life: | $(FAKE_NVML)
-$(B)/tests/test_gang_%: $(B)/obj/tests/test_gang_%.o $(LIBGANG) $(LIBCORE)
-	$(call do_link,-lpthread)
 $(B)/tests/test_client_%: $(B)/obj/tests/test_client_%.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
