@@ -272,7 +272,7 @@ FAKE_NVML := $(B)/libfake_nvml.so
 $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
 	$(link); $(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -shared $(LDFLAGS_$(MODE)) -o $@ $<
 $(B)/tests/test_agent_life: | $(FAKE_NVML)
-$(B)/tests/test_client_%: $(B)/obj/tests/test_client_%.o $(LIBCLIENT) $(LIBCORE)
+$(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
