@@ -263,7 +263,7 @@ in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(sort $(wildcard tests/$(1)/test_*.
 TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
 $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
-$(B)/tests/test_api_%: $(B)/obj/tests/test_api_%.o $(LIBAPI) $(LIBCORE)
+$(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
 	$(call do_link,$(RPC_LIBS) -lpthread)
