@@ -263,6 +263,8 @@ in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(sort $(wildcard tests/$(1)/test_*.
 TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
 $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+$(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBCORE)
+	$(call do_link,-lpthread)
 $(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang

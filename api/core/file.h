@@ -2,7 +2,7 @@
  *
  * struct file_out writes one file in large pieces, hashes what it writes and fsyncs at the end; a
  * directory of such files becomes visible by one rename of the caller's (checkpoints, prepared
- * data). libc only. tested: tests/test_core.c */
+ * data). libc only. tested: tests/core/test_core.c */
 #ifndef SEQD_CORE_FILE_H
 #define SEQD_CORE_FILE_H
 

@@ -1,5 +1,5 @@
 /* sha256.h: FIPS 180-4 SHA-256, for manifests, prepared data and weights. libc only.
- * tested: the FIPS vectors and one million 'a' in tests/test_core.c. */
+ * tested: the FIPS vectors and one million 'a' in tests/core/test_core.c. */
 #ifndef SEQD_CORE_SHA256_H
 #define SEQD_CORE_SHA256_H
 
