@@ -86,9 +86,9 @@ PAPER_SRC  := $(call src,tests/paper)
 
 PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
-# Sanitizers do not follow the emulated device's threads from stack to stack.
 TEST_NAMES := $(basename $(notdir $(TEST_SRC)))
-ON_DEVICE := $(filter check_emulated test_device_%,$(TEST_NAMES))
+# What runs on the emulated device: sanitizers do not follow its threads from stack to stack.
+ON_DEVICE := $(basename $(notdir $(wildcard tests/device/*.c)))
 TESTS   := $(addprefix $(B)/tests/,$(filter-out $(if $(filter asan tsan,$(MODE)),$(ON_DEVICE)),$(TEST_NAMES)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
@@ -265,6 +265,8 @@ $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBCORE)
 	$(call do_link,-lpthread)
+$(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang

@@ -44,7 +44,7 @@ programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)
 paths() { sed "s#^#build/$1/tests/#"; }
 
 # The emulated GPU computes as slowly as it is exact: all that runs on it is left to the whole.
-on_device() { programs -name 'test_device_*' -o -name check_emulated.c; }
+on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
 # Who reads bytes that anyone may have written: requests, messages, answers, files of models and data.
 read_hostile() {
