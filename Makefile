@@ -79,7 +79,8 @@ ENGINE_SRC := $(filter-out %_amx.c,$(ENGINE_SRC))
 else
 CFLAGS_kernels += -DCPU_AMX
 endif
-TEST_SRC   := $(sort $(wildcard $(foreach d,tests tests/*,$(d)/test_*.c $(d)/check_*.c)))
+TEST_DIRS  := core engine device daemon agent client api
+TEST_SRC   := $(sort $(wildcard $(foreach d,$(TEST_DIRS),tests/$(d)/test_*.c tests/$(d)/check_*.c)))
 BENCH_SRC  := $(call src,tests/bench)
 FUZZ_SRC   := $(call src,tests/fuzz)
 PAPER_SRC  := $(call src,tests/paper)
@@ -257,15 +258,17 @@ print-nvccflags:
 cuda: $(CUDA_PLUGIN)
 
 # ---- tests ----------------------------------------------------------------------------------
-in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(sort $(wildcard tests/$(1)/test_*.c tests/$(1)/check_*.c)))
-# A test's name says what it links: test_seqd_* the daemon, test_agent_*, test_gang_*, test_client_*;
-# every other one the engine, plan and core only, so that it also builds on a bare GPU machine.
+in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(filter tests/$(1)/%,$(TEST_SRC)))
+# A test's folder says what it links. core, engine and device need neither HTTP nor gRPC nor SQL: they
+# build on a bare GPU machine too.
 TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
 $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBCORE)
 	$(call do_link,-lpthread)
 $(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)
+	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+$(call in,engine): $(B)/tests/%: $(B)/obj/tests/engine/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
@@ -278,8 +281,6 @@ $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
 $(B)/tests/test_agent_life: | $(FAKE_NVML)
 $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
-$(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)

@@ -4,7 +4,7 @@
  * leads to: links within the root are followed (the Hub's caches are full of them), one that leaves it
  * fails with EXDEV, and so does "..", a magic link of /proc, or a rename at the wrong moment. openat2
  * sees to that in the kernel; where there is none (before 5.6, or a sandbox that refuses it) the path
- * is resolved and then walked without following any link. tested: tests/test_beneath.c */
+ * is resolved and then walked without following any link. tested: tests/engine/test_beneath.c */
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
 

@@ -1,5 +1,5 @@
 /* ops_rows.h: programs of one operation on rows each, and the obvious loop in float64 that says
- * what it computes (tests/test_ops.c). */
+ * what it computes (tests/engine/test_ops.c). */
 #ifndef SEQD_TESTS_OPS_ROWS_H
 #define SEQD_TESTS_OPS_ROWS_H
 

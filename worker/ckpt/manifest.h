@@ -5,7 +5,7 @@
  *   {"version":1,"step":500,"epoch":3,"weights_sha256":"..","files":[{"path":"hf/config.json",
  *    "size":512,"sha256":".."},..],"sha256":".."}
  *
- * tested: tests/test_ckpt.c */
+ * tested: tests/engine/test_ckpt.c */
 #ifndef SEQD_CKPT_MANIFEST_H
 #define SEQD_CKPT_MANIFEST_H
 

@@ -14,7 +14,7 @@
  *     END
  *
  * Elements go to the ranks that hold some of them: where every rank holds all, GIVE is not needed
- * and TAKE goes to all. tested: tests/test_dp.c */
+ * and TAKE goes to all. tested: tests/engine/test_dp.c */
 #ifndef SEQD_CKPT_SCATTER_H
 #define SEQD_CKPT_SCATTER_H
 

@@ -6,7 +6,7 @@
  *   step-00000500.bad     one that was found damaged and moved aside
  *   best -> step-00000500 a symbolic link, replaced by a rename: the lowest held-out loss
  *
- * tested: tests/test_ckpt.c */
+ * tested: tests/engine/test_ckpt.c */
 #ifndef SEQD_CKPT_STEPS_H
 #define SEQD_CKPT_STEPS_H
 

@@ -31,7 +31,7 @@
  *
  * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a
  * running job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an
- * order says. tested: tests/test_data.c, test_packing.c, test_order.c, test_prepare.c */
+ * order says. tested: tests/engine/test_data.c, test_packing.c, test_order.c, test_prepare.c */
 #ifndef SEQD_DATA_DATA_H
 #define SEQD_DATA_DATA_H
 

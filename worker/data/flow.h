@@ -5,7 +5,7 @@
  *
  * Everything drawn is a pure function of (seed, number of the sample in the order, index): Philox4x32-10,
  * so that the noise of an element does not depend on the number of ranks, on which of them holds
- * it, or on what was drawn before; a resumed training draws the same. tested: tests/test_latents.c */
+ * it, or on what was drawn before; a resumed training draws the same. tested: tests/engine/test_latents.c */
 #ifndef SEQD_DATA_FLOW_H
 #define SEQD_DATA_FLOW_H
 

@@ -6,7 +6,7 @@
  *
  * Held-out samples are judged on draws of their own, always the same ones: a time and a noise
  * keyed by the sample's place, no caption left out, no frame given clean. So their losses can be
- * compared from evaluation to evaluation. tested: tests/test_flow_train.c */
+ * compared from evaluation to evaluation. tested: tests/engine/test_flow_train.c */
 #ifndef SEQD_DATA_FLOW_BATCH_H
 #define SEQD_DATA_FLOW_BATCH_H
 

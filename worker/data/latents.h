@@ -15,7 +15,7 @@
  * Prepared data holds every number of a sample as fp32, in 16-bit words, low word first, as if it
  * were a document of 16-bit tokens: orders, mixtures, passes, digests and provenance are then those
  * of all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out),
- * z, then y. tested: tests/test_latents.c */
+ * z, then y. tested: tests/engine/test_latents.c */
 #ifndef SEQD_DATA_LATENTS_H
 #define SEQD_DATA_LATENTS_H
 

@@ -2,7 +2,7 @@
  *
  * A path is absolute and beneath a configured root, or relative to the first root where it matches
  * something. Its components may be shell patterns (* ? [..]; a leading dot only by name). Files are
- * opened beneath the root (api/core/beneath.h). tested: tests/test_data.c */
+ * opened beneath the root (api/core/beneath.h). tested: tests/engine/test_data.c */
 #ifndef SEQD_DATA_SOURCE_H
 #define SEQD_DATA_SOURCE_H
 

@@ -5,7 +5,7 @@
  * product, no overlap, no hole, no duplicate name, the last byte exactly at the end of the file.
  * Memory taken is bounded by the header's size and ST_TENSORS, never by a number written in it.
  *
- * tested: tests/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
+ * tested: tests/engine/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
  * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
 #ifndef SEQD_HF_SAFETENSORS_H
 #define SEQD_HF_SAFETENSORS_H

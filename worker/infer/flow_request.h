@@ -19,7 +19,7 @@
  * steps, guidance   default: sampling's
  *
  * A member that is null is missing; one that is not known, or not this model's, refuses the request
- * and no other. tested: tests/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
+ * and no other. tested: tests/engine/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
 #ifndef SEQD_INFER_FLOW_REQUEST_H
 #define SEQD_INFER_FLOW_REQUEST_H
 

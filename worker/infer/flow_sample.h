@@ -12,7 +12,7 @@
  * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
  * the whole sample, the steps are elementwise: another number of ranks makes no other sample than
  * the model's own sums do, and under determinism "ranks" the same bits.
- * tested: tests/test_flow_sample.c */
+ * tested: tests/engine/test_flow_sample.c */
 #ifndef SEQD_INFER_FLOW_SAMPLE_H
 #define SEQD_INFER_FLOW_SAMPLE_H
 

@@ -1,7 +1,7 @@
 /* finite.h: where NaN or infinity comes from, asked after a result held one: the tensor of the weights
  * that holds it, else the first operation that made it of finite numbers. Until then it costs nothing.
  *
- * tested: tests/test_finite.c */
+ * tested: tests/engine/test_finite.c */
 #ifndef SEQD_MODEL_FINITE_H
 #define SEQD_MODEL_FINITE_H
 

@@ -17,7 +17,7 @@
  * What is kept: struct guard_state travels in train_state.json, so that a resumed run judges as
  * the undisturbed one. A rollback goes to an older train state, which knows nothing of it;
  * therefore the count of rollbacks and the marked steps also lie in <job_dir>/guard.json, written
- * before the rollback happens. tested: tests/test_guard.c */
+ * before the rollback happens. tested: tests/engine/test_guard.c */
 #ifndef SEQD_TRAIN_GUARD_H
 #define SEQD_TRAIN_GUARD_H
 

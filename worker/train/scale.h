@@ -11,7 +11,7 @@
  * train_state.json, so that a resumed run goes on as the undisturbed one. Other precisions have a
  * scale of 1, always.
  *
- * tested: tests/test_scale.c */
+ * tested: tests/engine/test_scale.c */
 #ifndef SEQD_TRAIN_SCALE_H
 #define SEQD_TRAIN_SCALE_H
 

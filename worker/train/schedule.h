@@ -13,7 +13,7 @@
  *              exponential  p min_lr_ratio ^ y
  *   k >= N     low; constant: p
  * A run never gets to y = 1: its last step is N - 1.
- * tested: tests/test_schedule.c */
+ * tested: tests/engine/test_schedule.c */
 #ifndef SEQD_TRAIN_SCHEDULE_H
 #define SEQD_TRAIN_SCHEDULE_H
 

@@ -8,7 +8,7 @@
  *
  * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel
  * that is wrong for every number of ranks is wrong on both. Those are held against float64
- * elsewhere (tests/check_kernels.c, test_attention.c, the goldens of test_train.c).
+ * elsewhere (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *

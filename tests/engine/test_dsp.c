@@ -580,7 +580,7 @@ static void test_label(void)
 /* ---- against other ways ---------------------------------------------------------------------- */
 
 /* Counted bytes of a pair's two switches against the alternatives: by their formulas, and the
- * formula of one Ulysses attention against what this tree's own sends (tests/test_ulysses.c counts
+ * formula of one Ulysses attention against what this tree's own sends (tests/engine/test_ulysses.c counts
  * it). */
 static void test_ratios(void)
 {

@@ -303,7 +303,7 @@ static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y
 
 /* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run
  * over other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several
- * ranks are held to against one (tests/test_attention.c). */
+ * ranks are held to against one (tests/engine/test_attention.c). */
 static void check_training(int family, int64_t S, int64_t doc_len)
 {
     struct job_spec s;
