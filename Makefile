@@ -303,12 +303,12 @@ check-all: deps
 ## check-asan: the unit tests and the end-to-end test under ASan and UBSan
 check-asan: deps
 	$(Q)$(MAKE) MODE=asan all tests
-	$(Q)tests/run.sh asan && BUILD=build/asan tests/e2e.sh
+	$(Q)tests/run.sh asan && BUILD=build/asan tests/scripts/e2e.sh
 
 ## check-tsan: the unit tests (ranks as threads) and the end-to-end test under TSan
 check-tsan: deps
 	$(Q)$(MAKE) MODE=tsan all tests
-	$(Q)SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/e2e.sh
+	$(Q)SEQD_TEST_SMALL=1 tests/run.sh tsan && BUILD=build/tsan tests/scripts/e2e.sh
 
 ## mutants: inject every fault there is and print which test catches it
 mutants: deps

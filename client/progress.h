@@ -1,5 +1,5 @@
 /* progress.h: how far a job is, for people: per cent, rate and time left.
- * tested: tests/client/test_client_text.c, tests/e2e.sh */
+ * tested: tests/client/test_client_text.c, tests/scripts/e2e.sh */
 #ifndef SEQD_CLIENT_PROGRESS_H
 #define SEQD_CLIENT_PROGRESS_H
 

@@ -61,7 +61,7 @@ else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
 fi || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
 part "structure"
 one check-layers make -s check-layers
-count tests/test_layers.sh
+count tests/scripts/test_layers.sh
 one check-format make -s check-format
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
@@ -96,16 +96,16 @@ if begin asan "and UBSan: $under"; then
         else SEQD_TEST_SMALL=1 count tests/run.sh asan $(read_hostile); fi
     else one asan-build false; fi
 fi
-begin_all asan "end to end" && BUILD=build/asan count tests/e2e.sh
+begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
-begin e2e: "end to end" && count tests/e2e.sh
-begin_all gpus: "jobs on GPUs, without a GPU" && count tests/gpus.sh
-begin badnode: "a node that cannot start ranks" && count tests/badnode.sh
-begin store: "the disk of seqd, slow, failing, full" && count tests/store.sh
-begin_all kill: "kill -9" && count tests/kill.sh
-begin_all disk: "disks, full, read-only, slow" && count tests/disk.sh
-begin_all hang: "an agent that stands still" && count tests/hang.sh
-begin_all nodes: "one gang over two nodes" && count tests/nodes.sh
+begin e2e: "end to end" && count tests/scripts/e2e.sh
+begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
+begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
+begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
+begin_all kill: "kill -9" && count tests/scripts/kill.sh
+begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
+begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
+begin_all nodes: "one gang over two nodes" && count tests/scripts/nodes.sh
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"

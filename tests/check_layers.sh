@@ -3,7 +3,7 @@
 # that no rule allows, on a rule that no source uses, on a cycle of includes between headers, and on a
 # header of another project outside the files that own it.
 set -u
-cd "${1:-$(dirname "$0")/..}" # of a copy, for tests/test_layers.sh
+cd "${1:-$(dirname "$0")/..}" # of a copy, for tests/scripts/test_layers.sh
 # folder : the folders that it includes from, beside itself
 rules='
 api/core        :

@@ -1,4 +1,4 @@
-/* cable: a bad cable between two network interfaces, for tests/nodes.sh. Forwards every frame from
+/* cable: a bad cable between two network interfaces, for tests/scripts/nodes.sh. Forwards every frame from
  * one to the other, some time later, loses some, and can be cut.
  *
  *     cable IF1 IF2 [--delay-us MIN MAX] [--loss PERMILLE] [--seed N]

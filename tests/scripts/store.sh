@@ -3,7 +3,7 @@
 # with a sentence. Full: it takes no new job, cancels, and starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 # For the full one: a small tmpfs in a mount namespace of its own, where that is allowed.
 if [ -z "${SEQD_STORE_INSIDE:-}" ] && unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
     SEQD_STORE_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"

@@ -4,7 +4,7 @@
 # on the host.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start gpus
 cp "${BUILD:-build/release}"/lib{fake_nvml,kernels_emulated}.so "$BIN" || exit 1

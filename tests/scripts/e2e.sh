@@ -2,7 +2,7 @@
 # The whole story through the public interface: seqd --dev, seqctl and curl, tiny models.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start e2e
 EXAMPLES=$PWD/client/examples
@@ -169,7 +169,7 @@ same "bytes == formula in every stage" "$(field "$life" result.ledger)" equal
 refuse "stages that do not ascend" 1 'stages\.1\.from_step' submit --set 'stages=[{"from_step":9},{"from_step":5}]'
 
 # ---- diffusion -----------------------------------------------------------------------------------
-bash tests/make_latents.sh "$T/data/latents"
+bash tests/scripts/make_latents.sh "$T/data/latents"
 flow=$(seqctl submit "$EXAMPLES/train-diffusion.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model is trained" || bad "a diffusion model is trained" "$T/out"
 same "switch bytes == formula, whatever the sample" "$(field "$flow" result.ledger)" equal
 same "memory == plan" "$(field "$flow" last_metrics.memory.high)" "$(field "$flow" last_metrics.memory.planned)"

@@ -4,7 +4,7 @@
 # long. One whose loop hangs while gRPC's threads answer is in test_seqd_link.
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start hang
 export SEQD_NVML=none SEQD_HEARTBEAT_MS=200 # down after 0.7 s

@@ -9,14 +9,14 @@
 #   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
 #   namespace B                 seqw b: db1 10.8.0.2 (ranks), cb1 10.9.2.2 (to seqd at 10.9.2.1)
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 if [ -z "${NODES_INSIDE:-}" ]; then
     if ! why=$(unshare -Urn sh -c 'ip link add v1 type veth peer name v2 && unshare -n true' 2>&1); then
         echo "nodes: SKIPPED, NOTHING WAS TESTED: no network namespaces here: $why"
         echo "nodes: 0 passed, 0 failed"
         exit 0
     fi
-    NODES_INSIDE=1 exec unshare -Urn tests/nodes.sh "$@"
+    NODES_INSIDE=1 exec unshare -Urn tests/scripts/nodes.sh "$@"
 fi
 . tests/lib/lib.sh
 lib_start nodes

@@ -4,7 +4,7 @@
 # of seqd, until it is released.
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start badnode
 

@@ -4,7 +4,7 @@
 #   KILL_ROUNDS=5   rounds for each of seqrank, seqgang, seqw, seqd
 #   BUILD=build/release
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start kill
 ROUNDS=${KILL_ROUNDS:-5}

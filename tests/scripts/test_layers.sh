@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check-layers finds what it is for: in a copy of the product's sources, one fault at a time.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT
 passed=0 failed=0
 cp -r api daemon worker kernels client "$copy"

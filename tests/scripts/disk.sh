@@ -4,7 +4,7 @@
 # The job directories lie on a small tmpfs of their own, in a user and mount namespace.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 if [ -z "${SEQD_DISK_INSIDE:-}" ]; then
     if ! unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
         echo "disk: NOT RUN: this machine allows no mounts in a user namespace (unshare -Urm); nothing of it was tested"
