@@ -80,7 +80,12 @@ else
 CFLAGS_kernels += -DCPU_AMX
 endif
 TEST_DIRS  := core engine device daemon agent client api
-TEST_SRC   := $(sort $(wildcard $(foreach d,$(TEST_DIRS),tests/$(d)/test_*.c tests/$(d)/check_*.c)))
+tests_of    = $(sort $(wildcard $(foreach d,$(1),$(d)/test_*.c $(d)/check_*.c)))
+TEST_SRC   := $(call tests_of,$(addprefix tests/,$(TEST_DIRS)))
+STRAY_TESTS := $(filter-out $(TEST_SRC),$(call tests_of,tests tests/*))
+ifneq ($(STRAY_TESTS),)
+$(error $(STRAY_TESTS): a test lies in the folder of tests/ that says what it links: $(TEST_DIRS))
+endif
 BENCH_SRC  := $(call src,tests/bench)
 FUZZ_SRC   := $(call src,tests/fuzz)
 PAPER_SRC  := $(call src,tests/paper)

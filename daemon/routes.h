@@ -1,5 +1,5 @@
 /* routes.h: the REST surface: one table of routes (checked against api/openapi.yaml by
- * tests/test_seqd_routes.c), and the one place where an error code becomes an HTTP status.
+ * tests/daemon/test_seqd_rest.c), and the one place where an error code becomes an HTTP status.
  *
  *   routes.c   table, dispatch, problems          submit.c    POST of jobs and plans
  *   views.c    what can be looked at              follow.c    event and metric streams
