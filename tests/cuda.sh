@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # Every file of ours that nvcc reads, and how it is called.
 digest() {
     {
-        "${CXX:-c++}" -MM -MG -std=c++17 -I. -x c++ kernels/cuda/*.cu | tr -s ' \\' '\n\n' | grep -E '^(kernels|api)/' |
+        ${CXX:-c++} -MM -MG -std=c++17 -I. -x c++ kernels/cuda/*.cu | tr -s ' \\' '\n\n' | grep -E '^(kernels|api)/' |
             LC_ALL=C sort -u | xargs sha256sum
         make -s print-nvccflags
     } | sha256sum | cut -d ' ' -f 1

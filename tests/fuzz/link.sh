@@ -14,7 +14,7 @@ for f in tests/fuzz/fuzz_*.c; do
     done
     # shellcheck disable=SC2086
     echo 'int main(void) { return 0; }' |
-        "${CC:-cc}" -std=c11 -D_GNU_SOURCE -I. -O0 -w -fPIE -pie -o /dev/null -xc - "$f" -xnone $objects -lm ||
+        ${CC:-cc} -std=c11 -D_GNU_SOURCE -I. -O0 -w -fPIE -pie -o /dev/null -xc - "$f" -xnone $objects -lm ||
         { echo "fuzz: $f does not link: mend its first line"; failed=1; }
 done
 exit $failed

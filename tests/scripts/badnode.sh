@@ -45,8 +45,8 @@ quarantined() { seqctl nodes | grep -q '^bad .*quarantined.*3 jobs failed to sta
 # A program whose library is not there.
 without_library() { # PROGRAM: into $T/badbin
     rm -f "$T/badbin/$1"
-    echo 'int gone(void) { return 0; }' | "${CC:-cc}" -shared -fPIC -x c -o "$T/libgone.so" - &&
-        echo 'int gone(void); int main(void) { return gone(); }' | "${CC:-cc}" -x c -o "$T/badbin/$1" - -L"$T" -lgone &&
+    echo 'int gone(void) { return 0; }' | ${CC:-cc} -shared -fPIC -x c -o "$T/libgone.so" - &&
+        echo 'int gone(void); int main(void) { return gone(); }' | ${CC:-cc} -x c -o "$T/badbin/$1" - -L"$T" -lgone &&
         rm "$T/libgone.so" && ! "$T/badbin/$1" 2>/dev/null
 }
 mkdir -p "$T/badbin" "$T/other"

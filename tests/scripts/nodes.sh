@@ -105,7 +105,7 @@ events() { seqctl events "$1" -o jsonl 2>/dev/null; }
 n_events() { events "$1" | grep -c "\"type\": \"$2\""; }
 
 # ---- on one host --------------------------------------------------------------------------------
-"${CC:-cc}" -O2 -Wall -Wextra -D_GNU_SOURCE -o "$T/cable" tests/net/cable.c || { bad "cable.c compiles"; lib_end; exit 1; }
+${CC:-cc} -O2 -Wall -Wextra -D_GNU_SOURCE -o "$T/cable" tests/net/cable.c || { bad "cable.c compiles"; lib_end; exit 1; }
 make_text 200000 >"$T/data/text.txt"
 check "namespaces" network || { lib_end; exit 1; }
 seqd_start || { lib_end; exit 1; }
