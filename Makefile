@@ -402,9 +402,11 @@ clean:
 
 ## help: this list
 help:
-	@sed -n 's/^## //p' Makefile
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all release-objects print-nvcc print-nvccflags gpu-build print-gpu-tests gpu-check gpu-pack gpu-results check check-all check-asan check-tsan cuda mutants tests check-layers check-headers check-format demo bench bench-build paper fuzz \
-        deps install format clean help FORCE
+.PHONY: all tests check check-all check-asan check-tsan check-layers check-headers check-format cuda mutants demo bench paper fuzz \
+        gpu-check gpu-pack gpu-results deps install format clean help
+# What rules and scripts ask for.
+.PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build
 
 -include $(shell find $(B)/obj $(B)/emu $(B)/cuda -name '*.d' 2>/dev/null)

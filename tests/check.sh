@@ -62,6 +62,7 @@ fi || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
 part "structure"
 one check-layers make -s check-layers
 count tests/scripts/test_layers.sh
+count tests/scripts/test_help.sh
 one check-format make -s check-format
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
