@@ -10,6 +10,12 @@ MAKEFLAGS += --no-print-directory
 
 # ---- flags ----------------------------------------------------------------------------------
 CC ?= cc
+CXX ?= c++
+# Objects come from ccache where it is installed and may keep them; a compiler that is named is called as it is.
+ifndef CCACHE
+CCACHE := $(shell d=$$(ccache --get-config cache_dir 2>/dev/null) && mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo ccache)
+endif
+cached = $(if $(filter default,$(origin $(1))),$(CCACHE)) $($(1))
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter \
         -Wno-missing-field-initializers
 HARDEN := -fstack-protector-strong -fPIE -fcf-protection
@@ -162,7 +168,7 @@ $(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/client/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
+	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Where no fault is injected, the release's objects serve.
 ifeq ($(MODE),mutants)
@@ -171,7 +177,7 @@ SOUND_OBJ := $(call obj,$(filter-out $(shell grep -lis mutant $(PRODUCT_SRC)),$(
 $(SOUND_OBJ): $(B)/obj/%.o: FORCE | release-objects
 	@mkdir -p $(@D); cmp -s build/release/obj/$*.o $@ || cp build/release/obj/$*.o $@
 release-objects:
-	$(Q)$(MAKE) -s MODE=release CC='$(CC)' all
+	$(Q)$(MAKE) -s MODE=release all
 endif
 
 # What the control plane is built with: asked for once, before the compiler stumbles over a header.
@@ -185,7 +191,7 @@ $(B)/gen/api/cluster.pb-c.c $(B)/gen/api/cluster.pb-c.h &: api/cluster.proto
 	$(Q)protoc-c --c_out=$(B)/gen api/cluster.proto
 $(B)/obj/gen/cluster.pb-c.o: $(B)/gen/api/cluster.pb-c.c $(B)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_ALL) -w -c -o $@ $<
+	$(Q)$(call cached,CC) $(CFLAGS_ALL) -w -c -o $@ $<
 $(call obj,$(API_SRC)): | $(B)/gen/api/cluster.pb-c.h
 
 # schema.sql and openapi.yaml are compiled into seqd as byte strings.
@@ -200,7 +206,6 @@ $(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
 # ---- devices that are plugins ---------------------------------------------------------------
 # CUDA=1: with the device "cuda", for compute capability 8.0 (PTX for what comes after), 9.0a, 10.0.
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-CXX ?= c++
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_ARCHS := 80 90a 100
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -diag-suppress 128 -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
@@ -235,10 +240,10 @@ EMU_FLAGS := -std=c++17 -O2 -g -Wall -Wno-unused-function -DSEQD_EMU -I. -fPIC -
              -ffp-contract=off $(filter -fsanitize=%,$(CFLAGS_$(MODE)))
 $(B)/emu/%.o: kernels/cuda/%.cu $(B)/flags
 	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
-	$(Q)$(CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
+	$(Q)$(call cached,CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
 $(B)/emu/%.o: kernels/cuda/%.cc $(B)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(call cached,CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/cuda/*.cc)))
 $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(CUDA_CORE)
 	@$(if $(V),,echo '  LD  $@')
