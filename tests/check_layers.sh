@@ -11,7 +11,7 @@ api             : api/core
 kernels         : api/core
 worker/program  : api/core
 worker/family   : api/core worker/program
-worker/plan     : api/core worker/family
+worker/plan     : api/core worker/program worker/family
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/program worker/plan kernels worker/comm worker/sp

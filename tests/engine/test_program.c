@@ -84,6 +84,28 @@ static void test_decoder_gradients(void)
     CHECK(n_base == 2 && n_alias == 4); /* and two turned in place */
 }
 
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+/* A row says all there is to say: nothing is 0 because it was left out. */
+static void test_rules(void)
+{
+    for (int kind = 0; kind < OP_KIND_N; kind++) {
+        const struct op_rule *r = op_rules[kind];
+        CHECK_MSG(r && r->name && r->name[0], "operator %d has no name", kind);
+        CHECK_MSG(r->check && r->scratch && r->need && r->work, "%s: a function is left out",
+                  r->name);
+        CHECK_MSG(r->n_in <= OP_INS && r->n_optional <= r->n_in, "%s: %d inputs", r->name, r->n_in);
+        CHECK_MSG((r->reads | r->over) < READS_THIRD << 1 && r->over < 1u << r->n_in,
+                  "%s: reads %u, computed over %u", r->name, r->reads, r->over);
+        CHECK_MSG(r->moves >= MOVES_NOTHING && r->moves < OP_MOVES_N, "%s: moves %d", r->name,
+                  r->moves);
+        CHECK_MSG(r->cache >= CACHE_NOTHING, "%s: what is kept of the context?", r->name);
+        CHECK_MSG(!r->logits || r->loss, "%s: logits of what is no loss", r->name);
+        for (int k = 0; k < kind; k++)
+            CHECK_MSG(strcmp(r->name, op_rules[k]->name), "two operators are named %s", r->name);
+    }
+}
+
 /* ---- places, byte by byte -------------------------------------------------------------------- */
 
 static struct extent extent_of(bool train, int64_t unit, int64_t parts, int64_t rows)
@@ -346,6 +368,7 @@ static void test_slopes(void)
 
 int main(void)
 {
+    RUN(test_rules);
     RUN(test_decoder_schedule);
     RUN(test_decoder_gradients);
     RUN(test_families);

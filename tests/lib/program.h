@@ -7,6 +7,7 @@
 #include <string.h>
 #include "tests/lib/test.h"
 #include "worker/family/family.h"
+#include "worker/program/op_rules.h"
 
 enum region {
     R_WORK,

@@ -104,15 +104,6 @@ void finite_look(struct model *m, int b, int op)
 /* "the output of model.layers.2.mlp.down_proj.weight", "the attention of model.layers.2". */
 static void describe(const struct model *m, int64_t find, char *out, size_t size)
 {
-    static const char *const names[OP_KIND_N] = {[OP_EMBED] = "embedding",
-                                                 [OP_ATTENTION] = "attention",
-                                                 [OP_CROSS] = "cross-attention",
-                                                 [OP_LINEAR_ATTENTION] = "linear attention",
-                                                 [OP_NORM] = "norm",
-                                                 [OP_ACT] = "activation",
-                                                 [OP_GLU] = "gated activation",
-                                                 [OP_MIX] = "sum of two",
-                                                 [OP_MOE] = "mixture of experts"};
     const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);
     const struct op *o = &section_at(m, b).p->op[op];
     char prefix[64];
@@ -124,7 +115,7 @@ static void describe(const struct model *m, int64_t find, char *out, size_t size
         snprintf(out, size, "the output of %s", p.name);
         return;
     }
-    const char *name = names[o->kind] ? names[o->kind] : "operation";
+    const char *name = op_rules[o->kind]->name;
     param_prefix(section_at(m, b).p, b, prefix);
     if (b == 0 || b > m->shape.n_layers)
         snprintf(out, size, "the %s %s the layers", name, b ? "after" : "before");

@@ -3,33 +3,10 @@
 #include <assert.h>
 #include "api/core/mem.h"
 
-const struct op_row *const op_table[OP_KIND_N] = {
-    [OP_EMBED] = &op_embed,
-    [OP_EMBED_ADD] = &op_embed_add,
-    [OP_PATCH] = &op_patch,
-    [OP_POSITION_2D] = &op_position_2d,
-    [OP_POSITION_1D] = &op_position_1d,
-    [OP_TIMESTEP] = &op_timestep,
-    [OP_TEXT] = &op_text,
-    [OP_LINEAR] = &op_linear,
-    [OP_NORM] = &op_norm,
-    [OP_ACT] = &op_act,
-    [OP_GLU] = &op_glu,
-    [OP_MIX] = &op_mix,
-    [OP_ROPE] = &op_rope,
-    [OP_LRPE] = &op_lrpe,
-    [OP_ATTENTION] = &op_attention,
-    [OP_CROSS] = &op_cross,
-    [OP_LINEAR_ATTENTION] = &op_linear_attention,
-    [OP_MODULATE] = &op_modulate,
-    [OP_GATE] = &op_gate,
-    [OP_SELECT] = &op_select,
-    [OP_TABLE] = &op_table_add,
-    [OP_SWITCH] = &op_switch,
-    [OP_MOE] = &op_moe,
-    [OP_XENT] = &op_xent,
-    [OP_MSE] = &op_mse,
-};
+#define OP_ROW(kind, name) [kind] = &op_##name,
+const struct op_row *const op_table[] = {OPERATORS(OP_ROW)};
+#undef OP_ROW
+static_assert(sizeof op_table / sizeof *op_table == OP_KIND_N, "an execution of every operator");
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 

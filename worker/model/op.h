@@ -5,7 +5,7 @@
  * Every row of op_table[] reads its inputs from the frame and writes its outputs there; nothing is
  * allocated. Values are of the model's precision unless the program says fp32; gradients are too,
  * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
- * belongs in the frame's scratch, whose size op_scratch() (worker/family) says beforehand.
+ * belongs in the frame's scratch, whose size op_scratch() (worker/program) says beforehand.
  *
  * Values, weights, scratch and the batch's arrays are the device's. Where it has memory of its own,
  * the host reads the same arrays of the batch in frame.host, and what it works out for operations it
@@ -21,7 +21,7 @@
 #define SEQD_MODEL_OP_H
 
 #include <math.h>
-#include "worker/program/program.h"
+#include "worker/program/op_rules.h"
 #include "worker/model/batch.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/linear.h"
@@ -90,7 +90,12 @@ struct op_row {
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
     int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
 };
+/* By enum op_kind: beside op_rules[] (worker/program/op_rules.h), which says how much scratch each may
+ * take. */
 extern const struct op_row *const op_table[OP_KIND_N];
+#define OP_ROW(kind, name) extern const struct op_row op_##name;
+OPERATORS(OP_ROW)
+#undef OP_ROW
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
@@ -177,10 +182,5 @@ struct along {
     int64_t first, n, within;
 };
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim);
-
-extern const struct op_row op_linear, op_norm, op_act, op_glu, op_mix, op_modulate, op_gate,
-    op_table_add, op_select, op_embed, op_embed_add, op_rope, op_lrpe, op_attention, op_cross,
-    op_linear_attention, op_switch, op_moe, op_patch, op_position_2d, op_position_1d, op_timestep,
-    op_text, op_xent, op_mse;
 
 #endif

@@ -151,7 +151,7 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     const struct op_row *row = op_table[o->kind];
     if (s->kind == STEP_BACKWARD) return row->backward(f, o, s, e);
     if (!h->one || !row->decode) return row->forward(f, o, e);
-    if (o->kind == OP_ATTENTION) {
+    if (op_rules[o->kind]->cache == CACHE_ROWS) {
         const int64_t rows = m->cache_used + m->prog.own;
         const struct tensor kv = f->value[o->in[1]];
         char *at = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
@@ -175,13 +175,13 @@ static void set_carry(struct model *m, const struct here *h, const struct step *
     struct frame *f = &m->prog.frame;
     f->carry_in = carried(m, m->carry.in);
     f->carry_out = carried(m, m->carry.out);
-    if (m->plan->kind == JOB_GENERATE && h->p->op[s->op].kind == OP_LINEAR_ATTENTION)
+    if (m->plan->kind == JOB_GENERATE && op_rules[h->p->op[s->op].kind]->cache == CACHE_STATE)
         f->carry_out = address(m, h, &h->s->at.state[s->op], false);
 }
 
 static bool is_loss(const struct program *p, const struct step *s)
 {
-    return p->op[s->op].kind == OP_XENT || p->op[s->op].kind == OP_MSE;
+    return op_rules[p->op[s->op].kind]->loss;
 }
 
 /* The forward list; of `out`, up to the loss. */
@@ -221,7 +221,7 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
     for (int i = 0; i < h->p->n_ops; i++) {
         const struct place *x = &h->s->at.state[i];
-        if (h->p->op[i].kind != OP_LINEAR_ATTENTION) continue;
+        if (op_rules[h->p->op[i].kind]->cache != CACHE_STATE) continue;
         if (comm_broadcast_tensor(m->comm, PURPOSE_STATE, m->plan->sp - 1, address(m, h, x, false),
                                   x->size, m->bounce, e))
             return -1;
@@ -361,7 +361,8 @@ char *section_state(struct model *m, int l)
 {
     const struct here h = section_at(m, l + 1);
     for (int i = 0; i < h.p->n_ops; i++)
-        if (h.p->op[i].kind == OP_LINEAR_ATTENTION) return address(m, &h, &h.s->at.state[i], false);
+        if (op_rules[h.p->op[i].kind]->cache == CACHE_STATE)
+            return address(m, &h, &h.s->at.state[i], false);
     return NULL;
 }
 

@@ -6,6 +6,7 @@
 #include "worker/plan/attention.h"
 #include "worker/plan/placer.h"
 #include "worker/plan/volume.h"
+#include "worker/program/op_rules.h"
 
 static int64_t max64(int64_t a, int64_t b)
 {
@@ -96,58 +97,16 @@ static void visit_sections(const struct family *f, const struct model_shape *m,
     v->call(v->arg, &f->out);
 }
 
-/* The largest of each kind of buffer. */
+/* The largest of each kind of buffer, and columns of the widest value. */
 struct needs {
-    int64_t kv, heads, head_dim; /* attention over the sequence: columns of a KV row, H, D */
-    int64_t state, slopes;       /* linear attention: elements of a state, H */
-    int64_t switched;            /* columns */
-    int64_t rotary, patch, gradient;
-    bool types, text;
-    double cols; /* of the widest value */
+    struct op_need op;
+    double cols;
 };
-
-static int64_t product_size(const struct program *p, int w, int n)
-{
-    int64_t rows = 0;
-    if (w < 0) return 0;
-    for (int i = w; i < w + n; i++) rows += p->weight[i].rows;
-    return rows * max64(p->weight[w].cols, 1);
-}
-
-static void need_op(struct needs *n, const struct program *p, const struct op *op)
-{
-    const bool experts = op->kind == OP_MOE; /* whose products are an expert's each */
-    for (int i = 0; experts && i < op->n_w; i++)
-        n->gradient = max64(n->gradient, product_size(p, op->w + i, 1));
-    if (!experts) n->gradient = max64(n->gradient, product_size(p, op->w, op->n_w));
-    switch (op->kind) {
-    case OP_ATTENTION:
-        if (op->u.attn.dim >= 0) break;
-        n->kv = max64(n->kv, 2 * op->u.attn.n_kv_heads * op->u.attn.head_dim);
-        n->heads = max64(n->heads, op->u.attn.n_heads);
-        n->head_dim = max64(n->head_dim, op->u.attn.head_dim);
-        break;
-    case OP_LINEAR_ATTENTION:
-        n->state = max64(n->state, p->value[op->out[1]].cols);
-        n->slopes = max64(n->slopes, op->u.linear.n_heads);
-        break;
-    case OP_SWITCH: n->switched = max64(n->switched, p->value[op->in[0]].cols); break;
-    case OP_ROPE: {
-        const int64_t dim = op->u.rope.rotary_dim ? op->u.rope.rotary_dim : op->u.rope.head_dim;
-        n->rotary = max64(n->rotary, dim);
-        break;
-    }
-    case OP_PATCH: n->patch = max64(n->patch, p->value[op->out[0]].cols); break;
-    case OP_EMBED_ADD: n->types |= op->u.embed.index == INDEX_TYPE; break;
-    case OP_TEXT: n->text = true; break;
-    default: break;
-    }
-}
 
 static void need_section(void *arg, const struct program *p)
 {
     struct needs *n = arg;
-    for (int i = 0; i < p->n_ops; i++) need_op(n, p, &p->op[i]);
+    for (int i = 0; i < p->n_ops; i++) op_needs(p, &p->op[i], &n->op);
     for (int v = 0; v < p->n_values; v++)
         if ((double)p->value[v].cols > n->cols) n->cols = (double)p->value[v].cols;
 }
@@ -158,7 +117,7 @@ int64_t memory_largest_gradient(const struct model_shape *m)
     struct needs n = {0};
     family_write(m, &f);
     visit_sections(&f, m, &(struct visit){need_section, &n});
-    return mem_round(n.gradient, 16);
+    return mem_round(n.op.gradient, 16);
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */
@@ -166,7 +125,8 @@ int64_t memory_largest_gradient(const struct model_shape *m)
 static void attention_of(const struct plan *p, const struct needs *n, struct attention_need *out)
 {
     *out = (struct attention_need){0};
-    if (n->kv) plan_attention(p, n->heads, n->kv / 2 / n->head_dim, n->head_dim, out);
+    if (n->op.kv)
+        plan_attention(p, n->op.heads, n->op.kv / 2 / n->op.head_dim, n->op.head_dim, out);
 }
 
 static struct extent extent_of(const struct placer *b, const struct needs *n)
@@ -204,7 +164,7 @@ static int64_t most_rows(const struct plan *p)
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const bool all = p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER;
-    const double rows = (double)p->T * p->sp, keys = all ? (double)n->heads * (double)p->T : 0;
+    const double rows = (double)p->T * p->sp, keys = all ? (double)n->op.heads * (double)p->T : 0;
     return 4 * rows * (keys + 8 * n->cols);
 }
 
@@ -280,15 +240,15 @@ static void put_sections(struct placer *b, const struct sections *s)
 static void put_ring(struct placer *b, const struct needs *n)
 {
     const struct plan *p = b->p;
-    const int64_t kv = p->T * n->kv * p->extent.unit, dkv = p->T * n->kv * 4;
-    const int64_t ml = n->heads * p->T * 4, P = p->sp;
-    const bool seq = n->kv > 0, back = trains(p), more = P > 1;
+    const int64_t kv = p->T * n->op.kv * p->extent.unit, dkv = p->T * n->op.kv * 4;
+    const int64_t ml = n->op.heads * p->T * 4, P = p->sp;
+    const bool seq = n->op.kv > 0, back = trains(p), more = P > 1;
     const bool decode = seq && p->kind == JOB_GENERATE;
     struct attention_need need;
     attention_of(p, n, &need);
     const bool ring = seq && more && (need.ring || p->strategy == STRATEGY_LASP);
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
-    const int64_t part = decode ? volume_decode_size(p->sp, n->heads, n->head_dim) : 0;
+    const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim) : 0;
     const struct placer_want list[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},
@@ -307,9 +267,9 @@ static void put_ring(struct placer *b, const struct needs *n)
 static void put_exchange(struct placer *b, const struct needs *n)
 {
     const struct plan *p = b->p;
-    const int64_t state = 4 * n->state, parts = p->extent.parts, P = p->sp;
+    const int64_t state = 4 * n->op.state, parts = p->extent.parts, P = p->sp;
     const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
-    const int64_t switched = rows * n->switched * p->extent.unit;
+    const int64_t switched = rows * n->op.switched * p->extent.unit;
     const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
     const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
     const int64_t carries = placer_times(b, carry, p->n_windows);
@@ -332,12 +292,12 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
 {
     const struct plan *p = b->p;
     const struct model_shape *m = b->m;
-    const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->patch == 0;
+    const int64_t T = p->T, alt = p->extent.rows[ROWS_ALT], lm = n->op.patch == 0;
     const int64_t scratch = device_scratch(spec_text(b->spec, b->spec->resources.device),
                                            p->n_threads);
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
-    const int64_t text = n->text ? 4 * m->text_len * m->caption_channels : 0;
-    const int64_t whole = n->kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
+    const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
+    const int64_t whole = n->op.kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
     /* Where the device has memory of its own, the rank's part of it as well. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
@@ -350,18 +310,19 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
         {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
-        {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->types, .host = HOST_TOO},
+        {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->op.types, .host = HOST_TOO},
         {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns, .host = HOST_TOO},
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns, .host = HOST_TOO},
-        {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->patch, !lm, .host = HOST_TOO},
-        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->patch, learns, .host = HOST_TOO},
+        {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->op.patch, !lm, .host = HOST_TOO},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->op.patch, learns, .host = HOST_TOO},
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
-        {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->patch, samples},
+        {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->op.patch, samples},
         {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples, .host = HOST_ALONE},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T * (lm ? 1 : places), !samples, .host = HOST_TOO},
-        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->rotary, 1, .host = HOST_TOO},
-        {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->slopes * m->n_layers, 1, .host = HOST_TOO},
+        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->op.rotary, 1, .host = HOST_TOO},
+        {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->op.slopes * m->n_layers, 1,
+         .host = HOST_TOO},
         {PLAN_SCRATCH, "kernel_scratch", PLAN_WORKSPACE, scratch, !reference},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
@@ -387,5 +348,5 @@ void memory_program(struct placer *b, bool reference)
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);
-    memory_contexts(b, n.state);
+    memory_contexts(b, n.op.state);
 }

@@ -3,6 +3,7 @@
 #define SEQD_PLAN_TRAFFIC_H
 
 #include "worker/plan/plan.h"
+#include "worker/program/op_rules.h"
 
 enum traffic_pass { TRAFFIC_FORWARD, TRAFFIC_BOTH };
 struct traffic {
@@ -18,7 +19,8 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
 struct comm_count traffic_decode(const struct model_shape *m, int P);
 /* Multiply-adds of a forward pass over S tokens, all ranks together; with or without the losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
-/* Of one operation of it. */
+/* Where an operation stands on a rank of the plan; its multiply-adds on all ranks. */
+struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);
 double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op);
 
 #endif

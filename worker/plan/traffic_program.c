@@ -1,8 +1,10 @@
 /* traffic_program.c: what a family's operations move, from their programs: the steps that a rank
  * runs are counted, each by the formula of its kind. */
+#include <assert.h>
 #include <string.h>
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
+#include "worker/program/op_rules.h"
 
 struct counting {
     const struct plan *p;
@@ -10,6 +12,13 @@ struct counting {
     const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
+};
+
+/* An operation of a step. */
+struct moved {
+    const struct program *p;
+    const struct op *op;
+    bool back, again; /* again: computed once more within the backward pass */
 };
 
 static void add(const struct counting *c, enum purpose purpose, struct comm_count v)
@@ -32,8 +41,10 @@ static void count_kv(const struct counting *c, int64_t Hk, int64_t D, bool back)
                 : volume_ring_dkv_met(&c->sh, c->map, Hk, D));
 }
 
-static void count_attention(const struct counting *c, const struct op *op, bool back)
+static void count_keys(const struct counting *c, const struct moved *m)
 {
+    const struct op *op = m->op;
+    const bool back = m->back;
     const struct plan *p = c->p;
     const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
     const struct volume_heads h = {c->sh.T, H, Hk, D, p->precision};
@@ -59,12 +70,14 @@ static void count_ranges(const struct counting *c)
     volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->P, sh->r, cut, 8), 2 * c->times);
 }
 
-static void count_states(const struct counting *c, const struct op *op, bool back)
+static void count_states(const struct counting *c, const struct moved *m)
 {
+    const struct op *op = m->op;
+    const bool back = m->back;
     const int64_t H = op->u.linear.n_heads, Dk = op->u.linear.key_dim;
     const int64_t Dv = op->u.linear.value_dim + op->u.linear.normalise;
     const int pieces = c->p->exchange == EXCHANGE_SCAN ? plan_scan_pieces(Dk) : 1;
-    if (c->p->sp == 1) return;
+    if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, op))) return;
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
     if (c->p->kind != JOB_GENERATE) return;
@@ -73,24 +86,33 @@ static void count_states(const struct counting *c, const struct op *op, bool bac
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-static void count_switch(const struct counting *c, const struct program *prog, const struct op *op,
-                         bool back)
+static void count_rows(const struct counting *c, const struct moved *m)
 {
-    const int64_t row = prog->value[op->in[0]].cols * c->p->extent.unit;
+    const struct op *op = m->op;
+    const int64_t row = m->p->value[op->in[0]].cols * c->p->extent.unit;
     add(c, PURPOSE_SWITCH,
-        volume_switch(c->p->sp, c->sh.r, c->p->grid, back ? op->u.dims.to : op->u.dims.from, row,
+        volume_switch(c->p->sp, c->sh.r, c->p->grid, m->back ? op->u.dims.to : op->u.dims.from, row,
                       c->p->rank_bits));
 }
 
+static void count_nothing(const struct counting *c, const struct moved *m)
+{
+}
+
+static void (*const count_moved[])(const struct counting *, const struct moved *) = {
+    [MOVES_NOTHING] = count_nothing,
+    [MOVES_KEYS] = count_keys,
+    [MOVES_STATES] = count_states,
+    [MOVES_ROWS] = count_rows,
+};
+static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
+
 /* again: a forward step within the backward pass. */
-static void count_step(const struct counting *c, const struct program *prog, const struct step *s,
+static void count_step(const struct counting *c, const struct program *p, const struct step *s,
                        bool again)
 {
-    const struct op *op = &prog->op[s->op];
-    const bool back = s->kind == STEP_BACKWARD;
-    if (op->kind == OP_ATTENTION) count_attention(c, op, back);
-    if (op->kind == OP_LINEAR_ATTENTION && !again) count_states(c, op, back); /* states are kept */
-    if (op->kind == OP_SWITCH) count_switch(c, prog, op, back);
+    const struct moved m = {p, &p->op[s->op], s->kind == STEP_BACKWARD, again};
+    count_moved[op_rules[m.op->kind]->moves](c, &m);
 }
 
 static void count_section(const struct counting *c, const struct program *prog,
@@ -136,7 +158,7 @@ static bool reads_weights(const struct program *p, const struct step *s)
     const struct op *op = &p->op[s->op];
     if (op->n_w + op->n_bias == 0) return false;
     if (s->kind == STEP_FORWARD) return true;
-    return op->kind == OP_LINEAR || op->kind == OP_NORM || op->kind == OP_LRPE;
+    return op_rules[op->kind]->reads_weights;
 }
 
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p)
@@ -158,7 +180,7 @@ struct comm_count traffic_decode(const struct model_shape *m, int P)
     for (int l = 0; l < m->n_layers; l++) {
         const struct program *p = family_layer(&f, m, l);
         for (int i = 0; i < p->n_ops; i++)
-            if (p->op[i].kind == OP_ATTENTION)
+            if (op_rules[p->op[i].kind]->moves == MOVES_KEYS)
                 volume_add(&c, volume_decode(P, p->op[i].u.attn.n_heads, p->op[i].u.attn.head_dim),
                            1);
     }
@@ -167,43 +189,23 @@ struct comm_count traffic_decode(const struct model_shape *m, int P)
 
 /* ---- flops ----------------------------------------------------------------------------------- */
 
-/* Rows of the whole sequence. */
+struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op)
+{
+    struct op_site s = {.p = prog,
+                        .op = op,
+                        .S = (double)p->S,
+                        .grid = {(double)p->grid[0], (double)p->grid[1]},
+                        .vocab = (double)p->extent.vocab,
+                        .sp = p->sp};
+    for (int i = 0; i < ROWS_N; i++) s.rows[i] = (double)p->extent.rows[i];
+    return s;
+}
+
 double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op)
 {
-    const double S = (double)p->S;
-    double rows = S, weights = 0;
-    if (op->out[0] != PROG_NONE) {
-        const enum rows_id id = prog->value[op->out[0]].rows;
-        rows = id == ROWS_TEXT || id == ROWS_COND ? (double)p->extent.rows[id] : S;
-    }
-    for (int i = op->w; i >= 0 && i < op->w + op->n_w; i++)
-        weights += (double)prog->weight[i].rows * (double)prog->weight[i].cols;
-    switch (op->kind) {
-    case OP_LINEAR: return rows * weights;
-    case OP_XENT: return S * (double)p->extent.vocab * (double)prog->value[op->in[0]].cols;
-    case OP_MOE: {
-        const double C = (double)prog->value[op->in[0]].cols;
-        return S * C *
-               ((double)op->u.moe.n_experts +
-                3 * (double)op->u.moe.top_k * (double)op->u.moe.width);
-    }
-    case OP_ATTENTION: {
-        const double HD = (double)(op->u.attn.n_heads * op->u.attn.head_dim);
-        if (op->u.attn.dim >= 0) return 2 * S * (double)p->grid[op->u.attn.dim] * HD;
-        /* Twice the pairs that are seen: a causal row sees half, with a window a band. */
-        const double W = op->u.attn.window > 0 && (double)op->u.attn.window < S
-                             ? (double)op->u.attn.window
-                             : S;
-        return (op->u.attn.causal ? 2 * S * W - W * W : 2 * S * S) * HD;
-    }
-    case OP_CROSS:
-        return 2 * S * (double)p->extent.rows[ROWS_TEXT] *
-               (double)(op->u.attn.n_heads * op->u.attn.head_dim);
-    case OP_LINEAR_ATTENTION: /* q k' v by the state: k v', then q S */
-        return 2 * S * (double)(op->u.linear.n_heads * op->u.linear.key_dim) *
-               (double)(op->u.linear.value_dim + op->u.linear.normalise);
-    default: return 0;
-    }
+    struct op_site s = traffic_site(p, prog, op);
+    s.rows[ROWS_T] = s.rows[ROWS_ALT] = s.S;
+    return op_products(&s);
 }
 
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses)
@@ -213,7 +215,7 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
     family_write(m, &f);
     for (int i = 0; i < f.in.n_ops; i++) sum += traffic_op_products(p, &f.in, &f.in.op[i]);
     for (int i = 0; i < f.out.n_ops; i++)
-        if (losses || f.out.op[i].kind != OP_XENT)
+        if (losses || !op_rules[f.out.op[i].kind]->loss)
             sum += traffic_op_products(p, &f.out, &f.out.op[i]);
     for (int k = 0; k < f.n_kinds; k++)
         for (int i = 0; i < f.layer[k].n_ops; i++)

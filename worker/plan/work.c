@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include "worker/plan/traffic.h"
+#include "worker/program/op_rules.h"
 
 struct counting {
     const struct machine *m;
@@ -25,60 +26,21 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
     return rate[i] * pow(rate[i + 1] / rate[i], log(at / size[i]) / log(size[i + 1] / size[i]));
 }
 
+/* ---- terms ----------------------------------------------------------------------------------- */
+
 /* A product is as fast as its smallest side lets it be. */
-static void product(const struct counting *c, double rows, double inner, double cols)
+static void add_product(const struct counting *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
-    if (rows <= 0 || inner <= 0 || cols <= 0) return;
-    c->out->products_s += c->times * c->share * 2 * rows * inner * cols /
-                          rate_at(rate, profile_widths, fmin(rows, fmin(inner, cols)));
+    if (t->rows <= 0 || t->inner <= 0 || t->cols <= 0) return;
+    c->out->products_s += c->times * c->share * 2 * t->rows * t->inner * t->cols /
+                          rate_at(rate, profile_widths, fmin(t->rows, fmin(t->inner, t->cols)));
 }
 
-/* elements/s; 0: not counted. */
-static void elements(const struct counting *c, double n, double rate)
+/* rate: elements/s; 0: not counted. */
+static void add_elements(const struct counting *c, double n, double rate)
 {
     if (rate > 0) c->out->other_s += c->times * n / rate;
-}
-
-static double rows_of(const struct counting *c, int value)
-{
-    return (double)c->p->extent.rows[c->prog->value[value].rows];
-}
-
-static double size_of(const struct counting *c, int value)
-{
-    return rows_of(c, value) * (double)c->prog->value[value].cols;
-}
-
-/* ---- operations ------------------------------------------------------------------------------ */
-
-static void count_linear(const struct counting *c, const struct op *op, bool back)
-{
-    const double rows = rows_of(c, op->out[0]);
-    double cols = 0;
-    for (int i = 0; i < op->n_w; i++) cols += (double)c->prog->weight[op->w + i].rows;
-    for (int i = 0; i < 1 + back; i++) product(c, rows, (double)c->prog->weight[op->w].cols, cols);
-    if (op->in[1] != PROG_NONE || op->n_bias) elements(c, size_of(c, op->out[0]), 2 * c->m->point);
-}
-
-/* Logits, and backward the gradients of both operands. */
-static void count_loss(const struct counting *c, const struct op *op, bool back)
-{
-    const double T = rows_of(c, op->in[0]), V = (double)c->p->extent.vocab;
-    for (int i = 0; i < (back ? 3 : 1); i++)
-        product(c, T, (double)c->prog->value[op->in[0]].cols, V);
-    elements(c, T * V, c->m->point);
-}
-
-static void count_moe(const struct counting *c, const struct op *op, bool back)
-{
-    const double T = rows_of(c, op->in[0]), C = (double)c->prog->value[op->in[0]].cols;
-    const double k = (double)op->u.moe.top_k, width = (double)op->u.moe.width;
-    for (int i = 0; i < 1 + back; i++) {
-        product(c, T, C, (double)op->u.moe.n_experts);
-        for (int j = 0; j < 3; j++) product(c, T * k, C, width);
-        elements(c, T * k * (2 * C + 2 * width), c->m->point);
-    }
 }
 
 /* Of the slowest rank over the mean: with a causal mask and contiguous shards the last one sees
@@ -86,7 +48,6 @@ static void count_moe(const struct counting *c, const struct op *op, bool back)
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const double H = (double)op->u.attn.n_heads;
-    if (op->u.attn.dim >= 0) return 1;
     if (p->strategy == STRATEGY_ULYSSES) return ceil(H / p->sp) * p->sp / H;
     if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA || !op->u.attn.causal) return 1;
     return (2.0 * p->sp - 1) / p->sp;
@@ -99,67 +60,44 @@ static double edges(const struct counting *c, double keys)
     return c->m->measured ? (1 + tile / keys) / (1 + tile / measured) : 1;
 }
 
-static void count_attention(const struct counting *c, const struct op *op, bool back)
+static void add_attention(const struct counting *c, const struct op_site *s,
+                          const struct op_term *t)
 {
-    const struct plan *p = c->p;
-    const int kind = back ? RATE_ATTN_BACK : RATE_ATTN;
-    const double rate = rate_at(c->m->rate[kind][p->precision], profile_heads,
-                                (double)op->u.attn.head_dim);
-    const double keys = op->kind == OP_CROSS  ? (double)p->extent.rows[ROWS_TEXT]
-                        : op->u.attn.dim >= 0 ? (double)p->grid[op->u.attn.dim]
-                                              : (double)p->T;
-    const double slowest = op->kind == OP_CROSS ? 1 : imbalance(p, op);
-    const double flops = 2 * traffic_op_products(p, c->prog, op) * (1 + back) / p->sp;
-    if (keys <= 0) return;
-    c->out->attention_s += c->times * flops * slowest * edges(c, keys) / rate;
-    elements(c, (1 + back) * size_of(c, op->out[0]), c->m->point);
+    const int kind = s->back ? RATE_ATTN_BACK : RATE_ATTN;
+    const double rate = rate_at(c->m->rate[kind][c->p->precision], profile_heads, t->size);
+    const double slowest = t->uneven ? imbalance(c->p, s->op) : 1;
+    const double flops = 2 * t->n / c->p->sp;
+    c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
 /* What entered is added after, for a third of the whole (kernels/backend.h). */
-static void count_states(const struct counting *c, const struct op *op, bool back)
+static void add_states(const struct counting *c, const struct op_site *s, const struct op_term *t)
 {
-    const double H = (double)op->u.linear.n_heads, Dk = (double)op->u.linear.key_dim;
-    const double Dv = (double)(op->u.linear.value_dim + op->u.linear.normalise);
-    const int kind = back ? RATE_LINEAR_BACK : RATE_LINEAR;
-    const double rate = rate_at(c->m->rate[kind][c->p->precision], profile_heads, sqrt(Dk * Dv));
+    const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
+    const double rate = rate_at(c->m->rate[kind][c->p->precision], profile_heads, t->size);
     const bool enters = c->m->measured && (c->p->sp > 1 || c->p->n_windows > 1);
-    const double flops = 4 * rows_of(c, op->out[0]) * H * Dk * Dv * (1 + back);
-    c->out->other_s += c->times * flops * (enters ? 4.0 / 3 : 1) / rate;
-    if (op->u.linear.normalise) elements(c, 5 * size_of(c, op->out[0]), c->m->point);
+    c->out->other_s += c->times * 2 * t->n * (enters ? 4.0 / 3 : 1) / rate;
 }
 
-static void count_norm(const struct counting *c, const struct op *op, bool back)
+static void add_term(const struct counting *c, const struct op_site *s, const struct op_term *t)
 {
-    elements(c, size_of(c, op->out[0]), back ? c->m->norm / 2.5 : c->m->norm);
-}
-
-/* Element by element: passes over the output forward and backward, an activation's at 1 and 1.5. */
-static void count_points(const struct counting *c, const struct op *op, bool back)
-{
-    static const double passes[OP_KIND_N][2] = {
-        [OP_EMBED] = {1, 1},   [OP_EMBED_ADD] = {1, 1}, [OP_ACT] = {1, 1.5},    [OP_GLU] = {1, 1.5},
-        [OP_MIX] = {0.5, 0.5}, [OP_ROPE] = {2, 2},      [OP_MODULATE] = {1, 2}, [OP_GATE] = {1, 2},
-        [OP_SELECT] = {1, 1},  [OP_SWITCH] = {2, 2},    [OP_MSE] = {1, 1}};
-    const int value = op->out[0] == PROG_NONE ? op->in[0] : op->out[0];
-    if (op->kind == OP_SWITCH && c->p->sp == 1) return;
-    elements(c, passes[op->kind][back] * size_of(c, value), c->m->point);
+    switch (t->id) {
+    case TERM_PRODUCT: add_product(c, t); break;
+    case TERM_ATTENTION: add_attention(c, s, t); break;
+    case TERM_STATES: add_states(c, s, t); break;
+    case TERM_NORM: add_elements(c, t->n, c->m->norm / t->slow); break;
+    case TERM_POINT: add_elements(c, t->n, c->m->point / t->slow); break;
+    case TERM_ROTATE: add_elements(c, t->n, c->m->turn / t->slow); break;
+    }
 }
 
 static void count_op(const struct counting *c, const struct op *op, bool back)
 {
-    switch (op->kind) {
-    case OP_LINEAR: count_linear(c, op, back); break;
-    case OP_XENT: count_loss(c, op, back); break;
-    case OP_MOE: count_moe(c, op, back); break;
-    case OP_ATTENTION:
-    case OP_CROSS: count_attention(c, op, back); break;
-    case OP_LINEAR_ATTENTION: count_states(c, op, back); break;
-    case OP_NORM: count_norm(c, op, back); break;
-    case OP_LRPE: elements(c, (1 + back) * size_of(c, op->in[0]), c->m->turn); break;
-    case OP_POSITION_2D:
-    case OP_POSITION_1D: elements(c, size_of(c, op->out[0]), c->m->turn); break;
-    default: count_points(c, op, back); break;
-    }
+    struct op_site s = traffic_site(c->p, c->prog, op);
+    struct op_work w;
+    s.back = back;
+    op_work(&s, &w);
+    for (int i = 0; i < w.n; i++) add_term(c, &s, &w.term[i]);
 }
 
 /* ---- sections -------------------------------------------------------------------------------- */
@@ -170,11 +108,6 @@ enum pass {
     PASS_BOTH    /* forward and backward */
 };
 
-static bool is_loss(const struct op *op)
-{
-    return op->kind == OP_XENT || op->kind == OP_MSE;
-}
-
 /* train: the model is made to train, and runs that schedule's forward list. */
 static void count_section(struct counting *c, const struct program *prog, enum pass pass,
                           bool train)
@@ -184,7 +117,7 @@ static void count_section(struct counting *c, const struct program *prog, enum p
     schedule_make(prog, train, c->p->recompute, &s);
     c->prog = prog;
     for (int i = 0; i < s.n_forward && !(last && pass == PASS_BOTH); i++)
-        if (pass != PASS_STATES || !is_loss(&prog->op[s.forward[i].op]))
+        if (pass != PASS_STATES || !op_rules[prog->op[s.forward[i].op].kind]->loss)
             count_op(c, &prog->op[s.forward[i].op], false);
     for (int i = 0; i < s.n_backward && pass == PASS_BOTH; i++)
         count_op(c, &prog->op[s.backward[i].op], s.backward[i].kind == STEP_BACKWARD);
@@ -213,8 +146,8 @@ static void count_pass(struct counting *c, const struct model_shape *shape, enum
 static void count_update(struct counting *c)
 {
     c->times = 1;
-    elements(c, (double)c->p->n_grad, 2 * c->m->point);
-    elements(c, (double)c->p->n_shard, c->m->update);
+    add_elements(c, (double)c->p->n_grad, 2 * c->m->point);
+    add_elements(c, (double)c->p->n_shard, c->m->update);
 }
 
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,

@@ -8,7 +8,7 @@
  * lowest free place. */
 #include <assert.h>
 #include <string.h>
-#include "worker/program/program.h"
+#include "worker/program/op_rules.h"
 
 enum {
     ALIGN = 64, /* bytes: MEM_ALIGN of api/core/mem.h */
@@ -148,14 +148,14 @@ static void writes(struct placer *b, int value, int t)
     life_add(&b->node[value].life, t, t);
 }
 
-/* A recomputing LINEAR_ATTENTION reads the states that it made the first time. */
+/* A step that computes again reads the states that the first one made. */
 static void live_forward(struct placer *b, const struct op *op, int t)
 {
     for (int k = 0; k < OP_INS; k++)
         if (op->in[k] != PROG_NONE) reads(b, op->in[k], t);
     for (int k = 0; k < OP_OUTS; k++) {
         if (op->out[k] == PROG_NONE) continue;
-        if (k == 1 && op->kind == OP_LINEAR_ATTENTION && t >= b->s->n_forward)
+        if (k == 1 && op_finds_kept(b->p, op) && t >= b->s->n_forward)
             reads(b, op->out[k], t);
         else
             writes(b, op->out[k], t);
@@ -198,7 +198,7 @@ static void find_lives(struct placer *b)
             live_backward(b, st, t);
         b->node[SCRATCH + t].size = op_scratch(b->p, st, b->x);
         life_add(&b->node[SCRATCH + t].life, t, t);
-        if (b->p->op[st->op].kind != OP_XENT) continue;
+        if (!op_rules[b->p->op[st->op].kind]->logits) continue;
         b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
         life_add(&b->node[LOGITS].life, t, t);
     }
@@ -210,22 +210,6 @@ static void find_lives(struct placer *b)
 }
 
 /* ---- in place -------------------------------------------------------------------------------- */
-
-/* Inputs, as bits, over which the output may be computed. */
-static unsigned over_inputs(const struct op *op)
-{
-    switch (op->kind) {
-    case OP_ROPE:
-    case OP_ACT:
-    case OP_GATE:
-    case OP_EMBED_ADD:
-    case OP_POSITION_2D:
-    case OP_POSITION_1D: return 1;
-    case OP_LINEAR: return 2;
-    case OP_MIX: return 3;
-    default: return 0;
-    }
-}
 
 static const struct step *step_at(const struct placer *b, int t)
 {
@@ -265,7 +249,7 @@ static void join_forward(struct placer *b)
         const struct op *op = &b->p->op[st->op];
         for (int k = 0; k < OP_INS; k++) {
             const int in = op->in[k];
-            if (!(over_inputs(op) >> k & 1) || in == PROG_NONE) continue;
+            if (!(op_rules[op->kind]->over >> k & 1) || in == PROG_NONE) continue;
             if (b->p->value[in].view_of != PROG_NONE) continue;
             if (!ends_with(b, in, st->op) || !may_join(b, in, op->out[0], st)) continue;
             join(b, in, op->out[0]);
@@ -274,7 +258,7 @@ static void join_forward(struct placer *b)
     }
 }
 
-/* GLU's backward may write over what it reads: whole inputs, or two windows of one value. */
+/* A backward that may write over what it reads (GLU's): whole inputs, or two windows of one value. */
 static void join_over_values(struct placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
@@ -305,7 +289,7 @@ static void join_gradients(struct placer *b)
             assert(may_join(b, to, from, st));
             join(b, to, from);
         }
-        if (op->kind == OP_GLU) join_over_values(b, st);
+        if (op_rules[op->kind]->over_inputs) join_over_values(b, st);
     }
 }
 
@@ -448,7 +432,7 @@ static void find_caches(struct placer *b)
 {
     for (int i = 0; b->x->cache_rows && i < b->p->n_ops; i++) {
         const struct op *op = &b->p->op[i];
-        if (op->kind != OP_ATTENTION || !op->u.attn.causal) continue;
+        if (op_rules[op->kind]->cache != CACHE_ROWS || !op->u.attn.causal) continue;
         const struct value *kv = &b->p->value[op->in[1]];
         assert(kv->view_of == PROG_NONE);
         struct node *a = &b->node[root(b, op->in[1])];
@@ -464,7 +448,7 @@ static void place_states(const struct placer *b, struct placement *out)
     for (int i = 0; i < b->p->n_ops; i++) {
         const struct op *op = &b->p->op[i];
         out->state[i] = (struct place){.where = PLACE_NONE};
-        if (op->kind != OP_LINEAR_ATTENTION || !b->x->cache_rows) continue;
+        if (op_rules[op->kind]->cache != CACHE_STATE || !b->x->cache_rows) continue;
         const int64_t size = b->p->value[op->out[1]].cols * wide(b->x);
         out->state[i] = (struct place){PLACE_CACHE, 0, out->cache_size, size};
         out->cache_size += rounded(size);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "worker/program/op_rules.h"
 
 enum { ALIGN = 16 }; /* elements: one cache line */
 
@@ -126,199 +127,34 @@ int prog_base(const struct program *p, int value)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* How many inputs a kind has, the last `optional` of which may be PROG_NONE. */
-static const struct arity {
-    int n, optional;
-} arities[OP_KIND_N] = {
-    [OP_EMBED] = {0, 0},
-    [OP_EMBED_ADD] = {1, 0},
-    [OP_PATCH] = {0, 0},
-    [OP_POSITION_2D] = {1, 0},
-    [OP_POSITION_1D] = {1, 0},
-    [OP_TIMESTEP] = {0, 0},
-    [OP_TEXT] = {0, 0},
-    [OP_LINEAR] = {2, 1},
-    [OP_NORM] = {1, 0},
-    [OP_ACT] = {1, 0},
-    [OP_GLU] = {2, 0},
-    [OP_MIX] = {2, 1},
-    [OP_ROPE] = {1, 0},
-    [OP_LRPE] = {1, 0},
-    [OP_ATTENTION] = {2, 0},
-    [OP_CROSS] = {2, 0},
-    [OP_LINEAR_ATTENTION] = {3, 0},
-    [OP_MODULATE] = {3, 0},
-    [OP_GATE] = {3, 0},
-    [OP_SELECT] = {2, 0},
-    [OP_TABLE] = {1, 0},
-    [OP_SWITCH] = {1, 0},
-    [OP_MOE] = {1, 0},
-    [OP_XENT] = {1, 0},
-    [OP_MSE] = {1, 0},
-};
-
-static const struct value *input(const struct program *p, const struct op *op, int i)
+/* out[1], out[2]: what backward needs beside the result. */
+static void add_extra(struct program *p, struct op *op)
 {
-    return op->in[i] == PROG_NONE ? NULL : &p->value[op->in[i]];
-}
-
-static int64_t weight_rows(const struct program *p, int w, int n)
-{
-    int64_t rows = 0;
-    for (int i = w; i < w + n; i++) {
-        assert(i >= 0 && i < p->n_weights && (i == w || p->weight[i].joined));
-        rows += p->weight[i].rows;
-    }
-    return rows;
-}
-
-static bool same_size(const struct value *a, const struct value *b)
-{
-    return a->rows == b->rows && a->cols == b->cols;
-}
-
-static void check_linear(const struct program *p, const struct op *op, const struct value *out)
-{
-    const struct value *a = input(p, op, 0), *base = input(p, op, 1);
-    assert(op->n_w >= 1 && weight_rows(p, op->w, op->n_w) == out->cols);
-    for (int i = 0; i < op->n_w; i++) assert(p->weight[op->w + i].cols == a->cols);
-    assert(!op->n_bias || weight_rows(p, op->bias, op->n_bias) == out->cols);
-    assert(a->rows == out->rows && (!base || same_size(base, out)));
-}
-
-static void check_attention(const struct program *p, const struct op *op, const struct value *out)
-{
-    const struct value *q = input(p, op, 0), *kv = input(p, op, 1);
-    const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
-    assert(q->cols == H * D && kv->cols == 2 * Hk * D && out->cols == H * D);
-    assert(Hk > 0 && H % Hk == 0 && (op->kind == OP_CROSS || q->rows == kv->rows));
-}
-
-static void check_linear_attention(const struct program *p, const struct op *op,
-                                   const struct value *out)
-{
-    const int64_t H = op->u.linear.n_heads;
-    assert(input(p, op, 0)->cols == H * op->u.linear.key_dim);
-    assert(same_size(input(p, op, 0), input(p, op, 1)));
-    assert(input(p, op, 2)->cols == H * op->u.linear.value_dim);
-    assert(same_size(input(p, op, 2), out));
-}
-
-static void check_norm(const struct program *p, const struct op *op, const struct value *out)
-{
-    const struct value *a = input(p, op, 0);
-    const int64_t groups = op->u.norm.groups, dim = op->u.norm.dim;
-    assert(groups > 0 && same_size(a, out));
-    assert(dim ? groups * dim <= a->cols : a->cols % groups == 0);
-}
-
-/* Of the others: what must have one size. */
-static void check_rest(const struct program *p, const struct op *op, const struct value *out)
-{
-    const struct value *a = input(p, op, 0);
-    switch (op->kind) {
-    case OP_GLU:
-    case OP_SELECT:
-    case OP_MIX: assert(!input(p, op, 1) || same_size(a, input(p, op, 1))); /* fall through */
-    case OP_ACT:
-    case OP_ROPE:
-    case OP_EMBED_ADD:
-    case OP_POSITION_2D:
-    case OP_POSITION_1D:
-    case OP_MOE: assert(same_size(a, out)); break;
-    case OP_MODULATE:
-        assert(same_size(a, out) && same_size(input(p, op, 1), input(p, op, 2)));
-        assert(input(p, op, 1)->cols == a->cols);
-        break;
-    case OP_GATE:
-        assert(same_size(a, out) && same_size(a, input(p, op, 1)));
-        assert(input(p, op, 2)->cols == a->cols);
-        break;
-    case OP_LRPE: assert(out->cols == 2 * a->cols && a->rows == out->rows); break;
-    case OP_SWITCH: assert(out->cols == a->cols && a->rows != out->rows); break;
-    default: break;
-    }
-}
-
-static void check_op(const struct program *p, const struct op *op, const struct value *out)
-{
-    switch (op->kind) {
-    case OP_LINEAR: check_linear(p, op, out); break;
-    case OP_ATTENTION:
-    case OP_CROSS: check_attention(p, op, out); break;
-    case OP_LINEAR_ATTENTION: check_linear_attention(p, op, out); break;
-    case OP_NORM: check_norm(p, op, out); break;
-    case OP_XENT:
-    case OP_MSE: assert(!out); break;
-    default: check_rest(p, op, out); break;
-    }
-}
-
-/* out[1]: what backward needs beside the result. */
-static bool second_output(const struct program *p, const struct op *op, struct value *v)
-{
-    *v = (struct value){.f32 = true, .no_grad = true};
-    if (op->in[0] != PROG_NONE) v->rows = p->value[op->in[0]].rows;
-    switch (op->kind) {
-    case OP_NORM:
-        v->name = "norm_stat";
-        v->cols = op->u.norm.groups * (op->u.norm.kind == NORM_LAYER ? 2 : 1);
-        v->keep = KEEP_NEVER;
-        return true;
-    case OP_ATTENTION:
-    case OP_CROSS:
-        v->name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";
-        v->cols = op->u.attn.n_heads;
-        v->keep = KEEP_RING;
-        return true;
-    case OP_LINEAR_ATTENTION:
-        v->name = "state";
-        v->state = true;
-        v->cols = op->u.linear.n_heads * op->u.linear.key_dim *
-                  (op->u.linear.value_dim + op->u.linear.normalise);
-        v->keep = KEEP_ALWAYS;
-        return true;
-    case OP_MOE:
-        v->name = "moe_route";
-        v->cols = 2 * op->u.moe.top_k;
-        v->keep = KEEP_NONE_MODE;
-        return true;
-    default: return false;
-    }
-}
-
-/* out[2]: what a way of attention keeps. */
-static bool third_output(const struct program *p, const struct op *op, struct value *v)
-{
-    *v = (struct value){.name = "attn_kept",
-                        .cols = 1,
-                        .keep = KEEP_RING,
-                        .f32 = true,
-                        .form = true,
-                        .no_grad = true};
-    if (op->kind != OP_ATTENTION || op->u.attn.dim >= 0) return false;
-    v->rows = p->value[op->in[0]].rows;
-    return true;
+    const struct op_rule *r = op_rules[op->kind];
+    struct value v[2] = {{.f32 = true, .no_grad = true}};
+    if (op->in[0] != PROG_NONE) v[0].rows = p->value[op->in[0]].rows;
+    v[1] = v[0];
+    const int n = r->extra ? r->extra(p, op, v) : 0;
+    for (int i = 0; i < 2; i++) op->out[1 + i] = i < n ? prog_value(p, &v[i]) : PROG_NONE;
 }
 
 int prog_op(struct program *p, const struct op *op, const struct value *out)
 {
-    const struct arity *n = &arities[op->kind];
+    const struct op_rule *r = op_rules[op->kind];
     struct op *to = &p->op[p->n_ops];
-    struct value more;
     assert(p->n_ops < PROG_OPS);
     *to = *op;
     for (int i = 0; i < OP_INS; i++) {
-        if (i >= n->n) to->in[i] = PROG_NONE;
-        assert(to->in[i] < p->n_values && to->in[i] >= (i < n->n - n->optional ? 0 : PROG_NONE));
+        if (i >= r->n_in) to->in[i] = PROG_NONE;
+        assert(to->in[i] < p->n_values);
+        assert(to->in[i] >= (i < r->n_in - r->n_optional ? 0 : PROG_NONE));
         for (int k = 0; k < i; k++) assert(to->in[i] == PROG_NONE || to->in[i] != to->in[k]);
     }
     if (!to->n_w) to->w = PROG_NONE;
     if (!to->n_bias) to->bias = PROG_NONE;
-    check_op(p, to, out);
+    r->check(p, to, out);
     to->out[0] = out ? prog_value(p, out) : PROG_NONE;
-    to->out[1] = second_output(p, to, &more) ? prog_value(p, &more) : PROG_NONE;
-    to->out[2] = third_output(p, to, &more) ? prog_value(p, &more) : PROG_NONE;
+    add_extra(p, to);
     p->n_ops++;
     return to->out[0];
 }
@@ -334,11 +170,6 @@ int prog_writer(const struct program *p, int value)
     return PROG_NONE;
 }
 
-static bool attends(enum op_kind kind)
-{
-    return kind == OP_ATTENTION || kind == OP_CROSS || kind == OP_LINEAR_ATTENTION;
-}
-
 static bool has_views(const struct program *p, int value)
 {
     for (int i = value + 1; i < p->n_values; i++)
@@ -346,7 +177,7 @@ static bool has_views(const struct program *p, int value)
     return false;
 }
 
-/* Its only reader is an attention, or turns it into what only an attention reads. */
+/* Its only reader is an attention, or rotates it into what only an attention reads. */
 static bool only_attended(const struct program *p, int value)
 {
     int n = 0, last = PROG_NONE;
@@ -355,7 +186,8 @@ static bool only_attended(const struct program *p, int value)
             if (p->op[i].in[k] == value) n++, last = i;
     if (n != 1) return false;
     const struct op *op = &p->op[last];
-    return attends(op->kind) || (op->kind == OP_ROPE && only_attended(p, op->out[0]));
+    const struct op_rule *r = op_rules[op->kind];
+    return r->attends || (r->rotates && only_attended(p, op->out[0]));
 }
 
 bool prog_grad_f32(const struct program *p, int value)
@@ -364,28 +196,8 @@ bool prog_grad_f32(const struct program *p, int value)
     if (p->value[v].f32 || p->value[v].shared) return true;
     if (p->value[v].rows == ROWS_COND || p->value[v].rows == ROWS_TEXT) return true;
     if (op == PROG_NONE || has_views(p, v) || !only_attended(p, v)) return false;
-    return p->op[op].kind == OP_ROPE || (p->op[op].kind == OP_LINEAR && p->op[op].in[1] < 0);
-}
-
-unsigned op_reads_back(const struct op *op)
-{
-    enum { A = 1, B = 2, C = 4, OUT = 8, SECOND = 16, THIRD = 32 };
-    switch (op->kind) {
-    case OP_LINEAR:
-    case OP_ACT:
-    case OP_LRPE:
-    case OP_XENT:
-    case OP_MSE: return A;
-    case OP_NORM:
-    case OP_MOE: return A | SECOND;
-    case OP_GLU: return A | B;
-    case OP_ATTENTION: return A | B | OUT | SECOND | THIRD;
-    case OP_CROSS: return A | B | OUT | SECOND;
-    case OP_LINEAR_ATTENTION: return A | B | C | SECOND | (op->u.linear.normalise ? OUT : 0);
-    case OP_MODULATE: return A | C;
-    case OP_GATE: return B | C;
-    default: return 0;
-    }
+    const struct op_rule *r = op_rules[p->op[op].kind];
+    return r->rotates || (r->multiplies && p->op[op].in[1] == PROG_NONE);
 }
 
 /* ---- decays ---------------------------------------------------------------------------------- */

@@ -5,7 +5,9 @@
  *   weights     the names, shapes and places of the checkpoint's tensors
  *   schedule    the steps of forward and backward: what is kept, what is computed again
  *   plan        a place for every buffer, bytes on the wire, flops
- *   model       runs the steps; worker/model/op_*.c has a row for every kind of operation
+ *   model       runs the steps
+ * What an operator is, beside what it computes, is a row of op_rules.h; what runs it is a row of
+ * worker/model/op.h.
  * Pure data and arithmetic: seqd links it.
  *
  * A model is a row of sections: `in` (embedding, conditioning), then layers 0 .. L-1, each of one of
@@ -103,49 +105,79 @@ enum norm_id {
     NORM_RMS,  /* x rsqrt(mean x^2 + eps) [* g] */
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
-enum op_kind {
-    OP_EMBED,     /* out = table[ids] * scale; w: table [V, C] */
-    OP_EMBED_ADD, /* out = a + table[index]; w: table; u.embed.index says by what */
-    OP_PATCH,     /* out = the batch's patch rows [T, cols]: an input, no gradient */
-    /* With e(u) = [sin(u f_k) | cos(u f_k)], f_k = 10000^(-k / n), n = half the columns of e:
-     *   2D  out = a + [e(x) | e(y)], x and y of the row's patch in its frame: half of the columns
-     *       each, columns first. u.position.base_size 0: x = column / scale, y = row / scale; else
-     *       (STDiT3) x = column base / W / s, y = row base / H / s for a grid of H x W patches, base =
-     *       round(sqrt(H W)), s = sqrt(height width) / base_size of the picture in pixels
-     *   1D  out = a + e(frame / scale)
-     * No weights; formed in double, rounded once. (2212.09748, and Open-Sora's use of it) */
-    OP_POSITION_2D,
-    OP_POSITION_1D,
-    OP_TIMESTEP, /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)):
-                    * u = t, 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */
-    OP_TEXT,   /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of
-                    * weight w [text_len, cols] (y_embedding, frozen); what is behind them 0 */
-    OP_LINEAR, /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */
-    OP_NORM,   /* in: a; w: g, b or none; u.norm; groups: per head */
-    OP_ACT,    /* out = act(a) */
-    OP_GLU,    /* out = act(a) * b; in: a, b */
-    OP_MIX,    /* out = alpha a + beta b */
-    OP_ROPE,   /* out = a with its first n_heads * D columns turned; in place where it may be */
-    OP_LRPE, /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has
-                   * one or more sets of H heads (queries, keys): a weight is read by one operation of
-                   * a section, since sums over rows are trees */
-    OP_ATTENTION, /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */
-    OP_CROSS,     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */
-    OP_LINEAR_ATTENTION, /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q
-                          * [T, H*Dk], k [T, H*Dk], v [T, H*Dv] */
-    OP_MODULATE,         /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */
-    OP_GATE,             /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */
-    OP_SELECT, /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */
-    OP_TABLE, /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C
-                * columns, or of C, which are then repeated */
-    OP_SWITCH, /* out = a, sharded along the other dimension: all-to-all; in: a */
-    OP_MOE,    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */
-    OP_XENT,   /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */
-    OP_MSE, /* loss: squared error of a against the batch's target, weighted by row; last of `out`.
-                * Rows of a are patches of out_channels, channels innermost; of each the first
-                * in_channels count, the others (a variance) are not trained here */
-    OP_KIND_N
-};
+
+/* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules: op_rules.h;
+ * executions: worker/model/op.h. */
+/* clang-format off */
+#define OPERATORS(X)                                                                               \
+    /* out = table[ids] * scale; w: table [V, C] */                                                \
+    X(OP_EMBED, embed)                                                                             \
+    /* out = a + table[index]; w: table; u.embed.index says by what */                             \
+    X(OP_EMBED_ADD, embed_add)                                                                     \
+    /* out = the batch's patch rows [T, cols]: an input, no gradient */                            \
+    X(OP_PATCH, patch)                                                                             \
+    /* With e(u) = [sin(u f_k) | cos(u f_k)], f_k = 10000^(-k / n), n = half the columns of e:     \
+     *   2D  out = a + [e(x) | e(y)], x and y of the row's patch in its frame: half of the columns \
+     *       each, columns first. u.position.base_size 0: x = column / scale, y = row / scale; else\
+     *       (STDiT3) x = column base / W / s, y = row base / H / s for a grid of H x W patches,   \
+     *       base = round(sqrt(H W)), s = sqrt(height width) / base_size of the picture in pixels  \
+     *   1D  out = a + e(frame / scale)                                                            \
+     * No weights; formed in double, rounded once. (2212.09748, and Open-Sora's use of it) */      \
+    X(OP_POSITION_2D, position_2d)                                                                 \
+    X(OP_POSITION_1D, position_1d)                                                                 \
+    /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)): u = t,      \
+     * 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */                         \
+    X(OP_TIMESTEP, timestep)                                                                       \
+    /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of weight w  \
+     * [text_len, cols] (y_embedding, frozen); 0 in the rows after them */                         \
+    X(OP_TEXT, text)                                                                               \
+    /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */                  \
+    X(OP_LINEAR, linear)                                                                           \
+    /* in: a; w: g, b or none; u.norm; groups: per head */                                         \
+    X(OP_NORM, norm)                                                                               \
+    /* out = act(a) */                                                                             \
+    X(OP_ACT, act)                                                                                 \
+    /* out = act(a) * b; in: a, b */                                                               \
+    X(OP_GLU, glu)                                                                                 \
+    /* out = alpha a + beta b */                                                                   \
+    X(OP_MIX, mix)                                                                                 \
+    /* out = a with its first n_heads * D columns rotated; in place where it may be */             \
+    X(OP_ROPE, rope)                                                                               \
+    /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has one or  \
+     * more sets of H heads (queries, keys): a weight is read by one operation of a section, since \
+     * sums over rows are trees */                                                                 \
+    X(OP_LRPE, lrpe)                                                                               \
+    /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */                    \
+    X(OP_ATTENTION, attention)                                                                     \
+    /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */               \
+    X(OP_CROSS, cross)                                                                             \
+    /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q [T, H*Dk],         \
+     * k [T, H*Dk], v [T, H*Dv] */                                                                 \
+    X(OP_LINEAR_ATTENTION, linear_attention)                                                       \
+    /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */                    \
+    X(OP_MODULATE, modulate)                                                                       \
+    /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */                                 \
+    X(OP_GATE, gate)                                                                               \
+    /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */        \
+    X(OP_SELECT, select)                                                                           \
+    /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C       \
+     * columns, or of C, which are then repeated */                                                \
+    X(OP_TABLE, table_add)                                                                         \
+    /* out = a, sharded along the other dimension: all-to-all; in: a */                            \
+    X(OP_SWITCH, switch)                                                                           \
+    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */              \
+    X(OP_MOE, moe)                                                                                 \
+    /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */                         \
+    X(OP_XENT, xent)                                                                               \
+    /* loss: squared error of a against the batch's target, weighted by row; last of `out`. Rows of\
+     * a are patches of out_channels, channels innermost; of each the first in_channels count, the \
+     * others (a variance) are not trained here */                                                 \
+    X(OP_MSE, mse)
+/* clang-format on */
+
+#define OP_KIND(kind, name) kind,
+enum op_kind { OPERATORS(OP_KIND) OP_KIND_N };
+#undef OP_KIND
 
 /* INDEX_LABEL: the sample's class, on ROWS_COND: the same in both rows. */
 enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
@@ -279,9 +311,6 @@ bool prog_grad_f32(const struct program *p, int value);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 
-/* What the backward of an operation reads, as bits: inputs 1, 2, 4; outputs 8, 16, 32. */
-unsigned op_reads_back(const struct op *op);
-
 enum step_way {
     STEP_FORWARD,
     STEP_BACKWARD,
@@ -366,16 +395,5 @@ struct placement {
 };
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);
-
-/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on the
- * batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes behind a window's are
- * what it carries from block to block (sp_buffers.o). */
-int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
-/* Bytes of the host's that it takes where the device has memory of its own: what the host works out
- * for the operation, or reads of it. */
-int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
-/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a longer
- * line. */
-int64_t op_stage_lines(int64_t rows, int64_t cols);
 
 #endif

@@ -6,7 +6,7 @@
  * made again right before a step that reads them. */
 #include <assert.h>
 #include <string.h>
-#include "worker/program/program.h"
+#include "worker/program/op_rules.h"
 
 struct walk {
     const struct program *p;
@@ -98,24 +98,6 @@ static int64_t written_cols(const struct walk *w, int value)
 
 /* ---- taking over a gradient's buffer --------------------------------------------------------- */
 
-/* The input, if any, whose gradient equals the output's or may be computed over it. */
-static int heir(const struct op *op)
-{
-    switch (op->kind) {
-    case OP_LINEAR: return op->in[1] == PROG_NONE ? PROG_NONE : 1;
-    case OP_MIX:
-        if (op->u.mix.alpha == 1) return 0;
-        return op->in[1] != PROG_NONE && op->u.mix.beta == 1 ? 1 : PROG_NONE;
-    case OP_GATE:
-    case OP_EMBED_ADD:
-    case OP_POSITION_2D:
-    case OP_POSITION_1D:
-    case OP_ROPE:
-    case OP_ACT: return 0;
-    default: return PROG_NONE;
-    }
-}
-
 static bool has_windows(const struct program *p, int value)
 {
     if (p->value[value].view_of != PROG_NONE) return true;
@@ -127,7 +109,8 @@ static bool has_windows(const struct program *p, int value)
 static int alias_of(const struct walk *w, const struct op *op, const struct step *st)
 {
     const struct program *p = w->p;
-    const int k = heir(op), out = op->out[0];
+    const struct op_rule *r = op_rules[op->kind];
+    const int k = r->alias ? r->alias(op) : PROG_NONE, out = op->out[0];
     if (k == PROG_NONE || !st->wanted[k] || !st->first[k]) return PROG_NONE;
     const int in = op->in[k];
     for (int j = 0; j < OP_INS; j++)

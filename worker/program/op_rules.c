@@ -1,0 +1,84 @@
+#include "worker/program/op_rules.h"
+
+#include <assert.h>
+
+#define OP_ROW(kind, name) [kind] = &rule_##name,
+const struct op_rule *const op_rules[] = {OPERATORS(OP_ROW)};
+#undef OP_ROW
+static_assert(sizeof op_rules / sizeof *op_rules == OP_KIND_N, "a rule for every operator");
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+unsigned op_reads_back(const struct op *op)
+{
+    const struct op_rule *r = op_rules[op->kind];
+    return r->reads | (r->reads_too ? r->reads_too(op) : READS_NOTHING);
+}
+
+bool op_finds_kept(const struct program *p, const struct op *op)
+{
+    return op->out[1] != PROG_NONE && p->value[op->out[1]].keep == KEEP_ALWAYS;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+static struct op_ask ask(const struct program *p, const struct step *s, const struct extent *x)
+{
+    struct op_ask a = {.p = p, .s = s, .op = &p->op[s->op], .x = x};
+    op_rules[a.op->kind]->scratch(&a);
+    return a;
+}
+
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x)
+{
+    return ask(p, s, x).total;
+}
+
+int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x)
+{
+    return ask(p, s, x).staged;
+}
+
+/* ---- buffers that operations share ----------------------------------------------------------- */
+
+static int64_t weights_size(const struct program *p, int w, int n)
+{
+    int64_t rows = 0;
+    if (w < 0) return 0;
+    for (int i = w; i < w + n; i++) rows += p->weight[i].rows;
+    return rows * (p->weight[w].cols > 1 ? p->weight[w].cols : 1);
+}
+
+static void raise(int64_t *most, int64_t n)
+{
+    if (n > *most) *most = n;
+}
+
+void op_needs(const struct program *p, const struct op *op, struct op_need *n)
+{
+    const struct op_rule *r = op_rules[op->kind];
+    for (int i = 0; r->apart && i < op->n_w; i++)
+        raise(&n->gradient, weights_size(p, op->w + i, 1));
+    if (!r->apart) raise(&n->gradient, weights_size(p, op->w, op->n_w));
+    r->need(p, op, n);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+void op_work(const struct op_site *s, struct op_work *out)
+{
+    out->n = 0;
+    op_rules[s->op->kind]->work(s, out);
+}
+
+double op_products(const struct op_site *s)
+{
+    struct op_site forward = *s;
+    struct op_work w;
+    double n = 0;
+    forward.back = false;
+    op_work(&forward, &w);
+    for (int i = 0; i < w.n; i++)
+        if (w.term[i].id <= TERM_STATES) n += w.term[i].n;
+    return n;
+}

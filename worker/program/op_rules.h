@@ -1,0 +1,166 @@
+/* op_rules.h: one row per operator of a program (program.h): all that can be said of it without
+ * running it. Beside it stands op_table[] (worker/model/op.h), which runs it. Both are made from the
+ * list OPERATORS: an operator is a line of that list, its row in a worker/program/rule_*.c, its
+ * execution in a worker/model/op_*.c, and its kernels.
+ *
+ * Bytes have no default: a row says that it needs no scratch or moves nothing, and tests/test_program.c
+ * fails where that is left out. Pure data and arithmetic: seqd links it. */
+#ifndef SEQD_PROGRAM_OP_RULES_H
+#define SEQD_PROGRAM_OP_RULES_H
+
+#include "worker/program/program.h"
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* What the backward of an operation reads. */
+enum op_reads {
+    READS_NOTHING = 0,
+    READS_A = 1, /* in[0] .. in[2] */
+    READS_B = 2,
+    READS_C = 4,
+    READS_OUT = 8, /* out[0] .. out[2] */
+    READS_SECOND = 16,
+    READS_THIRD = 32
+};
+
+/* What generate keeps of the context for an operation. */
+enum op_cache {
+    CACHE_NOTHING = 1,
+    CACHE_ROWS, /* in[1], a row of keys and values for each token, where attention is causal */
+    CACHE_STATE /* the state after the last token: out[1] of one sum chunk */
+};
+
+/* What an operation sends to other ranks: worker/plan/traffic_program.c counts it. */
+enum op_moves {
+    MOVES_NOTHING = 1,
+    MOVES_KEYS,   /* keys and values of a sequence that is sharded, and their gradients */
+    MOVES_STATES, /* a state per head */
+    MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
+    OP_MOVES_N
+};
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+/* Bytes of a step beside values and gradients, added up piece by piece in the order in which its
+ * worker/model/op_*.c takes them (rule.h has what adds). */
+struct op_ask {
+    const struct program *p;
+    const struct step *s;
+    const struct op *op;
+    const struct extent *x;
+    int64_t total, staged; /* of scratch; of the host's where the device has memory of its own */
+};
+
+/* The largest of each kind of buffer that operations share. */
+struct op_need {
+    int64_t kv, heads, head_dim; /* attention over the sequence: columns of a KV row, H, D */
+    int64_t state, slopes;       /* linear attention: elements of a state, H */
+    int64_t switched;            /* columns that an all-to-all moves */
+    int64_t rotary, patch;       /* columns that are rotated; of a patch */
+    int64_t gradient;            /* elements of the largest gradient that is summed at once */
+    bool types, text;            /* the batch has token types, a caption */
+};
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Where an operation stands. */
+struct op_site {
+    const struct program *p;
+    const struct op *op;
+    double rows[ROWS_N];      /* that its values have */
+    double S, grid[2], vocab; /* of the whole sequence */
+    int sp;                   /* ranks of the sequence group */
+    bool back;
+};
+
+/* A part of its work, at a rate of its own (worker/plan/machine.h). */
+enum op_term_id {
+    TERM_PRODUCT,   /* a matrix product [rows, inner] x [inner, cols] */
+    TERM_ATTENTION, /* softmax attention, of all ranks together */
+    TERM_STATES,    /* linear attention */
+    TERM_NORM,      /* elements: norms, */
+    TERM_POINT,     /* element by element, */
+    TERM_ROTATE     /* sines and cosines */
+};
+struct op_term {
+    enum op_term_id id;
+    double n;                 /* multiply-adds; elements */
+    double rows, inner, cols; /* PRODUCT */
+    double keys;              /* ATTENTION: that a row sees */
+    double size;              /* ATTENTION, STATES: of a head, which the rate depends on */
+    bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
+    double slow;              /* elements: times as long as the rate says */
+};
+#define OP_TERMS 12
+struct op_work {
+    int n;
+    struct op_term term[OP_TERMS];
+};
+
+/* ---- a row ----------------------------------------------------------------------------------- */
+
+struct op_rule {
+    const char *name;     /* in sentences: "the attention of model.layers.2" */
+    int n_in, n_optional; /* inputs; the last n_optional may be PROG_NONE */
+    bool loss;            /* the last of `out`: no output */
+    bool logits;          /* works on the logits' buffer */
+    /* Asserts that shapes fit; out NULL: a loss. */
+    void (*check)(const struct program *p, const struct op *op, const struct value *out);
+    /* out[1] and out[2], which backward needs beside the result: fills v[0] and v[1], which hold fp32
+     * without a gradient on the rows of in[0], and returns how many there are. NULL: none. */
+    int (*extra)(const struct program *p, const struct op *op, struct value v[2]);
+
+    unsigned reads;                             /* backward: enum op_reads */
+    unsigned (*reads_too)(const struct op *op); /* and these, by its parameters; NULL: none */
+    bool reads_weights;                         /* backward reads the weights themselves */
+    bool attends;    /* makes gradients in fp32 of what it alone reads (prog_grad_f32) */
+    bool rotates;    /* hands an fp32 gradient on as it is */
+    bool multiplies; /* takes an fp32 gradient, unless it has a base */
+
+    unsigned over;                     /* inputs, as bits, over which out[0] may be computed */
+    int (*alias)(const struct op *op); /* the input whose gradient equals the output's, or may be
+                                         * computed over it; PROG_NONE. NULL: none */
+    bool over_inputs;                  /* backward writes the gradients of in[0], in[1] over them */
+
+    void (*scratch)(struct op_ask *a);
+    /* Of shared buffers, beside the weights' gradients. */
+    void (*need)(const struct program *p, const struct op *op, struct op_need *n);
+    bool apart; /* gradients of its weights are summed one by one, else all at once */
+
+    enum op_cache cache;
+    enum op_moves moves;
+    void (*work)(const struct op_site *s, struct op_work *out);
+};
+
+/* By enum op_kind. */
+extern const struct op_rule *const op_rules[OP_KIND_N];
+#define OP_RULE(kind, name) extern const struct op_rule rule_##name;
+OPERATORS(OP_RULE)
+#undef OP_RULE
+
+/* ---- asked of a row -------------------------------------------------------------------------- */
+
+/* What the backward of an operation reads: enum op_reads. */
+unsigned op_reads_back(const struct op *op);
+/* out[1] is kept whatever is computed again: a step that does so finds it. */
+bool op_finds_kept(const struct program *p, const struct op *op);
+
+/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on the
+ * batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes after a window's are
+ * what it carries from block to block (sp_buffers.o). */
+int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
+/* Bytes of the host's that it takes where the device has memory of its own: what the host works out
+ * for the operation, or reads of it. */
+int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
+/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a longer
+ * line. */
+int64_t op_stage_lines(int64_t rows, int64_t cols);
+
+/* Raises *n to what the operation needs. */
+void op_needs(const struct program *p, const struct op *op, struct op_need *n);
+
+void op_work(const struct op_site *s, struct op_work *out);
+/* Multiply-adds of its forward pass. */
+double op_products(const struct op_site *s);
+
+#endif

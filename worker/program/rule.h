@@ -1,0 +1,67 @@
+/* rule.h: what the rows of op_rules.h are put together from. Inside worker/program. */
+#ifndef SEQD_PROGRAM_RULE_H
+#define SEQD_PROGRAM_RULE_H
+
+#include "worker/program/op_rules.h"
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+/* Input i; NULL: absent. */
+const struct value *rule_in(const struct program *p, const struct op *op, int i);
+bool rule_alike(const struct value *a, const struct value *b); /* rows and columns */
+/* Rows of n joined weights from w on. */
+int64_t rule_weight_rows(const struct program *p, int w, int n);
+int64_t rule_max(int64_t a, int64_t b);
+
+void check_nothing(const struct program *p, const struct op *op, const struct value *out);
+/* No output. */
+void check_loss(const struct program *p, const struct op *op, const struct value *out);
+/* The output is as large as in[0], and as in[1] where there is one. */
+void check_alike(const struct program *p, const struct op *op, const struct value *out);
+
+int alias_first(const struct op *op); /* in[0] */
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+/* A piece of n bytes; of values of the model's precision; of what the host fills (struct twin of
+ * worker/model/op.h); of the host's alone. */
+void ask_bytes(struct op_ask *a, int64_t size);
+void ask_act(struct op_ask *a, int64_t elements);
+void ask_twin(struct op_ask *a, int64_t size);
+void ask_stage(struct op_ask *a, int64_t size);
+
+bool ask_back(const struct op_ask *a);   /* a backward step */
+bool ask_narrow(const struct op_ask *a); /* the model's precision is below fp32 */
+int64_t ask_rows(const struct op_ask *a, int value);
+int64_t ask_elements(const struct op_ask *a, int value);
+int64_t ask_grad_elements(const struct op_ask *a, int value);
+
+/* frame_dy: the output's gradient rounded to the model's precision, where it is fp32. */
+void ask_dy(struct op_ask *a);
+/* back_begin: the gradient of input k in the model's precision, where it is fp32. */
+void ask_dx(struct op_ask *a, int k);
+/* back_begin_new: the gradient of input k in fp32 by itself, where the one that is wanted is not fp32
+ * or holds something. */
+void ask_dx_new(struct op_ask *a, int k);
+
+void scratch_nothing(struct op_ask *a);
+void scratch_dy(struct op_ask *a);      /* backward: ask_dy */
+void scratch_rows_of(struct op_ask *a); /* backward: ask_dy, and ask_dx of each input */
+
+void need_nothing(const struct program *p, const struct op *op, struct op_need *n);
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+double work_rows(const struct op_site *s, int value);
+double work_size(const struct op_site *s, int value);
+void work_add(struct op_work *w, const struct op_term *t);
+void work_product(struct op_work *w, double rows, double inner, double cols);
+/* n elements, `slow` times as long as the rate says. */
+void work_elements(struct op_work *w, enum op_term_id id, double n, double slow);
+/* Passes over the output, or over the input of a loss. */
+void work_points(const struct op_site *s, struct op_work *w, double passes);
+
+void work_nothing(const struct op_site *s, struct op_work *w);
+void work_once(const struct op_site *s, struct op_work *w); /* a pass forward and one back */
+
+#endif

@@ -1,0 +1,147 @@
+/* rule_attention.c: ATTENTION over the sequence or a dimension that is whole on the rank, and CROSS
+ * over the conditioning text. */
+#include <assert.h>
+#include "worker/program/rule.h"
+
+static bool over_sequence(const struct op *op)
+{
+    return op->kind == OP_ATTENTION && op->u.attn.dim < 0;
+}
+
+static void check_attention(const struct program *p, const struct op *op, const struct value *out)
+{
+    const struct value *q = rule_in(p, op, 0), *kv = rule_in(p, op, 1);
+    const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
+    assert(q->cols == H * D && kv->cols == 2 * Hk * D && out->cols == H * D);
+    assert(Hk > 0 && H % Hk == 0 && (op->kind == OP_CROSS || q->rows == kv->rows));
+}
+
+/* lse, and over the sequence what its way of attention keeps. */
+static int extra_attention(const struct program *p, const struct op *op, struct value v[2])
+{
+    v[0].name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";
+    v[0].cols = op->u.attn.n_heads;
+    v[0].keep = v[1].keep = KEEP_RING;
+    v[1].name = "attn_kept";
+    v[1].cols = 1;
+    v[1].form = true;
+    return over_sequence(op) ? 2 : 1;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+/* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows,
+ * too. */
+static void ask_sequence(struct op_ask *a)
+{
+    const int64_t T = ask_rows(a, a->op->in[0]);
+    if (a->op->u.attn.window > 0) {
+        ask_twin(a, 8 * T);
+        if (a->x->strategy == STRATEGY_ULYSSES) ask_twin(a, 8 * a->x->sp * T);
+    }
+    if (!ask_back(a)) {
+        if (ask_narrow(a)) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));
+        return;
+    }
+    ask_dx_new(a, 0);
+    ask_dx_new(a, 1);
+    ask_dy(a);
+}
+
+/* Of rows that see the same keys, `rows` at a time. */
+static void ask_whole(struct op_ask *a, int64_t rows)
+{
+    const int64_t H = a->op->u.attn.n_heads;
+    ask_bytes(a, 8 * rows);
+    ask_bytes(a, 8 * rows);
+    ask_bytes(a, 4 * H * rows);
+    if (!ask_back(a)) {
+        if (ask_narrow(a)) ask_bytes(a, 4 * rows * H * a->op->u.attn.head_dim);
+        return;
+    }
+    ask_dy(a);
+    ask_dx_new(a, 0);
+    ask_dx_new(a, 1);
+}
+
+static void scratch_attention(struct op_ask *a)
+{
+    if (over_sequence(a->op))
+        ask_sequence(a);
+    else
+        ask_whole(a, a->x->grid[a->op->u.attn.dim]);
+}
+
+static void scratch_cross(struct op_ask *a)
+{
+    ask_whole(a, ask_rows(a, a->op->in[0]));
+}
+
+static void need_attention(const struct program *p, const struct op *op, struct op_need *n)
+{
+    if (!over_sequence(op)) return;
+    n->kv = rule_max(n->kv, 2 * op->u.attn.n_kv_heads * op->u.attn.head_dim);
+    n->heads = rule_max(n->heads, op->u.attn.n_heads);
+    n->head_dim = rule_max(n->head_dim, op->u.attn.head_dim);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Of queries and keys that meet, twice: a product with keys and one with values. A causal row sees
+ * half of the sequence, with a window a band. */
+static double pairs(const struct op_site *s)
+{
+    const struct op *op = s->op;
+    const double S = s->S;
+    if (op->kind == OP_CROSS) return 2 * S * s->rows[ROWS_TEXT];
+    if (op->u.attn.dim >= 0) return 2 * S * s->grid[op->u.attn.dim];
+    const double window = (double)op->u.attn.window, W = window > 0 && window < S ? window : S;
+    return op->u.attn.causal ? 2 * S * W - W * W : 2 * S * S;
+}
+
+static double keys_of(const struct op_site *s)
+{
+    if (s->op->kind == OP_CROSS) return s->rows[ROWS_TEXT];
+    return over_sequence(s->op) ? s->rows[ROWS_T] : s->grid[s->op->u.attn.dim];
+}
+
+static void work_attention(const struct op_site *s, struct op_work *w)
+{
+    const struct op *op = s->op;
+    const double HD = (double)(op->u.attn.n_heads * op->u.attn.head_dim), keys = keys_of(s);
+    if (keys <= 0) return;
+    work_add(w, &(struct op_term){.id = TERM_ATTENTION,
+                                  .n = pairs(s) * HD * (1 + s->back),
+                                  .keys = keys,
+                                  .size = (double)op->u.attn.head_dim,
+                                  .uneven = over_sequence(op)});
+    work_elements(w, TERM_POINT, (1 + s->back) * work_size(s, op->out[0]), 1);
+}
+
+const struct op_rule rule_attention = {
+    .name = "attention",
+    .n_in = 2,
+    .check = check_attention,
+    .extra = extra_attention,
+    .reads = READS_A | READS_B | READS_OUT | READS_SECOND | READS_THIRD,
+    .attends = true,
+    .scratch = scratch_attention,
+    .need = need_attention,
+    .cache = CACHE_ROWS,
+    .moves = MOVES_KEYS,
+    .work = work_attention,
+};
+
+const struct op_rule rule_cross = {
+    .name = "cross-attention",
+    .n_in = 2,
+    .check = check_attention,
+    .extra = extra_attention,
+    .reads = READS_A | READS_B | READS_OUT | READS_SECOND,
+    .attends = true,
+    .scratch = scratch_cross,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_attention,
+};

@@ -1,0 +1,44 @@
+/* rule_embed.c: EMBED and EMBED_ADD. */
+#include "worker/program/rule.h"
+
+const struct op_rule rule_embed = {
+    .name = "embedding",
+    .n_in = 0,
+    .check = check_nothing,
+    .reads = READS_NOTHING,
+    .scratch = scratch_dy,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_once,
+};
+
+/* Row numbers in the table, and the rows that are added. */
+static void scratch_embed_add(struct op_ask *a)
+{
+    const int64_t rows = ask_rows(a, a->op->out[0]);
+    ask_twin(a, 4 * rule_max(rows, a->x->rows[ROWS_T]));
+    if (ask_back(a))
+        ask_dy(a);
+    else
+        ask_act(a, ask_elements(a, a->op->out[0]));
+}
+
+static void need_embed_add(const struct program *p, const struct op *op, struct op_need *n)
+{
+    n->types |= op->u.embed.index == INDEX_TYPE;
+}
+
+const struct op_rule rule_embed_add = {
+    .name = "added embedding",
+    .n_in = 1,
+    .check = check_alike,
+    .reads = READS_NOTHING,
+    .over = READS_A,
+    .alias = alias_first,
+    .scratch = scratch_embed_add,
+    .need = need_embed_add,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_once,
+};

@@ -1,0 +1,53 @@
+/* rule_loss.c: XENT and MSE. */
+#include "worker/program/rule.h"
+
+/* The bias in fp32, and the gradient of each chunk's. */
+static void scratch_xent(struct op_ask *a)
+{
+    if (!a->op->n_bias) return;
+    if (ask_narrow(a)) ask_bytes(a, 4 * a->x->vocab);
+    if (ask_back(a)) ask_bytes(a, 4 * a->x->parts * a->x->vocab);
+}
+
+/* Logits, and backward the gradients of both operands. */
+static void work_xent(const struct op_site *s, struct op_work *w)
+{
+    const double T = work_rows(s, s->op->in[0]);
+    for (int i = 0; i < (s->back ? 3 : 1); i++)
+        work_product(w, T, (double)s->p->value[s->op->in[0]].cols, s->vocab);
+    work_elements(w, TERM_POINT, T * s->vocab, 1);
+}
+
+const struct op_rule rule_xent = {
+    .name = "cross-entropy",
+    .n_in = 1,
+    .loss = true,
+    .logits = true,
+    .check = check_loss,
+    .reads = READS_A,
+    .reads_weights = true,
+    .scratch = scratch_xent,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_xent,
+};
+
+/* Squared errors, and backward their gradients. */
+static void scratch_mse(struct op_ask *a)
+{
+    for (int i = 0; i <= ask_back(a); i++) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));
+}
+
+const struct op_rule rule_mse = {
+    .name = "squared error",
+    .n_in = 1,
+    .loss = true,
+    .check = check_loss,
+    .reads = READS_A,
+    .scratch = scratch_mse,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_once,
+};

@@ -1,0 +1,59 @@
+/* rule_rope.c: ROPE and LRPE. */
+#include <assert.h>
+#include "worker/program/rule.h"
+
+/* The number of each row's frame. */
+static void scratch_rope(struct op_ask *a)
+{
+    if (a->op->u.rope.frames) ask_twin(a, 8 * ask_rows(a, a->op->in[0]));
+}
+
+static void need_rope(const struct program *p, const struct op *op, struct op_need *n)
+{
+    n->rotary = rule_max(n->rotary,
+                         op->u.rope.rotary_dim ? op->u.rope.rotary_dim : op->u.rope.head_dim);
+}
+
+static void work_rope(const struct op_site *s, struct op_work *w)
+{
+    work_points(s, w, 2);
+}
+
+const struct op_rule rule_rope = {
+    .name = "rotary embedding",
+    .n_in = 1,
+    .check = check_alike,
+    .reads = READS_NOTHING,
+    .rotates = true,
+    .over = READS_A,
+    .alias = alias_first,
+    .scratch = scratch_rope,
+    .need = need_rope,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_rope,
+};
+
+static void check_lrpe(const struct program *p, const struct op *op, const struct value *out)
+{
+    const struct value *a = rule_in(p, op, 0);
+    assert(out->cols == 2 * a->cols && a->rows == out->rows);
+}
+
+static void work_lrpe(const struct op_site *s, struct op_work *w)
+{
+    work_elements(w, TERM_ROTATE, (1 + s->back) * work_size(s, s->op->in[0]), 1);
+}
+
+const struct op_rule rule_lrpe = {
+    .name = "linearized position encoding",
+    .n_in = 1,
+    .check = check_lrpe,
+    .reads = READS_A,
+    .reads_weights = true,
+    .scratch = scratch_rows_of,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_lrpe,
+};
