@@ -4,6 +4,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/shapes.h"
+#include "worker/plan/update.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 static struct guard guards[4];
@@ -260,6 +262,68 @@ static void test_skip_is_no_update(void)
     }
 }
 
+/* ---- which fields make updates wait ---------------------------------------------------------- */
+
+static bool ruled(const char *path)
+{
+    for (const struct update_rule *r = update_rules; r->field; r++)
+        if (!strcmp(r->field, path)) return true;
+    return false;
+}
+
+static void test_every_field_is_ruled(void)
+{
+    int n = 0;
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (strncmp(f->path, "guard.", 6)) continue;
+        CHECK_MSG(ruled(f->path), "%s: may it skip a step whose gradient is known? (update.c)",
+                  f->path);
+        n++;
+    }
+    CHECK(n >= 4);
+    for (const struct update_rule *r = update_rules; r->field; r++)
+        CHECK_MSG(spec_field(r->field), "%s is no field of a job", r->field);
+}
+
+/* A skip after some step's loss and norm are known. */
+static bool skips(struct guard *g)
+{
+    static const double bad[][2] = {{1e9, 3}, {3, 1e9}, {NAN, 3}, {3, INFINITY}};
+    bool any = false;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        *g = (struct guard){.spec = &spec};
+        feed(g, 0, GUARD_MIN + 4);
+        any |= guard_judge(g, GUARD_MIN + 4, bad[i][0], bad[i][1]) == GUARD_SKIP;
+    }
+    return any;
+}
+
+/* Updates wait where a verdict can skip them, and nowhere else; plans fuse the others. */
+static void test_updates_wait_for_verdicts(void)
+{
+    static struct plan plan;
+    struct err e = {0};
+    for (int i = 0; i < 2 * 2 * 3 * 2 * 2; i++) {
+        fresh(&guards[0]);
+        spec.kind = JOB_TRAIN;
+        spec.model.shape = shape_of(FAMILY_LLAMA);
+        spec.data.seq_len = 16;
+        spec.train.global_batch = 1;
+        spec.resources.threads = spec.parallel.sp = 1;
+        spec.guard.rollbacks = 2;
+        spec.guard.loss_z = i & 1 ? 4 : 0;
+        spec.guard.grad_norm_z = i & 2 ? 4 : 0;
+        spec.optim.max_grad_norm = i & 4 ? 1 : 0;
+        spec.precision.params = i & 8 ? PRECISION_FP16 : PRECISION_FP32;
+        spec.guard.nonfinite = i / 16;
+        const bool waits = skips(&guards[0]) || i & 12;
+        CHECK_MSG(update_waits(&spec) == waits, "%d: nonfinite %d, loss_z %g, grad_norm_z %g", i,
+                  spec.guard.nonfinite, spec.guard.loss_z, spec.guard.grad_norm_z);
+        CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "%s: %s", e.field, e.text);
+        CHECK_MSG(plan.fused == !waits, "%d: fused %d", i, plan.fused);
+    }
+}
+
 int main(void)
 {
     RUN(test_welford);
@@ -271,5 +335,7 @@ int main(void)
     RUN(test_sentences);
     RUN(test_record);
     RUN(test_skip_is_no_update);
+    RUN(test_every_field_is_ruled);
+    RUN(test_updates_wait_for_verdicts);
     return test_done("guard");
 }

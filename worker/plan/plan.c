@@ -7,6 +7,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/memory.h"
 #include "worker/plan/traffic.h"
+#include "worker/plan/update.h"
 
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 
@@ -28,13 +29,11 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* A bucket may be updated before the others are known when nothing looks at the whole gradient
- * first: no clipping, no second sample, no guard and no loss scale that may still skip the step. */
+/* A bucket may be updated before the others are known: its gradient is summed once in a step, and the
+ * update waits for no other. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
-    return s->kind == JOB_TRAIN && s->optim.max_grad_norm == 0 && p->micro_batches == 1 &&
-           p->n_windows == 1 && s->guard.nonfinite != NONFINITE_SKIP && s->guard.loss_z == 0 &&
-           s->guard.grad_norm_z == 0 && s->precision.params != PRECISION_FP16;
+    return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);
 }
 
 /* Patches of the largest sample of a diffusion model: of a frame, then frames. */

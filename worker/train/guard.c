@@ -1,5 +1,6 @@
 #include "worker/train/guard.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/stage.h"
+#include "worker/plan/update.h"
 
 /* ---- recent steps ---------------------------------------------------------------------------- */
 
@@ -41,8 +43,10 @@ bool guard_marked(const struct guard *g, int64_t step)
     return false;
 }
 
+/* The update of a step that was not marked has waited for this verdict. */
 static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 {
+    assert(why == GUARD_MARKED || update_waits(g->spec));
     g->reason = why;
     g->state.skipped++;
     g->state.streak++;

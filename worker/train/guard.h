@@ -6,7 +6,8 @@
  *                  out the update of the one that was bad
  *   an outlier     guard.loss_z, guard.grad_norm_z: the update is skipped when the value lies more
  *                  than z deviations above the mean of recent accepted steps
- * Loss and norm are the same bits on every rank, and so is the verdict.
+ * Loss and norm are the same bits on every rank, and so is the verdict. Which fields can skip the
+ * update of a step that was not marked is said in worker/plan/update.h.
  *
  * Mean and deviation are Welford's over the first GUARD_WINDOW accepted steps, and an exponential
  * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); nobody is

@@ -1,6 +1,7 @@
 #include "worker/train/optim.h"
 
 #include <math.h>
+#include "worker/plan/update.h"
 
 /* Units of one size side by side, of which the last may be smaller: one operation. */
 struct run {
@@ -50,7 +51,7 @@ int optim_norm(const struct optim *o, double *norm, struct err *e)
 
 double optim_clip(const struct job_spec *spec, double norm)
 {
-    const double max = spec->optim.max_grad_norm, clip = max > 0 ? max / (norm + 1e-6) : 1;
+    const double clip = update_clips(spec) ? spec->optim.max_grad_norm / (norm + 1e-6) : 1;
     return clip < 1 ? clip : 1;
 }
 

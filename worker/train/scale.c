@@ -2,26 +2,22 @@
 
 #include <math.h>
 #include <stdio.h>
-
-static bool scaled(const struct job_spec *spec)
-{
-    return spec->precision.params == PRECISION_FP16;
-}
+#include "worker/plan/update.h"
 
 double scale_of(const struct job_spec *spec, const struct scale_state *s)
 {
-    return scaled(spec) ? ldexp(1, SCALE_FIRST + s->up) : 1;
+    return update_scales(spec) ? ldexp(1, SCALE_FIRST + s->up) : 1;
 }
 
 double scale_fixed(const struct job_spec *spec, int64_t targets)
 {
     const int e = 4 + (targets > 0 ? ilogb((double)targets) : 0);
-    return scaled(spec) ? ldexp(1, e < SCALE_MOST ? e : SCALE_MOST) : 1;
+    return update_scales(spec) ? ldexp(1, e < SCALE_MOST ? e : SCALE_MOST) : 1;
 }
 
 bool scale_overflows(const struct job_spec *spec, struct scale_state *s, double loss, double norm)
 {
-    if (!scaled(spec) || !isfinite(loss) || isfinite(norm) || SCALE_FIRST + s->up <= 0 ||
+    if (!update_scales(spec) || !isfinite(loss) || isfinite(norm) || SCALE_FIRST + s->up <= 0 ||
         s->streak >= SCALE_STREAK)
         return false;
     s->up--;
@@ -33,7 +29,7 @@ bool scale_overflows(const struct job_spec *spec, struct scale_state *s, double 
 
 void scale_updated(const struct job_spec *spec, struct scale_state *s)
 {
-    if (!scaled(spec)) return;
+    if (!update_scales(spec)) return;
     s->streak = 0;
     if (++s->good < SCALE_PERIOD) return;
     s->good = 0;

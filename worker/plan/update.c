@@ -1,0 +1,49 @@
+#include "worker/plan/update.h"
+
+bool update_clips(const struct job_spec *s)
+{
+    return s->optim.max_grad_norm > 0;
+}
+
+bool update_scales(const struct job_spec *s)
+{
+    return s->precision.params == PRECISION_FP16;
+}
+
+/* The others end the job or go back to older weights, whatever has become of these. */
+static bool skips_nonfinite(const struct job_spec *s)
+{
+    return s->guard.nonfinite == NONFINITE_SKIP;
+}
+
+static bool skips_loss(const struct job_spec *s)
+{
+    return s->guard.loss_z > 0;
+}
+
+static bool skips_norm(const struct job_spec *s)
+{
+    return s->guard.grad_norm_z > 0;
+}
+
+static bool never(const struct job_spec *s)
+{
+    return false;
+}
+
+const struct update_rule update_rules[] = {
+    {"guard.nonfinite", skips_nonfinite},
+    {"guard.rollbacks", never}, /* a limit of what nonfinite says */
+    {"guard.loss_z", skips_loss},
+    {"guard.grad_norm_z", skips_norm},
+    {"optim.max_grad_norm", update_clips},
+    {"precision.params", update_scales},
+    {0},
+};
+
+bool update_waits(const struct job_spec *s)
+{
+    for (const struct update_rule *r = update_rules; r->field; r++)
+        if (r->waits(s)) return true;
+    return false;
+}

@@ -1,0 +1,29 @@
+/* update.h: what an optimizer step must know before it may change a weight. Pure.
+ *
+ * Some fields of a job make the update of one bucket depend on the gradients of all: the norm that
+ * clipping divides by, a verdict of the guard or of the loss scale that may still skip the step
+ * (worker/train/{optim,guard,scale}.h, which ask here). Without them a bucket is updated as soon as
+ * its gradient is summed (plan.fused). */
+#ifndef SEQD_PLAN_UPDATE_H
+#define SEQD_PLAN_UPDATE_H
+
+#include <stdbool.h>
+#include "api/core/job.h"
+
+/* Of each field of the guard, and of all others that are looked at between gradients and update. */
+struct update_rule {
+    const char *field; /* path in the job spec */
+    bool (*waits)(
+        const struct job_spec *s); /* its value makes updates wait for the whole gradient */
+};
+extern const struct update_rule update_rules[]; /* ends with field NULL */
+
+/* Some field does. */
+bool update_waits(const struct job_spec *s);
+
+/* optim.max_grad_norm: the gradient is clipped. */
+bool update_clips(const struct job_spec *s);
+/* precision.params: half floats, whose loss is scaled; a gradient that overflows skips the step. */
+bool update_scales(const struct job_spec *s);
+
+#endif
