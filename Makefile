@@ -301,6 +301,8 @@ $(B)/tests/test_family_jobs: | $(B)/seqrank
 $(B)/tests/test_device_jobs: | $(B)/seqrank $(EMULATED)
 # What describe prints is what the agent reads.
 $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
+# The account that make paper holds published numbers against.
+$(B)/tests/test_published: $(B)/obj/tests/paper/published.o
 .PRECIOUS: $(B)/obj/%.o
 
 ## check: install what is missing, build, run the tests that take minutes; what to run while working

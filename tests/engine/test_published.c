@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 #include "tests/lib/test.h"
-#include "worker/plan/published.h"
+#include "tests/paper/published.h"
 
 #define MIB 1048576.0
 #define GIB (1024 * MIB)

@@ -5,7 +5,7 @@
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
 #include "worker/plan/plan.h"
-#include "worker/plan/published.h"
+#include "tests/paper/published.h"
 #include "worker/sp/linear.h"
 
 enum { P = 4, H = 2, D = 16, STATE = H * D * D };

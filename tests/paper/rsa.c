@@ -1,12 +1,12 @@
 /* rsa.c: the tables and claims of Ring Self-Attention, by an account of what its authors' system
- * and the ones it was compared with store (worker/plan/published.h); and what the product's planner
+ * and the ones it was compared with store (tests/paper/published.h); and what the product's planner
  * says of the same model. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
 #include "worker/family/family.h"
-#include "worker/plan/published.h"
+#include "tests/paper/published.h"
 
 #define MIB    1048576.0
 #define GIB    (1024 * MIB)

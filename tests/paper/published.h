@@ -12,8 +12,8 @@
  * published and are fitted to RSA's table: PUBLISHED_STAGE and PUBLISHED_EDGE.
  *
  * Letters: P ranks, B sequences, S tokens of each, C width, H heads, Hk KV heads. */
-#ifndef SEQD_PLAN_PUBLISHED_H
-#define SEQD_PLAN_PUBLISHED_H
+#ifndef SEQD_TESTS_PAPER_PUBLISHED_H
+#define SEQD_TESTS_PAPER_PUBLISHED_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/plan/published.h"
+#include "tests/paper/published.h"
 
 #include <assert.h>
 #include <string.h>
