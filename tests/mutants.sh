@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make mutants: builds with injected faults (enum sp_mutant of worker/sp/sp.h) and runs the tests of
+# make mutants: builds with injected faults (api/core/mutant.h) and runs the tests of
 # them. Prints which fault was caught by what, and which tensor verify names; a fault that nothing
 # catches, or that verify does not see, fails. Ends with
 # "N passed, N failed".
@@ -16,7 +16,7 @@ lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)
 proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)
 # What a test says that a proof cannot see (tests/lib/mutant.h).
 for t in $programs; do proofs=$proofs$'\n'$(sed -nE "s/^verify ([a-z_]+) (blind) (.*)/\1\tnames\tnothing: \3/p" "build/mutants/tests-$t.log"); done
-names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' worker/sp/mutant.c | grep -v '^none$')
+names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' tests/mutants/hook.c | grep -v '^none$')
 # The first three different ones, and how many more.
 some() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want && !seen[$3]++ { n++; if (n <= 3) { out = out (n > 1 ? "; " : "") $3 } } END { if (n > 3) out = out " and " n - 3 " more"; print out }'; }
 first() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want { print $3; exit }'; }

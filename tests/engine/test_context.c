@@ -237,7 +237,7 @@ static void story_body(struct ranks *g, int rank, void *arg)
     struct story *s = arg;
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
-    if (tiny_open(t, &s->spec, g, rank, 0, &e) || compare(t, s, rank, &e)) ranks_fail(g, rank, &e);
+    if (tiny_open(t, &s->spec, g, rank, &e) || compare(t, s, rank, &e)) ranks_fail(g, rank, &e);
     tiny_close(t);
     free(t);
 }

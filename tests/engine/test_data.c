@@ -576,11 +576,12 @@ static void test_mutants(void)
                                   .seed = 3,
                                   .document_mask = true,
                                   .reset_positions = true,
-                                  .causal = true,
-                                  .mutant = mutants[m]};
+                                  .causal = true};
+        mutant_choose(mutants[m]);
         CHECK(sweep(&c, o, 1) == 0);
         for (int P = 2; P <= 8; P++)
             mutant_report(mutants[m], sweep(&c, o, P) > 0, "rows of every rank");
+        mutant_choose(MUTANT_NONE);
     }
     corpus_free(&c);
 }

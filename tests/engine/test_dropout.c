@@ -22,12 +22,6 @@ static int64_t same_targets(void *arg, int64_t n, struct err *e)
     return synth_targets(arg, 0, e);
 }
 
-static void begin(struct train *t, int rank, void *arg)
-{
-    (void)rank;
-    t->model.sp.mutant = *(const int *)arg;
-}
-
 /* Losses of weights that never change. */
 static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, int mutant,
                    double *out)
@@ -35,12 +29,8 @@ static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, i
     engine_spec(&spec, S);
     spec.train.attention_dropout = rate;
     spec.optim.lr = 0;
-    struct engine_run r = {.P = P,
-                           .steps = n,
-                           .first_step = first,
-                           .before_step = begin,
-                           .arg = &mutant,
-                           .source = {same_batch, same_targets, &text}};
+    struct engine_run r = {
+        .P = P, .steps = n, .first_step = first, .source = {same_batch, same_targets, &text}};
     if (seed != spec.seed) { /* other masks on the same weights */
         struct engine_run w = {.P = 1, .steps = 1, .source = r.source};
         static struct job_spec plain;
@@ -51,7 +41,9 @@ static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, i
         engine_go(&r, &spec);
         engine_free(&w);
     } else {
+        mutant_choose(mutant);
         engine_go(&r, &spec);
+        mutant_choose(MUTANT_NONE);
     }
     memcpy(out, r.loss, (size_t)n * sizeof *out);
     engine_free(&r);

@@ -18,7 +18,6 @@ struct grid {
     enum dtype dtype;
     int P, from;
     bool rank_bits;
-    int mutant;
     double *whole; /* [n0, n1, cols]: the truth; pads are nobody's */
     double *back;  /* what came back, in the same order */
     int64_t wrong; /* elements of a spread tensor that are not where they belong */
@@ -108,8 +107,7 @@ static struct dsp dsp_of(const struct grid *f, struct ranks *g, int rank, struct
                         .n = {f->n[0], f->n[1]},
                         .send = segment,
                         .recv = segment + size,
-                        .purpose = PURPOSE_SWITCH,
-                        .mutant = f->mutant};
+                        .purpose = PURPOSE_SWITCH};
 }
 
 static struct be *device(void)
@@ -435,12 +433,13 @@ static void block_body(struct ranks *g, int rank, void *arg)
 /* Returns how many numbers are wrong, of the output and of the gradient. */
 static int64_t block_wrong(int64_t n0, int64_t n1, int P, int mutant)
 {
-    struct block_case k = {
-        .f = {.n = {n0, n1}, .cols = 2, .dtype = DT_F64, .P = P, .mutant = mutant}};
+    struct block_case k = {.f = {.n = {n0, n1}, .cols = 2, .dtype = DT_F64, .P = P}};
     field_open(&k.f);
     for (int64_t i = 0; i < n0 * n1 * 2; i++) k.f.whole[i] = sin(1.7 * (double)(i + 1));
     block_truth(&k.f, &k.truth);
+    mutant_choose(mutant);
     field_run(&k.f, block_body);
+    mutant_choose(MUTANT_NONE);
     free(k.f.whole);
     free(k.truth.y);
     free(k.truth.dx);

@@ -15,7 +15,6 @@ struct beside { /* of one rank */
 struct watch {
     struct beside rank[8];
     double decay;
-    int mutant;
 };
 
 /* NaN marks what a rank does not own. */
@@ -30,7 +29,6 @@ static void before(struct train *t, int rank, void *arg)
 {
     struct watch *x = arg;
     struct beside *b = &x->rank[rank];
-    t->model.sp.mutant = x->mutant;
     if (b->ema) return;
     b->n = t->plan->n_params;
     b->ema = malloc((size_t)b->n * sizeof *b->ema);
@@ -96,7 +94,7 @@ static int64_t run(const struct way *w, int mutant, const char **bad)
     static struct watch x;
     struct synth y = {.S = S, .doc_len = 17, .vocab = 61};
     int64_t n_bad = 0;
-    x = (struct watch){.decay = 0.75, .mutant = mutant};
+    x = (struct watch){.decay = 0.75};
     engine_spec(&spec, S);
     spec.ema.decay = x.decay;
     spec.parallel.zero = w->zero;
@@ -115,7 +113,9 @@ static int64_t run(const struct way *w, int mutant, const char **bad)
                            .after_step = after,
                            .arg = &x,
                            .source = {synth_batch, synth_targets, &y}};
+    mutant_choose(mutant);
     engine_go(&r, &spec);
+    mutant_choose(MUTANT_NONE);
     CHECK(r.plan.fused == (w->max_norm == 0));
     CHECK(r.plan.item[PLAN_EMA].size == r.plan.n_shard * 4);
     for (int i = 0; i < 8; i++) {

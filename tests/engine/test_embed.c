@@ -58,7 +58,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct embed out;
     struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &j->spec, g, rank, 0, &e);
+    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
     struct told told;
     told_open(&told);
     struct infer in = {

@@ -45,7 +45,7 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
     struct infer_text out = {0};
-    int rc = tiny_open(t, &j->spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &j->spec, g, rank, &e);
     struct told told;
     told_open(&told);
     struct infer in = {
@@ -92,7 +92,7 @@ static struct one *one_open(void)
 {
     struct one *o = malloc(sizeof *o);
     struct err e = {0};
-    CHECK_MSG(!tiny_open(&o->t, &alone.spec, NULL, 0, 0, &e), "%s", e.text);
+    CHECK_MSG(!tiny_open(&o->t, &alone.spec, NULL, 0, &e), "%s", e.text);
     o->in = (struct infer){.model = &o->t.model, .spec = &alone.spec};
     CHECK(!infer_work_init(&o->w, &o->in, true, &e) && !request_init(&o->r, S, &e));
     return o;
@@ -304,7 +304,7 @@ static void echo_body(struct ranks *g, int rank, void *arg)
     struct infer_answer a = {0};
     struct reply reply = {0};
     struct err e = {0};
-    int rc = tiny_open(t, &x->j.spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &x->j.spec, g, rank, &e);
     struct infer in = {.model = &t->model, .spec = &x->j.spec};
     if (!rc) rc = infer_work_init(&w, &in, rank == 0, &e) || request_init(&r, S, &e);
     if (!rc) {

@@ -69,7 +69,7 @@ static void continue_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     int side = rank == 0 ? 0 : rank == g->P - 1 ? 1 : -1;
     struct infer_answer a = {0};
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e) ||
+    int rc = tiny_open(t, &s->spec, g, rank, &e) ||
              answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
     if (rc) ranks_fail(g, rank, &e);
     if (side >= 0 && !rc) {
@@ -88,7 +88,7 @@ static void damage(struct ranks *g, int rank, struct story *s, float by, const c
     struct tiny_rank *t = malloc(sizeof *t);
     struct infer_answer a = {0};
     struct err e = {0};
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &s->spec, g, rank, &e);
     float *head = (float *)t->model.params + param_named(&tiny_shape, "lm_head.weight").offset;
     for (int64_t i = 0; rank == g->P - 2 && i < tiny_shape.vocab * tiny_shape.width; i++)
         head[i] *= by;
@@ -117,7 +117,7 @@ static void overflow_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *t = malloc(sizeof *t);
     struct infer_answer a = {0};
     struct err e = {0};
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &s->spec, g, rank, &e);
     float *embed = (float *)t->model.params +
                    param_named(&tiny_shape, "model.embed_tokens.weight").offset;
     for (int64_t i = 0; i < tiny_shape.vocab * tiny_shape.width; i++) {
@@ -203,7 +203,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
           *want = calloc((size_t)V, sizeof *want);
     int32_t all[MAX_PROMPT + ROOM];
     double worst = 0;
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &s->spec, g, rank, &e);
     struct infer in = {.model = &t->model, .spec = &s->spec};
     memcpy(all, s->prompt, sizeof s->prompt);
     for (int64_t i = 0; i < ROOM; i++) all[s->n_prompt + i] = (int32_t)(32 + i * 7 % 90);
@@ -265,7 +265,7 @@ static void long_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     int32_t *tokens = calloc(MAX_PROMPT + ROOM + 1, sizeof *tokens);
     struct infer_answer a;
-    CHECK(!tiny_open(t, &s->spec, g, rank, 0, &e));
+    CHECK(!tiny_open(t, &s->spec, g, rank, &e));
     CHECK(answer_one(t, &s->spec, tokens, t->plan.S + 1, true, &a, &e) == -1);
     CHECK(e.code == ERR_TOO_LARGE);
     CHECK_STR(e.field, "data.seq_len");
@@ -348,7 +348,7 @@ static void score_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct score out;
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
+    int rc = !d || tiny_open(t, &r->spec, g, rank, &e);
     struct infer in = {.model = &t->model, .spec = &r->spec, .job_dir = scratch};
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && rank == 0) r->out = out;

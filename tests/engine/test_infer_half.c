@@ -78,7 +78,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     float logits[MAX_V];
     int32_t text[MAX_PROMPT + ROOM];
-    int rc = tiny_open(t, &s->spec, g, rank, 0, &e);
+    int rc = tiny_open(t, &s->spec, g, rank, &e);
     struct infer in = {.model = &t->model, .spec = &s->spec};
     if (!rc) rc = decode_all(t, s, rank == 0 ? 0 : rank == g->P - 1 ? 1 : -1, &e);
     for (int64_t i = 0; i < s->n_prompt + ROOM; i++) text[i] = token(i);

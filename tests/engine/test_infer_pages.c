@@ -80,7 +80,7 @@ static void generate(bool linear, bool load)
     if (load) spec.context.load = tiny_text(&spec, "context.safetensors");
     struct tiny_rank *t = &ready;
     const int64_t before = start();
-    CHECK_MSG(!tiny_open(t, &spec, NULL, 0, 0, &e), "%s", e.text);
+    CHECK_MSG(!tiny_open(t, &spec, NULL, 0, &e), "%s", e.text);
     if (load) { /* as a job does that begins with one */
         const int64_t size = t->plan.item[PLAN_CONTEXT_BEFORE].size;
         memset(model_take(&t->model, PLAN_CONTEXT_BEFORE, size), 0, (size_t)size);
@@ -112,7 +112,7 @@ static void score_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct score out;
     struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &j->spec, g, rank, 0, &e);
+    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
     struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = scratch};
     if (!rc) rc = score_run(&in, d, &out, &e);
     if (!rc && j->before && g->P == 1) check_memory(t, j->before);

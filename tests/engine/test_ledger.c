@@ -189,7 +189,7 @@ static void body(struct ranks *g, int rank, void *arg)
     if (!rc && j->kind <= EVAL) {
         rc = learn(j, g->comm[rank], d, &e);
     } else if (!rc) {
-        rc = tiny_open(r, &j->t.spec, g, rank, 0, &e);
+        rc = tiny_open(r, &j->t.spec, g, rank, &e);
         if (!rc) rc = j->kind == VERIFY ? prove(j, r, d, &equal, &e) : infer(j, r, d, &equal, &e);
         if (rank == 0) j->equal = equal;
         tiny_close(r);

@@ -126,7 +126,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct score out;
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &r->spec, g, rank, 0, &e);
+    int rc = !d || tiny_open(t, &r->spec, g, rank, &e);
     struct asked asked = {r->left}; /* every rank is asked as often as the others */
     struct told told;
     told_open(&told);

@@ -361,7 +361,7 @@ static bool seen_as(const struct trial *t, enum seen_as as)
 
 static void check_fault(struct trial *t, enum seen_as as)
 {
-    const char *name = sp_mutant_names[t->mutant];
+    const char *name = mutant_names[t->mutant];
     expect_unequal(t, name);
     char by[160];
     const struct verify *v = &t->out;

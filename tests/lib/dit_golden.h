@@ -7,6 +7,7 @@
 #include "api/core/mem.h"
 #include "tests/lib/dit.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/mutant.h"
 #include "worker/hf/hf.h"
 #include "worker/model/model.h"
 #include "worker/plan/traffic.h"
@@ -36,7 +37,7 @@ struct outcome {
 
 struct dit_run {
     const struct dit_golden *g;
-    int P, mutant;
+    int P;
     bool rank_bits;
     bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
     enum recompute_id recompute;
@@ -277,8 +278,7 @@ static inline void rank_body(struct ranks *g, int rank, void *arg)
                     .n = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]},
                     .send = segment,
                     .recv = segment + buffer_size(r),
-                    .purpose = PURPOSE_SWITCH,
-                    .mutant = r->mutant};
+                    .purpose = PURPOSE_SWITCH};
     struct batch b = batch_of(r, &d);
     double *inv_freq = frequencies(&r->g->m);
     struct column *c = calloc(1, sizeof *c);
@@ -360,8 +360,7 @@ static inline int dit_seat_open(struct dit_seat *s, const struct dit_run *r, str
                                     .be = mem->be,
                                     .comm = g ? g->comm[rank] : NULL,
                                     .rank = rank,
-                                    .n_ranks = s->plan.n_ranks,
-                                    .mutant = r->mutant};
+                                    .n_ranks = s->plan.n_ranks};
     snprintf(dir, sizeof dir, "tests/golden/%s", r->g->name);
     if (model_init(&s->m, &o, e)) return -1;
     float *w = column_mem(s->plan.n_params * 4);
@@ -474,8 +473,10 @@ static inline void dit_go(struct dit_run *r)
 static inline void run(const struct dit_golden *g, int P, bool rank_bits, int mutant,
                        struct outcome *out)
 {
-    struct dit_run r = {.g = g, .P = P, .rank_bits = rank_bits, .mutant = mutant, .out = out};
+    struct dit_run r = {.g = g, .P = P, .rank_bits = rank_bits, .out = out};
+    mutant_choose(mutant);
     dit_go(&r);
+    mutant_choose(MUTANT_NONE);
 }
 
 /* ---- against the golden ---------------------------------------------------------------------- */

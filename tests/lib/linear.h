@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "tests/lib/device64.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/mirror.h"
 #include "worker/comm/ledger.h"
@@ -544,8 +545,7 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
                .comm = v->P > 1 ? c : NULL,
                .state_dtype = v->dtype,
                .pieces = v->pieces,
-               .apart = v->apart,
-               .mutant = v->mutant}};
+               .apart = v->apart}};
     r.w.be = r.sp.be;
     if (shard_init(&r.sp.shard, x->p->S, v->P, rank % v->P, LAYOUT_CONTIGUOUS, v->rank_bits, &e))
         abort();
@@ -611,7 +611,9 @@ static inline int64_t lin_run(const struct lin_problem *p, const struct lin_vari
     ranks_open_on(
         &g, v->P * v->groups, size,
         &(struct comm_options){.delay_seed = ++lin_n_runs, .delay_max_us = v->P > 1 ? 100 : 0}, on);
+    mutant_choose(v->mutant);
     ranks_run(&g, lin_body, x);
+    mutant_choose(MUTANT_NONE);
     ranks_check(&g);
     for (int r = 0; r < v->P * v->groups; r++) {
         lin_check_ledger(x, &g, r);

@@ -14,6 +14,7 @@
 #include "kernels/half.h"
 #include "kernels/backend.h"
 #include "tests/lib/attend.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/mirror.h"
 #include "worker/comm/ledger.h"
@@ -272,7 +273,6 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
         .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
-        .mutant = x->v->mutant,
     };
     if (shard_init(&sp->shard, p->S, x->v->P, rank, x->v->layout, x->v->rank_bits, e)) return false;
     const struct attention_need need = need_of(p, x->v);
@@ -509,7 +509,9 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
                                          .transport = v->transport,
                                          .n_local = v->n_local},
                   on);
+    mutant_choose(v->mutant);
     ranks_run(&g, body, &x);
+    mutant_choose(MUTANT_NONE);
     ranks_check(&g);
     for (int r = 0; r < v->P; r++) {
         struct err e;

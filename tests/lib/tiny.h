@@ -36,7 +36,7 @@ static inline void tiny_scale(struct model *m)
 
 /* spec: checked; the plan's segment must be what the ranks were opened with. */
 static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
-                            int rank, int mutant, struct err *e)
+                            int rank, struct err *e)
 {
     *t = (struct tiny_rank){0};
     if (plan_make(spec, 0, &t->plan, e)) return -1;
@@ -54,8 +54,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .be = t->be,
                                .comm = c,
                                .rank = rank,
-                               .n_ranks = t->plan.n_ranks,
-                               .mutant = mutant};
+                               .n_ranks = t->plan.n_ranks};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
     tiny_scale(&t->model);

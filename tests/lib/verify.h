@@ -5,6 +5,7 @@
 #include <math.h>
 #include "api/core/file.h"
 #include "tests/lib/latents.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/verify/verify.h"
@@ -246,7 +247,7 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     struct verify v = {0};
     struct err e = {0};
     struct data *d = data_open(scratch, t->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(r, &t->spec, g, rank, t->mutant, &e);
+    int rc = !d || tiny_open(r, &t->spec, g, rank, &e);
     if (!rc) trial_gain(t, &r->model);
     if (!rc && rank == t->disturb) trial_disturb(t, &r->model);
     struct told told;
@@ -256,9 +257,7 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
                                       .spec = &t->spec,
                                       .model = &r->model,
                                       .data = d,
-                                      .job_dir = t->artifacts ? scratch : NULL,
-                                      .mutant = t->mutant,
-                                      .mutant_tensor = t->mutant_tensor};
+                                      .job_dir = t->artifacts ? scratch : NULL};
         rc = verify_run(&a, &v, &e);
     }
     if (rc) ranks_fail(g, rank, &e);
@@ -287,7 +286,10 @@ static inline void trial_run(struct trial *t)
     CHECK_MSG(!plan_make(&t->spec, 0, &plan, &e), "%s: %s: %s", t->way->name, e.field, e.text);
     ranks_open(&g, plan.n_ranks, plan.segment_size,
                &(struct comm_options){.delay_max_us = 100, .delay_seed = 7});
+    mutant_choose(t->mutant);
+    mutant_choose_tensor(t->mutant_tensor);
     ranks_run(&g, trial_body, t);
+    mutant_choose(MUTANT_NONE);
     ranks_check(&g);
     ranks_close(&g);
 }

@@ -151,7 +151,6 @@ struct order_options {
     bool reach;     /* data_batch writes it: who counts bytes by it */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
-    int mutant; /* tests only: enum sp_mutant (label shift, document crossed, local position) */
 };
 /* As the spec has it: packing, overlong, seed, masks, causal unless the family reads both ways, the
  * tokens to hide; seq_len 0 means data.seq_len (a stage gives its own), of SET_EVAL

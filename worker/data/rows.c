@@ -2,6 +2,7 @@
  * fragments that follow each other in tokens.bin as well are read at once. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 #include "worker/data/order.h"
 
@@ -129,18 +130,17 @@ static int fill_segment(const struct segment *g, struct err *e)
     return 0;
 }
 
-#ifdef SEQD_MUTANTS
-static void mutate(int mutant, const struct shard *sh, struct batch *b)
+/* Where a fault is injected. */
+static void mutate(const struct shard *sh, struct batch *b)
 {
     if (sh->P == 1) return;
-    if (mutant == MUTANT_LABEL_SHIFT) b->targets[sh->T - 1] = -1;
+    if (mutant_on(MUTANT_LABEL_SHIFT)) b->targets[sh->T - 1] = -1;
     for (int64_t row = 0; row < sh->T; row++) {
         if (b->hi[row] == 0) continue; /* padding */
-        if (mutant == MUTANT_DOC_CROSSED) b->lo[row] = 0;
-        if (mutant == MUTANT_LOCAL_POSITION) b->pos[row] = row;
+        if (mutant_on(MUTANT_DOC_CROSSED)) b->lo[row] = 0;
+        if (mutant_on(MUTANT_LOCAL_POSITION)) b->pos[row] = row;
     }
 }
-#endif
 
 struct places { /* of a sample's documents */
     struct segment g;
@@ -197,8 +197,6 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
     if (o->options.reach) set_reach(o, &s, sh, &b->reach);
     b->n_targets = data_targets(o, n, e);
     if (b->n_targets < 0) return -1;
-#ifdef SEQD_MUTANTS
-    mutate(o->options.mutant, sh, b);
-#endif
+    mutate(sh, b);
     return 0;
 }

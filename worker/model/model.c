@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include "api/core/mem.h"
+#include "api/core/mutant.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
@@ -115,7 +116,6 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
                                          (float)(1 / sqrt((double)s->head_dim))};
     m->sp.rank_bits = o->plan->rank_bits;
-    m->sp.mutant = o->mutant;
     if (model_set_seq(m, o->plan->S, e)) return -1;
     struct base b = {m, o->arena, o->segment};
     place_items(&b, o->params);
@@ -314,24 +314,20 @@ double model_nll(struct model *m, const struct batch *b)
     return sum_nll(m, 0, m->sp.shard.n_sums);
 }
 
-#ifdef SEQD_MUTANTS
 /* What a rank's loss counts too much or too little where ranks' means are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;
-    if (m->sp.mutant != MUTANT_LOSS_MEAN) return 1;
+    if (!mutant_on(MUTANT_LOSS_MEAN)) return 1;
     for (int64_t i = 0; i < m->sp.shard.T; i++) own += b->targets[i] >= 0;
     return own ? (double)b->n_targets / (double)(own * m->plan->sp) : 1;
 }
-#endif
 
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);
-#ifdef SEQD_MUTANTS
     const double wrong = mean_of_means(m, b);
     scale = (float)(scale * wrong);
-#endif
     model_place(m, b);
     const struct batch *there = m->be->own_memory ? &m->there : b;
     if (forward(m, there, false, e)) return -1;
@@ -339,9 +335,7 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
     if (section_backward(m, there, scale, e)) return -1;
     take_nll(m);
     *nll_sum = sum_nll(m, 0, m->sp.shard.n_sums);
-#ifdef SEQD_MUTANTS
     *nll_sum *= wrong;
-#endif
     return sync(m, e);
 }
 

@@ -40,7 +40,6 @@ struct model_options {
     struct comm *comm;     /* borrowed: all ranks of the job; NULL for one rank */
     int rank, n_ranks;     /* in it; must be the plan's n_ranks */
     void *params;          /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
-    int mutant;            /* tests only: enum sp_mutant */
 };
 
 struct model {

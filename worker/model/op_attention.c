@@ -1,5 +1,6 @@
 /* op_attention.c: ATTENTION over the sequence through sp->ops, over a dimension that is whole here
  * (DSP), and CROSS over the conditioning text. */
+#include "api/core/mutant.h"
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -275,9 +276,7 @@ const struct op_row op_attention = {attention_forward, attention_backward, atten
 static int64_t text_rows(const struct frame *f)
 {
     const int64_t n = f->batch->latents.n_text;
-#ifdef SEQD_MUTANTS
-    if (f->dsp->mutant == MUTANT_REPLICATED_ROTATED) return (n + f->dsp->P - 1) / f->dsp->P;
-#endif
+    if (mutant_on(MUTANT_REPLICATED_ROTATED)) return (n + f->dsp->P - 1) / f->dsp->P;
     return n;
 }
 

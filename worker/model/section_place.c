@@ -47,7 +47,6 @@ static void place_linear(struct model *m, char *arena, char *segment)
     l->comm = m->comm;
     l->apart = m->comm && comm_hides(m->comm);
     l->state_dtype = DT_F32;
-    l->mutant = m->sp.mutant;
     const struct plan_item *send = &p->item[PLAN_STATE_SEND], *recv = &p->item[PLAN_STATE_RECV];
     l->buf.send[0] = item(m, PLAN_STATE_SEND, arena, segment);
     l->buf.recv[0] = item(m, PLAN_STATE_RECV, arena, segment);
@@ -70,8 +69,7 @@ static void place_dsp(struct model *m, char *arena, char *segment)
                                .n = {p->grid[0], p->grid[1]},
                                .send = item(m, PLAN_SWITCH_SEND, arena, segment),
                                .recv = item(m, PLAN_SWITCH_RECV, arena, segment),
-                               .purpose = PURPOSE_SWITCH,
-                               .mutant = m->sp.mutant};
+                               .purpose = PURPOSE_SWITCH};
 }
 
 static void place_ring(struct model *m, char *arena, char *segment)

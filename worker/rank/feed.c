@@ -25,7 +25,6 @@ static struct data_order *open_stage(const struct run *r, int stage, struct err 
 {
     const int64_t seq_len = stage_seq_len(r->spec, stage);
     struct order_options o = order_options(r->spec, SET_TRAIN, seq_len);
-    o.mutant = r->mutant;
     return data_order_open(r->data, &o, e);
 }
 

@@ -43,17 +43,6 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
     return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }
 
-/* Tests choose an injected fault by name; nothing is compiled in otherwise. */
-static int mutant(void)
-{
-#ifdef SEQD_MUTANTS
-    const char *want = getenv("SEQD_MUTANT");
-    for (int i = 0; want && i < MUTANT_N; i++)
-        if (!strcmp(want, sp_mutant_names[i])) return i;
-#endif
-    return MUTANT_NONE;
-}
-
 /* A rank does not outlive its gang, gains no privilege, and hands its fds to nobody. */
 static int guard(struct err *e)
 {
@@ -73,7 +62,7 @@ static int run_order(struct link *k, struct link_order *o, struct err *e)
     const char *roots[RANK_ROOTS];
     for (int i = 0; i < a->n_roots; i++) roots[i] = a->roots[i];
     beneath_confine(roots, a->n_roots);
-    if (!run_job(k, o, mutant(), e)) return 0;
+    if (!run_job(k, o, e)) return 0;
     /* The fault of a peer or a device is read far from the job: in the logs of a node, of the peer,
      * of a network, beside a driver's. */
     if (e->code == ERR_PEER || e->code == ERR_DEVICE || e->code == ERR_TIMEOUT ||

@@ -223,13 +223,13 @@ static void tell_progress(void *run, const struct rank_progress *now)
     link_send_progress(r->link, now, NULL);
 }
 
-int run_job(struct link *k, struct link_order *o, int mutant, struct err *e)
+int run_job(struct link *k, struct link_order *o, struct err *e)
 {
     struct run *r = calloc(1, sizeof *r);
     const struct task *t = task_of(o->spec.kind);
     int rc = -1;
     if (!r) return err_set(e, ERR_IO, "out of memory");
-    *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec, .mutant = mutant};
+    *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec};
     for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
     r->progress = (struct progress){.arg = r, .every_us = PROGRESS_EVERY_US};
     if (run_first(r)) r->progress.tell = tell_progress;
@@ -282,8 +282,7 @@ void run_model_options(struct run *r, struct model_options *o)
                                 .be = r->be,
                                 .comm = r->comm,
                                 .rank = r->args->rank,
-                                .n_ranks = r->args->n_ranks,
-                                .mutant = r->mutant};
+                                .n_ranks = r->args->n_ranks};
 }
 
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e)

@@ -31,12 +31,11 @@ struct run {
     void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     struct progress progress; /* rank 0 tells seqd */
-    int mutant;               /* tests only: enum sp_mutant */
 };
 
 /* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
  * as FAIL. */
-int run_job(struct link *k, struct link_order *o, int mutant, struct err *e);
+int run_job(struct link *k, struct link_order *o, struct err *e);
 
 /* ---- tasks (task_*.c): a result is sent by rank 0 --------------------------------------------- */
 

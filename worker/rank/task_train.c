@@ -40,8 +40,7 @@ static int open_training(struct training *t, struct err *e)
                               .rank = r->args->rank,
                               .n_ranks = r->args->n_ranks,
                               .source = feed_stage(&t->feed, r->spec, -1),
-                              .guard = &t->guard,
-                              .mutant = r->mutant};
+                              .guard = &t->guard};
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.state, &from, e)) return -1;

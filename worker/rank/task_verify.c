@@ -46,7 +46,6 @@ int task_verify(struct run *r, struct err *e)
                             .model = m,
                             .data = r->data,
                             .job_dir = r->args->job_dir,
-                            .mutant = r->mutant,
                             .progress = &r->progress};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {

@@ -100,11 +100,8 @@ int training_verify_first(struct training *t, struct err *e)
     if (!pass) return err_set(e, ERR_IO, "out of memory");
     int rc = plan_at(r->spec, &r->plan, S, 1, pass, e) || model_set_seq(&t->train.model, S, e);
     if (!rc) plan_verify_comm(&r->spec->model.shape, pass, r->args->rank, pass->comm);
-    struct verify_args a = {.spec = r->spec,
-                            .model = &t->train.model,
-                            .data = r->data,
-                            .want = pass->comm,
-                            .mutant = r->mutant};
+    struct verify_args a = {
+        .spec = r->spec, .model = &t->train.model, .data = r->data, .want = pass->comm};
     if (!rc) rc = verify_run(&a, &v, e);
     if (!rc && run_first(r)) {
         if (!v.equal)

@@ -9,7 +9,9 @@
  *
  * Rows that do not come are zero here: probabilities of 0 multiply them. */
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/block.h"
+#include "worker/sp/over_p.h"
 
 struct gather { /* one call */
     struct sp *sp;
@@ -192,19 +194,15 @@ static int bwd_direct(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
         struct block b;
         if (kv_wait(&w, i, &b, e)) return -1;
         block_zero(sp, b.dkv);
-#ifdef SEQD_MUTANTS
-        if (sp->mutant == MUTANT_STALE_KV) b.kv = a->kv;
-#endif
+        if (mutant_on(MUTANT_STALE_KV)) b.kv = a->kv;
         block_bwd(sp, a, &b, &view, false);
         block_bwd(sp, a, &b, &view, true);
         if (home_post(&w, i, e)) return -1;
         if (i > 1 && home_add(&w, i - 1, a->dkv, e)) return -1;
     }
     if (w.P > 1 && home_add(&w, w.P - 1, a->dkv, e)) return -1;
-#ifdef SEQD_MUTANTS
-    sp_mutant_over_p(sp->mutant, a->dq, w.P);
-    sp_mutant_over_p(sp->mutant, a->dkv, w.P);
-#endif
+    sp_mutant_over_p(a->dq, w.P);
+    sp_mutant_over_p(a->dkv, w.P);
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;
 }

@@ -2,23 +2,20 @@
 
 #include <assert.h>
 #include <math.h>
+#include "api/core/mutant.h"
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv)
 {
     struct block b = {.kv = kv, .dkv = dkv};
     int where = owner;
-#ifdef SEQD_MUTANTS
     int P = sp->shard.P;
-    if (sp->mutant == MUTANT_HOP_OFF_BY_ONE && owner != sp->shard.r) where = (owner + 1) % P;
-#endif
+    if (mutant_on(MUTANT_HOP_OFF_BY_ONE) && owner != sp->shard.r) where = (owner + 1) % P;
     struct shard sh = shard_of(&sp->shard, where);
     for (int i = 0; i < sh.n_segs; i++) b.pos[i] = sh.pos[i];
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_ZIGZAG_SWAPPED && owner != sp->shard.r && sh.n_segs == 2) {
+    if (mutant_on(MUTANT_ZIGZAG_SWAPPED) && owner != sp->shard.r && sh.n_segs == 2) {
         b.pos[0] = sh.pos[1];
         b.pos[1] = sh.pos[0];
     }
-#endif
     return b;
 }
 
@@ -61,10 +58,8 @@ static bool pair_wanted(const struct sp *sp, const struct block *b, const struct
 
 float block_scale(const struct sp *sp)
 {
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_SCALE && sp->shard.P > 1)
+    if (mutant_on(MUTANT_SCALE) && sp->shard.P > 1)
         return sp->shape.scale / sqrtf((float)sp->shape.n_heads);
-#endif
     return sp->shape.scale;
 }
 
@@ -78,19 +73,15 @@ bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
                               .sample = d->sample,
                               .q_pos = sp->shard.pos[c],
                               .head = d->head};
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_DROPOUT_LOCAL) out->q_pos = c * sp->shard.seg_len;
-#endif
+    if (mutant_on(MUTANT_DROPOUT_LOCAL) && sp->shard.P > 1) out->q_pos = c * sp->shard.seg_len;
     return true;
 }
 
 /* Keys of a segment that are there. */
 static int64_t key_rows(const struct sp *sp, int g)
 {
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_TOKEN_DROPPED && sp->shard.P > 1 && g == sp->shard.n_segs - 1)
+    if (mutant_on(MUTANT_TOKEN_DROPPED) && sp->shard.P > 1 && g == sp->shard.n_segs - 1)
         return sp->shard.seg_len - 1;
-#endif
     return sp->shard.seg_len;
 }
 
@@ -171,7 +162,6 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                           });
 }
 
-#ifdef SEQD_MUTANTS
 /* Merging without a running maximum: each block's sums are brought to a maximum of 0, as if its
  * exponentials had been taken of the scores themselves. Right as long as nothing overflows. (The
  * CPU carries maxima in units of log 2.) */
@@ -189,7 +179,6 @@ static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
             *m = 0;
         }
 }
-#endif
 
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later)
@@ -197,9 +186,7 @@ void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b
     for (int g = sp->shard.n_segs - 1; g >= 0; g--)
         for (int c = 0; c < sp->shard.n_segs; c++)
             if (pair_wanted(sp, b, v, c, g, later)) fwd_pair(sp, a, b, c, g);
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_MERGE && sp->shard.P > 1) merge_plainly(sp, a);
-#endif
+    if (mutant_on(MUTANT_MERGE) && sp->shard.P > 1) merge_plainly(sp, a);
 }
 
 void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)

@@ -7,6 +7,7 @@
 #include "worker/sp/dsp.h"
 
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 
 struct block { /* rows: n of the sender's dimension, m of the receiver's */
@@ -64,10 +65,8 @@ static int64_t gathered_at(const struct change *c, int w, int64_t n)
 {
     const int64_t N = c->d->n[c->from];
     int64_t at = w * c->share[0];
-#ifdef SEQD_MUTANTS
-    if (c->d->mutant == MUTANT_SWITCH_SWAPPED) at = (c->d->P - 1 - w) * c->share[0];
-    if (c->d->mutant == MUTANT_PAD_SEEN) at += c->d->P * c->share[0] - N;
-#endif
+    if (mutant_on(MUTANT_SWITCH_SWAPPED)) at = (c->d->P - 1 - w) * c->share[0];
+    if (mutant_on(MUTANT_PAD_SEEN) && c->d->P > 1) at += c->d->P * c->share[0] - N;
     return at + n > N ? N - n : at;
 }
 
@@ -175,9 +174,8 @@ int dsp_switch(struct dsp *d, struct tensor dst, struct tensor src, int from, in
     const int64_t filled = count(d, to, d->r) * d->n[from];
     char *end = (char *)dst.data + filled * c.row_size;
     zero(d, end, (dst.rows - filled) * c.row_size);
-#ifdef SEQD_MUTANTS
-    if (d->mutant) zero(d, dst.data, filled * c.row_size);
-#endif
+    if (mutant_on(MUTANT_SWITCH_SWAPPED) || mutant_on(MUTANT_PAD_SEEN))
+        zero(d, dst.data, filled * c.row_size);
     return exchange(&c, src.data, dst.data, e);
 }
 

@@ -30,7 +30,6 @@ struct dsp {
     int64_t n[2];      /* N0, N1 */
     void *send, *recv; /* dsp_buffer_size() bytes each, send in the comm segment; P = 1: unused */
     enum purpose purpose;
-    int mutant; /* tests only: enum sp_mutant */
 };
 
 /* Rows of a rank, spread along dim. */

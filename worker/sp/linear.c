@@ -1,7 +1,9 @@
 #include "worker/sp/linear.h"
 
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
+#include "worker/sp/over_p.h"
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
@@ -13,9 +15,7 @@ static struct linear_chunk chunk_make(const struct sp_linear *sp, const int64_t 
     while (c.n_valid < c.n_rows && lo[c.row0 + c.n_valid] < hi[c.row0 + c.n_valid]) c.n_valid++;
     c.sees = c.n_valid > 0 && lo[c.row0] < c.pos;
     c.through = c.n_valid == 0 || lo[c.row0 + c.n_valid - 1] < c.pos;
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_STATE_CROSSED) c.through = true;
-#endif
+    if (mutant_on(MUTANT_STATE_CROSSED) && sp->shard.P > 1) c.through = true;
     return c;
 }
 
@@ -173,9 +173,7 @@ static void fold(struct linear_pass *p, const struct linear_chunk *c, int64_t he
                                  .m = m,
                                  .out = out,
                                  .dtype = p->sp->state_dtype};
-#ifdef SEQD_MUTANTS
-    if (p->sp->mutant == MUTANT_DECAY_POWER) x.n_valid = 0;
-#endif
+    if (mutant_on(MUTANT_DECAY_POWER) && p->sp->shard.P > 1) x.n_valid = 0;
     be->ops->linear_fold(be, &x);
 }
 
@@ -184,14 +182,12 @@ void linear_fold_view(struct linear_pass *p, const struct linear_chunk *c, int64
 {
     const int64_t H = p->shape->n_heads;
     const int64_t dense = rows * p->shape->value_dim * dtype_size(p->sp->state_dtype);
-#ifdef SEQD_MUTANTS
-    if (p->sp->mutant == MUTANT_OWN_DROPPED && in.data) {
+    if (mutant_on(MUTANT_OWN_DROPPED) && p->sp->shard.P > 1 && in.data) {
         for (int64_t h = 0; h < H; h++)
             p->sp->be->ops->copy(p->sp->be, out.data + h * out.stride, in.data + h * in.stride,
                                  dense);
         return;
     }
-#endif
     if (m.stride == dense && out.stride == dense && (!in.data || in.stride == dense)) {
         fold(p, c, 0, H, rows, in.data, m.data, out.data);
         return;
@@ -238,9 +234,7 @@ int linear_receive(struct linear_pass *p, int from, enum comm_channel channel, v
 
 int linear_await(struct linear_pass *p, int i, struct err *e)
 {
-#ifdef SEQD_MUTANTS
-    if (p->sp->mutant == MUTANT_STATE_EARLY) return 0; /* linear_pass_end waits */
-#endif
+    if (mutant_on(MUTANT_STATE_EARLY)) return 0; /* linear_pass_end waits */
     return comm_wait(p->sp->comm, &p->arrival[i], e);
 }
 
@@ -289,7 +283,6 @@ static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
     return pass_end(&p, e);
 }
 
-#ifdef SEQD_MUTANTS
 /* Decays of the next head each. */
 static const double *shifted(const struct sp_linear_shape *s)
 {
@@ -298,16 +291,13 @@ static const double *shifted(const struct sp_linear_shape *s)
     for (int64_t h = 0; h < s->n_heads; h++) slope[h] = s->slope[(h + 1) % s->n_heads];
     return slope;
 }
-#endif
 
 static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
                    const struct linear_exchange *x, int n_pieces, struct err *e)
 {
     struct sp_linear_shape shape = a->shape;
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_HEAD_OFFSET && sp->shard.r < sp->shard.P - 1)
+    if (mutant_on(MUTANT_HEAD_OFFSET) && sp->shard.r < sp->shard.P - 1)
         shape.slope = shifted(&shape);
-#endif
     struct linear_pass p = pass_make(sp, &shape, a->lo, a->hi, a->seen, true);
     p.n_pieces = n_pieces;
     p.edge_in = p.from < 0 ? a->d_carry_out : NULL;
@@ -322,11 +312,9 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
     if (apart) chunks_bwd(&p, a, OUTPUTS);
     if (x->fold(&p, e)) return -1;
     chunks_enter_bwd(&p, a);
-#ifdef SEQD_MUTANTS
-    sp_mutant_over_p(sp->mutant, a->dq, sp->shard.P);
-    sp_mutant_over_p(sp->mutant, a->dk, sp->shard.P);
-    sp_mutant_over_p(sp->mutant, a->dv, sp->shard.P);
-#endif
+    sp_mutant_over_p(a->dq, sp->shard.P);
+    sp_mutant_over_p(a->dk, sp->shard.P);
+    sp_mutant_over_p(a->dv, sp->shard.P);
     return pass_end(&p, e);
 }
 

@@ -59,7 +59,6 @@ struct sp_linear {
     bool apart;             /* all_gather: summaries are made and sent before outputs, which costs a
                              * third of the chunk's work again: for messages that are under way by
                              * themselves (comm_hides). The bits are the same, ranks may differ */
-    int mutant;
     struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
     int turn;
 };

@@ -15,6 +15,7 @@
  * summary, and where the last rank has no token, the rank that has the last one sends it the state
  * behind it (backward: gets its gradient from it). */
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
 
 static int64_t row_size(const struct linear_pass *p)
@@ -201,9 +202,7 @@ static void gather_own(struct linear_pass *p)
 static bool reaches(const struct linear_pass *p, int chunk, int w)
 {
     const struct linear_chunk *c = &p->chunk[chunk];
-#ifdef SEQD_MUTANTS
-    if (p->sp->mutant == MUTANT_STATE_CROSSED) return true;
-#endif
+    if (mutant_on(MUTANT_STATE_CROSSED)) return true;
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
@@ -262,9 +261,7 @@ static void gather_entry(struct linear_pass *p)
     }
     int64_t first = own;
     if (p->chunk[0].sees) first = p->seen.lo[0] < 0 ? 0 : p->seen.lo[0] / sh->sum_len;
-#ifdef SEQD_MUTANTS
-    if (p->sp->mutant == MUTANT_STATE_CROSSED) first = 0;
-#endif
+    if (mutant_on(MUTANT_STATE_CROSSED)) first = 0;
     if (first == own)
         linear_zero(p->sp, p->entry[0], p->size);
     else

@@ -18,7 +18,9 @@
  * out, in "run", from the first one that does, and goes home from there; a block that nobody meets
  * stays. */
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/block.h"
+#include "worker/sp/over_p.h"
 
 struct ring { /* one traversal */
     struct sp *sp;
@@ -169,9 +171,7 @@ static int dkv_send(struct ring *g, int i, struct err *e)
                           dkv_moves(g, owner_at(g, i), i),
                           dkv_moves(g, owner_at(g, i + 1), i)};
     g->dkv_at = !from;
-#ifdef SEQD_MUTANTS
-    if (g->sp->mutant == MUTANT_SAME_PEER && g->P == 2) g->dkv_at = from;
-#endif
+    if (mutant_on(MUTANT_SAME_PEER) && g->P == 2) g->dkv_at = from;
     return hop_post(g, &h, e);
 }
 
@@ -186,9 +186,7 @@ static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct bl
     const int j = owner_at(g, i);
     if (dkv_moves(g, j, i) && !dkv_moves(g, j, i - 1)) block_zero(sp, dkv_buffer(g, g->dkv_at));
     struct block b = visitor(g, i, dkv_buffer(g, g->dkv_at));
-#ifdef SEQD_MUTANTS
-    if (sp->mutant == MUTANT_STALE_KV) b.kv = a->kv;
-#endif
+    if (mutant_on(MUTANT_STALE_KV)) b.kv = a->kv;
     block_bwd(sp, a, &b, view, false);
     block_bwd(sp, a, &b, view, true);
     return dkv_send(g, i, e);
@@ -219,10 +217,8 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
     }
     own.dkv = a->dkv;
     block_bwd(sp, a, &own, &view, true);
-#ifdef SEQD_MUTANTS
-    sp_mutant_over_p(sp->mutant, a->dq, g.P);
-    sp_mutant_over_p(sp->mutant, a->dkv, g.P);
-#endif
+    sp_mutant_over_p(a->dq, g.P);
+    sp_mutant_over_p(a->dkv, g.P);
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;
 }

@@ -68,43 +68,7 @@ struct sp {
     struct sp_buffers buf;
     struct sp_drop drop;
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
-    int mutant;     /* tests only: enum sp_mutant, 0 in every program built for use */
 };
-
-/* Injected faults, compiled in only with -DSEQD_MUTANTS (tests): each must fail a test. */
-enum sp_mutant {
-    MUTANT_NONE,
-    MUTANT_GRAD_OVER_P, /* gradient x 1/P */
-    MUTANT_STALE_KV,    /* backward reuses the first KV block */
-    MUTANT_HOP_OFF_BY_ONE,
-    MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
-    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
-    MUTANT_DOC_CROSSED,        /* document boundary ignored */
-    MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
-    MUTANT_TOKEN_DROPPED,      /* the last token of a shard is seen by nobody */
-    MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
-    MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
-    MUTANT_MERGE,              /* softmax merged without a running maximum */
-    MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
-    MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
-    MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
-    MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
-    MUTANT_STATE_EARLY,        /* LASP: the state is used before it has come */
-    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what came, without its own part */
-    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, but on the last rank */
-    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
-    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
-    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
-    MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
-    MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
-    MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
-    MUTANT_N
-};
-#ifdef SEQD_MUTANTS
-extern const char *const sp_mutant_names[MUTANT_N]; /* "grad_over_p": the enum's, in lower case */
-/* MUTANT_GRAD_OVER_P: every element by 1/P. fp32 or fp64. Any other: nothing. */
-void sp_mutant_over_p(int mutant, struct tensor grad, int P);
-#endif
 
 /* Intervals of rows, or of all positions, as the host has them. Where a device's memory is not the
  * host's, lo and hi of the args below lie there and these say the same here, so that pairs of blocks

@@ -12,7 +12,9 @@
  * [0, P*T) in every layout. Dropout's mask is made again. Pairs of segments in which nobody sees
  * anybody are not computed; the softmax leaves zeros there. */
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/block.h"
+#include "worker/sp/over_p.h"
 
 enum half { KEYS, VALUES };
 
@@ -233,9 +235,7 @@ static int go_round(struct pass *w, enum half half, pair_fn *f, struct err *e)
         if (comm_wait(w->sp->comm, &w->ticket, e)) return -1;
         if (i < P - 1 && hop_post(w, i + 1, e)) return -1;
         struct tensor block = visiting(w, i);
-#ifdef SEQD_MUTANTS
-        if (w->sp->mutant == MUTANT_STALE_KV && f == query_grad_pair) block = own_half(w, half);
-#endif
+        if (mutant_on(MUTANT_STALE_KV) && f == query_grad_pair) block = own_half(w, half);
         each_pair(w, (r - i + P) % P, block, f);
     }
     if (w->sp->comm) comm_where(w->sp->comm)->hop = -1;
@@ -295,10 +295,8 @@ static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_red
     if (sum_full(&w, all_reduce, e)) return -1;
     const struct tensor own = full_of(&w, sp->shard.r, KEYS);
     block_copy(sp, a->dkv, tensor_of(DT_F32, own.data, own.rows, a->dkv.cols, a->dkv.cols));
-#ifdef SEQD_MUTANTS
-    sp_mutant_over_p(sp->mutant, a->dq, sp->shard.P);
-    sp_mutant_over_p(sp->mutant, a->dkv, sp->shard.P);
-#endif
+    sp_mutant_over_p(a->dq, sp->shard.P);
+    sp_mutant_over_p(a->dkv, sp->shard.P);
     return 0;
 }
 

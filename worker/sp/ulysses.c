@@ -13,6 +13,7 @@
 #include <assert.h>
 #include "worker/plan/attention.h"
 #include "worker/sp/block.h"
+#include "worker/sp/over_p.h"
 
 struct heads { /* one call */
     struct sp *sp;
@@ -316,10 +317,8 @@ static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e
         block_copy(sp, query_cols(&h, a->dq, w), p.q);
         add_kv(&h, a->dkv, p.kv, w);
     }
-#ifdef SEQD_MUTANTS
-    sp_mutant_over_p(sp->mutant, a->dq, h.P);
-    sp_mutant_over_p(sp->mutant, a->dkv, h.P);
-#endif
+    sp_mutant_over_p(a->dq, h.P);
+    sp_mutant_over_p(a->dkv, h.P);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "worker/train/sharded_state.h"
 
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
 
 /* ---- what is held ---------------------------------------------------------------------------- */
@@ -118,9 +119,7 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     const struct optim_part x = part_of(h, b);
     if (r) optim_update(&h->optim, &x, r);
     bool moves = r && h->ema;
-#ifdef SEQD_MUTANTS
-    moves |= h->ema && h->model->sp.mutant == MUTANT_EMA_SKIPPED;
-#endif
+    moves |= h->ema && mutant_on(MUTANT_EMA_SKIPPED);
     if (moves) average(h, &x);
     return bucket_publish(h, b, e);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/clock.h"
 #include "api/core/mem.h"
+#include "api/core/mutant.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/data/data.h"
@@ -93,8 +94,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
                                      .be = o->be,
                                      .comm = o->comm,
                                      .rank = o->rank,
-                                     .n_ranks = o->n_ranks,
-                                     .mutant = o->mutant};
+                                     .n_ranks = o->n_ranks};
     if (o->plan->kind != JOB_TRAIN) return err_set(e, ERR_INVALID, "the plan is not of a training");
     if (model_init(&t->model, &mo, e)) return -1;
     plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
@@ -279,9 +279,7 @@ static int not_finite(struct train *t, const struct rank_step *out, struct err *
 /* Each step has masks of its own. */
 static int64_t dropout_step(const struct train *t)
 {
-#ifdef SEQD_MUTANTS
-    if (t->model.sp.mutant == MUTANT_DROPOUT_SAME) return 0;
-#endif
+    if (mutant_on(MUTANT_DROPOUT_SAME)) return 0;
     return t->step;
 }
 

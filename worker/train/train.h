@@ -60,7 +60,6 @@ struct train_options {
     int rank, n_ranks;
     struct train_source source;
     struct guard *guard; /* borrowed; NULL: a loss that is no number ends the run */
-    int mutant;          /* tests only: enum sp_mutant */
 };
 
 struct train {

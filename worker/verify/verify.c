@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "api/core/mutant.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
 #include "worker/hf/hf.h"
@@ -55,16 +56,15 @@ static void unscale(const struct model *m, float *grad, double scale)
         m->be->ops->mix(m->be, &(struct mix_args){.a = g, .y = g, .alpha = (float)(1 / scale)});
 }
 
-#ifdef SEQD_MUTANTS
+/* Where a fault is injected. */
 static void drop_grad(const struct verify_args *a)
 {
     struct model *m = a->model;
     struct param p;
-    if (a->mutant != MUTANT_GRAD_DROPPED || m->rank != 0) return;
-    param_get(&m->shape, a->mutant_tensor, &p);
+    if (!mutant_on(MUTANT_GRAD_DROPPED) || m->rank != 0) return;
+    param_get(&m->shape, mutant_tensor(), &p);
     m->be->ops->fill(m->be, m->grad + p.offset, p.count, 0);
 }
-#endif
 
 /* v->ledger_equal is true on a rank only if it is true on all of c. */
 static int agree(struct comm *c, const struct model *m, struct verify *v, struct err *e)
@@ -101,9 +101,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     const double scale = scale_fixed(a->spec, n);
     if (model_grad(m, &m->batch, (float)(scale / (double)(n * n_copies)), &nll, e)) return -1;
     if (m->world && comm_sum_f64(m->world, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
-#ifdef SEQD_MUTANTS
     drop_grad(a);
-#endif
     if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
     want[PURPOSE_CONTROL] = (struct comm_count){0};
@@ -560,7 +558,6 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     *out = (struct verify){.n_ranks = plan_sum_ranks(m->plan)};
     struct order_options oo = latents(m) ? latents_order_options(a->spec, SET_TRAIN)
                                          : data_order_options(a->spec, SET_TRAIN, m->sp.shard.S);
-    oo.mutant = a->mutant;
     /* Documents that fit a sequence of the job may not fit what is compared of it. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     order = data_order_open(a->data, &oo, e);

@@ -40,10 +40,8 @@ struct verify_args {
         *model; /* on every rank: initialised, weights loaded, gradients planned, set for the
                           * length that is compared */
     const struct data *data;
-    const char *job_dir;       /* NULL: no artifacts */
-    int mutant;                /* tests only: enum sp_mutant of the packer; the model has its own */
-    int mutant_tensor;         /* of MUTANT_GRAD_DROPPED */
-    struct progress *progress; /* NULL: not reported */
+    const char *job_dir;           /* NULL: no artifacts */
+    struct progress *progress;     /* NULL: not reported */
     const struct comm_count *want; /* [PURPOSE_N] of one pass at that length; NULL: by the plan */
 };
 

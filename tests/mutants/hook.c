@@ -1,8 +1,9 @@
-/* mutant.c: the names of injected faults; empty in every build that is not for tests. */
-#include "worker/sp/sp.h"
+/* hook.c: which fault is injected: linked into everything that MODE=mutants builds. */
+#include <stdlib.h>
+#include <string.h>
+#include "tests/lib/mutant.h"
 
-#ifdef SEQD_MUTANTS
-const char *const sp_mutant_names[MUTANT_N] = {
+const char *const mutant_names[] = {
     [MUTANT_NONE] = "none",
     [MUTANT_GRAD_OVER_P] = "grad_over_p",
     [MUTANT_STALE_KV] = "stale_kv",
@@ -29,15 +30,34 @@ const char *const sp_mutant_names[MUTANT_N] = {
     [MUTANT_EMA_SKIPPED] = "ema_skipped",
     [MUTANT_DROPOUT_SAME] = "dropout_same",
 };
+_Static_assert(sizeof mutant_names / sizeof *mutant_names == MUTANT_N, "a name of every fault");
 
-void sp_mutant_over_p(int mutant, struct tensor grad, int P)
+static enum mutant_id chosen;
+static int chosen_tensor;
+
+__attribute__((constructor)) static void read_environment(void)
 {
-    if (mutant != MUTANT_GRAD_OVER_P) return;
-    for (int64_t i = 0; i < grad.rows; i++)
-        for (int64_t j = 0; j < grad.cols; j++)
-            if (grad.dtype == DT_F64)
-                ((double *)grad.data)[i * grad.ld + j] /= P;
-            else
-                ((float *)grad.data)[i * grad.ld + j] /= (float)P;
+    const char *want = getenv("SEQD_MUTANT");
+    for (int i = 0; want && i < MUTANT_N; i++)
+        if (!strcmp(want, mutant_names[i])) chosen = (enum mutant_id)i;
 }
-#endif
+
+void mutant_choose(int id)
+{
+    chosen = (enum mutant_id)id;
+}
+
+void mutant_choose_tensor(int tensor)
+{
+    chosen_tensor = tensor;
+}
+
+bool mutant_on(enum mutant_id id)
+{
+    return chosen == id;
+}
+
+int mutant_tensor(void)
+{
+    return chosen_tensor;
+}

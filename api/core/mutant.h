@@ -1,0 +1,55 @@
+/* mutant.h: injected faults, each of which must fail a test (`make mutants`).
+ *
+ * A place where a fault goes asks mutant_on(). In every program built for use the answer is a
+ * constant: nothing of a fault is left. MODE=mutants links tests/mutants/hook.c, which answers for the
+ * fault that a test, or SEQD_MUTANT in the environment, has chosen for the process. A one-rank
+ * reference beside the ranks must stay sound: faults that it could meet ask for P > 1 as well. */
+#ifndef SEQD_CORE_MUTANT_H
+#define SEQD_CORE_MUTANT_H
+
+#include <stdbool.h>
+
+enum mutant_id {
+    MUTANT_NONE,
+    MUTANT_GRAD_OVER_P, /* gradient x 1/P */
+    MUTANT_STALE_KV,    /* backward reuses the first KV block */
+    MUTANT_HOP_OFF_BY_ONE,
+    MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
+    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
+    MUTANT_DOC_CROSSED,        /* document boundary ignored */
+    MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
+    MUTANT_TOKEN_DROPPED,      /* no row sees the last token of a shard */
+    MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
+    MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
+    MUTANT_MERGE,              /* softmax merged without a running maximum */
+    MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
+    MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
+    MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
+    MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
+    MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
+    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what it received, without its own part */
+    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, except on the last rank */
+    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
+    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
+    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
+    MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
+    MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
+    MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
+    MUTANT_N
+};
+
+#ifdef SEQD_MUTANTS
+bool mutant_on(enum mutant_id id);
+int mutant_tensor(void); /* of GRAD_DROPPED */
+#else
+static inline bool mutant_on(enum mutant_id id)
+{
+    return false;
+}
+static inline int mutant_tensor(void)
+{
+    return 0;
+}
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+/* over_p.h: an injected fault (api/core/mutant.h): a gradient that is divided by the number of ranks.
+ * Inside worker/sp. */
+#ifndef SEQD_SP_OVER_P_H
+#define SEQD_SP_OVER_P_H
+
+#include "api/core/mutant.h"
+#include "kernels/backend.h"
+
+/* Every element by 1/P; fp32 or fp64. */
+void sp_divide(struct tensor grad, int P);
+
+static inline void sp_mutant_over_p(struct tensor grad, int P)
+{
+    if (mutant_on(MUTANT_GRAD_OVER_P)) sp_divide(grad, P);
+}
+
+#endif
