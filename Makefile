@@ -70,7 +70,7 @@ ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model 
 RANK_SRC   := $(call src,worker/rank)
 GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
-DAEMON_SRC := $(call src,daemon)
+DAEMON_SRC := $(call src,daemon daemon/store)
 CLIENT_SRC := $(call src,client)
 ifneq ($(UNAME_M),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
@@ -197,11 +197,11 @@ $(call obj,$(API_SRC)): | $(B)/gen/api/cluster.pb-c.h
 
 # schema.sql and openapi.yaml are compiled into seqd as byte strings.
 embed = @mkdir -p $(@D); { printf 'const char $(2)[] = {'; od -An -v -tx1 $(1) | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; } > $@
-$(B)/gen/schema_sql.h: daemon/schema.sql
+$(B)/gen/schema_sql.h: daemon/store/schema.sql
 	$(call embed,$<,schema_sql)
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
-$(B)/obj/daemon/store.o: $(B)/gen/schema_sql.h
+$(B)/obj/daemon/store/store.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
 
 # ---- devices that are plugins ---------------------------------------------------------------

@@ -18,9 +18,9 @@
 #include "api/core/loop.h"
 #include "daemon/jobs.h"
 #include "daemon/link.h"
-#include "daemon/logs.h"
+#include "daemon/store/logs.h"
 #include "daemon/node.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 #define CONTROL_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
 

@@ -24,13 +24,14 @@ worker/verify   : api/core worker/plan kernels worker/comm worker/model worker/h
 worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify
 worker/gang     : api/core
 worker/agent    : api/core api
-daemon          : api/core api worker/family worker/plan
+daemon/store    : api/core
+daemon          : api/core api worker/family worker/plan daemon/store
 client          : api/core
 '
 # header, or a folder of headers : the only files that include it
 owners='
 microhttpd.h      : daemon/http.c
-sqlite3.h         : daemon/store.c daemon/store_check.c
+sqlite3.h         : daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c
 protobuf-c/       : api/wire_part.h

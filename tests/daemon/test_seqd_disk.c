@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
-#include "daemon/reserve.h"
+#include "daemon/store/reserve.h"
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
 #include "tests/lib/scratch.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "tests/lib/test.h"
 
 static char dir[64];

@@ -1,4 +1,4 @@
-#include "daemon/store_check.h"
+#include "daemon/store/store_check.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 #include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
-#include "daemon/reserve.h"
-#include "daemon/store_check.h"
-#include "daemon/txn.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/store_check.h"
+#include "daemon/store/txn.h"
 #include "schema_sql.h"
 
 #define SCHEMA_VERSION 1

@@ -5,8 +5,8 @@
  * refused, and the offset is acknowledged when it is on disk; the same offset again asks for what
  * follows, which could not be kept. So every byte is kept exactly once
  * through any number of reconnects. Loop thread only. */
-#ifndef SEQD_DAEMON_LOGS_H
-#define SEQD_DAEMON_LOGS_H
+#ifndef SEQD_DAEMON_STORE_LOGS_H
+#define SEQD_DAEMON_STORE_LOGS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* reserve.h: a file of RESERVE_SIZE bytes that keeps room on the disk of the state directory. When
  * that disk is full, the file is removed, so that cancels and the ends of jobs still find room, and
  * made again when there is twice as much. While it is out, new jobs are refused (store.h). */
-#ifndef SEQD_DAEMON_RESERVE_H
-#define SEQD_DAEMON_RESERVE_H
+#ifndef SEQD_DAEMON_STORE_RESERVE_H
+#define SEQD_DAEMON_STORE_RESERVE_H
 
 #include <stdbool.h>
 #include <stdint.h>

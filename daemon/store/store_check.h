@@ -1,6 +1,6 @@
 /* store_check.h: is the database file sound, as far as there is time to look? For store.c. */
-#ifndef SEQD_DAEMON_STORE_CHECK_H
-#define SEQD_DAEMON_STORE_CHECK_H
+#ifndef SEQD_DAEMON_STORE_STORE_CHECK_H
+#define SEQD_DAEMON_STORE_STORE_CHECK_H
 
 #include <stdint.h>
 #include "api/core/err.h"

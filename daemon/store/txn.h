@@ -1,8 +1,8 @@
 /* txn.h: a request to the store as a list of operations: private to store.c and txn.c. */
-#ifndef SEQD_DAEMON_TXN_H
-#define SEQD_DAEMON_TXN_H
+#ifndef SEQD_DAEMON_STORE_TXN_H
+#define SEQD_DAEMON_STORE_TXN_H
 
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 enum op_type {
     OP_JOB_NEW,

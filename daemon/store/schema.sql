@@ -1,4 +1,4 @@
--- seqd's state. One process, one writing connection (daemon/store.c).
+-- seqd's state. One process, one writing connection (daemon/store/store.c).
 -- Times are UTC milliseconds. A job is the fold of its events; jobs.state and jobs.doc are a copy of
 -- the fold for lists, written in the transaction that wrote the event.
 CREATE TABLE IF NOT EXISTS meta (

@@ -11,8 +11,8 @@
  *
  * Crash safety is tested by killing a process in mid-load (tests/daemon/test_seqd_store.c), faults of the
  * disk by failing one call after another (tests/daemon/test_seqd_disk.c). */
-#ifndef SEQD_DAEMON_STORE_H
-#define SEQD_DAEMON_STORE_H
+#ifndef SEQD_DAEMON_STORE_STORE_H
+#define SEQD_DAEMON_STORE_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "daemon/logs.h"
+#include "daemon/store/logs.h"
 
 #include <dirent.h>
 #include <errno.h>

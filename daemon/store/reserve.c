@@ -1,4 +1,4 @@
-#include "daemon/reserve.h"
+#include "daemon/store/reserve.h"
 
 #include <errno.h>
 #include <fcntl.h>

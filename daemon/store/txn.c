@@ -1,4 +1,4 @@
-#include "daemon/txn.h"
+#include "daemon/store/txn.h"
 
 #include <stdlib.h>
 #include <string.h>
