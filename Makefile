@@ -70,7 +70,7 @@ ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model 
 RANK_SRC   := $(call src,worker/rank)
 GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
-DAEMON_SRC := $(call src,daemon daemon/store)
+DAEMON_SRC := $(call src,daemon daemon/sched daemon/store)
 CLIENT_SRC := $(call src,client)
 ifneq ($(UNAME_M),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))

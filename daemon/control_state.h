@@ -7,7 +7,7 @@
 #include "daemon/doc.h"
 #include "daemon/json.h"
 #include "daemon/quarantine.h"
-#include "daemon/sched.h"
+#include "daemon/sched/sched.h"
 
 struct control {
     struct control_options o;

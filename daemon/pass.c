@@ -7,6 +7,8 @@
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
 
+_Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
+
 #define PASS_REST 4 /* times a pass's length before the next one begins */
 
 struct pass {

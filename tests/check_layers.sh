@@ -25,7 +25,8 @@ worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon/store    : api/core
-daemon          : api/core api worker/family worker/plan daemon/store
+daemon/sched    : api/core api
+daemon          : api/core api worker/family worker/plan daemon/sched daemon/store
 client          : api/core
 '
 # header, or a folder of headers : the only files that include it

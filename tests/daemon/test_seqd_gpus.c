@@ -1,7 +1,7 @@
 /* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd, what a
  * fault does, and what is refused. */
 #include "daemon/gpus.h"
-#include "daemon/ring.h"
+#include "daemon/sched/ring.h"
 #include "tests/lib/sim.h"
 
 #define GIB ((int64_t)1 << 30)

@@ -1,7 +1,7 @@
 /* The scheduler on random clusters: never a part of a gang, never more than there is, and a reason
  * that, when what it names is mended, starts the job. */
 #include <stdlib.h>
-#include "daemon/sched.h"
+#include "daemon/sched/sched.h"
 #include "tests/lib/test.h"
 
 #define MAX_NODES 6
@@ -308,7 +308,7 @@ static void check_left_out(const struct sched_job *was, const struct sched_job *
 {
     bool blamed = false, lacks = false;
     struct sched_set out = was->lacks;
-    for (int w = 0; w < NODE_MAX / 64; w++) out.bits[w] |= was->blamed.bits[w];
+    for (int w = 0; w < SCHED_NODES / 64; w++) out.bits[w] |= was->blamed.bits[w];
     for (int i = 0; i < j->n_parts; i++) {
         blamed = blamed || sched_has(&was->blamed, j->part[i].node);
         lacks = lacks || sched_has(&was->lacks, j->part[i].node);
@@ -459,17 +459,17 @@ static void test_pinned(void)
 /* 32 gangs that fill 256 nodes, each with its data on a node that an earlier one takes: one pass. */
 static void test_full_house(void)
 {
-    static struct sched_node n[NODE_MAX];
+    static struct sched_node n[SCHED_NODES];
     static struct sched_job j[32];
     int n_placed = 0;
-    for (int i = 0; i < NODE_MAX; i++)
+    for (int i = 0; i < SCHED_NODES; i++)
         n[i] = (struct sched_node){.up = true, .net = 2, .n_slots = 8};
     for (int i = 0; i < 32; i++)
         j[i] = (struct sched_job){.id = i + 1, .n_ranks = 64, .ring = 64, .only = i};
-    sched_pick(j, 32, n, NODE_MAX, 0);
+    sched_pick(j, 32, n, SCHED_NODES, 0);
     for (int i = 0; i < 32; i++) n_placed += j[i].node >= 0;
     CHECK_MSG(n_placed == 32, "%d of 32 gangs are placed in the first pass", n_placed);
-    for (int i = 0; i < NODE_MAX; i++) CHECK(n[i].n_reserved == 8);
+    for (int i = 0; i < SCHED_NODES; i++) CHECK(n[i].n_reserved == 8);
 }
 
 /* Three nodes of 4 slots; the first is full. Job 1 is held to it by a checkpoint. Others go on around

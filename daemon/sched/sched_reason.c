@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "daemon/sched_part.h"
+#include "daemon/sched/sched_part.h"
 
 void because(struct sched_job *j, const char *code, const char *fmt, ...)
 {

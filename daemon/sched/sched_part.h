@@ -1,9 +1,9 @@
 /* sched_part.h: what the two halves of the scheduler share: sched.c, which places, and
  * sched_reason.c, which says why not. Private to them. */
-#ifndef SEQD_DAEMON_SCHED_PART_H
-#define SEQD_DAEMON_SCHED_PART_H
+#ifndef SEQD_DAEMON_SCHED_SCHED_PART_H
+#define SEQD_DAEMON_SCHED_SCHED_PART_H
 
-#include "daemon/sched.h"
+#include "daemon/sched/sched.h"
 
 /* Nodes that may hold one gang together. */
 struct group {

@@ -1,8 +1,8 @@
 /* ring.h: which of a node's GPUs make a ring, and in which order: neighbours near each other. */
-#ifndef SEQD_DAEMON_RING_H
-#define SEQD_DAEMON_RING_H
+#ifndef SEQD_DAEMON_SCHED_RING_H
+#define SEQD_DAEMON_SCHED_RING_H
 
-#include "daemon/sched.h"
+#include "daemon/sched/sched.h"
 
 /* Picks `want` of the n GPUs that `may` marks, in rank order, into out: of the walks that always go
  * on to the nearest GPU, from every GPU there is, the one that is shortest with its way back; the

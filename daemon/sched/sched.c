@@ -1,9 +1,9 @@
-#include "daemon/sched_part.h"
+#include "daemon/sched/sched_part.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/ring.h"
+#include "daemon/sched/ring.h"
 
 static int by_rank(const void *a, const void *b)
 {
@@ -337,7 +337,7 @@ static void let_data_go(struct sched_job *j)
 static bool is_empty(const struct sched_set *s)
 {
     uint64_t any = 0;
-    for (int i = 0; i < NODE_MAX / 64; i++) any |= s->bits[i];
+    for (int i = 0; i < SCHED_NODES / 64; i++) any |= s->bits[i];
     return !any;
 }
 

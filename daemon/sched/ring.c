@@ -1,4 +1,4 @@
-#include "daemon/ring.h"
+#include "daemon/sched/ring.h"
 
 #include <string.h>
 

@@ -22,15 +22,15 @@
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
  * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job
  * that waits for GPUs holds up none that needs slots. */
-#ifndef SEQD_DAEMON_SCHED_H
-#define SEQD_DAEMON_SCHED_H
+#ifndef SEQD_DAEMON_SCHED_SCHED_H
+#define SEQD_DAEMON_SCHED_SCHED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/gpu.h"
 #include "api/wire.h"
-#include "daemon/node.h"
 
+#define SCHED_NODES       256 /* one byte of a part names a node */
 #define SCHED_REASON_SIZE 320 /* two names of 63 bytes and counts */
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
@@ -41,7 +41,7 @@ struct sched_part {
     uint8_t node; /* index into nodes */
     uint8_t n_ranks;
 };
-_Static_assert(NODE_MAX <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
+_Static_assert(SCHED_NODES <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
 
 /* What a rank takes. */
 enum sched_device {
@@ -51,7 +51,7 @@ enum sched_device {
 };
 
 struct sched_set { /* of nodes, by index */
-    uint64_t bits[NODE_MAX / 64];
+    uint64_t bits[SCHED_NODES / 64];
 };
 
 static inline void sched_add(struct sched_set *s, int i)
