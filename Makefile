@@ -70,7 +70,7 @@ ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model 
 RANK_SRC   := $(call src,worker/rank)
 GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
-DAEMON_SRC := $(call src,daemon daemon/sched daemon/store)
+DAEMON_SRC := $(call src,daemon daemon/http daemon/sched daemon/store)
 CLIENT_SRC := $(call src,client)
 ifneq ($(UNAME_M),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
@@ -202,7 +202,7 @@ $(B)/gen/schema_sql.h: daemon/store/schema.sql
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
 $(B)/obj/daemon/store/store.o: $(B)/gen/schema_sql.h
-$(B)/obj/daemon/views.o: $(B)/gen/openapi_yaml.h
+$(B)/obj/daemon/http/views.o: $(B)/gen/openapi_yaml.h
 
 # ---- devices that are plugins ---------------------------------------------------------------
 # CUDA=1: with the device "cuda", for compute capability 8.0 (PTX for what comes after), 9.0a, 10.0.

@@ -7,11 +7,11 @@
 #include "api/core/log.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
-#include "daemon/http.h"
+#include "daemon/http/http.h"
 #include "daemon/json.h"
 #include "daemon/link.h"
 #include "daemon/options.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 #include "daemon/secret.h"
 
 struct seqd {

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "daemon/quarantine.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 #include "tests/lib/profile.h"
 #include "tests/lib/rest.h"
 #include "tests/lib/test.h"

@@ -1,11 +1,11 @@
-/* sources: daemon/target.c daemon/guard.c daemon/chunked.c api/core/jwrite.c
+/* sources: daemon/http/target.c daemon/http/guard.c daemon/http/chunked.c api/core/jwrite.c
  * The head of a request and its chunked body, byte by byte: what is let in has a sound target and
  * one length, however the bytes are cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/chunked.h"
-#include "daemon/http.h"
+#include "daemon/http/chunked.h"
+#include "daemon/http/http.h"
 
 static void check_text(const char *s)
 {

@@ -3,13 +3,13 @@
  * (a blank before a colon, folded lines, NUL, bare LF, signs in Content-Length), and a proxy that
  * reads the same bytes otherwise makes two requests out of one. So nothing reaches the library
  * that this has not accepted. */
-#ifndef SEQD_DAEMON_GUARD_H
-#define SEQD_DAEMON_GUARD_H
+#ifndef SEQD_DAEMON_HTTP_GUARD_H
+#define SEQD_DAEMON_HTTP_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "daemon/target.h"
+#include "daemon/http/target.h"
 
 #define GUARD_HEAD_SIZE 8192 /* of the request line and the headers, with the empty line */
 #define GUARD_HEADERS   64

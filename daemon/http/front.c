@@ -1,4 +1,4 @@
-#include "daemon/front.h"
+#include "daemon/http/front.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "api/core/log.h"
-#include "daemon/chunked.h"
+#include "daemon/http/chunked.h"
 
 #define RESERVE   16    /* narrow connections, beyond max_connections */
 #define NARROW_MS 1000  /* a narrow connection's whole life */

@@ -5,11 +5,11 @@
  *   views.c    what can be looked at              follow.c    event and metric streams
  *   download.c bytes of an artifact, from its node
  *   origin.c   the files that a step learnt from, from the node that has its data */
-#ifndef SEQD_DAEMON_ROUTES_H
-#define SEQD_DAEMON_ROUTES_H
+#ifndef SEQD_DAEMON_HTTP_ROUTES_H
+#define SEQD_DAEMON_HTTP_ROUTES_H
 
 #include "daemon/control.h"
-#include "daemon/http.h"
+#include "daemon/http/http.h"
 
 struct routes;
 struct follows;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 
 struct range {
     bool given;

@@ -9,8 +9,8 @@
  * NUL, control bytes and ".."; sent within absolute deadlines (5 s for the head, 30 s for the
  * body); of a page, only of this very host and port where it changes something; with local_only,
  * to a loopback name, because a web page may post to loopback. */
-#ifndef SEQD_DAEMON_HTTP_H
-#define SEQD_DAEMON_HTTP_H
+#ifndef SEQD_DAEMON_HTTP_HTTP_H
+#define SEQD_DAEMON_HTTP_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>

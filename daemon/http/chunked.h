@@ -1,11 +1,11 @@
 /* chunked.h: a chunked body (RFC 9112, 7.1), read strictly: sizes of hexadecimal digits, CR LF at
  * every border. Extensions and trailers are read over. Pure; bytes may come in any pieces. */
-#ifndef SEQD_DAEMON_CHUNKED_H
-#define SEQD_DAEMON_CHUNKED_H
+#ifndef SEQD_DAEMON_HTTP_CHUNKED_H
+#define SEQD_DAEMON_HTTP_CHUNKED_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include "daemon/guard.h"
+#include "daemon/http/guard.h"
 
 struct chunked { /* begins as {0} */
     int state;

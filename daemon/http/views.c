@@ -8,7 +8,7 @@
 #include "daemon/gpus.h"
 #include "daemon/json.h"
 #include "daemon/quarantine.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 #include "openapi_yaml.h"
 
 #define PAGE_DEFAULT    100

@@ -1,4 +1,4 @@
-#include "daemon/http.h"
+#include "daemon/http/http.h"
 
 #include <assert.h>
 #include <microhttpd.h>
@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "api/core/log.h"
-#include "daemon/front.h"
-#include "daemon/guard.h"
+#include "daemon/http/front.h"
+#include "daemon/http/guard.h"
 #include "daemon/listen.h"
 
 #define MAX_CONNECTIONS 1000

@@ -1,4 +1,4 @@
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

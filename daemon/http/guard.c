@@ -1,11 +1,11 @@
-#include "daemon/guard.h"
+#include "daemon/http/guard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "api/core/jwrite.h"
-#include "daemon/http.h"
+#include "daemon/http/http.h"
 
 const struct guard_verdict guard_too_large = {413, "too_large", "the body is larger than 1 MiB"};
 const struct guard_verdict guard_bad_chunk = {

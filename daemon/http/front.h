@@ -16,11 +16,11 @@
  *
  * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
  * functions need no lock between them; front_wake and front_stop are for other threads. */
-#ifndef SEQD_DAEMON_FRONT_H
-#define SEQD_DAEMON_FRONT_H
+#ifndef SEQD_DAEMON_HTTP_FRONT_H
+#define SEQD_DAEMON_HTTP_FRONT_H
 
 #include "api/core/err.h"
-#include "daemon/guard.h"
+#include "daemon/http/guard.h"
 
 struct front;
 

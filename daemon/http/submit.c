@@ -11,7 +11,7 @@
 #include "api/core/sha256.h"
 #include "daemon/gpus.h"
 #include "daemon/json.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 #include "worker/family/family.h"
 #include "worker/plan/choice.h"
 

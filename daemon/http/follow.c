@@ -16,7 +16,7 @@
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 
 #define HEARTBEAT_MS 15000
 #define ROWS         64

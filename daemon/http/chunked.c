@@ -1,6 +1,6 @@
-#include "daemon/chunked.h"
+#include "daemon/http/chunked.h"
 
-#include "daemon/http.h"
+#include "daemon/http/http.h"
 
 #define EXTENSION_MAX 256
 #define TRAILERS_MAX  4096

@@ -1,6 +1,6 @@
 /* target.h: a request target taken apart, strictly and once: /path?name=value&... */
-#ifndef SEQD_DAEMON_TARGET_H
-#define SEQD_DAEMON_TARGET_H
+#ifndef SEQD_DAEMON_HTTP_TARGET_H
+#define SEQD_DAEMON_HTTP_TARGET_H
 
 #define TARGET_SIZE   2048
 #define TARGET_PARAMS 16

@@ -1,4 +1,4 @@
-#include "daemon/target.h"
+#include "daemon/http/target.h"
 
 #include <stdbool.h>
 #include <string.h>

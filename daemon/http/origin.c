@@ -11,7 +11,7 @@
 #include "api/core/jread.h"
 #include "daemon/event.h"
 #include "daemon/json.h"
-#include "daemon/routes.h"
+#include "daemon/http/routes.h"
 #include "worker/plan/stage.h"
 
 #define FRAGMENTS     100 /* listed of each sample, unless asked otherwise */
