@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/cluster.h"
 
 struct ask {
     struct ask *next;
@@ -54,8 +55,8 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
 static bool ask_another(struct ask *q)
 {
     while (q->any && q->n_tried < ASK_NODES) {
-        const char *node = control_any_node(q->control, (const char(*)[NODE_NAME])q->tried,
-                                            q->n_tried);
+        const char *node = cluster_any_node(control_cluster(q->control),
+                                            (const char(*)[NODE_NAME])q->tried, q->n_tried);
         if (!node) return false;
         if (!ask_node(q, node, NULL)) return true;
     }
@@ -131,5 +132,6 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
     q->timer = loop_timer_create(a->loop, timed_out, q);
     q->next = a->first;
     a->first = q;
-    if (ask_node(q, node ? node : control_any_node(c, NULL, 0), &e)) finish(q, NULL, &e);
+    if (ask_node(q, node ? node : cluster_any_node(control_cluster(c), NULL, 0), &e))
+        finish(q, NULL, &e);
 }

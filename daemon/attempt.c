@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/blame.h"
+#include "daemon/pass.h"
 #include "daemon/record.h"
 #include "daemon/secret.h"
 
@@ -156,7 +157,9 @@ void attempt_fail(struct control *c, struct job *j, const struct part *p, struct
     attempt_release(j->attempt);
     if (p) memcpy(ev->node, p->place.node, sizeof ev->node);
     ev->stepped_ms = j->stepped_ms;
-    if (ev->blame) blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(c, j, ev->node), ev);
+    if (ev->blame)
+        blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(control_cluster(c), j, ev->node),
+                     ev);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c));
     if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",

@@ -8,9 +8,11 @@
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/control_state.h"
+#include "daemon/pass.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
+#define PASS_REST 4 /* times a pass's length before the next one begins */
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -33,22 +35,22 @@ int64_t control_now_ms(const struct control *c)
 
 const struct job *control_job(const struct control *c, int64_t id)
 {
-    return jobs_find(&c->jobs, id);
+    return jobs_find(&c->cluster.jobs, id);
 }
 
 const struct nodes *control_nodes(const struct control *c)
 {
-    return &c->nodes;
+    return &c->cluster.nodes;
 }
 
-void control_each(struct control *c, void (*call)(void *arg, struct job *j), void *arg)
+const struct cluster *control_cluster(const struct control *c)
 {
-    jobs_each(&c->jobs, call, arg);
+    return &c->cluster;
 }
 
 struct quarantine *control_quarantine(const struct control *c)
 {
-    return c->quarantine;
+    return c->cluster.quarantine;
 }
 
 int64_t control_passes(const struct control *c)
@@ -58,7 +60,7 @@ int64_t control_passes(const struct control *c)
 
 int control_n_live(const struct control *c)
 {
-    return c->jobs.n;
+    return c->cluster.jobs.n;
 }
 
 struct store *control_store(struct control *c)
@@ -86,40 +88,9 @@ int control_send(struct control *c, const char *node, const struct msg *m)
     return c->o.send(c->o.send_arg, node, m);
 }
 
-const char *control_any_node(const struct control *c, const char (*but)[NODE_NAME], int n_but)
-{
-    const char *any = NULL;
-    for (int i = 0; i < c->nodes.n; i++) {
-        const struct node *n = &c->nodes.node[i];
-        bool skip = !n->up;
-        for (int k = 0; k < n_but; k++) skip = skip || !strcmp(but[k], n->name);
-        if (skip) continue;
-        if (!quarantine_find(c->quarantine, n->name)) return n->name;
-        any = n->name;
-    }
-    return any;
-}
-
-struct tally {
-    const char *node;
-    int32_t slots;
-};
-
-static void tally_job(void *arg, struct job *j)
-{
-    struct tally *t = arg;
-    const struct attempt *a = j->attempt;
-    if (!attempt_shown(j) || a->task != TASK_RUN || j->gpus) return;
-    for (int i = 0; i < a->n_parts; i++)
-        if (!strcmp(a->parts[i].place.node, t->node)) t->slots += a->parts[i].place.n_ranks;
-}
-
 int32_t control_reserved(const struct control *c, const char *node)
 {
-    struct tally t = {.node = node};
-    const struct node *n = node_find((struct nodes *)&c->nodes, node);
-    jobs_each((struct jobs *)&c->jobs, tally_job, &t);
-    return t.slots + (n ? node_stale_slots(n) : 0);
+    return cluster_reserved(&c->cluster, node);
 }
 
 void control_want_sched(struct control *c)
@@ -257,14 +228,14 @@ static void committed(void *arg, const struct err *e)
 {
     struct commit *k = arg;
     struct control *c = k->c;
-    struct job *j = jobs_find(&c->jobs, k->job);
+    struct job *j = jobs_find(&c->cluster.jobs, k->job);
     acknowledge(c, k, j ? j->attempt : NULL);
     if (j && k->has_event) act(c, j, k);
     if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
     /* Its end is on disk: from here on the store answers for it. The fold may know of an end that
      * is not: an earlier commit than that one's must not take the job away. */
     if (j && k->final) {
-        jobs_remove(&c->jobs, j);
+        jobs_remove(&c->cluster.jobs, j);
         job_destroy(j);
     }
     if (c->o.changed) c->o.changed(c->o.changed_arg, k->job);
@@ -322,7 +293,7 @@ static int apply(struct control *c, struct job *j, struct event *ev, control_don
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
     control_add_event(t, ev);
-    quarantine_take(c, c->quarantine, t, j, ev);
+    quarantine_take(c->cluster.quarantine, &c->cluster.nodes, loop_now_ms(c->o.loop), t, j, ev);
     if (ev->type == EV_PREPARED) add_spec(c, t, j, ev->form ? j->plan : NULL);
     write_doc(c, j);
     store_job_set(t, j->id, (int)j->state, c->doc);
@@ -368,6 +339,31 @@ void control_result(struct control *c, struct job *j, const char *json)
     store_commit(c->o.store, t, committed, k);
 }
 
+/* ---- the scheduling pass ---------------------------------------------------------------------- */
+
+static void assign_jobs(struct control *c)
+{
+    struct event ev;
+    struct job *j;
+    const int n = pass_pick(c->pass, &c->cluster, loop_now_ms(c->o.loop));
+    if (n) c->n_passes++;
+    for (int i = 0; i < n; i++)
+        if ((j = pass_verdict(c->pass, &c->cluster, i, &ev))) control_apply(c, j, &ev);
+}
+
+/* With a long queue a pass takes long; nodes that join one by one want one each. What four times its
+ * length brings is for the next. */
+static void run_pass(void *arg)
+{
+    struct control *c = arg;
+    const int64_t from_ms = loop_clock_ms(c->o.loop);
+    c->pass_wanted = false;
+    if (c->paused) return;
+    assign_jobs(c);
+    const int64_t now_ms = loop_clock_ms(c->o.loop);
+    c->next_pass_ms = now_ms + PASS_REST * (now_ms - from_ms);
+}
+
 /* ---- submit and cancel ------------------------------------------------------------------------ */
 
 static void submitted(void *arg, const struct err *e)
@@ -378,7 +374,7 @@ static void submitted(void *arg, const struct err *e)
     if (e)
         job_destroy(k->submitted);
     else
-        jobs_add(&c->jobs, k->submitted);
+        jobs_add(&c->cluster.jobs, k->submitted);
     k->done(k->arg, e ? NULL : k->submitted, e);
     if (!e) control_want_sched(c);
     commit_free(k);
@@ -388,7 +384,7 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
                     void *arg)
 {
     struct err e;
-    if (c->jobs.n + store_queued(c->o.store) >= CONTROL_MAX_LIVE) {
+    if (c->cluster.jobs.n + store_queued(c->o.store) >= CONTROL_MAX_LIVE) {
         err_set(&e, ERR_TOO_LARGE, "the queue is full: %d jobs", CONTROL_MAX_LIVE);
         done(arg, NULL, &e);
         return;
@@ -440,7 +436,7 @@ static void answer_after(struct control *c, const struct job *j, const struct er
 
 void control_cancel(struct control *c, int64_t id, control_done *done, void *arg)
 {
-    struct job *j = jobs_find(&c->jobs, id);
+    struct job *j = jobs_find(&c->cluster.jobs, id);
     struct err e;
     if (!j || job_final(j->state)) {
         err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
@@ -468,8 +464,8 @@ static int check_restart(struct control *c, const struct job *j, struct err *e)
                        "a node that is away can be restarted",
                        (long long)j->id, job_state_name(j->state),
                        *j->checkpoint_node ? "" : " and has no checkpoint");
-    const struct node *n = node_find(&c->nodes, j->checkpoint_node);
-    if (!n || !n->up || quarantine_find(c->quarantine, n->name)) return 0;
+    const struct node *n = node_find(&c->cluster.nodes, j->checkpoint_node);
+    if (!n || !n->up || quarantine_find(c->cluster.quarantine, n->name)) return 0;
     return err_set(e, ERR_CONFLICT,
                    "node %s is up: job %lld goes on there from its checkpoint of step %lld",
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
@@ -477,7 +473,7 @@ static int check_restart(struct control *c, const struct job *j, struct err *e)
 
 void control_restart(struct control *c, int64_t id, control_done *done, void *arg)
 {
-    struct job *j = jobs_find(&c->jobs, id);
+    struct job *j = jobs_find(&c->cluster.jobs, id);
     struct err e = {0};
     if (!j) {
         err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
@@ -517,13 +513,32 @@ void control_release(struct control *c, const char *node, control_done *done, vo
     *r = (struct releasing){.c = c, .done = done, .arg = arg};
     struct store_txn *t = store_begin();
     /* A refusal, too, is given after the commit that it may follow from. */
-    if (quarantine_find(c->quarantine, node))
-        quarantine_end(c->quarantine, t, node, "released by hand");
-    else if (node_find(&c->nodes, node))
+    if (quarantine_find(c->cluster.quarantine, node))
+        quarantine_end(c->cluster.quarantine, t, node, "released by hand");
+    else if (node_find(&c->cluster.nodes, node))
         err_set(&r->refusal, ERR_CONFLICT, "node %s is in no quarantine", node);
     else
         err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
     store_commit(c->o.store, t, released, r);
+}
+
+static void ignore(void *arg, const struct job *j, const struct err *e)
+{
+}
+
+static void submit_toys(struct control *c, int64_t now_ms)
+{
+    const struct cluster *k = &c->cluster;
+    struct job_spec *spec = malloc(sizeof *spec);
+    struct err e;
+    if (!spec) abort();
+    for (const struct node *n; (n = quarantine_due(k->quarantine, &k->nodes, &k->jobs, now_ms));)
+        if (quarantine_toy(n, spec, &e))
+            log_error("node.toy", "node=%s text=\"%s\"", n->name, e.text);
+        else
+            control_submit(c, &(struct control_submit){.spec = spec, .only = n->name}, ignore,
+                           NULL);
+    free(spec);
 }
 
 /* ---- once a second --------------------------------------------------------------------------- */
@@ -544,7 +559,7 @@ void control_lose_node(struct control *c, const char *node, const char *why)
 {
     struct losing l = {c, node, why};
     log_warn("node.lost", "node=%s why=\"%s\"", node, why);
-    jobs_each(&c->jobs, lose_job, &l);
+    jobs_each(&c->cluster.jobs, lose_job, &l);
 }
 
 static void lose_nodes(struct control *c, int64_t now)
@@ -552,7 +567,7 @@ static void lose_nodes(struct control *c, int64_t now)
     char why[64];
     const int64_t lost_ms = c->o.lost_ms ? c->o.lost_ms : NODE_LOST_MS;
     snprintf(why, sizeof why, "has not been seen for %lld s", (long long)(lost_ms + 999) / 1000);
-    for (struct node *n; (n = node_next_lost(&c->nodes, now, lost_ms));)
+    for (struct node *n; (n = node_next_lost(&c->cluster.nodes, now, lost_ms));)
         control_lose_node(c, n->name, why);
 }
 
@@ -576,7 +591,7 @@ static void count_lag(struct control *c, int64_t now)
 {
     const int64_t late = now - c->tick_due_ms, busy = loop_busy_ms(c->o.loop) - c->busy_ms;
     const int64_t lag = late < busy ? late : busy;
-    if (lag > 0) nodes_lag(&c->nodes, lag, now);
+    if (lag > 0) nodes_lag(&c->cluster.nodes, lag, now);
 }
 
 static void tick(void *arg)
@@ -585,14 +600,14 @@ static void tick(void *arg)
     struct err e;
     int64_t now = loop_now_ms(c->o.loop);
     count_lag(c, now);
-    jobs_each(&c->jobs, tick_job, c);
+    jobs_each(&c->cluster.jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, c, &e)) {
         log_error("log.sync", "text=\"%s\"", e.text);
         c->logs_behind = true;
     }
     if (c->logs_behind && !store_full(c->o.store)) session_ask_logs(c);
     lose_nodes(c, now);
-    if (!c->paused) quarantine_tick(c, c->quarantine);
+    if (!c->paused) submit_toys(c, now);
     if (now >= c->next_expect_ms) {
         session_expect_all(c);
         c->next_expect_ms = now + EXPECT_MS;
@@ -604,13 +619,14 @@ static void tick(void *arg)
 struct control *control_create(const struct control_options *o, struct err *e)
 {
     struct control *c = calloc(1, sizeof *c);
-    if (!c || jobs_init(&c->jobs)) abort();
+    if (!c) abort();
     assert(o->secret);
     c->o = *o;
-    c->quarantine = quarantine_create();
+    cluster_init(&c->cluster);
+    c->pass = pass_create();
     c->asks = asks_create(o->loop);
     c->tick = loop_timer_create(o->loop, tick, c);
-    c->sched = loop_timer_create(o->loop, pass_run, c);
+    c->sched = loop_timer_create(o->loop, run_pass, c);
     if (replay(c, e)) {
         control_destroy(c);
         return NULL;
@@ -625,22 +641,13 @@ void control_pause(struct control *c)
     c->paused = true;
 }
 
-static void drop_attempt(void *arg, struct job *j)
-{
-    attempt_destroy(j->attempt);
-    j->attempt = NULL;
-}
-
 void control_destroy(struct control *c)
 {
     if (!c) return;
-    jobs_each(&c->jobs, drop_attempt, NULL);
-    jobs_fini(&c->jobs);
-    nodes_fini(&c->nodes);
-    quarantine_destroy(c->quarantine);
+    cluster_fini(&c->cluster);
     asks_destroy(c->asks);
     loop_timer_destroy(c->tick);
     loop_timer_destroy(c->sched);
-    free(c->queue);
+    pass_destroy(c->pass);
     free(c);
 }

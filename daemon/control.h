@@ -78,7 +78,7 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
  * when it is in none. */
 void control_release(struct control *c, const char *node, control_done *done, void *arg);
 
-void control_each(struct control *c, void (*call)(void *arg, struct job *j), void *arg);
+const struct cluster *control_cluster(const struct control *c);
 struct quarantine *control_quarantine(const struct control *c);
 /* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
 const struct job *control_job(const struct control *c, int64_t id);
@@ -105,12 +105,6 @@ void control_result(struct control *c, struct job *j, const char *json);
 const unsigned char *control_secret(const struct control *c);
 int control_send(struct control *c, const char *node, const struct msg *m);
 struct asks *control_asks(struct control *c);
-/* One that is up and none of `but`, in no quarantine if there is such a one; or NULL. */
-const char *control_any_node(const struct control *c, const char (*but)[NODE_NAME], int n_but);
-/* Whether nodes that the job does not leave out could take it without `node`, were all idle. A node
- * that is down counts until it is lost, and where it has prepared the job's data, even then: it has
- * the files (pass.c). */
-bool pass_elsewhere(struct control *c, const struct job *j, const char *node);
 
 /* ---- questions to nodes (ask.c) -------------------------------------------------------------- */
 

@@ -3,17 +3,14 @@
 #ifndef SEQD_DAEMON_CONTROL_STATE_H
 #define SEQD_DAEMON_CONTROL_STATE_H
 
+#include "daemon/cluster.h"
 #include "daemon/control.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
-#include "daemon/quarantine.h"
-#include "daemon/sched/sched.h"
 
 struct control {
     struct control_options o;
-    struct jobs jobs;
-    struct nodes nodes;
-    struct quarantine *quarantine;
+    struct cluster cluster;
     struct asks *asks;
     int64_t last_job, last_event;
     int64_t next_expect_ms, next_forget_ms;
@@ -26,8 +23,7 @@ struct control {
     struct loop_timer *tick, *sched;
     char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
-    struct sched_job *queue; /* scratch of the scheduling pass */
-    int queue_room;
+    struct pass *pass;
 };
 
 void control_want_sched(struct control *c); /* a scheduling pass, soon */
@@ -35,9 +31,6 @@ void control_add_event(struct store_txn *t, const struct event *ev);
 void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch);
 /* Its parts that have not ended are fenced: reports of them count no more. */
 void control_lose_node(struct control *c, const char *node, const char *why);
-
-/* pass.c: arg: struct control */
-void pass_run(void *arg);
 
 /* session.c: what nodes say, and what they are told when they come back */
 void session_expect_all(struct control *c);

@@ -4,12 +4,6 @@
 #include <string.h>
 #include "api/core/device.h"
 #include "daemon/attempt.h"
-#include "daemon/control_state.h"
-
-struct looking {
-    struct control *c;
-    const struct node *node;
-};
 
 /* Why a rank cannot go on with that GPU. False: it can. */
 static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
@@ -21,28 +15,21 @@ static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
     return true;
 }
 
-static void check_job(void *arg, struct job *j)
+bool gpus_fail(const struct job *j, const struct node *n, struct event *ev)
 {
-    const struct looking *l = arg;
-    const struct part *p = j->attempt && !j->attempt->ended
-                               ? attempt_part(j->attempt, l->node->name)
-                               : NULL;
-    if (!p || !j->gpus || !attempt_alive(j)) return;
+    const struct attempt *a = j->attempt;
+    const struct part *p = a && !a->ended ? attempt_part(a, n->name) : NULL;
+    if (!p || !j->gpus || !attempt_alive(j)) return false;
     for (int r = p->place.first_rank; r < p->place.first_rank + p->place.n_ranks; r++) {
         char why[160];
-        if (!is_lost(l->node, j->gpus[r], why, sizeof why)) continue;
-        struct event ev = {.type = EV_RANK_EXIT, .rank = r, .cause = CAUSE_INFRASTRUCTURE};
-        err_set(&ev.err, ERR_DEVICE, "GPU %s of rank %d on node %s: %s", j->gpus[r], r,
-                l->node->name, why);
-        attempt_fail(l->c, j, p, &ev);
-        return;
+        if (!is_lost(n, j->gpus[r], why, sizeof why)) continue;
+        *ev = (struct event){.type = EV_RANK_EXIT, .rank = r, .cause = CAUSE_INFRASTRUCTURE};
+        memcpy(ev->node, n->name, sizeof ev->node);
+        err_set(&ev->err, ERR_DEVICE, "GPU %s of rank %d on node %s: %s", j->gpus[r], r, n->name,
+                why);
+        return true;
     }
-}
-
-void gpus_check(struct control *c, const struct node *n)
-{
-    struct looking l = {c, n};
-    jobs_each(&c->jobs, check_job, &l);
+    return false;
 }
 
 struct holder {
@@ -56,10 +43,10 @@ static void find_holder(void *arg, struct job *j)
     if (attempt_shown(j) && job_gpu_given(j, h->node, h->uuid) >= 0) h->job = j;
 }
 
-const struct job *gpus_holder(const struct control *c, const char *node, const char *uuid)
+const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid)
 {
     struct holder h = {node, uuid, NULL};
-    jobs_each((struct jobs *)&c->jobs, find_holder, &h);
+    jobs_each((struct jobs *)t, find_holder, &h);
     return h.job;
 }
 

@@ -1,15 +1,16 @@
-/* gpus.h: the GPUs of nodes and the jobs that hold them. Loop thread. */
+/* gpus.h: the GPUs of nodes and the jobs that hold them. Pure. */
 #ifndef SEQD_DAEMON_GPUS_H
 #define SEQD_DAEMON_GPUS_H
 
-#include "daemon/control.h"
+#include "daemon/jobs.h"
 #include "daemon/node.h"
 
-/* A node has told what GPUs it has. Attempts that compute on one that is unfit or gone fail: another
- * GPU may do. A driver that is silent for a while is no reason: the ranks say what they suffer. */
-void gpus_check(struct control *c, const struct node *n);
+/* Whether the attempt of j computes on a GPU of node n that is unfit or gone: it fails by *ev, as
+ * another GPU may do. A driver that is silent for a while is no reason: the ranks say what they
+ * suffer. */
+bool gpus_fail(const struct job *j, const struct node *n, struct event *ev);
 /* The live job that holds that GPU, as committed, or NULL. */
-const struct job *gpus_holder(const struct control *c, const char *node, const char *uuid);
+const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid);
 
 /* What the cluster has for a job of so many ranks on GPUs. */
 struct gpus_offer {

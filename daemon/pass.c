@@ -1,20 +1,32 @@
-/* The scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events. */
+#include "daemon/pass.h"
+
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
-#include "daemon/attempt.h"
-#include "daemon/control_state.h"
+#include "daemon/sched/sched.h"
 
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
 
-#define PASS_REST 4 /* times a pass's length before the next one begins */
-
 struct pass {
-    struct control *c;
-    int n;
+    struct sched_job *queue; /* owns; the n_jobs of the pass, in scheduling order */
+    int n_jobs, room;
+    struct sched_node nodes[NODE_MAX];
 };
+
+struct pass *pass_create(void)
+{
+    struct pass *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    return p;
+}
+
+void pass_destroy(struct pass *p)
+{
+    if (p) free(p->queue);
+    free(p);
+}
 
 static int32_t device_of(const struct job *j)
 {
@@ -22,98 +34,103 @@ static int32_t device_of(const struct job *j)
     return k->is_gpu ? SCHED_GPUS : k->own_memory ? SCHED_EMULATED : SCHED_SLOTS;
 }
 
-static void enqueue_gpus(const struct control *c, const struct job *j, struct sched_job *q)
+static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->plan_size + GPU_RESERVE;
     q->host_size = j->plan_host_size;
     q->gpu_free = j->plan_size; /* others, such as a display, may have the reserve */
-    for (int i = 0; i < c->nodes.n && *j->avoid_gpu; i++) {
-        const struct node *n = &c->nodes.node[i];
-        const int k = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
-        if (strcmp(n->name, j->avoid_node) || k < 0) continue;
+    for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
+        const struct node *n = &k->nodes.node[i];
+        const int gpu = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
+        if (strcmp(n->name, j->avoid_node) || gpu < 0) continue;
         q->avoid_node = i;
-        q->avoid_gpu = k;
+        q->avoid_gpu = gpu;
     }
 }
 
 /* The nodes that it leaves out. */
-static void leave_out(const struct control *c, const struct job *j, struct sched_job *q)
+static void leave_out(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
-    for (int i = 0; i < c->nodes.n && j->n_left; i++)
-        for (int k = 0; k < j->n_left; k++) {
-            const struct job_left *l = &j->left[k];
-            if (l->blame == BLAME_JOB || strcmp(c->nodes.node[i].name, l->node)) continue;
+    for (int i = 0; i < k->nodes.n && j->n_left; i++)
+        for (int m = 0; m < j->n_left; m++) {
+            const struct job_left *l = &j->left[m];
+            if (l->blame == BLAME_JOB || strcmp(k->nodes.node[i].name, l->node)) continue;
             sched_add(l->blame == BLAME_FILES ? &q->lacks : &q->blamed, i);
         }
 }
 
 /* A node that is away for a moment, as while its agent or seqd is restarted, can still take the job:
  * until it is back or lost, no other verdict is sought on a node that the job leaves out. */
-static bool is_soon(const struct control *c, const struct sched_job *q)
+static bool is_soon(const struct cluster *k, const struct sched_job *q)
 {
-    for (int i = 0; i < c->nodes.n; i++) {
-        const struct node *n = &c->nodes.node[i];
-        if (n->up || n->lost || quarantine_find(c->quarantine, n->name)) continue;
+    for (int i = 0; i < k->nodes.n; i++) {
+        const struct node *n = &k->nodes.node[i];
+        if (n->up || n->lost || quarantine_find(k->quarantine, n->name)) continue;
         if (!sched_has(&q->blamed, i) && !sched_has(&q->lacks, i)) return true;
     }
     return false;
 }
 
-static int node_index(const struct control *c, const char *name)
+static int node_index(const struct cluster *k, const char *name)
 {
-    const struct node *n = *name ? node_find((struct nodes *)&c->nodes, name) : NULL;
-    return n ? (int)(n - c->nodes.node) : -1;
+    const struct node *n = *name ? node_find((struct nodes *)&k->nodes, name) : NULL;
+    return n ? (int)(n - k->nodes.node) : -1;
 }
 
 /* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared it;
  * when that one is away or left out, another prepares it again. */
-static void choose_only(const struct control *c, const struct job *j, struct sched_job *q)
+static void choose_only(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     const bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
     q->toy = *j->only != 0;
     q->checkpoint = checkpoint ? j->checkpoint_step : 0;
-    q->only = node_index(c, q->toy ? j->only : checkpoint ? j->checkpoint_node : j->prepared_node);
+    q->only = node_index(k, q->toy ? j->only : checkpoint ? j->checkpoint_node : j->prepared_node);
     if (q->only < 0 || checkpoint || q->toy) return;
-    const struct node *n = &c->nodes.node[q->only];
+    const struct node *n = &k->nodes.node[q->only];
     q->awaited = !n->up && !sched_has(&q->lacks, q->only);
     if (!n->up || sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only) ||
-        quarantine_find(c->quarantine, n->name))
+        quarantine_find(k->quarantine, n->name))
         q->only = -1;
 }
 
-static void describe(const struct control *c, const struct job *j, struct sched_job *q)
+static void describe(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
     q->id = j->id;
     q->priority = j->spec->priority;
     q->n_ranks = j->spec->resources.ranks;
     q->ring = j->spec->parallel.sp;
-    leave_out(c, j, q);
-    choose_only(c, j, q);
-    q->soon = j->n_left && !sched_held(q) && is_soon(c, q);
+    leave_out(k, j, q);
+    choose_only(k, j, q);
+    q->soon = j->n_left && !sched_held(q) && is_soon(k, q);
     q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
     q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
     q->not_before_ms = j->wake_ms;
     q->device = device_of(j);
     q->avoid_node = -1;
-    if (q->device == SCHED_GPUS) enqueue_gpus(c, j, q);
+    if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
+
+struct enqueueing {
+    struct pass *p;
+    const struct cluster *k;
+};
 
 static void enqueue(void *arg, struct job *j)
 {
-    struct pass *p = arg;
-    struct control *c = p->c;
+    const struct enqueueing *to = arg;
+    struct pass *p = to->p;
     if (j->state != JOB_QUEUED || j->attempt) return;
-    if (p->n == c->queue_room) {
-        c->queue_room = c->queue_room ? 2 * c->queue_room : 64;
-        c->queue = realloc(c->queue, (size_t)c->queue_room * sizeof *c->queue);
-        if (!c->queue) abort();
+    if (p->n_jobs == p->room) {
+        p->room = p->room ? 2 * p->room : 64;
+        p->queue = realloc(p->queue, (size_t)p->room * sizeof *p->queue);
+        if (!p->queue) abort();
     }
-    describe(c, j, &c->queue[p->n++]);
+    describe(to->k, j, &p->queue[p->n_jobs++]);
 }
 
 struct listing {
-    struct control *c;
+    const struct cluster *k;
     struct sched_node *nodes;
 };
 
@@ -149,9 +166,9 @@ static void list_job(void *arg, struct job *j)
     bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
     if (!prepares && !j->gpus && !job_slots(j, NULL)) return;
     for (int i = 0; i < j->n_places; i++) {
-        const struct node *n = node_find(&l->c->nodes, j->places[i].node);
+        const struct node *n = node_find((struct nodes *)&l->k->nodes, j->places[i].node);
         if (!n) continue;
-        struct sched_node *out = &l->nodes[n - l->c->nodes.node];
+        struct sched_node *out = &l->nodes[n - l->k->nodes.node];
         if (prepares)
             out->n_preparing++;
         else if (!j->gpus)
@@ -161,12 +178,12 @@ static void list_job(void *arg, struct job *j)
     }
 }
 
-static void list_nodes(struct control *c, struct sched_node *out)
+static void list_nodes(const struct cluster *k, struct sched_node *out)
 {
-    for (int i = 0; i < c->nodes.n; i++) {
-        const struct node *n = &c->nodes.node[i];
+    for (int i = 0; i < k->nodes.n; i++) {
+        const struct node *n = &k->nodes.node[i];
         out[i] = (struct sched_node){.up = n->up,
-                                     .quarantined = quarantine_find(c->quarantine, n->name),
+                                     .quarantined = quarantine_find(k->quarantine, n->name),
                                      .net = node_net(n),
                                      .n_slots = n->n_slots,
                                      .n_reserved = node_stale_slots(n),
@@ -177,88 +194,77 @@ static void list_nodes(struct control *c, struct sched_node *out)
     }
 }
 
-static void list_held(struct control *c, struct sched_node *out)
+static void list_held(const struct cluster *k, struct sched_node *out)
 {
-    struct listing l = {c, out};
-    jobs_each(&c->jobs, list_job, &l);
+    struct listing l = {k, out};
+    jobs_each((struct jobs *)&k->jobs, list_job, &l);
 }
 
-bool pass_elsewhere(struct control *c, const struct job *j, const char *node)
+bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node)
 {
     struct sched_node nodes[NODE_MAX];
     struct sched_job *q = malloc(sizeof *q);
     if (!q) abort();
-    describe(c, j, q);
-    const int i = node_index(c, node);
+    describe(k, j, q);
+    const int i = node_index(k, node);
     if (i >= 0) sched_add(&q->lacks, i);
     if (!sched_held(q)) q->only = -1;
-    list_nodes(c, nodes);
-    const bool could = sched_could(q, nodes, c->nodes.n) || (!sched_held(q) && is_soon(c, q)) ||
+    list_nodes(k, nodes);
+    const bool could = sched_could(q, nodes, k->nodes.n) || (!sched_held(q) && is_soon(k, q)) ||
                        (q->awaited && strcmp(node, j->prepared_node));
     free(q);
     return could;
 }
 
 /* The UUID of what rank r was given. */
-static void name_gpu(const struct control *c, const struct sched_job *q, int r,
+static void name_gpu(const struct cluster *k, const struct sched_job *q, int r,
                      char out[GPU_UUID_SIZE])
 {
     int part = 0, first = 0;
     while (r >= first + q->part[part].n_ranks) first += q->part[part++].n_ranks;
-    memcpy(out, c->nodes.node[q->part[part].node].gpu[q->gpu[r]].uuid, GPU_UUID_SIZE);
+    memcpy(out, k->nodes.node[q->part[part].node].gpu[q->gpu[r]].uuid, GPU_UUID_SIZE);
 }
 
-static void assign(struct control *c, struct job *j, const struct sched_job *q,
-                   const struct sched_node *nodes)
+static void assign(const struct cluster *k, const struct job *j, const struct sched_job *q,
+                   struct event *ev)
 {
-    struct event ev = {.type = EV_ASSIGN, .rank = -1, .epoch = j->epoch + 1};
+    const struct node *nodes = k->nodes.node;
     int32_t first = 0;
-    ev.task = q->prepare ? TASK_PREPARE : TASK_RUN;
-    ev.n_ranks = q->prepare ? 1 : q->n_ranks;
-    memcpy(ev.node, nodes[q->node].name, sizeof ev.node);
-    ev.n_places = q->n_parts;
+    *ev = (struct event){.type = EV_ASSIGN, .rank = -1, .epoch = j->epoch + 1};
+    ev->task = q->prepare ? TASK_PREPARE : TASK_RUN;
+    ev->n_ranks = q->prepare ? 1 : q->n_ranks;
+    memcpy(ev->node, nodes[q->node].name, sizeof ev->node);
+    ev->n_places = q->n_parts;
     for (int i = 0; i < q->n_parts; i++) {
-        struct job_place *p = &ev.places[i];
+        struct job_place *p = &ev->places[i];
         p->first_rank = first;
         p->n_ranks = q->part[i].n_ranks;
         memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);
         first += p->n_ranks;
     }
-    for (int r = 0; r < ev.n_ranks && q->device == SCHED_GPUS && !q->prepare; r++)
-        name_gpu(c, q, r, ev.gpus[r]);
-    control_apply(c, j, &ev);
+    for (int r = 0; r < ev->n_ranks && q->device == SCHED_GPUS && !q->prepare; r++)
+        name_gpu(k, q, r, ev->gpus[r]);
 }
 
-static void pass(struct control *c)
+int pass_pick(struct pass *p, const struct cluster *k, int64_t now_ms)
 {
-    struct sched_node nodes[NODE_MAX];
-    struct pass p = {.c = c};
-    jobs_each(&c->jobs, enqueue, &p);
-    if (!p.n) return;
-    c->n_passes++;
-    list_nodes(c, nodes);
-    list_held(c, nodes);
-    sched_pick(c->queue, p.n, nodes, c->nodes.n, control_now_ms(c));
-    for (int i = 0; i < p.n; i++) {
-        const struct sched_job *q = &c->queue[i];
-        struct job *j = jobs_find(&c->jobs, q->id);
-        static_assert(sizeof j->reason == sizeof q->reason, "a reason fits");
-        memcpy(j->reason_code, q->reason_code, sizeof j->reason_code);
-        memcpy(j->reason, q->reason, sizeof j->reason);
-        if (q->node < 0) continue;
-        assign(c, j, q, nodes);
-    }
+    p->n_jobs = 0;
+    jobs_each((struct jobs *)&k->jobs, enqueue, &(struct enqueueing){p, k});
+    if (!p->n_jobs) return 0;
+    list_nodes(k, p->nodes);
+    list_held(k, p->nodes);
+    sched_pick(p->queue, p->n_jobs, p->nodes, k->nodes.n, now_ms);
+    return p->n_jobs;
 }
 
-/* With a long queue a pass takes long; nodes that join one by one want one each. What four times its
- * length brings is for the next. */
-void pass_run(void *arg)
+struct job *pass_verdict(const struct pass *p, const struct cluster *k, int i, struct event *ev)
 {
-    struct control *c = arg;
-    const int64_t from_ms = loop_clock_ms(c->o.loop);
-    c->pass_wanted = false;
-    if (c->paused) return;
-    pass(c);
-    const int64_t now_ms = loop_clock_ms(c->o.loop);
-    c->next_pass_ms = now_ms + PASS_REST * (now_ms - from_ms);
+    const struct sched_job *q = &p->queue[i];
+    struct job *j = jobs_find(&k->jobs, q->id);
+    static_assert(sizeof j->reason == sizeof q->reason, "a reason fits");
+    memcpy(j->reason_code, q->reason_code, sizeof j->reason_code);
+    memcpy(j->reason, q->reason, sizeof j->reason);
+    if (q->node < 0) return NULL;
+    assign(k, j, q, ev);
+    return j;
 }

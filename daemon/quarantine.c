@@ -109,9 +109,8 @@ bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node,
 }
 
 /* Another node that is up and in no quarantine, with something to compute on. */
-static bool is_last(const struct control *c, const struct quarantine *q, const char *node)
+static bool is_last(const struct quarantine *q, const struct nodes *t, const char *node)
 {
-    const struct nodes *t = control_nodes(c);
     for (int i = 0; i < t->n; i++) {
         const struct node *n = &t->node[i];
         if (n->up && n->n_slots + n->n_gpus > 0 && strcmp(n->name, node) &&
@@ -123,11 +122,11 @@ static bool is_last(const struct control *c, const struct quarantine *q, const c
 
 /* Of NODE_MAX rows one at least is of a node that is not up: ev's node and the one that is left to
  * take jobs (is_last) are up and have no row. */
-static void make_room(const struct control *c, struct quarantine *q, struct store_txn *t)
+static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;
     for (int i = 0; i < q->n; i++) {
-        const struct node *n = node_find((struct nodes *)control_nodes(c), q->row[i].node);
+        const struct node *n = node_find((struct nodes *)nodes, q->row[i].node);
         if (n && n->up) continue;
         if (!oldest || q->row[i].at_ms < oldest->at_ms) oldest = &q->row[i];
     }
@@ -135,18 +134,18 @@ static void make_room(const struct control *c, struct quarantine *q, struct stor
     quarantine_end(q, t, oldest->node, "it is away, and its place is needed");
 }
 
-static void begin(struct control *c, struct quarantine *q, struct store_txn *t,
-                  const struct event *ev, int64_t now_ms)
+static void begin(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
+                  struct store_txn *t, const struct event *ev)
 {
     char reason[QUARANTINE_REASON];
-    if (q->n == NODE_MAX) make_room(c, q, t);
+    if (q->n == NODE_MAX) make_room(q, nodes, t);
     snprintf(reason, sizeof reason,
              "%d jobs failed to start on it within an hour; job %lld: %.256s", QUARANTINE_JOBS,
              (long long)ev->job, ev->err.text);
-    quarantine_load(q, ev->node, now_ms, reason);
+    quarantine_load(q, ev->node, ev->at_ms, reason);
     struct quarantined *r = (struct quarantined *)quarantine_find(q, ev->node);
-    r->toy_ms = control_now_ms(c) + QUARANTINE_TOY_MS;
-    store_quarantine_add(t, ev->node, now_ms, r->reason);
+    r->toy_ms = now_ms + QUARANTINE_TOY_MS;
+    store_quarantine_add(t, ev->node, ev->at_ms, r->reason);
     log_warn("node.quarantine", "node=%s why=\"%s\"", ev->node, r->reason);
 }
 
@@ -163,21 +162,20 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
     }
 }
 
-void quarantine_take(struct control *c, struct quarantine *q, struct store_txn *t,
-                     const struct job *j, const struct event *ev)
+void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
+                     struct store_txn *t, const struct job *j, const struct event *ev)
 {
-    const int64_t now_ms = ev->at_ms;
     if (*j->only) {
         if (ev->type == EV_DONE) quarantine_end(q, t, j->only, "its toy run succeeded");
         return;
     }
     if (ev->blame == BLAME_JOB) withdraw(q, t, j);
     if (ev->blame != BLAME_NODE || !job_leaves(j, ev->node, BLAME_NODE)) return;
-    forget_old(q, t, now_ms);
-    add_blame(q, t, ev->node, j->id, now_ms);
+    forget_old(q, t, ev->at_ms);
+    add_blame(q, t, ev->node, j->id, ev->at_ms);
     if (count_blames(q, ev->node) >= QUARANTINE_JOBS && !quarantine_find(q, ev->node) &&
-        !is_last(c, q, ev->node))
-        begin(c, q, t, ev, now_ms);
+        !is_last(q, nodes, ev->node))
+        begin(q, nodes, now_ms, t, ev);
 }
 
 /* ---- the toy run ---------------------------------------------------------------------------- */
@@ -201,39 +199,29 @@ static void is_toy(void *arg, struct job *j)
     if (!strcmp(j->only, s->node)) s->found = true;
 }
 
-static void ignore(void *arg, const struct job *j, const struct err *e)
+int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e)
 {
-}
-
-/* Two ranks of what the node has most use for; one where it has no two. */
-static void submit_toy(struct control *c, const struct node *n)
-{
-    struct job_spec *spec = malloc(sizeof *spec);
-    struct err e;
     char json[1024];
     int gpus = 0;
-    if (!spec) abort();
     for (int i = 0; i < n->n_gpus; i++) gpus += n->gpu[i].health == GPU_OK;
     const int room = gpus ? gpus : n->n_slots, ranks = room < 2 ? 1 : 2;
     const int size = snprintf(json, sizeof json, toy_json, ranks, gpus ? "cuda" : "cpu", ranks);
-    if (json_spec_read(json, (size_t)size, JSON_FOR_PEOPLE, spec, &e) || job_check(spec, &e))
-        log_error("node.toy", "node=%s text=\"%s\"", n->name, e.text);
-    else
-        control_submit(c, &(struct control_submit){.spec = spec, .only = n->name}, ignore, NULL);
-    free(spec);
+    if (json_spec_read(json, (size_t)size, JSON_FOR_PEOPLE, spec, e)) return -1;
+    return job_check(spec, e);
 }
 
-void quarantine_tick(struct control *c, struct quarantine *q)
+const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
+                                  const struct jobs *jobs, int64_t now_ms)
 {
-    const int64_t now_ms = control_now_ms(c);
     for (int i = 0; i < q->n; i++) {
         struct quarantined *r = &q->row[i];
-        const struct node *n = node_find((struct nodes *)control_nodes(c), r->node);
+        const struct node *n = node_find((struct nodes *)nodes, r->node);
         if (!r->toy_ms) r->toy_ms = now_ms + QUARANTINE_TOY_MS; /* of a previous life */
         if (now_ms < r->toy_ms || !n || !n->up || n->n_slots + n->n_gpus == 0) continue;
         r->toy_ms = now_ms + QUARANTINE_TOY_MS;
         struct seeking s = {.node = r->node};
-        control_each(c, is_toy, &s);
-        if (!s.found) submit_toy(c, n);
+        jobs_each((struct jobs *)jobs, is_toy, &s);
+        if (!s.found) return n;
     }
+    return NULL;
 }

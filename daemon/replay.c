@@ -23,14 +23,14 @@ struct replaying {
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
 {
     struct unreadable *u = calloc(1, sizeof *u);
-    struct job *j = jobs_find(&r->c->jobs, id);
+    struct job *j = jobs_find(&r->c->cluster.jobs, id);
     if (!u) abort();
     *u = (struct unreadable){r->first, id, *e};
     err_prefix(&u->err, "the stored job %lld cannot be read", (long long)id);
     r->first = u;
     if (!j) return;
     attempt_destroy(j->attempt);
-    jobs_remove(&r->c->jobs, j);
+    jobs_remove(&r->c->cluster.jobs, j);
     job_destroy(j);
 }
 
@@ -67,7 +67,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
         free(more);
     }
     j->rewrite = !has_doc;
-    jobs_add(&c->jobs, j);
+    jobs_add(&c->cluster.jobs, j);
     return 0;
 }
 
@@ -88,7 +88,7 @@ static void follow_attempt(struct control *c, struct job *j, const struct event 
 static int load_event(void *arg, const struct store_event *row, struct err *e)
 {
     struct replaying *r = arg;
-    struct job *j = jobs_find(&r->c->jobs, row->job);
+    struct job *j = jobs_find(&r->c->cluster.jobs, row->job);
     struct event ev = {.seq = row->seq, .job = row->job, .epoch = row->epoch, .at_ms = row->at_ms};
     struct err why;
     if (!j) return 0; /* set aside */
@@ -110,7 +110,7 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
 static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
     const struct replaying *r = arg;
-    const struct job *j = jobs_find(&r->c->jobs, job);
+    const struct job *j = jobs_find(&r->c->cluster.jobs, job);
     struct attempt *a = j ? j->attempt : NULL;
     if (a && a->epoch == epoch && part >= 0 && part < a->n_parts && seq >= 0 && seq < MAX_MARK)
         a->parts[part].seq = a->parts[part].marked = seq;
@@ -121,7 +121,7 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
 static int load_steps(void *arg, int64_t job, const char *data)
 {
     const struct replaying *r = arg;
-    struct job *j = jobs_find(&r->c->jobs, job);
+    struct job *j = jobs_find(&r->c->cluster.jobs, job);
     const char *last = NULL;
     if (!doc_is_json(data)) return 0;
     for (const char *p = data; (p = strstr(p, "{\"step\":")); p++) last = p;
@@ -139,14 +139,14 @@ static int load_steps(void *arg, int64_t job, const char *data)
 static int load_blame(void *arg, const char *node, int64_t job, int64_t at_ms)
 {
     const struct replaying *r = arg;
-    quarantine_load_blame(r->c->quarantine, node, job, at_ms);
+    quarantine_load_blame(r->c->cluster.quarantine, node, job, at_ms);
     return 0;
 }
 
 static int load_quarantine(void *arg, const char *node, int64_t at_ms, const char *reason)
 {
     const struct replaying *r = arg;
-    quarantine_load(r->c->quarantine, node, at_ms, reason);
+    quarantine_load(r->c->cluster.quarantine, node, at_ms, reason);
     return 0;
 }
 
@@ -154,8 +154,8 @@ static int load_quarantine(void *arg, const char *node, int64_t at_ms, const cha
 static void expect_quarantined(struct control *c)
 {
     const struct quarantined *q;
-    for (int i = 0; (q = quarantine_at(c->quarantine, i)); i++)
-        node_expect(&c->nodes, q->node, loop_now_ms(c->o.loop));
+    for (int i = 0; (q = quarantine_at(c->cluster.quarantine, i)); i++)
+        node_expect(&c->cluster.nodes, q->node, loop_now_ms(c->o.loop));
 }
 
 /* Its backoff as of now, and the nodes that its attempt may run on. */
@@ -165,7 +165,7 @@ static void live_again(void *arg, struct job *j)
     int64_t now = loop_now_ms(c->o.loop);
     job_set_wake(j, control_utc_ms(c), now);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
-        node_expect(&c->nodes, j->attempt->parts[i].place.node, now);
+        node_expect(&c->cluster.nodes, j->attempt->parts[i].place.node, now);
 }
 
 /* After those that run something, should there be more names than the table has room for. */
@@ -173,8 +173,8 @@ static void expect_files(void *arg, struct job *j)
 {
     struct control *c = arg;
     int64_t now = loop_now_ms(c->o.loop);
-    if (*j->checkpoint_node) node_expect(&c->nodes, j->checkpoint_node, now);
-    if (*j->prepared_node) node_expect(&c->nodes, j->prepared_node, now);
+    if (*j->checkpoint_node) node_expect(&c->cluster.nodes, j->checkpoint_node, now);
+    if (*j->prepared_node) node_expect(&c->cluster.nodes, j->prepared_node, now);
 }
 
 /* A job without a first event; or one whose row says what its events do not, or nothing. */
@@ -193,7 +193,7 @@ static void look_at_job(void *arg, struct job *j)
         store_commit(c->o.store, t, NULL, NULL);
         j->rewrite = false;
         if (!job_final(j->state)) return;
-        jobs_remove(&c->jobs, j);
+        jobs_remove(&c->cluster.jobs, j);
         job_destroy(j);
     }
 }
@@ -227,9 +227,9 @@ int replay(struct control *c, struct err *e)
                                load_steps, load_blame, load_quarantine};
     int n = 0;
     if (store_load(c->o.store, &calls, e)) return -1;
-    jobs_each(&c->jobs, look_at_job, &r);
-    jobs_each(&c->jobs, live_again, c);
-    jobs_each(&c->jobs, expect_files, c);
+    jobs_each(&c->cluster.jobs, look_at_job, &r);
+    jobs_each(&c->cluster.jobs, live_again, c);
+    jobs_each(&c->cluster.jobs, expect_files, c);
     expect_quarantined(c);
     c->last_job = store_last_job(c->o.store);
     c->last_event = store_last_event(c->o.store);
@@ -238,7 +238,7 @@ int replay(struct control *c, struct err *e)
         fail_unreadable(c, u);
         free(u);
     }
-    log_info("control.replayed", "jobs=%d unreadable=%d last_event=%lld", c->jobs.n, n,
+    log_info("control.replayed", "jobs=%d unreadable=%d last_event=%lld", c->cluster.jobs.n, n,
              (long long)c->last_event);
     return 0;
 }

@@ -39,21 +39,21 @@ static void send_expect(struct control *c, const char *node)
 {
     struct listing l = {.c = c, .node = node};
     if (!(l.attempts = malloc(WIRE_ATTEMPTS * sizeof *l.attempts))) abort();
-    jobs_each(&c->jobs, list_attempt, &l);
+    jobs_each(&c->cluster.jobs, list_attempt, &l);
     send_list(&l, false);
     free(l.attempts);
 }
 
 void session_expect_all(struct control *c)
 {
-    for (int i = 0; i < c->nodes.n; i++)
-        if (c->nodes.node[i].up) send_expect(c, c->nodes.node[i].name);
+    for (int i = 0; i < c->cluster.nodes.n; i++)
+        if (c->cluster.nodes.node[i].up) send_expect(c, c->cluster.nodes.node[i].name);
 }
 
 void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t size)
 {
     struct control *c = arg;
-    const struct job *j = jobs_find(&c->jobs, job);
+    const struct job *j = jobs_find(&c->cluster.jobs, job);
     struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
     if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* over, or a later attempt */
     const struct part *p = attempt_part_of_rank(j->attempt, rank);
@@ -74,7 +74,7 @@ static void ask_logs(void *arg, struct job *j)
 void session_ask_logs(struct control *c)
 {
     c->logs_behind = false;
-    jobs_each(&c->jobs, ask_logs, c);
+    jobs_each(&c->cluster.jobs, ask_logs, c);
 }
 
 static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
@@ -121,28 +121,11 @@ static void list_stale(struct control *c, struct node *n, const struct msg *hell
     node_stale_clear(n);
     for (int i = 0; i < hello->n_attempts; i++) {
         const struct wire_attempt *w = &hello->attempts[i];
-        const struct job *j = jobs_find(&c->jobs, w->job);
+        const struct job *j = jobs_find(&c->cluster.jobs, w->job);
         const struct attempt *a = j ? j->attempt : NULL;
         if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
         if (w->slots > 0) node_stale_add(n, w->job, w->epoch, w->slots);
     }
-}
-
-static void hold(struct control *c, const char *name)
-{
-    struct node *n = *name ? node_find(&c->nodes, name) : NULL;
-    if (n) n->held = true;
-}
-
-/* Where its newest checkpoint is, its data, and its parts until their ends are known. */
-static void hold_nodes(void *arg, struct job *j)
-{
-    struct control *c = arg;
-    hold(c, j->checkpoint_node);
-    hold(c, j->prepared_node);
-    hold(c, j->only);
-    for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
-        hold(c, j->attempt->parts[i].place.node);
 }
 
 /* The table is full of names: one that is down and holds nothing makes room. At most one search a
@@ -152,15 +135,14 @@ static bool make_room(struct control *c)
     const int64_t now = loop_now_ms(c->o.loop);
     if (now < c->next_forget_ms) return false;
     c->next_forget_ms = now + FORGET_MS;
-    for (int i = 0; i < c->nodes.n; i++) c->nodes.node[i].held = false;
-    jobs_each(&c->jobs, hold_nodes, c);
-    return node_forget_one(&c->nodes);
+    return cluster_forget_node(&c->cluster);
 }
 
 static const char *on_admit(void *arg, const struct msg *hello)
 {
     struct control *c = arg;
-    if (node_find(&c->nodes, hello->node) || c->nodes.n < NODE_MAX || make_room(c)) return NULL;
+    if (node_find(&c->cluster.nodes, hello->node) || c->cluster.nodes.n < NODE_MAX || make_room(c))
+        return NULL;
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
@@ -168,25 +150,42 @@ static const char *on_admit(void *arg, const struct msg *hello)
  * is not this node's to speak of. */
 static void check_instance(struct control *c, const char *name, const struct msg *hello)
 {
-    struct node *n = node_find(&c->nodes, name);
+    struct node *n = node_find(&c->cluster.nodes, name);
     if (!n || !n->joined || !memcmp(n->instance, hello->instance, sizeof n->instance)) return;
     control_lose_node(c, name, "was replaced by another instance of that name");
+}
+
+struct looking {
+    struct control *c;
+    const struct node *node;
+};
+
+static void check_gpus_of(void *arg, struct job *j)
+{
+    const struct looking *l = arg;
+    struct event ev;
+    if (gpus_fail(j, l->node, &ev)) attempt_fail(l->c, j, NULL, &ev);
+}
+
+static void check_gpus(struct control *c, const struct node *n)
+{
+    jobs_each(&c->cluster.jobs, check_gpus_of, &(struct looking){c, n});
 }
 
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
     check_instance(c, name, hello);
-    struct node *n = node_up(&c->nodes, hello, loop_now_ms(c->o.loop));
+    struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
     if (!n) return; /* on_admit saw to it */
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     list_stale(c, n, hello);
-    gpus_check(c, n); /* before anything is asked of it again */
+    check_gpus(c, n); /* before anything is asked of it again */
     struct listing l = {.c = c, .node = name, .hello = hello};
-    jobs_each(&c->jobs, reattach, &l);
+    jobs_each(&c->cluster.jobs, reattach, &l);
     send_expect(c, name);
-    jobs_each(&c->jobs, resume, &l);
+    jobs_each(&c->cluster.jobs, resume, &l);
     control_want_sched(c);
 }
 
@@ -195,7 +194,7 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
 {
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
-    node_down(&c->nodes, name, loop_now_ms(c->o.loop) - silent_ms);
+    node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
     if (c->paused) return; /* who asked is gone or about to go */
     asks_node_down(c->asks, name);
     control_want_sched(c);
@@ -205,7 +204,7 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
  * 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
-    struct node *n = node_find(&c->nodes, node);
+    struct node *n = node_find(&c->cluster.nodes, node);
     if (!n) return;
     n->n_dropped++;
     if (n->n_dropped & (n->n_dropped - 1)) return;
@@ -228,7 +227,7 @@ static void stale_report(struct control *c, const char *node, const struct msg *
     struct msg ack = {.type = MSG_ACK, .job = m->job, .epoch = m->epoch, .seq = m->seq, .rank = -1};
     if (m->seq) control_send(c, node, &ack);
     if (!record_is_final(m)) return;
-    struct node *n = node_find(&c->nodes, node);
+    struct node *n = node_find(&c->cluster.nodes, node);
     if (n) node_stale_remove(n, m->job, m->epoch);
     control_forget(c, node, m->job, m->epoch);
     control_want_sched(c);
@@ -236,7 +235,7 @@ static void stale_report(struct control *c, const char *node, const struct msg *
 
 static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
 {
-    const struct part *p = part_of(jobs_find(&c->jobs, m->job), m->epoch, node);
+    const struct part *p = part_of(jobs_find(&c->cluster.jobs, m->job), m->epoch, node);
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
@@ -259,7 +258,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
 
 static void on_report(struct control *c, const char *node, const struct msg *m)
 {
-    struct job *j = jobs_find(&c->jobs, m->job);
+    struct job *j = jobs_find(&c->cluster.jobs, m->job);
     struct part *p = part_of(j, m->epoch, node);
     if (!p) {
         drop(c, node, m, "a report of no attempt that runs there");
@@ -272,14 +271,14 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
 /* Something about a node's GPUs is new: whom it fails, and who can begin. */
 static void on_gpus(struct control *c, const struct node *n)
 {
-    gpus_check(c, n);
+    check_gpus(c, n);
     control_want_sched(c);
 }
 
 static void on_message(void *arg, const char *name, const struct msg *m)
 {
     struct control *c = arg;
-    struct node *n = node_find(&c->nodes, name);
+    struct node *n = node_find(&c->cluster.nodes, name);
     if (n) n->seen_ms = loop_now_ms(c->o.loop);
     switch (m->type) {
     case MSG_REPORT: on_report(c, name, m); return;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
+#include "daemon/cluster.h"
 #include "daemon/doc.h"
 #include "daemon/gpus.h"
 #include "daemon/json.h"
@@ -508,7 +509,7 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
     struct quarantined q;
     if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
     for (int k = 0; k < n->n_gpus; k++) {
-        const struct job *j = gpus_holder(c, n->name, n->gpu[k].uuid);
+        const struct job *j = gpus_holder(&control_cluster(c)->jobs, n->name, n->gpu[k].uuid);
         d.holders[k] = j ? j->id : 0;
     }
     doc_node(w, n, &d);

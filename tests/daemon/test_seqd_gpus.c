@@ -1,5 +1,6 @@
 /* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd, what a
  * fault does, and what is refused. */
+#include "daemon/cluster.h"
 #include "daemon/gpus.h"
 #include "daemon/sched/ring.h"
 #include "tests/lib/sim.h"
@@ -108,8 +109,9 @@ static void test_given(void)
     CHECK_STR(g->uuid[1], "A3");
     CHECK(strstr(events(id), "\"gpus\":[\"A1\",\"A3\"]"));
     CHECK(strstr(doc(id), "\"ranks\":2,\"gpus\":[\"A1\",\"A3\"]}]"));
-    CHECK(gpus_holder(w.control, "a", "A1") == job(id) && !gpus_holder(w.control, "a", "A0"));
-    CHECK(!gpus_holder(w.control, "b", "A1"));
+    CHECK(gpus_holder(&control_cluster(w.control)->jobs, "a", "A1") == job(id) &&
+          !gpus_holder(&control_cluster(w.control)->jobs, "a", "A0"));
+    CHECK(!gpus_holder(&control_cluster(w.control)->jobs, "b", "A1"));
     /* Slots are another matter. */
     CHECK(control_reserved(w.control, "a") == 0);
     CHECK(submit(2, 0) == id + 1);
@@ -227,7 +229,7 @@ static void test_over_nodes(void)
     struct gang *a = gang_of(A, id, 2), *b = gang_of(B, id, 2);
     CHECK(a && b && a->n_uuids == a->n_local && b->n_uuids == b->n_local);
     CHECK(a && b && a->n_local + b->n_local == 4 && a->uuid[0][0] == 'A' && b->uuid[0][0] == 'B');
-    CHECK(gpus_holder(w.control, "b", b->uuid[0]) == job(id));
+    CHECK(gpus_holder(&control_cluster(w.control)->jobs, "b", b->uuid[0]) == job(id));
     finish();
 }
 
@@ -377,7 +379,7 @@ static void test_restart(void)
     struct gang *g = to_running(&id);
     close_seqd();
     open_seqd();
-    CHECK(gpus_holder(w.control, "a", "A0") == job(id));
+    CHECK(gpus_holder(&control_cluster(w.control)->jobs, "a", "A0") == job(id));
     const int64_t next = submit_on("cuda", 3, 0, "{}");
     hello(A), settle();
     CHECK(!g->stopped && is(id, "running"));
@@ -572,7 +574,8 @@ static void test_random(void)
                   control_n_live(w.control));
         for (int i = 0; i < NODES; i++)
             for (int k = 0; k < w.node[i].n_gpus; k++)
-                CHECK(!gpus_holder(w.control, w.node[i].name, w.node[i].gpu[k].uuid));
+                CHECK(!gpus_holder(&control_cluster(w.control)->jobs, w.node[i].name,
+                                   w.node[i].gpu[k].uuid));
         finish();
     }
     CHECK_MSG(n_faults > rounds && n_given > 2 * rounds && n_played > rounds / 2,

@@ -1,0 +1,28 @@
+/* cluster.h: what seqd decides upon: its live jobs, its nodes, and those of them in quarantine. Plain
+ * data of the loop thread; questions that need more than one of the three are answered here. */
+#ifndef SEQD_DAEMON_CLUSTER_H
+#define SEQD_DAEMON_CLUSTER_H
+
+#include "daemon/jobs.h"
+#include "daemon/node.h"
+#include "daemon/quarantine.h"
+
+struct cluster {
+    struct jobs jobs;
+    struct nodes nodes;
+    struct quarantine *quarantine; /* owns */
+};
+
+void cluster_init(struct cluster *k);
+void cluster_fini(struct cluster *k);
+
+/* One that is up and none of `but`, in no quarantine if there is such a one; or NULL. */
+const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
+/* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
+ * there. */
+int32_t cluster_reserved(const struct cluster *k, const char *node);
+/* Forgets a node that is down and holds nothing of a job; it looks at every job. False: there is
+ * none. Moves other nodes, as node_forget_one. */
+bool cluster_forget_node(struct cluster *k);
+
+#endif
