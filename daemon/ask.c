@@ -1,36 +1,36 @@
-/* Questions to nodes: one message out, exactly one back, or an error after ASK_TIMEOUT_MS. Nothing
- * of it is durable: whoever asked asks again. */
-#include "daemon/control.h"
+#include "daemon/ask.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/cluster.h"
 
 struct ask {
     struct ask *next;
     struct asks *all;
-    struct control *control;
     struct msg m;
     bool any; /* another node may be asked */
     int n_tried;
     char tried[ASK_NODES][NODE_NAME]; /* the last of them is asked now */
     struct loop_timer *timer;
-    control_answer *answer;
+    ask_answer *answer;
     void *arg;
 };
 
 struct asks {
     struct loop *loop;
+    const struct cluster *cluster;
+    struct outbox out;
     struct ask *first;
     int64_t last;
 };
 
-struct asks *asks_create(struct loop *l)
+struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o)
 {
     struct asks *a = calloc(1, sizeof *a);
     if (!a) abort();
     a->loop = l;
+    a->cluster = k;
+    a->out = *o;
     return a;
 }
 
@@ -45,7 +45,7 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     if (!node) return err_set(e, ERR_PEER, "no node is up to answer");
     snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
     q->m.request = ++q->all->last;
-    const int rc = control_send(q->control, node, &q->m);
+    const int rc = outbox_send(&q->all->out, node, &q->m);
     q->n_tried++; /* not before: a session that breaks now is not yet this question's */
     if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
     loop_timer_set(q->timer, ASK_TIMEOUT_MS);
@@ -55,8 +55,8 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
 static bool ask_another(struct ask *q)
 {
     while (q->any && q->n_tried < ASK_NODES) {
-        const char *node = cluster_any_node(control_cluster(q->control),
-                                            (const char(*)[NODE_NAME])q->tried, q->n_tried);
+        const char *node = cluster_any_node(q->all->cluster, (const char(*)[NODE_NAME])q->tried,
+                                            q->n_tried);
         if (!node) return false;
         if (!ask_node(q, node, NULL)) return true;
     }
@@ -116,15 +116,12 @@ void asks_node_down(struct asks *a, const char *node)
     }
 }
 
-void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
-                 void *arg)
+void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg)
 {
-    struct asks *a = control_asks(c);
     struct err e;
     struct ask *q = calloc(1, sizeof *q);
     if (!q) abort();
     q->all = a;
-    q->control = c;
     q->m = *m;
     q->any = !node;
     q->answer = answer;
@@ -132,6 +129,5 @@ void control_ask(struct control *c, const char *node, const struct msg *m, contr
     q->timer = loop_timer_create(a->loop, timed_out, q);
     q->next = a->first;
     a->first = q;
-    if (ask_node(q, node ? node : cluster_any_node(control_cluster(c), NULL, 0), &e))
-        finish(q, NULL, &e);
+    if (ask_node(q, node ? node : cluster_any_node(a->cluster, NULL, 0), &e)) finish(q, NULL, &e);
 }

@@ -6,11 +6,15 @@
  *
  * Only what can be told again lives here and nowhere else: a record whose meaning is only in memory
  * (a blob, a READY of some ranks, a failure that may be the consequence of another, the end of one
- * part) holds its part's mark back, so that after a restart of seqd the node sends it once more. */
+ * part) holds its part's mark back, so that after a restart of seqd the node sends it once more.
+ *
+ * Nothing here acts: what follows from a record, an end or a deadline is a verdict, which control
+ * carries out. */
 #ifndef SEQD_DAEMON_ATTEMPT_H
 #define SEQD_DAEMON_ATTEMPT_H
 
-#include "daemon/control.h"
+#include "daemon/jobs.h"
+#include "daemon/node.h"
 
 /* Ranks on other nodes notice a death as soon as its own node tells of it, and may be heard first:
  * "my peer is gone" waits so long for the peer's own node to say why. */
@@ -52,10 +56,28 @@ struct attempt {
     size_t steps_size, steps_room;
 };
 
+/* What control has to do. */
+enum verdict_type {
+    VERDICT_NONE,
+    VERDICT_EVENT,  /* apply ev */
+    VERDICT_FAIL,   /* the attempt fails by ev, whose node is where it happened */
+    VERDICT_STOP,   /* tell the nodes to stop, again */
+    VERDICT_BLOBS,  /* all blobs are here: tell them to every part */
+    VERDICT_FLUSH,  /* commit the steps */
+    VERDICT_RESULT, /* commit the result */
+};
+
+struct verdict { /* begins with type VERDICT_NONE and json NULL; the rest is set with the type */
+    enum verdict_type type;
+    struct event ev;
+    char *json; /* RESULT: malloc'd, the receiver's */
+};
+
 struct attempt *attempt_create(const struct job *j, int64_t now_ms);
 void attempt_destroy(struct attempt *a);
 /* What clients see of the job's placement: from the commit of its beginning to that of its end. */
 bool attempt_shown(const struct job *j);
+bool attempt_alive(const struct job *j); /* starting or running */
 /* NULL: it has no part on that node, or the node was lost. */
 struct part *attempt_part(const struct attempt *a, const char *node);
 const struct part *attempt_part_of_rank(const struct attempt *a, int rank); /* NULL: no such rank */
@@ -63,32 +85,24 @@ bool attempt_part_has(const struct part *p, int rank);
 /* A part's mark as of now. */
 int64_t attempt_mark(const struct attempt *a, const struct part *p);
 bool attempt_has_news(const struct attempt *a); /* a mark has moved, or steps wait */
-/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own to
- * send. */
-bool attempt_report(struct control *c, struct job *j, struct part *p, const struct msg *m);
-void attempt_send_assign(struct control *c, const struct job *j, const struct part *p);
-void attempt_send_assigns(struct control *c, const struct job *j);
-/* To every part that has not ended. */
-void attempt_send_stop(struct control *c, const struct job *j, int64_t now_ms);
-/* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
-void attempt_send_blobs(struct control *c, const struct job *j, const struct part *p);
-/* Ends the part of a node that cannot say so itself. why: a sentence behind "node NAME". */
-void attempt_lose_node(struct control *c, struct job *j, struct part *p, const char *why);
-/* Once a second, while it is not ended: deadlines. */
-void attempt_tick(struct control *c, struct job *j, int64_t now_ms);
-
-/* ---- for record.c ----------------------------------------------------------------------------- */
-
-bool attempt_alive(const struct job *j); /* starting or running */
-/* The attempt fails: the first cause counts. p: where it happened, or NULL: ev names the node. */
-void attempt_fail(struct control *c, struct job *j, const struct part *p, struct event *ev);
-/* A failure that may only follow from another rank's: kept until a better one comes, the parts'
- * ends are all here, or its time is over. seq: its record; behind: see suspect_behind. */
-void attempt_suspect(struct control *c, struct job *j, struct part *p, int64_t seq,
-                     const struct event *ev, int64_t behind);
 void attempt_hold(struct part *p, int64_t seq);
 void attempt_release(struct attempt *a); /* held records are not needed any more */
+
+/* Every rank has joined the ring: *ev is the READY. */
+void attempt_open_ring(struct attempt *a, struct event *ev);
+/* A failure that may only follow from another rank's: kept until a better one comes, the parts'
+ * ends are all here, or its time is over. seq: its record; behind: see suspect_behind. */
+void attempt_suspect(struct attempt *a, struct part *p, int64_t seq, const struct event *ev,
+                     int64_t behind, int64_t now_ms);
 /* The final record of a part: end is an enum gang_end. */
-void attempt_part_end(struct control *c, struct job *j, struct part *p, int64_t seq, int end);
+void attempt_part_end(struct job *j, const struct nodes *nodes, struct part *p, int64_t seq,
+                      int end, struct verdict *v);
+/* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". Once the
+ * failure *ev is applied, the part is to be marked as ended and lost. */
+void attempt_lose_node(const struct part *p, const char *why, struct event *ev);
+/* Whether a stopping job has stopped on every node: *ev is its STOPPED. */
+bool attempt_stopped(const struct job *j, struct event *ev);
+/* Once a second, while it is not ended: deadlines. */
+void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);
 
 #endif

@@ -7,12 +7,35 @@
 #include <time.h>
 #include "api/core/log.h"
 #include "daemon/attempt.h"
-#include "daemon/control_state.h"
+#include "daemon/blame.h"
+#include "daemon/cluster.h"
+#include "daemon/gpus.h"
 #include "daemon/pass.h"
+#include "daemon/record.h"
+#include "daemon/replay.h"
+#include "daemon/session.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
+#define FORGET_MS 1000
 #define PASS_REST 4 /* times a pass's length before the next one begins */
+
+struct control {
+    struct control_options o;
+    struct cluster cluster;
+    struct commits commits;
+    struct session session;
+    struct asks *asks;
+    struct pass *pass;
+    int64_t next_expect_ms, next_forget_ms;
+    bool paused;
+    int64_t n_passes;
+    bool pass_wanted;
+    int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
+    int64_t tick_due_ms, busy_ms; /* of the next tick; loop_busy_ms at the last one */
+    bool logs_behind; /* bytes of a log were not kept: their nodes are asked for them again */
+    struct loop_timer *tick, *sched;
+};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -25,7 +48,7 @@ static int64_t machine_utc_ms(void)
 
 int64_t control_utc_ms(const struct control *c)
 {
-    return c->o.utc_ms ? c->o.utc_ms() : machine_utc_ms();
+    return c->commits.utc_ms();
 }
 
 int64_t control_now_ms(const struct control *c)
@@ -73,118 +96,32 @@ struct logs *control_logs(struct control *c)
     return c->o.logs;
 }
 
-struct asks *control_asks(struct control *c)
-{
-    return c->asks;
-}
-
-const unsigned char *control_secret(const struct control *c)
-{
-    return c->o.secret;
-}
-
-int control_send(struct control *c, const char *node, const struct msg *m)
-{
-    return c->o.send(c->o.send_arg, node, m);
-}
-
 int32_t control_reserved(const struct control *c, const char *node)
 {
     return cluster_reserved(&c->cluster, node);
 }
 
-void control_want_sched(struct control *c)
+void control_ask(struct control *c, const char *node, const struct msg *m, ask_answer *answer,
+                 void *arg)
 {
+    asks_add(c->asks, node, m, answer, arg);
+}
+
+static void want_pass(void *arg)
+{
+    struct control *c = arg;
     if (c->pass_wanted) return;
     c->pass_wanted = true;
     const int64_t in_ms = c->next_pass_ms - loop_clock_ms(c->o.loop);
     loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
 
-/* ---- commits --------------------------------------------------------------------------------- */
+/* ---- what follows from a commit --------------------------------------------------------------- */
 
-/* What is to be done when a request is on disk. */
-struct commit {
-    struct control *c;
-    int64_t job, epoch;
-    struct commit_mark { /* of one part */
-        char node[NODE_NAME];
-        int64_t seq;
-    } * marks; /* owns */
-    int n_marks;
-    enum job_event type;
-    bool has_event, final; /* final: by this event */
-    control_done *done;    /* submit, cancel and restart */
-    struct err *refusal;   /* owns; what done is told; NULL: it was done */
-    void *arg;
-    struct job *submitted; /* owns until then */
-};
-
-static struct commit *commit_for(struct control *c, const struct job *j)
+static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq)
 {
-    struct commit *k = calloc(1, sizeof *k);
-    if (!k) abort();
-    k->c = c;
-    k->job = j->id;
-    k->epoch = j->epoch;
-    return k;
-}
-
-static void commit_free(struct commit *k)
-{
-    free(k->marks);
-    free(k->refusal);
-    free(k);
-}
-
-static void write_doc(struct control *c, const struct job *j)
-{
-    int64_t n = doc_job(j, c->doc, sizeof c->doc);
-    assert(n > 0);
-}
-
-static void add_marks(struct store_txn *t, struct commit *k, const struct job *j)
-{
-    const struct attempt *a = j->attempt;
-    if (!a) return;
-    k->marks = calloc((size_t)a->n_parts, sizeof *k->marks);
-    if (!k->marks) abort();
-    for (int i = 0; i < a->n_parts; i++) {
-        const struct part *p = &a->parts[i];
-        struct commit_mark *m = &k->marks[k->n_marks];
-        m->seq = attempt_mark(a, p);
-        if (p->lost || m->seq <= p->marked) continue;
-        memcpy(m->node, p->place.node, sizeof m->node);
-        store_mark_set(t, j->id, a->epoch, i, m->seq);
-        k->n_marks++;
-    }
-}
-
-static void add_steps(struct store_txn *t, const struct job *j)
-{
-    struct attempt *a = j->attempt;
-    if (!a || !a->steps_size) return;
-    a->steps[a->steps_size] = ']'; /* room was kept */
-    a->steps[a->steps_size + 1] = 0;
-    store_metrics_add(t, j->id, a->steps);
-    a->steps_size = 0;
-}
-
-static void acknowledge(struct control *c, const struct commit *k, struct attempt *a)
-{
-    struct msg m = {.type = MSG_ACK, .job = k->job, .epoch = k->epoch, .rank = -1};
-    for (int i = 0; i < k->n_marks; i++) {
-        struct part *p = a && a->epoch == k->epoch ? attempt_part(a, k->marks[i].node) : NULL;
-        m.seq = k->marks[i].seq;
-        if (p && m.seq > p->marked) p->marked = m.seq;
-        control_send(c, k->marks[i].node, &m);
-    }
-}
-
-void control_forget(struct control *c, const char *node, int64_t job, int64_t epoch)
-{
-    struct msg m = {.type = MSG_FORGET, .job = job, .epoch = epoch};
-    control_send(c, node, &m);
+    struct control *c = arg;
+    session_ack(&c->session, node, job, epoch, seq);
 }
 
 /* The attempt's end is on disk: let go of it, here and at its nodes. */
@@ -194,20 +131,21 @@ static void end_attempt(struct control *c, struct job *j)
     if (!a || !a->ended) return;
     for (int i = 0; i < a->n_parts; i++)
         if (a->parts[i].ended && !a->parts[i].lost)
-            control_forget(c, a->parts[i].place.node, j->id, a->epoch);
+            session_forget(&c->session, a->parts[i].place.node, j->id, a->epoch);
     attempt_destroy(a);
     j->attempt = NULL;
 }
 
-static void act(struct control *c, struct job *j, const struct commit *k)
+static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoch)
 {
+    struct control *c = arg;
     struct attempt *a = j->attempt;
-    switch (k->type) {
+    switch (type) {
     case EV_ASSIGN:
-        if (!a || a->epoch != k->epoch) return;
+        if (!a || a->epoch != epoch) return;
         a->assigned = true;
         /* What has failed meanwhile, as by a GPU, is not begun: its nodes are told to stop. */
-        if (j->state == JOB_STARTING) attempt_send_assigns(c, j);
+        if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
@@ -215,7 +153,7 @@ static void act(struct control *c, struct job *j, const struct commit *k)
     case EV_START_TIMEOUT:
     case EV_CANCEL:
         if (a && !a->ended && j->state == JOB_STOPPING)
-            attempt_send_stop(c, j, loop_now_ms(c->o.loop));
+            session_stop(&c->session, j, loop_now_ms(c->o.loop));
         return;
     case EV_PREPARED:
     case EV_STOPPED:
@@ -224,121 +162,291 @@ static void act(struct control *c, struct job *j, const struct commit *k)
     }
 }
 
-static void committed(void *arg, const struct err *e)
+static void on_changed(void *arg, int64_t job)
 {
-    struct commit *k = arg;
-    struct control *c = k->c;
-    struct job *j = jobs_find(&c->cluster.jobs, k->job);
-    acknowledge(c, k, j ? j->attempt : NULL);
-    if (j && k->has_event) act(c, j, k);
-    if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
-    /* Its end is on disk: from here on the store answers for it. The fold may know of an end that
-     * is not: an earlier commit than that one's must not take the job away. */
-    if (j && k->final) {
-        jobs_remove(&c->cluster.jobs, j);
-        job_destroy(j);
+    struct control *c = arg;
+    if (c->o.changed) c->o.changed(c->o.changed_arg, job);
+}
+
+static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass};
+
+/* ---- what happens to attempts ------------------------------------------------------------------ */
+
+static void apply(struct control *c, struct job *j, struct event *ev)
+{
+    commit_apply(&c->commits, j, ev, NULL, NULL);
+}
+
+/* The attempt fails by ev, whose node is where it happened: the first cause counts. */
+static void fail(struct control *c, struct job *j, struct event *ev)
+{
+    attempt_release(j->attempt);
+    ev->stepped_ms = j->stepped_ms;
+    if (ev->blame)
+        blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(&c->cluster, j, ev->node), ev);
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c));
+    if (ev->gives_up)
+        err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
+                   (int)(JOB_RETRY_MS / 3600000));
+    if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
+    log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
+             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, cause_name(ev->cause),
+             ev->err.text);
+    apply(c, j, ev);
+}
+
+static void carry_out(struct control *c, struct job *j, struct verdict *v)
+{
+    switch (v->type) {
+    case VERDICT_NONE: return;
+    case VERDICT_EVENT: apply(c, j, &v->ev); return;
+    case VERDICT_FAIL: fail(c, j, &v->ev); return;
+    case VERDICT_STOP: session_stop(&c->session, j, loop_now_ms(c->o.loop)); return;
+    case VERDICT_BLOBS: session_blobs(&c->session, j, NULL); return;
+    case VERDICT_FLUSH: commit_flush(&c->commits, j); return;
+    case VERDICT_RESULT: commit_result(&c->commits, j, v->json); return;
     }
-    if (c->o.changed) c->o.changed(c->o.changed_arg, k->job);
-    if (k->has_event) control_want_sched(c);
-    commit_free(k);
 }
 
-void control_add_event(struct store_txn *t, const struct event *ev)
+static void stop_when_all_ended(struct control *c, struct job *j)
 {
-    char data[EVENT_DATA_SIZE];
-    int64_t n = event_write(ev, data, sizeof data);
-    assert(n > 0);
-    store_event_add(t, &(struct store_event){.seq = ev->seq,
-                                             .job = ev->job,
-                                             .epoch = ev->epoch,
-                                             .at_ms = ev->at_ms,
-                                             .type = (int)ev->type,
-                                             .data = data});
+    struct event ev;
+    if (attempt_stopped(j, &ev)) apply(c, j, &ev);
 }
 
-static void add_spec(struct control *c, struct store_txn *t, const struct job *j, const char *plan)
+static void take_record(struct control *c, struct job *j, struct part *p, const struct record *r)
 {
-    if (json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) <= 0) return;
-    char *whole = j->stored ? json_spec_merge(j->stored, c->spec_json) : NULL;
-    store_spec_set(t, j->id, whole ? whole : c->spec_json, plan);
-    free(whole);
-}
-
-static int apply(struct control *c, struct job *j, struct event *ev, control_done *done, void *arg)
-{
-    struct err e;
-    const int64_t not_before_ms = j->not_before_ms;
-    ev->job = j->id;
-    if (ev->type != EV_ASSIGN) ev->epoch = j->epoch;
-    ev->at_ms = control_utc_ms(c);
-    if (job_fold(j, ev, &e)) {
-        log_warn("job.illegal", "job=%lld text=\"%s\"", (long long)j->id, e.text);
-        return -1;
+    const struct record_time t = {loop_now_ms(c->o.loop), control_utc_ms(c)};
+    const bool final = record_is_final(r);
+    struct verdict v = {.type = VERDICT_NONE};
+    if (final)
+        logs_sync(c->o.logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
+    if (record_proves_ring(j, r)) {
+        attempt_open_ring(j->attempt, &v.ev);
+        apply(c, j, &v.ev);
     }
-    ev->seq = ++c->last_event;
-    if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, loop_now_ms(c->o.loop));
-    bool ends = ev->type == EV_PREPARED || ev->type == EV_STOPPED || ev->type == EV_DONE;
-    if (ev->type == EV_ASSIGN) {
-        j->attempt = attempt_create(j, loop_now_ms(c->o.loop));
-        j->progress = (struct rank_progress){0};
-    }
-    struct store_txn *t = store_begin();
-    struct commit *k = commit_for(c, j);
-    k->type = ev->type;
-    k->has_event = true;
-    k->final = job_final(j->state);
-    k->done = done;
-    k->arg = arg;
-    add_steps(t, j);
-    if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
-    add_marks(t, k, j);
-    control_add_event(t, ev);
-    quarantine_take(c->cluster.quarantine, &c->cluster.nodes, loop_now_ms(c->o.loop), t, j, ev);
-    if (ev->type == EV_PREPARED) add_spec(c, t, j, ev->form ? j->plan : NULL);
-    write_doc(c, j);
-    store_job_set(t, j->id, (int)j->state, c->doc);
-    store_commit(c->o.store, t, committed, k);
-    log_info("job.event", "job=%lld epoch=%lld event=%s state=%s", (long long)j->id,
-             (long long)j->epoch, job_event_name(ev->type), job_state_name(j->state));
-    return 0;
+    record_take(j, &c->cluster.nodes, p, r, &t, &v);
+    carry_out(c, j, &v);
+    if (final) stop_when_all_ended(c, j);
 }
 
-int control_apply(struct control *c, struct job *j, struct event *ev)
-{
-    return apply(c, j, ev, NULL, NULL);
-}
-
-void control_flush(struct control *c, struct job *j)
+/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own to
+ * send. */
+static bool take_report(struct control *c, struct job *j, struct part *p, const struct msg *m)
 {
     struct attempt *a = j->attempt;
-    if (!a || a->ended || !attempt_has_news(a)) return;
-    /* Progress can wait, here and in the spool of its node: what room is left is for events. */
-    if (store_full(c->o.store) && a->steps_size < STEPS_FLUSH_SIZE) return;
-    struct store_txn *t = store_begin();
-    struct commit *k = commit_for(c, j);
-    const bool moved = a->steps_size > 0 || a->has_progress;
-    a->has_progress = false;
-    add_steps(t, j);
-    add_marks(t, k, j);
-    if (moved) {
-        write_doc(c, j);
-        store_job_set(t, j->id, (int)j->state, c->doc);
+    struct record r;
+    if (record_parse(m, &r)) return false;
+    if (m->seq && m->seq != p->seq + 1) {
+        /* Again, after a new session; or ahead of what we have, which the next EXPECT mends. */
+        if (m->seq <= p->seq && p->marked)
+            session_ack(&c->session, p->place.node, j->id, a->epoch, p->marked);
+        return true;
     }
-    store_commit(c->o.store, t, committed, k);
+    if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
+    if (!record_is_of(p, &r)) return false;
+    if (a->ended) {
+        if (record_is_final(&r)) p->ended = true;
+        return true;
+    }
+    if (!p->ended) take_record(c, j, p, &r);
+    return true;
 }
 
-void control_result(struct control *c, struct job *j, const char *json)
+struct losing {
+    struct control *c;
+    const char *node, *why;
+};
+
+static void lose_job(void *arg, struct job *j)
 {
-    struct store_txn *t = store_begin();
-    struct commit *k = commit_for(c, j);
-    free(j->result);
-    j->result = strdup(json);
-    if (!j->result) abort();
-    store_result_set(t, j->id, json);
-    add_marks(t, k, j);
-    store_commit(c->o.store, t, committed, k);
+    struct losing *l = arg;
+    struct part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node) : NULL;
+    struct event ev;
+    if (!p || p->ended) return;
+    attempt_lose_node(p, l->why, &ev);
+    fail(l->c, j, &ev);
+    /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
+    p->ended = p->lost = true;
+    stop_when_all_ended(l->c, j);
 }
 
+static void lose_node(struct control *c, const char *node, const char *why)
+{
+    struct losing l = {c, node, why};
+    log_warn("node.lost", "node=%s why=\"%s\"", node, why);
+    jobs_each(&c->cluster.jobs, lose_job, &l);
+}
+
+/* ---- nodes that come, go and speak ------------------------------------------------------------- */
+
+/* The table is full of names: one that is down and holds nothing makes room. At most one search a
+ * second, whoever asks: it looks at every job. */
+static bool make_room(struct control *c)
+{
+    const int64_t now = loop_now_ms(c->o.loop);
+    if (now < c->next_forget_ms) return false;
+    c->next_forget_ms = now + FORGET_MS;
+    return cluster_forget_node(&c->cluster);
+}
+
+static const char *on_admit(void *arg, const struct msg *hello)
+{
+    struct control *c = arg;
+    if (node_find(&c->cluster.nodes, hello->node) || c->cluster.nodes.n < NODE_MAX || make_room(c))
+        return NULL;
+    return "as many nodes are known as there can be, and each is up or holds something of a job";
+}
+
+/* The name was down and comes back as another machine, or with a new state directory: what ran there
+ * is not this node's to speak of. */
+static void check_instance(struct control *c, const char *name, const struct msg *hello)
+{
+    struct node *n = node_find(&c->cluster.nodes, name);
+    if (!n || !n->joined || !memcmp(n->instance, hello->instance, sizeof n->instance)) return;
+    lose_node(c, name, "was replaced by another instance of that name");
+}
+
+struct looking {
+    struct control *c;
+    const struct node *node;
+};
+
+static void check_gpus_of(void *arg, struct job *j)
+{
+    const struct looking *l = arg;
+    struct event ev;
+    if (gpus_fail(j, l->node, &ev)) fail(l->c, j, &ev);
+}
+
+static void check_gpus(struct control *c, const struct node *n)
+{
+    jobs_each(&c->cluster.jobs, check_gpus_of, &(struct looking){c, n});
+}
+
+static void on_up(void *arg, const char *name, const struct msg *hello)
+{
+    struct control *c = arg;
+    check_instance(c, name, hello);
+    struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
+    if (!n) return; /* on_admit saw to it */
+    log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
+             hello->n_gpus, hello->n_attempts, hello->address);
+    session_note_stale(&c->session, n, hello);
+    check_gpus(c, n); /* before anything is asked of it again */
+    session_attach(&c->session, name, hello);
+    session_expect(&c->session, name);
+    session_resume(&c->session, name, loop_now_ms(c->o.loop));
+    want_pass(c);
+}
+
+/* Its time to come back runs from when it was last heard. */
+static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
+{
+    struct control *c = arg;
+    log_warn("node.down", "node=%s text=\"%s\"", name, why);
+    node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
+    if (c->paused) return; /* who asked is gone or about to go */
+    asks_node_down(c->asks, name);
+    want_pass(c);
+}
+
+/* A message that counts for nothing: what it speaks of is over, or was never this node's. Said at the
+ * 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
+static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
+{
+    struct node *n = node_find(&c->cluster.nodes, node);
+    if (!n) return;
+    n->n_dropped++;
+    if (n->n_dropped & (n->n_dropped - 1)) return;
+    log_warn("message.dropped",
+             "node=%s type=%d job=%lld epoch=%lld rank=%d request=%lld dropped=%lld why=\"%s\"",
+             node, (int)m->type, (long long)m->job, (long long)m->epoch, m->rank,
+             (long long)m->request, (long long)n->n_dropped, why);
+}
+
+/* The part of an attempt that this node holds now, or NULL. */
+static struct part *part_of(const struct job *j, int64_t epoch, const char *node)
+{
+    const struct attempt *a = j ? j->attempt : NULL;
+    return a && a->assigned && a->epoch == epoch ? attempt_part(a, node) : NULL;
+}
+
+/* Of an attempt that is over for us: the node may let go of it. */
+static void stale_report(struct control *c, const char *node, const struct msg *m)
+{
+    struct record r;
+    if (m->seq) session_ack(&c->session, node, m->job, m->epoch, m->seq);
+    if (record_parse(m, &r) || !record_is_final(&r)) return;
+    struct node *n = node_find(&c->cluster.nodes, node);
+    if (n) node_stale_remove(n, m->job, m->epoch);
+    session_forget(&c->session, node, m->job, m->epoch);
+    want_pass(c);
+}
+
+static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
+{
+    const struct part *p = part_of(jobs_find(&c->cluster.jobs, m->job), m->epoch, node);
+    struct err e;
+    if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
+        if (store_full(c->o.store)) {
+            c->logs_behind = true; /* the room that is left is for events */
+            return;
+        }
+        if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <
+            0) {
+            if (!c->logs_behind) log_warn("log.behind", "node=%s text=\"%s\"", node, e.text);
+            c->logs_behind = true;
+        }
+        if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
+        return; /* acknowledged when it is on disk */
+    }
+    drop(c, node, m, "a log of no rank that runs there");
+    session_ack_stale_log(&c->session, node, m);
+}
+
+static void on_report(struct control *c, const char *node, const struct msg *m)
+{
+    struct job *j = jobs_find(&c->cluster.jobs, m->job);
+    struct part *p = part_of(j, m->epoch, node);
+    if (!p) {
+        drop(c, node, m, "a report of no attempt that runs there");
+        stale_report(c, node, m);
+    } else if (!take_report(c, j, p, m)) {
+        drop(c, node, m, "a report that is damaged, or not for a rank there to send");
+    }
+}
+
+/* Something about a node's GPUs is new: whom it fails, and who can begin. */
+static void on_gpus(struct control *c, const struct node *n)
+{
+    check_gpus(c, n);
+    want_pass(c);
+}
+
+static void on_message(void *arg, const char *name, const struct msg *m)
+{
+    struct control *c = arg;
+    struct node *n = node_find(&c->cluster.nodes, name);
+    if (n) n->seen_ms = loop_now_ms(c->o.loop);
+    switch (m->type) {
+    case MSG_REPORT: on_report(c, name, m); return;
+    case MSG_LOG: on_log_bytes(c, name, m); return;
+    case MSG_HEARTBEAT:
+        if (n && node_take_gpus(n, m)) on_gpus(c, n);
+        return;
+    case MSG_PROFILE:
+        if (n) n->profile = m->profile;
+        return;
+    case MSG_DESCRIBED:
+    case MSG_FETCHED:
+        if (!asks_take(c->asks, name, m)) drop(c, name, m, "an answer to no question");
+        return;
+    default: return;
+    }
+}
+
+const struct link_calls control_link_calls = {on_up, on_down, on_message, on_admit};
 /* ---- the scheduling pass ---------------------------------------------------------------------- */
 
 static void assign_jobs(struct control *c)
@@ -348,7 +456,7 @@ static void assign_jobs(struct control *c)
     const int n = pass_pick(c->pass, &c->cluster, loop_now_ms(c->o.loop));
     if (n) c->n_passes++;
     for (int i = 0; i < n; i++)
-        if ((j = pass_verdict(c->pass, &c->cluster, i, &ev))) control_apply(c, j, &ev);
+        if ((j = pass_verdict(c->pass, &c->cluster, i, &ev))) apply(c, j, &ev);
 }
 
 /* With a long queue a pass takes long; nodes that join one by one want one each. What four times its
@@ -366,22 +474,7 @@ static void run_pass(void *arg)
 
 /* ---- submit and cancel ------------------------------------------------------------------------ */
 
-static void submitted(void *arg, const struct err *e)
-{
-    struct commit *k = arg;
-    struct control *c = k->c;
-    /* Only now: a key that exists must leave no job behind. */
-    if (e)
-        job_destroy(k->submitted);
-    else
-        jobs_add(&c->cluster.jobs, k->submitted);
-    k->done(k->arg, e ? NULL : k->submitted, e);
-    if (!e) control_want_sched(c);
-    commit_free(k);
-}
-
-void control_submit(struct control *c, const struct control_submit *s, control_done *done,
-                    void *arg)
+void control_submit(struct control *c, const struct commit_new *s, commit_done *done, void *arg)
 {
     struct err e;
     if (c->cluster.jobs.n + store_queued(c->o.store) >= CONTROL_MAX_LIVE) {
@@ -394,65 +487,28 @@ void control_submit(struct control *c, const struct control_submit *s, control_d
         done(arg, NULL, &e);
         return;
     }
-    struct job *j = job_create(++c->last_job, s->spec);
-    struct event ev = {.type = EV_SUBMIT, .rank = -1};
-    if (!j) abort();
-    if (s->plan) job_set_plan(j, strdup(s->plan));
-    if (s->plan && !j->plan) abort();
-    ev.job = j->id;
-    ev.seq = ++c->last_event;
-    ev.at_ms = control_utc_ms(c);
-    if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
-    job_fold(j, &ev, NULL);
-    struct store_txn *t = store_begin();
-    int64_t n = json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json);
-    assert(n > 0);
-    write_doc(c, j);
-    store_job_new(t, j->id, ev.at_ms, c->spec_json, s->plan, c->doc);
-    control_add_event(t, &ev);
-    if (s->key) store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
-    struct commit *k = commit_for(c, j);
-    k->submitted = j;
-    k->done = done;
-    k->arg = arg;
-    store_commit(c->o.store, t, submitted, k);
+    commit_submit(&c->commits, s, done, arg);
 }
 
-/* An answer that follows from the fold as it is now, given after the commit of what made it so:
- * else it would tell of what is not on disk. refusal NULL: it was done. */
-static void answer_after(struct control *c, const struct job *j, const struct err *refusal,
-                         control_done *done, void *arg)
-{
-    struct commit *k = commit_for(c, j);
-    k->done = done;
-    k->arg = arg;
-    if (refusal) {
-        k->refusal = malloc(sizeof *refusal);
-        if (!k->refusal) abort();
-        *k->refusal = *refusal;
-    }
-    store_commit(c->o.store, store_begin(), committed, k);
-}
-
-void control_cancel(struct control *c, int64_t id, control_done *done, void *arg)
+void control_cancel(struct control *c, int64_t id, commit_done *done, void *arg)
 {
     struct job *j = jobs_find(&c->cluster.jobs, id);
     struct err e;
     if (!j || job_final(j->state)) {
         err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
         if (j)
-            answer_after(c, j, &e, done, arg);
+            commit_answer(&c->commits, j, &e, done, arg);
         else
             done(arg, NULL, &e);
         return;
     }
     if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
-        answer_after(c, j, NULL, done, arg);
+        commit_answer(&c->commits, j, NULL, done, arg);
         return;
     }
-    if (apply(c, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
+    if (commit_apply(&c->commits, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
         err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
-        answer_after(c, j, &e, done, arg);
+        commit_answer(&c->commits, j, &e, done, arg);
     }
 }
 
@@ -471,7 +527,7 @@ static int check_restart(struct control *c, const struct job *j, struct err *e)
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-void control_restart(struct control *c, int64_t id, control_done *done, void *arg)
+void control_restart(struct control *c, int64_t id, commit_done *done, void *arg)
 {
     struct job *j = jobs_find(&c->cluster.jobs, id);
     struct err e = {0};
@@ -483,10 +539,10 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
     if (!check_restart(c, j, &e)) {
         struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
         memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
-        if (!apply(c, j, &ev, done, arg)) return;
+        if (!commit_apply(&c->commits, j, &ev, done, arg)) return;
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     }
-    answer_after(c, j, &e, done, arg);
+    commit_answer(&c->commits, j, &e, done, arg);
 }
 
 /* ---- nodes in quarantine --------------------------------------------------------------------- */
@@ -494,7 +550,7 @@ void control_restart(struct control *c, int64_t id, control_done *done, void *ar
 struct releasing {
     struct control *c;
     struct err refusal; /* code ERR_NONE: there is none */
-    control_done *done;
+    commit_done *done;
     void *arg;
 };
 
@@ -502,11 +558,11 @@ static void released(void *arg, const struct err *e)
 {
     struct releasing *r = arg;
     r->done(r->arg, NULL, r->refusal.code ? &r->refusal : NULL);
-    control_want_sched(r->c);
+    want_pass(r->c);
     free(r);
 }
 
-void control_release(struct control *c, const char *node, control_done *done, void *arg)
+void control_release(struct control *c, const char *node, commit_done *done, void *arg)
 {
     struct releasing *r = malloc(sizeof *r);
     if (!r) abort();
@@ -522,6 +578,8 @@ void control_release(struct control *c, const char *node, control_done *done, vo
     store_commit(c->o.store, t, released, r);
 }
 
+/* ---- once a second --------------------------------------------------------------------------- */
+
 static void ignore(void *arg, const struct job *j, const struct err *e)
 {
 }
@@ -536,30 +594,8 @@ static void submit_toys(struct control *c, int64_t now_ms)
         if (quarantine_toy(n, spec, &e))
             log_error("node.toy", "node=%s text=\"%s\"", n->name, e.text);
         else
-            control_submit(c, &(struct control_submit){.spec = spec, .only = n->name}, ignore,
-                           NULL);
+            control_submit(c, &(struct commit_new){.spec = spec, .only = n->name}, ignore, NULL);
     free(spec);
-}
-
-/* ---- once a second --------------------------------------------------------------------------- */
-
-struct losing {
-    struct control *c;
-    const char *node, *why;
-};
-
-static void lose_job(void *arg, struct job *j)
-{
-    struct losing *l = arg;
-    struct part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node) : NULL;
-    if (p && !p->ended) attempt_lose_node(l->c, j, p, l->why);
-}
-
-void control_lose_node(struct control *c, const char *node, const char *why)
-{
-    struct losing l = {c, node, why};
-    log_warn("node.lost", "node=%s why=\"%s\"", node, why);
-    jobs_each(&c->cluster.jobs, lose_job, &l);
 }
 
 static void lose_nodes(struct control *c, int64_t now)
@@ -568,15 +604,25 @@ static void lose_nodes(struct control *c, int64_t now)
     const int64_t lost_ms = c->o.lost_ms ? c->o.lost_ms : NODE_LOST_MS;
     snprintf(why, sizeof why, "has not been seen for %lld s", (long long)(lost_ms + 999) / 1000);
     for (struct node *n; (n = node_next_lost(&c->cluster.nodes, now, lost_ms));)
-        control_lose_node(c, n->name, why);
+        lose_node(c, n->name, why);
 }
 
 static void tick_job(void *arg, struct job *j)
 {
     struct control *c = arg;
+    struct verdict v = {.type = VERDICT_NONE};
     if (!j->attempt || j->attempt->ended) return;
-    control_flush(c, j);
-    attempt_tick(c, j, loop_now_ms(c->o.loop));
+    commit_flush(&c->commits, j);
+    stop_when_all_ended(c, j);
+    if (j->attempt->ended) return;
+    attempt_tick(j, &c->cluster.nodes, loop_now_ms(c->o.loop), &v);
+    carry_out(c, j, &v);
+}
+
+static void ask_logs(struct control *c)
+{
+    c->logs_behind = false;
+    session_ask_logs(&c->session);
 }
 
 static void arm_tick(struct control *c)
@@ -601,44 +647,58 @@ static void tick(void *arg)
     int64_t now = loop_now_ms(c->o.loop);
     count_lag(c, now);
     jobs_each(&c->cluster.jobs, tick_job, c);
-    if (logs_sync(c->o.logs, session_ack_log, c, &e)) {
+    if (logs_sync(c->o.logs, session_ack_log, &c->session, &e)) {
         log_error("log.sync", "text=\"%s\"", e.text);
         c->logs_behind = true;
     }
-    if (c->logs_behind && !store_full(c->o.store)) session_ask_logs(c);
+    if (c->logs_behind && !store_full(c->o.store)) ask_logs(c);
     lose_nodes(c, now);
     if (!c->paused) submit_toys(c, now);
     if (now >= c->next_expect_ms) {
-        session_expect_all(c);
+        session_expect_all(&c->session);
         c->next_expect_ms = now + EXPECT_MS;
     }
-    control_want_sched(c);
+    want_pass(c);
     arm_tick(c);
 }
 
 struct control *control_create(const struct control_options *o, struct err *e)
 {
+    const struct outbox out = {o->send, o->send_arg};
     struct control *c = calloc(1, sizeof *c);
     if (!c) abort();
     assert(o->secret);
     c->o = *o;
     cluster_init(&c->cluster);
+    c->commits = (struct commits){.cluster = &c->cluster,
+                                  .store = o->store,
+                                  .loop = o->loop,
+                                  .utc_ms = o->utc_ms ? o->utc_ms : machine_utc_ms,
+                                  .calls = &commit_calls,
+                                  .arg = c};
+    c->session = (struct session){&c->cluster, o->logs, o->secret, out};
     c->pass = pass_create();
-    c->asks = asks_create(o->loop);
+    c->asks = asks_create(o->loop, &c->cluster, &out);
     c->tick = loop_timer_create(o->loop, tick, c);
     c->sched = loop_timer_create(o->loop, run_pass, c);
-    if (replay(c, e)) {
+    if (replay(&c->commits, e)) {
         control_destroy(c);
         return NULL;
     }
     arm_tick(c);
-    control_want_sched(c);
+    want_pass(c);
     return c;
 }
 
 void control_pause(struct control *c)
 {
     c->paused = true;
+}
+
+void control_flush(struct control *c, int64_t job)
+{
+    struct job *j = jobs_find(&c->cluster.jobs, job);
+    if (j) commit_flush(&c->commits, j);
 }
 
 void control_destroy(struct control *c)

@@ -7,19 +7,20 @@
  * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
  * what runs there (control.c), or gives it up after NODE_LOST_MS.
  *
- * control.c  commits, submit, cancel, restart                 attempt.c  its parts, failures, ends
- * pass.c     the scheduling pass                              record.c   what a report means
- * blame.c    whose failure it is                              quarantine.c  nodes that fail jobs
- * session.c  nodes that come, go and speak                    ask.c      questions to nodes
- * replay.c   after a restart of seqd                         gpus.c     GPUs and who holds them */
+ * control.c is the only one that acts. It asks the others, and none of them calls it:
+ *   jobs.c attempt.c record.c prepared.c   a job, its attempt, what a report means: folds and verdicts
+ *   cluster.c node.c quarantine.c gpus.c   what there is, and what it is fit for
+ *   pass.c blame.c                         what begins where; whose failure it is
+ *   commit.c replay.c                      events into the store, and out of it after a restart
+ *   session.c ask.c                        what nodes are told, and what they are asked */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
 
 #include "api/core/loop.h"
-#include "daemon/jobs.h"
+#include "daemon/ask.h"
+#include "daemon/commit.h"
 #include "daemon/link.h"
 #include "daemon/store/logs.h"
-#include "daemon/node.h"
 #include "daemon/store/store.h"
 
 #define CONTROL_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
@@ -53,30 +54,19 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 /* What link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
 
-/* done is called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is
- * the fold, which may be ahead of the disk again: an answer to a client is read from the store. */
-typedef void control_done(void *arg, const struct job *j, const struct err *e);
-
-struct control_submit {
-    const struct job_spec *spec;   /* checked */
-    const char *plan;              /* JSON, or NULL */
-    const char *key, *fingerprint; /* Idempotency-Key, or NULL */
-    const char *only;              /* a toy run: tests this node; NULL: a job */
-};
 /* fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the queue is full. */
-void control_submit(struct control *c, const struct control_submit *s, control_done *done,
-                    void *arg);
+void control_submit(struct control *c, const struct commit_new *s, commit_done *done, void *arg);
 /* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
-void control_cancel(struct control *c, int64_t id, control_done *done, void *arg);
+void control_cancel(struct control *c, int64_t id, commit_done *done, void *arg);
 
 /* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
  * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
  * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
-void control_restart(struct control *c, int64_t id, control_done *done, void *arg);
+void control_restart(struct control *c, int64_t id, commit_done *done, void *arg);
 
 /* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT
  * when it is in none. */
-void control_release(struct control *c, const char *node, control_done *done, void *arg);
+void control_release(struct control *c, const char *node, commit_done *done, void *arg);
 
 const struct cluster *control_cluster(const struct control *c);
 struct quarantine *control_quarantine(const struct control *c);
@@ -93,37 +83,10 @@ struct logs *control_logs(struct control *c);
 int64_t control_utc_ms(const struct control *c);
 int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
-/* ---- for attempt.c and ask.c ------------------------------------------------------------------ */
-
-/* Folds ev into j and commits it, with what the attempt has gathered. Fills in seq, job, epoch
- * (unless it is an ASSIGN) and at_ms. -1 when the transition is illegal: logged, nothing changed. */
-int control_apply(struct control *c, struct job *j, struct event *ev);
-/* Commits gathered steps and the mark, when there is anything new. */
-void control_flush(struct control *c, struct job *j);
-/* Commits the result text with the mark. */
-void control_result(struct control *c, struct job *j, const char *json);
-const unsigned char *control_secret(const struct control *c);
-int control_send(struct control *c, const char *node, const struct msg *m);
-struct asks *control_asks(struct control *c);
-
-/* ---- questions to nodes (ask.c) -------------------------------------------------------------- */
-
-#define ASK_TIMEOUT_MS 10000
-#define ASK_NODES      8
-
-/* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called once. */
-typedef void control_answer(void *arg, const struct msg *m, const struct err *e);
-/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up (of a
- * DESCRIBE alone), and where that one fails to answer, up to ASK_NODES others: one that cannot run
- * seqrank, or has not the files, speaks for no other. The last failure is the answer. */
-void control_ask(struct control *c, const char *node, const struct msg *m, control_answer *answer,
+/* Asks a node, or any (ask.h). */
+void control_ask(struct control *c, const char *node, const struct msg *m, ask_answer *answer,
                  void *arg);
-
-struct asks;
-struct asks *asks_create(struct loop *l);
-void asks_destroy(struct asks *a); /* gives no more answers */
-/* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
-bool asks_take(struct asks *a, const char *node, const struct msg *m);
-void asks_node_down(struct asks *a, const char *node);
+/* Commits the job's gathered steps and marks now, as every tick does. */
+void control_flush(struct control *c, int64_t job);
 
 #endif

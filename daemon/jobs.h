@@ -1,6 +1,6 @@
 /* jobs.h: a job is the fold of its events, pure and in memory: no clock, no I/O, no messages.
  *
- * Who acts on a job's state is attempt.c; who stores its events, store.c. A job's allocation is a
+ * control.c acts on a job's state, commit.c stores its events. A job's allocation is a
  * function of its state (job_slots), never a counter of its own. */
 #ifndef SEQD_DAEMON_JOBS_H
 #define SEQD_DAEMON_JOBS_H

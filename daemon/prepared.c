@@ -116,10 +116,9 @@ static void add_reason(struct event *ev, const char *reason)
     if (wrote > 0 && (size_t)wrote < sizeof joined) memcpy(ev->detail, joined, (size_t)wrote + 1);
 }
 
-static void choose_form(struct control *c, struct job *j, struct result *r)
+static void choose_form(struct job *j, const struct node *n, struct result *r)
 {
     struct job_spec *spec = malloc(sizeof *spec);
-    const struct node *n = node_find((struct nodes *)control_nodes(c), j->node);
     struct machine m = {0};
     char reason[384];
     if (!spec) abort();
@@ -132,7 +131,8 @@ static void choose_form(struct control *c, struct job *j, struct result *r)
     free(spec);
 }
 
-void prepared_take(struct control *c, struct job *j, struct part *p, const char *json)
+void prepared_take(struct job *j, const struct node *node, const struct part *p, const char *json,
+                   struct verdict *v)
 {
     struct result r = {.ev = {.type = EV_PREPARED, .rank = -1}};
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
@@ -141,8 +141,9 @@ void prepared_take(struct control *c, struct job *j, struct part *p, const char 
         /* Packing decides how many sequences a pass has: as many as so many tokens end to end. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
-        if (form_waits(j->spec)) choose_form(c, j, &r);
-        control_apply(c, j, &r.ev);
+        if (form_waits(j->spec)) choose_form(j, node, &r);
+        v->type = VERDICT_EVENT;
+        v->ev = r.ev;
         return;
     }
     struct event bad = {.type = EV_RANK_EXIT, .rank = 0, .cause = CAUSE_FINAL};
@@ -154,5 +155,8 @@ void prepared_take(struct control *c, struct job *j, struct part *p, const char 
                 "'%s', n_tokens %lld, samples_per_pass %lld",
                 p->place.node, r.ev.prepared_id, (long long)r.ev.n_tokens, (long long)r.per_pass);
     }
-    if (attempt_alive(j)) attempt_fail(c, j, p, &bad);
+    if (!attempt_alive(j)) return;
+    memcpy(bad.node, p->place.node, sizeof bad.node);
+    v->type = VERDICT_FAIL;
+    v->ev = bad;
 }

@@ -5,13 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jread.h"
-#include "api/core/log.h"
 #include "daemon/blame.h"
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
 #define MOST         ((int64_t)1 << 53) /* of what a node counts: doubles are exact up to it */
 #define EXIT_NOT_RUN 127 /* of seqgang's child before exec, and of the dynamic linker */
+
+struct taking {
+    struct job *j;
+    const struct nodes *nodes;
+    struct part *p;
+    const struct record *r;
+    const struct record_time *t;
+    struct verdict *v;
+};
 
 int record_parse(const struct msg *m, struct record *r)
 {
@@ -45,16 +53,25 @@ bool record_is_of(const struct part *p, const struct record *r)
     return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
 }
 
-bool record_is_final(const struct msg *m)
+bool record_is_final(const struct record *r)
 {
-    struct record r;
-    return !record_parse(m, &r) && r.head.type == RANK_EXIT && r.head.rank == RANK_GANG;
+    return r->head.type == RANK_EXIT && r->head.rank == RANK_GANG;
 }
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-static void on_fail(struct control *c, struct job *j, struct part *p, const struct record *r)
+static void fail(const struct taking *k, const struct event *ev)
 {
+    k->v->type = VERDICT_FAIL;
+    k->v->ev = *ev;
+    memcpy(k->v->ev.node, k->p->place.node, sizeof k->v->ev.node);
+}
+
+static void on_fail(const struct taking *k)
+{
+    struct job *j = k->j;
+    struct part *p = k->p;
+    const struct record *r = k->r;
     struct rank_fail f;
     struct event ev = {.type = EV_RANK_EXIT, .rank = r->head.rank};
     if (r->head.size < sizeof f || !attempt_alive(j)) return;
@@ -69,14 +86,14 @@ static void on_fail(struct control *c, struct job *j, struct part *p, const stru
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
     bool hang = code == ERR_TIMEOUT && f.behind > 0 && j->attempt->n_parts > 1;
     if (code == ERR_ABORTED || code == ERR_PEER || hang)
-        attempt_suspect(c, j, p, r->seq, &ev, hang ? f.behind : 0);
+        attempt_suspect(j->attempt, p, r->seq, &ev, hang ? f.behind : 0, k->t->now_ms);
     else
-        attempt_fail(c, j, p, &ev);
+        fail(k, &ev);
 }
 
-static void on_rank_exit(struct control *c, struct job *j, struct part *p,
-                         const struct rank_exit *x)
+static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
 {
+    const struct job *j = k->j;
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
     if ((!x->exit_status && !x->signal) || !attempt_alive(j)) return;
     if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
@@ -93,28 +110,30 @@ static void on_rank_exit(struct control *c, struct job *j, struct part *p,
         err_set(&ev.err, ERR_INTERNAL, "rank %d (pid %d) exited with status %d without a report%s",
                 x->rank, x->pid, x->exit_status,
                 x->exit_status == EXIT_NOT_RUN ? ": it could not be run; its log says why" : "");
-    attempt_fail(c, j, p, &ev);
+    fail(k, &ev);
 }
 
-static void on_exit_record(struct control *c, struct job *j, struct part *p, const struct record *r)
+static void on_exit_record(const struct taking *k)
 {
+    const struct record *r = k->r;
     struct rank_exit x;
     if (r->head.size < sizeof x) return;
     memcpy(&x, r->data, sizeof x);
     if (r->head.rank == RANK_GANG)
-        attempt_part_end(c, j, p, r->seq, x.exit_status);
+        attempt_part_end(k->j, k->nodes, k->p, r->seq, x.exit_status, k->v);
     else
-        on_rank_exit(c, j, p, &x);
+        on_rank_exit(k, &x);
 }
 
 /* ---- the start --------------------------------------------------------------------------------- */
 
-static void on_blob(struct control *c, struct job *j, struct part *p, const struct record *r)
+static void on_blob(const struct taking *k)
 {
-    struct attempt *a = j->attempt;
+    const struct record *r = k->r;
+    struct attempt *a = k->j->attempt;
     int rank = r->head.rank;
-    if (rank < 0 || r->head.size > BLOB_SIZE || j->state != JOB_STARTING) return;
-    attempt_hold(p, r->seq);
+    if (rank < 0 || r->head.size > BLOB_SIZE || k->j->state != JOB_STARTING) return;
+    attempt_hold(k->p, r->seq);
     if (!a->blobs) {
         a->blobs = calloc((size_t)a->n_ranks, sizeof *a->blobs);
         if (!a->blobs) abort();
@@ -125,33 +144,20 @@ static void on_blob(struct control *c, struct job *j, struct part *p, const stru
     b->rank = rank;
     b->size = (int32_t)r->head.size;
     memcpy(b->data, r->data, r->head.size);
-    attempt_send_blobs(c, j, NULL);
+    k->v->type = VERDICT_BLOBS;
 }
 
-static void ring_open(struct control *c, struct job *j)
+static void on_ready(const struct taking *k)
 {
-    struct attempt *a = j->attempt;
-    if (!a->has_suspect) attempt_release(a);
-    control_apply(c, j, &(struct event){.type = EV_READY, .rank = -1, .n_ranks = a->n_ranks});
-}
-
-static void on_ready(struct control *c, struct job *j, struct part *p, const struct record *r)
-{
-    struct attempt *a = j->attempt;
-    int rank = r->head.rank;
-    if (rank < 0 || j->state != JOB_STARTING || a->task == TASK_PREPARE) return;
-    attempt_hold(p, r->seq);
+    struct attempt *a = k->j->attempt;
+    int rank = k->r->head.rank;
+    if (rank < 0 || k->j->state != JOB_STARTING || a->task == TASK_PREPARE) return;
+    attempt_hold(k->p, k->r->seq);
     if (!a->ready[rank]) a->n_ready++;
     a->ready[rank] = true;
-    if (a->n_ready == a->n_ranks) ring_open(c, j);
-}
-
-/* What rank 0 reports from inside the ring proves that all have joined, even if another node is
- * slow to say so. */
-static void ring_proven(struct control *c, struct job *j)
-{
-    struct attempt *a = j->attempt;
-    if (j->state == JOB_STARTING && a->task == TASK_RUN && a->n_parts > 1) ring_open(c, j);
+    if (a->n_ready < a->n_ranks) return;
+    k->v->type = VERDICT_EVENT;
+    attempt_open_ring(a, &k->v->ev);
 }
 
 /* ---- progress and products --------------------------------------------------------------------- */
@@ -204,27 +210,36 @@ static bool progress_good(const struct rank_progress *p)
            p->elapsed_us >= 0 && p->elapsed_us <= MOST;
 }
 
-static void on_progress(struct control *c, struct job *j, const struct record *r)
+static bool read_progress(const struct record *r, struct rank_progress *p)
 {
-    struct rank_progress p;
-    if (r->head.size < sizeof p) return;
-    memcpy(&p, r->data, sizeof p);
-    if (!progress_good(&p)) return;
-    ring_proven(c, j);
-    j->progress = p;
-    j->attempt->has_progress = true;
+    if (r->head.size < sizeof *p) return false;
+    memcpy(p, r->data, sizeof *p);
+    return progress_good(p);
 }
 
-static void on_step(struct control *c, struct job *j, const struct record *r)
+static void on_progress(const struct taking *k)
 {
+    struct rank_progress p;
+    if (!read_progress(k->r, &p)) return;
+    k->j->progress = p;
+    k->j->attempt->has_progress = true;
+}
+
+static bool read_step(const struct record *r, struct rank_step *s)
+{
+    if (r->head.size < sizeof *s) return false;
+    memcpy(s, r->data, sizeof *s);
+    return step_good(s);
+}
+
+static void on_step(const struct taking *k)
+{
+    struct job *j = k->j;
     struct rank_step s;
     char json[DOC_STEP_SIZE];
-    if (r->head.size < sizeof s) return;
-    memcpy(&s, r->data, sizeof s);
-    if (!step_good(&s)) return;
-    struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step, .at_ms = control_utc_ms(c)};
+    if (!read_step(k->r, &s)) return;
+    struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step, .at_ms = k->t->utc_ms};
     int64_t n = doc_step(&s, j->epoch, json, sizeof json);
-    ring_proven(c, j);
     if (n < 0 || job_fold(j, &ev, NULL)) return;
     char *copy = strdup(json);
     if (!copy) abort();
@@ -232,7 +247,7 @@ static void on_step(struct control *c, struct job *j, const struct record *r)
     j->metrics = copy;
     progress_of_step(j, &s);
     keep_step(j->attempt, json, (size_t)n);
-    if (j->attempt->steps_size > STEPS_FLUSH_SIZE) control_flush(c, j);
+    if (j->attempt->steps_size > STEPS_FLUSH_SIZE) k->v->type = VERDICT_FLUSH;
 }
 
 /* A rank's JSON, checked and on one line. -1: not an object, or too long. */
@@ -265,48 +280,92 @@ static void note_preparing(struct attempt *a, int rank, const char *json)
     }
 }
 
-static void on_event(struct control *c, struct job *j, const struct record *r)
+static bool is_product(int type)
 {
-    struct rank_event re;
-    if (r->head.size < sizeof re || r->head.rank < 0) return;
-    memcpy(&re, r->data, sizeof re);
-    struct event ev = {.rank = r->head.rank, .step = re.step};
-    bool product = re.type == EV_CHECKPOINT || re.type == EV_CHECKPOINT_REMOVED ||
-                   re.type == EV_ARTIFACT || re.type == EV_EVAL || re.type == EV_VERIFIED;
-    if (!product && re.type != EV_NOTE) return;
-    ev.type = (enum job_event)re.type;
-    if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev.detail, sizeof ev.detail))
-        ev.detail[0] = 0;
-    if (product) ring_proven(c, j);
-    if (re.type == EV_NOTE) note_preparing(j->attempt, r->head.rank, ev.detail);
-    control_apply(c, j, &ev);
+    return type == EV_CHECKPOINT || type == EV_CHECKPOINT_REMOVED || type == EV_ARTIFACT ||
+           type == EV_EVAL || type == EV_VERIFIED;
 }
 
-static void on_result(struct control *c, struct job *j, struct part *p, const struct record *r)
+/* A product or a note. */
+static bool read_event(const struct record *r, struct rank_event *re)
+{
+    if (r->head.size < sizeof *re || r->head.rank < 0) return false;
+    memcpy(re, r->data, sizeof *re);
+    return is_product(re->type) || re->type == EV_NOTE;
+}
+
+static void on_event(const struct taking *k)
+{
+    const struct record *r = k->r;
+    struct event *ev = &k->v->ev;
+    struct rank_event re;
+    if (!read_event(r, &re)) return;
+    *ev = (struct event){.type = (enum job_event)re.type, .rank = r->head.rank, .step = re.step};
+    if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev->detail, sizeof ev->detail))
+        ev->detail[0] = 0;
+    if (re.type == EV_NOTE) note_preparing(k->j->attempt, r->head.rank, ev->detail);
+    k->v->type = VERDICT_EVENT;
+}
+
+/* malloc'd; NULL: it is no object, or too long. */
+static char *read_result(const struct record *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);
     if (!json) abort();
-    if (!take_json(r->data, r->head.size, json, RANK_RESULT_SIZE + 1)) {
-        ring_proven(c, j);
-        if (j->attempt->task == TASK_PREPARE)
-            prepared_take(c, j, p, json);
-        else
-            control_result(c, j, json);
-    }
+    if (!take_json(r->data, r->head.size, json, RANK_RESULT_SIZE + 1)) return json;
     free(json);
+    return NULL;
 }
 
-void record_take(struct control *c, struct job *j, struct part *p, const struct record *r)
+static void on_result(const struct taking *k)
 {
+    char *json = read_result(k->r);
+    if (!json) return;
+    if (k->j->attempt->task == TASK_PREPARE) {
+        prepared_take(k->j, node_find((struct nodes *)k->nodes, k->j->node), k->p, json, k->v);
+        free(json);
+        return;
+    }
+    k->v->type = VERDICT_RESULT;
+    k->v->json = json;
+}
+
+static bool is_result(const struct record *r)
+{
+    char *json = read_result(r);
+    free(json);
+    return json != NULL;
+}
+
+bool record_proves_ring(const struct job *j, const struct record *r)
+{
+    const struct attempt *a = j->attempt;
+    struct rank_progress p;
+    struct rank_step s;
+    struct rank_event re;
+    if (j->state != JOB_STARTING || a->task != TASK_RUN || a->n_parts < 2) return false;
     switch (r->head.type) {
-    case RANK_BLOB: on_blob(c, j, p, r); break;
-    case RANK_READY: on_ready(c, j, p, r); break;
-    case RANK_STEP: on_step(c, j, r); break;
-    case RANK_PROGRESS: on_progress(c, j, r); break;
-    case RANK_EVENT: on_event(c, j, r); break;
-    case RANK_RESULT: on_result(c, j, p, r); break;
-    case RANK_FAIL: on_fail(c, j, p, r); break;
-    case RANK_EXIT: on_exit_record(c, j, p, r); break;
+    case RANK_STEP: return read_step(r, &s);
+    case RANK_PROGRESS: return read_progress(r, &p);
+    case RANK_EVENT: return read_event(r, &re) && is_product(re.type);
+    case RANK_RESULT: return is_result(r);
+    default: return false;
+    }
+}
+
+void record_take(struct job *j, const struct nodes *nodes, struct part *p, const struct record *r,
+                 const struct record_time *t, struct verdict *v)
+{
+    const struct taking k = {j, nodes, p, r, t, v};
+    switch (r->head.type) {
+    case RANK_BLOB: on_blob(&k); break;
+    case RANK_READY: on_ready(&k); break;
+    case RANK_STEP: on_step(&k); break;
+    case RANK_PROGRESS: on_progress(&k); break;
+    case RANK_EVENT: on_event(&k); break;
+    case RANK_RESULT: on_result(&k); break;
+    case RANK_FAIL: on_fail(&k); break;
+    case RANK_EXIT: on_exit_record(&k); break;
     default: break; /* of a newer rank: nothing we could act on */
     }
 }

@@ -1,4 +1,5 @@
-/* record.h: what one record of a spool means for its job: progress, products, failures, ends. */
+/* record.h: what one record of a spool means for its job: progress, products, failures, ends. It
+ * enters what only memory knows into the attempt and the job; the rest is a verdict. */
 #ifndef SEQD_DAEMON_RECORD_H
 #define SEQD_DAEMON_RECORD_H
 
@@ -15,8 +16,16 @@ int record_parse(const struct msg *m, struct record *r); /* -1: damaged, or of a
  * rank 0 alone. */
 bool record_is_of(const struct part *p, const struct record *r);
 /* Whether it is the last one of its part (rank.h). */
-bool record_is_final(const struct msg *m);
-/* Acts on a record of j's current attempt, from the node of part p, which has not ended. */
-void record_take(struct control *c, struct job *j, struct part *p, const struct record *r);
+bool record_is_final(const struct record *r);
+/* Whether rank 0 reports from inside the ring, which proves that all have joined, even if another
+ * node is slow to say so. */
+bool record_proves_ring(const struct job *j, const struct record *r);
+struct record_time {
+    int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
+};
+/* Takes a record of j's current attempt, from the node of part p, which has not ended. A ring that
+ * it proves is open. */
+void record_take(struct job *j, const struct nodes *nodes, struct part *p, const struct record *r,
+                 const struct record_time *t, struct verdict *v);
 
 #endif

@@ -1,9 +1,11 @@
-/* Jobs from the store: the fold of their events, with the attempts that may still be running. */
+#include "daemon/replay.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/attempt.h"
-#include "daemon/control_state.h"
+#include "daemon/doc.h"
+#include "daemon/json.h"
 
 /* No spool has more records: a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
@@ -16,21 +18,23 @@ struct unreadable {
 };
 
 struct replaying {
-    struct control *c;
+    struct commits *all;
+    struct cluster *cluster;
+    int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
     struct unreadable *first;
 };
 
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
 {
     struct unreadable *u = calloc(1, sizeof *u);
-    struct job *j = jobs_find(&r->c->cluster.jobs, id);
+    struct job *j = jobs_find(&r->cluster->jobs, id);
     if (!u) abort();
     *u = (struct unreadable){r->first, id, *e};
     err_prefix(&u->err, "the stored job %lld cannot be read", (long long)id);
     r->first = u;
     if (!j) return;
     attempt_destroy(j->attempt);
-    jobs_remove(&r->c->cluster.jobs, j);
+    jobs_remove(&r->cluster->jobs, j);
     job_destroy(j);
 }
 
@@ -47,7 +51,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
                     bool has_doc, struct err *e)
 {
     struct replaying *r = arg;
-    struct control *c = r->c;
+    struct commits *all = r->all;
     struct job_spec *s = malloc(sizeof *s);
     struct err why;
     if (!s) abort();
@@ -61,18 +65,18 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     }
     job_set_plan(j, copy_json(plan));
     j->result = copy_json(result);
-    if (json_spec_write(j->spec, JSON_STORED, c->spec_json, sizeof c->spec_json) > 0) {
-        char *more = json_spec_merge(spec, c->spec_json);
+    if (json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) > 0) {
+        char *more = json_spec_merge(spec, all->spec_json);
         if (more && !(j->stored = strdup(spec))) abort();
         free(more);
     }
     j->rewrite = !has_doc;
-    jobs_add(&c->cluster.jobs, j);
+    jobs_add(&r->cluster->jobs, j);
     return 0;
 }
 
 /* The attempt that the job is in after ev, if any. */
-static void follow_attempt(struct control *c, struct job *j, const struct event *ev)
+static void follow_attempt(const struct replaying *r, struct job *j, const struct event *ev)
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
     if (placed && j->attempt && j->attempt->epoch == j->epoch) {
@@ -81,14 +85,14 @@ static void follow_attempt(struct control *c, struct job *j, const struct event 
         return;
     }
     attempt_destroy(j->attempt);
-    j->attempt = placed ? attempt_create(j, loop_now_ms(c->o.loop)) : NULL;
+    j->attempt = placed ? attempt_create(j, r->now_ms) : NULL;
     if (placed) j->attempt->assigned = true;
 }
 
 static int load_event(void *arg, const struct store_event *row, struct err *e)
 {
     struct replaying *r = arg;
-    struct job *j = jobs_find(&r->c->cluster.jobs, row->job);
+    struct job *j = jobs_find(&r->cluster->jobs, row->job);
     struct event ev = {.seq = row->seq, .job = row->job, .epoch = row->epoch, .at_ms = row->at_ms};
     struct err why;
     if (!j) return 0; /* set aside */
@@ -103,14 +107,14 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
         set_aside(r, row->job, &why);
         return 0;
     }
-    follow_attempt(r->c, j, &ev);
+    follow_attempt(r, j, &ev);
     return 0;
 }
 
 static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
     const struct replaying *r = arg;
-    const struct job *j = jobs_find(&r->c->cluster.jobs, job);
+    const struct job *j = jobs_find(&r->cluster->jobs, job);
     struct attempt *a = j ? j->attempt : NULL;
     if (a && a->epoch == epoch && part >= 0 && part < a->n_parts && seq >= 0 && seq < MAX_MARK)
         a->parts[part].seq = a->parts[part].marked = seq;
@@ -121,7 +125,7 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
 static int load_steps(void *arg, int64_t job, const char *data)
 {
     const struct replaying *r = arg;
-    struct job *j = jobs_find(&r->c->cluster.jobs, job);
+    struct job *j = jobs_find(&r->cluster->jobs, job);
     const char *last = NULL;
     if (!doc_is_json(data)) return 0;
     for (const char *p = data; (p = strstr(p, "{\"step\":")); p++) last = p;
@@ -132,77 +136,75 @@ static int load_steps(void *arg, int64_t job, const char *data)
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
     /* Steps of an attempt that may still run have no time of their own: now is the latest. */
-    if (now) j->step_epoch = j->epoch, j->stepped_ms = control_utc_ms(r->c);
+    if (now) j->step_epoch = j->epoch, j->stepped_ms = r->utc_ms;
     return 0;
 }
 
 static int load_blame(void *arg, const char *node, int64_t job, int64_t at_ms)
 {
     const struct replaying *r = arg;
-    quarantine_load_blame(r->c->cluster.quarantine, node, job, at_ms);
+    quarantine_load_blame(r->cluster->quarantine, node, job, at_ms);
     return 0;
 }
 
 static int load_quarantine(void *arg, const char *node, int64_t at_ms, const char *reason)
 {
     const struct replaying *r = arg;
-    quarantine_load(r->c->cluster.quarantine, node, at_ms, reason);
+    quarantine_load(r->cluster->quarantine, node, at_ms, reason);
     return 0;
 }
 
 /* So that they are seen; after those that jobs need. */
-static void expect_quarantined(struct control *c)
+static void expect_quarantined(const struct replaying *r)
 {
     const struct quarantined *q;
-    for (int i = 0; (q = quarantine_at(c->cluster.quarantine, i)); i++)
-        node_expect(&c->cluster.nodes, q->node, loop_now_ms(c->o.loop));
+    for (int i = 0; (q = quarantine_at(r->cluster->quarantine, i)); i++)
+        node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
 /* Its backoff as of now, and the nodes that its attempt may run on. */
 static void live_again(void *arg, struct job *j)
 {
-    struct control *c = arg;
-    int64_t now = loop_now_ms(c->o.loop);
-    job_set_wake(j, control_utc_ms(c), now);
+    const struct replaying *r = arg;
+    job_set_wake(j, r->utc_ms, r->now_ms);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
-        node_expect(&c->cluster.nodes, j->attempt->parts[i].place.node, now);
+        node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);
 }
 
 /* After those that run something, should there be more names than the table has room for. */
 static void expect_files(void *arg, struct job *j)
 {
-    struct control *c = arg;
-    int64_t now = loop_now_ms(c->o.loop);
-    if (*j->checkpoint_node) node_expect(&c->cluster.nodes, j->checkpoint_node, now);
-    if (*j->prepared_node) node_expect(&c->cluster.nodes, j->prepared_node, now);
+    const struct replaying *r = arg;
+    if (*j->checkpoint_node) node_expect(&r->cluster->nodes, j->checkpoint_node, r->now_ms);
+    if (*j->prepared_node) node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
 }
 
 /* A job without a first event; or one whose row says what its events do not, or nothing. */
 static void look_at_job(void *arg, struct job *j)
 {
     struct replaying *r = arg;
-    struct control *c = r->c;
+    struct commits *all = r->all;
     struct err e;
     if (!j->version) {
         err_set(&e, ERR_CORRUPT, "it has no events");
         set_aside(r, j->id, &e);
     } else if (job_final(j->state) || j->rewrite) {
         struct store_txn *t = store_begin();
-        if (doc_job(j, c->doc, sizeof c->doc) < 0) abort();
-        store_job_set(t, j->id, (int)j->state, c->doc);
-        store_commit(c->o.store, t, NULL, NULL);
+        if (doc_job(j, all->doc, sizeof all->doc) < 0) abort();
+        store_job_set(t, j->id, (int)j->state, all->doc);
+        store_commit(all->store, t, NULL, NULL);
         j->rewrite = false;
         if (!job_final(j->state)) return;
-        jobs_remove(&c->cluster.jobs, j);
+        jobs_remove(&r->cluster->jobs, j);
         job_destroy(j);
     }
 }
 
 /* What was set aside is failed from now on, and says why. Nodes that run it are told to stop. */
-static void fail_unreadable(struct control *c, const struct unreadable *u)
+static void fail_unreadable(struct commits *all, const struct unreadable *u, int64_t utc_ms)
 {
     char error[8192], at[32];
-    struct event ev = {.type = EV_NOTE, .job = u->id, .rank = -1, .at_ms = control_utc_ms(c)};
+    struct event ev = {.type = EV_NOTE, .job = u->id, .rank = -1, .at_ms = utc_ms};
     struct store_txn *t = store_begin();
     struct jwrite w;
     log_error("replay.unreadable", "job=%lld text=\"%s\"", (long long)u->id, u->err.text);
@@ -212,33 +214,37 @@ static void fail_unreadable(struct control *c, const struct unreadable *u)
     jwrite_str(&w, "text", u->err.text);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0 || doc_error(&u->err, error, sizeof error) < 0 ||
-        doc_unreadable(u->id, &u->err, ev.at_ms, c->doc, sizeof c->doc) < 0)
+        doc_unreadable(u->id, &u->err, ev.at_ms, all->doc, sizeof all->doc) < 0)
         abort();
-    ev.seq = ++c->last_event;
-    control_add_event(t, &ev);
-    store_job_unreadable(t, u->id, error, doc_time(ev.at_ms, at), c->doc);
-    store_commit(c->o.store, t, NULL, NULL);
+    ev.seq = ++all->last_event;
+    commit_event(t, &ev);
+    store_job_unreadable(t, u->id, error, doc_time(ev.at_ms, at), all->doc);
+    store_commit(all->store, t, NULL, NULL);
 }
 
-int replay(struct control *c, struct err *e)
+int replay(struct commits *all, struct err *e)
 {
-    struct replaying r = {.c = c};
+    struct replaying r = {.all = all,
+                          .cluster = all->cluster,
+                          .now_ms = loop_now_ms(all->loop),
+                          .utc_ms = all->utc_ms()};
     struct store_load calls = {&r,         load_job,   load_event,     load_mark,
                                load_steps, load_blame, load_quarantine};
+    struct jobs *jobs = &r.cluster->jobs;
     int n = 0;
-    if (store_load(c->o.store, &calls, e)) return -1;
-    jobs_each(&c->cluster.jobs, look_at_job, &r);
-    jobs_each(&c->cluster.jobs, live_again, c);
-    jobs_each(&c->cluster.jobs, expect_files, c);
-    expect_quarantined(c);
-    c->last_job = store_last_job(c->o.store);
-    c->last_event = store_last_event(c->o.store);
+    if (store_load(all->store, &calls, e)) return -1;
+    jobs_each(jobs, look_at_job, &r);
+    jobs_each(jobs, live_again, &r);
+    jobs_each(jobs, expect_files, &r);
+    expect_quarantined(&r);
+    all->last_job = store_last_job(all->store);
+    all->last_event = store_last_event(all->store);
     for (struct unreadable *u = r.first, *next; u; u = next, n++) {
         next = u->next;
-        fail_unreadable(c, u);
+        fail_unreadable(all, u, r.utc_ms);
         free(u);
     }
-    log_info("control.replayed", "jobs=%d unreadable=%d last_event=%lld", c->cluster.jobs.n, n,
-             (long long)c->last_event);
+    log_info("control.replayed", "jobs=%d unreadable=%d last_event=%lld", jobs->n, n,
+             (long long)all->last_event);
     return 0;
 }

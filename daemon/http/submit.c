@@ -75,7 +75,7 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
 
 static void submit(struct posting *p)
 {
-    struct control_submit s = {.spec = &p->spec, .plan = p->plan};
+    struct commit_new s = {.spec = &p->spec, .plan = p->plan};
     if (*p->key) s.key = p->key, s.fingerprint = p->fingerprint;
     control_submit(p->R->control, &s, on_submitted, p);
 }

@@ -1,6 +1,7 @@
 /* What leaves seqd bit by bit: the stream of a log, nothing lost and nothing twice, and parts of an
  * artifact. */
 #include "daemon/attempt.h"
+#include "daemon/control.h"
 #include "tests/lib/rest.h"
 
 /* ---- logs ------------------------------------------------------------------------------------- */

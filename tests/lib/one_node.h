@@ -307,7 +307,7 @@ static inline int64_t submit(const char *key, const char *fingerprint)
     got_id = -1;
     control_submit(
         w.control,
-        &(struct control_submit){.spec = &s, .plan = "{}", .key = key, .fingerprint = fingerprint},
+        &(struct commit_new){.spec = &s, .plan = "{}", .key = key, .fingerprint = fingerprint},
         on_done, NULL);
     settle();
     return got_id;

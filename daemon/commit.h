@@ -1,0 +1,68 @@
+/* commit.h: events folded into jobs and written to the store, and what follows once they are on disk.
+ *
+ *   event -> job_fold (memory) -> rows join the open group -> COMMIT -> calls -> done
+ *
+ * Every commit of a job also has what its attempt has gathered: steps, and the marks of its parts.
+ * Loop thread. */
+#ifndef SEQD_DAEMON_COMMIT_H
+#define SEQD_DAEMON_COMMIT_H
+
+#include "api/core/loop.h"
+#include "daemon/cluster.h"
+#include "daemon/doc.h"
+#include "daemon/json.h"
+#include "daemon/store/store.h"
+
+/* What is called when something is on disk, in this order. */
+struct commit_calls {
+    /* The records of a part up to seq are not needed any more. */
+    void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
+    /* An event of j, folded in that epoch: act on it. */
+    void (*event)(void *arg, struct job *j, enum job_event type, int64_t epoch);
+    /* Something of this job: a cue for its followers. */
+    void (*changed)(void *arg, int64_t job);
+    /* A pass may find something new. */
+    void (*pass)(void *arg);
+};
+
+struct commits {
+    struct cluster *cluster;
+    struct store *store;
+    struct loop *loop;
+    int64_t (*utc_ms)(void);
+    const struct commit_calls *calls;
+    void *arg;
+    int64_t last_job, last_event; /* ids that are taken */
+    char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
+    char spec_json[JSON_SPEC_SIZE];
+};
+
+/* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the fold,
+ * which may be ahead of the disk again: an answer to a client is read from the store. */
+typedef void commit_done(void *arg, const struct job *j, const struct err *e);
+
+/* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done
+ * may be NULL. -1 when the transition is illegal: logged, nothing changed, done not called. */
+int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done, void *arg);
+/* Commits gathered steps and the marks, when there is anything new. */
+void commit_flush(struct commits *all, struct job *j);
+/* Commits the result, and the marks. Takes json, malloc'd. */
+void commit_result(struct commits *all, struct job *j, char *json);
+
+struct commit_new {
+    const struct job_spec *spec;   /* checked */
+    const char *plan;              /* JSON, or NULL */
+    const char *key, *fingerprint; /* Idempotency-Key, or NULL */
+    const char *only;              /* a toy run: tests this node; NULL: a job */
+};
+/* A job's first event. fails through done as store_commit; the job is in the cluster once it is on
+ * disk, and only then: a key that exists must leave no job behind. */
+void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
+/* An answer that follows from the fold as it is now, given after the commit of what made it so: else
+ * it would tell of what is not on disk. refusal NULL: it was done. */
+void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
+                   commit_done *done, void *arg);
+/* The row of an event joins t. */
+void commit_event(struct store_txn *t, const struct event *ev);
+
+#endif

@@ -1,0 +1,46 @@
+/* session.h: what nodes are told: of attempts that begin and stop, of what they should have when they
+ * come (back), and of what seqd has on disk. Everything here is idempotent at the node and follows
+ * from what is committed. Loop thread. */
+#ifndef SEQD_DAEMON_SESSION_H
+#define SEQD_DAEMON_SESSION_H
+
+#include "daemon/attempt.h"
+#include "daemon/cluster.h"
+#include "daemon/outbox.h"
+#include "daemon/store/logs.h"
+
+struct session { /* with all nodes */
+    struct cluster *cluster;
+    struct logs *logs;
+    const unsigned char *secret; /* SECRET_SIZE bytes: the keys of attempts follow from it */
+    struct outbox out;
+};
+
+/* ---- of one attempt ---------------------------------------------------------------------------- */
+
+void session_assign(const struct session *s, const struct job *j); /* to every part */
+/* To every part that has not ended. */
+void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
+/* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
+void session_blobs(const struct session *s, const struct job *j, const struct part *p);
+/* Records up to seq are on disk. */
+void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch, int64_t seq);
+/* Of a log of no attempt that runs there: nothing of it is wanted up to `offset`. */
+void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
+/* The node may let go of the attempt's spool. */
+void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
+
+/* ---- of all ------------------------------------------------------------------------------------ */
+
+void session_expect(const struct session *s, const char *node); /* the attempts it should have */
+void session_expect_all(const struct session *s);
+/* A node is up: `attach` before its EXPECT and `resume` after it tell it what is known of each of its
+ * attempts. What runs there and is not ours any more is noted as stale. */
+void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
+void session_attach(const struct session *s, const char *node, const struct msg *hello);
+void session_resume(const struct session *s, const char *node, int64_t now_ms);
+
+logs_durable session_ack_log;                   /* arg: struct session */
+void session_ask_logs(const struct session *s); /* for what was not kept */
+
+#endif
