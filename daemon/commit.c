@@ -116,7 +116,8 @@ void commit_event(struct store_txn *t, const struct event *ev)
                                              .data = data});
 }
 
-static void add_spec(struct commits *all, struct store_txn *t, const struct job *j, const char *plan)
+static void add_spec(struct commits *all, struct store_txn *t, const struct job *j,
+                     const char *plan)
 {
     if (json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0) return;
     char *whole = j->stored ? json_spec_merge(j->stored, all->spec_json) : NULL;
@@ -207,10 +208,22 @@ static void submitted(void *arg, const struct err *e)
     commit_free(k);
 }
 
+static int refuse_new(const struct commits *all, struct err *e)
+{
+    if (all->cluster->jobs.n + store_queued(all->store) >= COMMIT_MAX_LIVE)
+        return err_set(e, ERR_TOO_LARGE, "the queue is full: %d jobs", COMMIT_MAX_LIVE);
+    return store_full(all->store) ? store_refuse(all->store, e) : 0;
+}
+
 void commit_submit(struct commits *all, const struct commit_new *s, commit_done *done, void *arg)
 {
-    struct job *j = job_create(++all->last_job, s->spec);
     struct event ev = {.type = EV_SUBMIT, .rank = -1};
+    struct err e;
+    if (refuse_new(all, &e)) {
+        done(arg, NULL, &e);
+        return;
+    }
+    struct job *j = job_create(++all->last_job, s->spec);
     if (!j) abort();
     if (s->plan) job_set_plan(j, strdup(s->plan));
     if (s->plan && !j->plan) abort();

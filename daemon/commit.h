@@ -13,6 +13,8 @@
 #include "daemon/json.h"
 #include "daemon/store/store.h"
 
+#define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
+
 /* What is called when something is on disk, in this order. */
 struct commit_calls {
     /* The records of a part up to seq are not needed any more. */
@@ -43,7 +45,8 @@ typedef void commit_done(void *arg, const struct job *j, const struct err *e);
 
 /* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done
  * may be NULL. -1 when the transition is illegal: logged, nothing changed, done not called. */
-int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done, void *arg);
+int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done,
+                 void *arg);
 /* Commits gathered steps and the marks, when there is anything new. */
 void commit_flush(struct commits *all, struct job *j);
 /* Commits the result, and the marks. Takes json, malloc'd. */
@@ -55,7 +58,8 @@ struct commit_new {
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
     const char *only;              /* a toy run: tests this node; NULL: a job */
 };
-/* A job's first event. fails through done as store_commit; the job is in the cluster once it is on
+/* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the
+ * queue is full; ERR_NO_SPACE when the disk is. The job is in the cluster once it is on
  * disk, and only then: a key that exists must leave no job behind. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
 /* An answer that follows from the fold as it is now, given after the commit of what made it so: else

@@ -86,6 +86,11 @@ int control_n_live(const struct control *c)
     return c->cluster.jobs.n;
 }
 
+struct commits *control_commits(struct control *c)
+{
+    return &c->commits;
+}
+
 struct store *control_store(struct control *c)
 {
     return c->o.store;
@@ -472,113 +477,7 @@ static void run_pass(void *arg)
     c->next_pass_ms = now_ms + PASS_REST * (now_ms - from_ms);
 }
 
-/* ---- submit and cancel ------------------------------------------------------------------------ */
-
-void control_submit(struct control *c, const struct commit_new *s, commit_done *done, void *arg)
-{
-    struct err e;
-    if (c->cluster.jobs.n + store_queued(c->o.store) >= CONTROL_MAX_LIVE) {
-        err_set(&e, ERR_TOO_LARGE, "the queue is full: %d jobs", CONTROL_MAX_LIVE);
-        done(arg, NULL, &e);
-        return;
-    }
-    if (store_full(c->o.store)) {
-        store_refuse(c->o.store, &e);
-        done(arg, NULL, &e);
-        return;
-    }
-    commit_submit(&c->commits, s, done, arg);
-}
-
-void control_cancel(struct control *c, int64_t id, commit_done *done, void *arg)
-{
-    struct job *j = jobs_find(&c->cluster.jobs, id);
-    struct err e;
-    if (!j || job_final(j->state)) {
-        err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
-        if (j)
-            commit_answer(&c->commits, j, &e, done, arg);
-        else
-            done(arg, NULL, &e);
-        return;
-    }
-    if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
-        commit_answer(&c->commits, j, NULL, done, arg);
-        return;
-    }
-    if (commit_apply(&c->commits, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
-        err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
-        commit_answer(&c->commits, j, &e, done, arg);
-    }
-}
-
-static int check_restart(struct control *c, const struct job *j, struct err *e)
-{
-    if (j->state != JOB_QUEUED || j->attempt || !*j->checkpoint_node)
-        return err_set(e, ERR_CONFLICT,
-                       "job %lld is %s%s: only a queued job whose checkpoint is on "
-                       "a node that is away can be restarted",
-                       (long long)j->id, job_state_name(j->state),
-                       *j->checkpoint_node ? "" : " and has no checkpoint");
-    const struct node *n = node_find(&c->cluster.nodes, j->checkpoint_node);
-    if (!n || !n->up || quarantine_find(c->cluster.quarantine, n->name)) return 0;
-    return err_set(e, ERR_CONFLICT,
-                   "node %s is up: job %lld goes on there from its checkpoint of step %lld",
-                   j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
-}
-
-void control_restart(struct control *c, int64_t id, commit_done *done, void *arg)
-{
-    struct job *j = jobs_find(&c->cluster.jobs, id);
-    struct err e = {0};
-    if (!j) {
-        err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
-        done(arg, NULL, &e);
-        return;
-    }
-    if (!check_restart(c, j, &e)) {
-        struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
-        memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
-        if (!commit_apply(&c->commits, j, &ev, done, arg)) return;
-        err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
-    }
-    commit_answer(&c->commits, j, &e, done, arg);
-}
-
-/* ---- nodes in quarantine --------------------------------------------------------------------- */
-
-struct releasing {
-    struct control *c;
-    struct err refusal; /* code ERR_NONE: there is none */
-    commit_done *done;
-    void *arg;
-};
-
-static void released(void *arg, const struct err *e)
-{
-    struct releasing *r = arg;
-    r->done(r->arg, NULL, r->refusal.code ? &r->refusal : NULL);
-    want_pass(r->c);
-    free(r);
-}
-
-void control_release(struct control *c, const char *node, commit_done *done, void *arg)
-{
-    struct releasing *r = malloc(sizeof *r);
-    if (!r) abort();
-    *r = (struct releasing){.c = c, .done = done, .arg = arg};
-    struct store_txn *t = store_begin();
-    /* A refusal, too, is given after the commit that it may follow from. */
-    if (quarantine_find(c->cluster.quarantine, node))
-        quarantine_end(c->cluster.quarantine, t, node, "released by hand");
-    else if (node_find(&c->cluster.nodes, node))
-        err_set(&r->refusal, ERR_CONFLICT, "node %s is in no quarantine", node);
-    else
-        err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
-    store_commit(c->o.store, t, released, r);
-}
-
-/* ---- once a second --------------------------------------------------------------------------- */
+/* ---- toy runs -------------------------------------------------------------------------------- */
 
 static void ignore(void *arg, const struct job *j, const struct err *e)
 {
@@ -594,7 +493,8 @@ static void submit_toys(struct control *c, int64_t now_ms)
         if (quarantine_toy(n, spec, &e))
             log_error("node.toy", "node=%s text=\"%s\"", n->name, e.text);
         else
-            control_submit(c, &(struct commit_new){.spec = spec, .only = n->name}, ignore, NULL);
+            commit_submit(&c->commits, &(struct commit_new){.spec = spec, .only = n->name}, ignore,
+                          NULL);
     free(spec);
 }
 

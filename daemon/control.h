@@ -12,6 +12,7 @@
  *   cluster.c node.c quarantine.c gpus.c   what there is, and what it is fit for
  *   pass.c blame.c                         what begins where; whose failure it is
  *   commit.c replay.c                      events into the store, and out of it after a restart
+ *   order.c                                what clients want of jobs and nodes that exist
  *   session.c ask.c                        what nodes are told, and what they are asked */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
@@ -22,8 +23,6 @@
 #include "daemon/link.h"
 #include "daemon/store/logs.h"
 #include "daemon/store/store.h"
-
-#define CONTROL_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
 
 struct control;
 
@@ -54,20 +53,6 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 /* What link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
 
-/* fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the queue is full. */
-void control_submit(struct control *c, const struct commit_new *s, commit_done *done, void *arg);
-/* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
-void control_cancel(struct control *c, int64_t id, commit_done *done, void *arg);
-
-/* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
- * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
- * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
-void control_restart(struct control *c, int64_t id, commit_done *done, void *arg);
-
-/* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT
- * when it is in none. */
-void control_release(struct control *c, const char *node, commit_done *done, void *arg);
-
 const struct cluster *control_cluster(const struct control *c);
 struct quarantine *control_quarantine(const struct control *c);
 /* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
@@ -78,6 +63,7 @@ const struct nodes *control_nodes(const struct control *c);
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
 int64_t control_passes(const struct control *c); /* scheduling passes so far */
+struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
 int64_t control_utc_ms(const struct control *c);

@@ -24,7 +24,8 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
 /* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
 void session_blobs(const struct session *s, const struct job *j, const struct part *p);
 /* Records up to seq are on disk. */
-void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch, int64_t seq);
+void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
+                 int64_t seq);
 /* Of a log of no attempt that runs there: nothing of it is wanted up to `offset`. */
 void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
 /* The node may let go of the attempt's spool. */

@@ -2,7 +2,7 @@
  *
  *   body -> json_spec_read -> job_check -> [DESCRIBE to a node, for model.path -> job_check]
  *        -> plan_make -> plan: reply     dry_run: reply
- *                        submit: [key known? -> the first answer again] -> control_submit -> 201 */
+ *                        submit: [key known? -> the first answer again] -> commit_submit -> 201 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void submit(struct posting *p)
 {
     struct commit_new s = {.spec = &p->spec, .plan = p->plan};
     if (*p->key) s.key = p->key, s.fingerprint = p->fingerprint;
-    control_submit(p->R->control, &s, on_submitted, p);
+    commit_submit(control_commits(p->R->control), &s, on_submitted, p);
 }
 
 /* ---- Idempotency-Key --------------------------------------------------------------------------- */

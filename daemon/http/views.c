@@ -8,6 +8,7 @@
 #include "daemon/doc.h"
 #include "daemon/gpus.h"
 #include "daemon/json.h"
+#include "daemon/order.h"
 #include "daemon/quarantine.h"
 #include "daemon/http/routes.h"
 #include "openapi_yaml.h"
@@ -157,7 +158,7 @@ static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 
 void route_cancel(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    control_cancel(R->control, a->id, on_cancelled, view_of(R, r, a));
+    order_cancel(control_commits(R->control), a->id, on_cancelled, view_of(R, r, a));
 }
 
 /* Of a job that is not live: whether there was one. */
@@ -196,7 +197,7 @@ static void on_restarted(void *arg, const struct job *j, const struct err *e)
 
 void route_restart(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    control_restart(R->control, a->id, on_restarted, view_of(R, r, a));
+    order_restart(control_commits(R->control), a->id, on_restarted, view_of(R, r, a));
 }
 
 /* ---- pages ------------------------------------------------------------------------------------- */
@@ -559,7 +560,7 @@ static void on_released(void *arg, const struct job *j, const struct err *e)
 
 void route_release(struct routes *R, struct http_req *r, const struct route_args *a)
 {
-    control_release(R->control, a->node, on_released, view_of(R, r, a));
+    order_release(control_commits(R->control), a->node, on_released, view_of(R, r, a));
 }
 
 /* This answer itself went through the HTTP thread and the loop: both are alive. */

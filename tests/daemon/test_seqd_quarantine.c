@@ -274,14 +274,14 @@ static void on_release(void *arg, const struct job *j, const struct err *e)
 static void test_release(void)
 {
     to_quarantine();
-    control_release(w.control, "b", on_release, NULL);
+    order_release(control_commits(w.control), "b", on_release, NULL);
     settle();
     CHECK(released == ERR_CONFLICT);
-    control_release(w.control, "x", on_release, NULL);
+    order_release(control_commits(w.control), "x", on_release, NULL);
     settle();
     CHECK(released == ERR_NOT_FOUND);
     released = ERR_N;
-    control_release(w.control, "a", on_release, NULL);
+    order_release(control_commits(w.control), "a", on_release, NULL);
     settle();
     CHECK(released == ERR_NONE && !quarantine_of("a"));
     restart_seqd();
@@ -443,7 +443,7 @@ static void test_checkpoint_in_quarantine(void)
     CHECK_STR(job(1)->reason, "node a, which holds its checkpoint of step 1, is in quarantine; to "
                               "start again on another node: seqctl restart 1");
     enum err_code code = ERR_N;
-    control_restart(w.control, 1, on_restart, &code);
+    order_restart(control_commits(w.control), 1, on_restart, &code);
     play_on(10);
     CHECK(code == ERR_NONE && is(1, "succeeded") && n_runs(B) == 1);
     finish();

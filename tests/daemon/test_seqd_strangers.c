@@ -335,7 +335,8 @@ static void test_long_list(void)
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!job_check(&s, &e), "%s", e.text);
     for (int i = 0; i < WIRE_ATTEMPTS; i++)
-        control_submit(w.control, &(struct commit_new){.spec = &s, .plan = "{}"}, on_done, NULL);
+        commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
+                      on_done, NULL);
     submit(1, 0); /* prepares, beside them */
     control_link_calls.up(w.control, "big", &m);
     settle();

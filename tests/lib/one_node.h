@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "daemon/control.h"
+#include "daemon/order.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 
@@ -305,8 +306,8 @@ static inline int64_t submit(const char *key, const char *fingerprint)
     CHECK(!json_spec_read(spec_text_json, strlen(spec_text_json), JSON_FOR_PEOPLE, &s, &e));
     CHECK(!job_check(&s, &e));
     got_id = -1;
-    control_submit(
-        w.control,
+    commit_submit(
+        control_commits(w.control),
         &(struct commit_new){.spec = &s, .plan = "{}", .key = key, .fingerprint = fingerprint},
         on_done, NULL);
     settle();

@@ -16,6 +16,7 @@
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/control.h"
+#include "daemon/order.h"
 #include "daemon/json.h"
 #include "daemon/secret.h"
 #include "tests/lib/scratch.h"
@@ -439,7 +440,8 @@ static inline void submit_begin(const char *device, int ranks, int restarts, con
         device, ranks, restarts);
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!job_check(&s, &e), "%s", e.text);
-    control_submit(w.control, &(struct commit_new){.spec = &s, .plan = plan}, on_done, NULL);
+    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = plan},
+                  on_done, NULL);
 }
 
 static inline int64_t submit_on(const char *device, int ranks, int restarts, const char *plan)
