@@ -1,138 +1,17 @@
-#include "daemon/sched/sched_part.h"
+#include "daemon/sched/sched.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/sched/reason.h"
 #include "daemon/sched/ring.h"
+#include "daemon/sched/room.h"
 
 static int by_rank(const void *a, const void *b)
 {
     const struct sched_job *x = a, *y = b;
     if (x->priority != y->priority) return x->priority > y->priority ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
-}
-
-/* ---- which nodes it may use --------------------------------------------------------------------- */
-
-bool sched_held(const struct sched_job *j)
-{
-    return j->only >= 0 && (j->checkpoint || j->toy);
-}
-
-bool sched_usable(const struct sched_job *j, const struct sched_node *nodes, int i)
-{
-    if (!nodes[i].up || (nodes[i].quarantined && !j->toy)) return false;
-    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i);
-}
-
-/* ---- what a node has for a job ------------------------------------------------------------------ */
-
-/* What changes for this job only when GPUs are mended or added. */
-static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
-{
-    const struct sched_gpu *g = &nodes[i].gpu[k];
-    if (j->avoid_node == i && j->avoid_gpu == k) return false;
-    return g->state != SCHED_GPU_UNFIT && g->memory_size >= j->gpu_size;
-}
-
-static bool is_free(const struct sched_job *j, const struct sched_gpu *g)
-{
-    return g->state == SCHED_GPU_FREE && g->memory_free >= j->gpu_free;
-}
-
-static int32_t n_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free)
-{
-    int32_t n = 0;
-    for (int k = 0; k < nodes[i].n_gpus; k++) {
-        const bool good = suits(j, nodes, i, k) && (!free || is_free(j, &nodes[i].gpu[k]));
-        if (free) free[k] = good;
-        n += good;
-    }
-    return n;
-}
-
-/* At most n ranks, by what they take of the node's memory. */
-static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t held,
-                      int32_t n)
-{
-    if (!j->host_size || !node->memory_size) return n;
-    const int64_t most = held < node->memory_size ? (node->memory_size - held) / j->host_size : 0;
-    return n < most ? n : (int32_t)most;
-}
-
-int32_t sched_cramped(const struct sched_job *j, const struct sched_node *nodes, int i)
-{
-    bool free[GPU_MAX];
-    if (j->device != SCHED_GPUS) return 0;
-    const int32_t any = n_gpus(j, nodes, i, NULL) - sched_width(j, nodes, i);
-    const int32_t now = n_gpus(j, nodes, i, free) - sched_room(j, nodes, i);
-    return any > now ? any : now;
-}
-
-int32_t sched_width(const struct sched_job *j, const struct sched_node *nodes, int i)
-{
-    if (j->device == SCHED_GPUS) return beside(j, &nodes[i], 0, n_gpus(j, nodes, i, NULL));
-    return j->device == SCHED_EMULATED && !nodes[i].emulated ? 0 : nodes[i].n_slots;
-}
-
-int32_t sched_room(const struct sched_job *j, const struct sched_node *nodes, int i)
-{
-    bool free[GPU_MAX];
-    const int64_t kept_for = nodes[i].kept_for[j->device == SCHED_GPUS];
-    if (!sched_usable(j, nodes, i) || (kept_for && kept_for != j->id)) return 0;
-    if (j->device == SCHED_GPUS)
-        return beside(j, &nodes[i], nodes[i].memory_held, n_gpus(j, nodes, i, free));
-    const int32_t width = sched_width(j, nodes, i);
-    return width ? width - nodes[i].n_reserved - nodes[i].n_kept : 0;
-}
-
-/* ---- which nodes may hold one gang together ---------------------------------------------------- */
-
-bool sched_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
-{
-    if (!sched_usable(j, nodes, a) || !sched_usable(j, nodes, b)) return false;
-    return a == b || (!j->one_node && nodes[a].net && nodes[a].net == nodes[b].net);
-}
-
-static struct group group_of(const struct sched_job *j, const struct sched_node *nodes, int n,
-                             int leader)
-{
-    const struct sched_node *l = &nodes[leader];
-    struct group g = {.leader = leader};
-    if (sched_usable(j, nodes, leader) && (j->one_node || !l->net))
-        return (struct group){leader, 1, sched_width(j, nodes, leader),
-                              sched_room(j, nodes, leader)};
-    for (int i = 0; i < n; i++) {
-        if (!sched_together(j, nodes, leader, i)) continue;
-        g.n_nodes++;
-        g.slots += sched_width(j, nodes, i);
-        g.free += sched_room(j, nodes, i);
-    }
-    return g;
-}
-
-/* The first node of its net stands for all of them. */
-static bool leads(const struct sched_job *j, const struct sched_node *nodes, int i)
-{
-    const bool usable = sched_usable(j, nodes, i);
-    if (!usable || j->one_node || !nodes[i].net) return usable;
-    for (int k = 0; k < i; k++)
-        if (sched_together(j, nodes, k, i)) return false;
-    return true;
-}
-
-struct group sched_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
-                          bool of_free)
-{
-    struct group best = {.leader = -1};
-    if (j->only >= 0) return group_of(j, nodes, n, j->only);
-    for (int i = 0; i < n; i++) {
-        if (!leads(j, nodes, i)) continue;
-        struct group g = group_of(j, nodes, n, i);
-        int32_t more = of_free ? g.free - best.free : g.slots - best.slots;
-        if (best.leader < 0 || more > 0) best = g;
-    }
-    return best;
 }
 
 /* ---- placing ----------------------------------------------------------------------------------- */
@@ -144,8 +23,8 @@ static int best_fit(const struct sched_job *j, const struct sched_node *nodes, i
     int best = -1;
     int32_t best_room = 0;
     for (int i = 0; i < n; i++) {
-        const int32_t room = sched_room(j, nodes, i);
-        if (!sched_usable(j, nodes, i) || room < j->n_ranks || (j->only >= 0 && i != j->only))
+        const int32_t room = room_free(j, nodes, i);
+        if (!room_usable(j, nodes, i) || room < j->n_ranks || (j->only >= 0 && i != j->only))
             continue;
         if (best >= 0 && room >= best_room) continue;
         best = i;
@@ -179,9 +58,9 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
         int best = -1;
         int32_t best_room = 0;
         for (int i = 0; i < n; i++) {
-            int32_t room = sched_room(j, nodes, i) / ring * ring;
+            int32_t room = room_free(j, nodes, i) / ring * ring;
             bool first = j->n_parts == 0 && j->only >= 0;
-            if (room < 1 || !sched_together(j, nodes, leader, i) || has_part(j, i)) continue;
+            if (room < 1 || !room_together(j, nodes, leader, i) || has_part(j, i)) continue;
             if (first && i != j->only) continue;
             if (best >= 0 && !better(room, best_room, left)) continue;
             best = i;
@@ -215,7 +94,7 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     bool found = false;
     for (int whole = 1; whole >= 0 && !found; whole--)
         for (int i = 0; i < n; i++) {
-            if (j->only >= 0 ? i != j->only : !leads(j, nodes, i)) continue;
+            if (j->only >= 0 ? i != j->only : !room_leads(j, nodes, i)) continue;
             if (!spread(&try, nodes, n, i, whole ? ring : 1)) continue;
             if (found && try.n_parts >= best.n_parts) continue;
             best = try;
@@ -240,7 +119,7 @@ static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
             *(keep ? &at->n_kept : &at->n_reserved) += n;
             continue;
         }
-        n_gpus(j, nodes, j->part[i].node, free);
+        room_gpus(j, nodes, j->part[i].node, free);
         const bool picked = ring_pick(at->gpu, free, at->n_gpus, n, gpu);
         assert(picked);
         for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = keep ? SCHED_GPU_KEPT : SCHED_GPU_HELD;
@@ -277,12 +156,12 @@ static int prepare_node(const struct sched_job *j, const struct sched_node *node
     int best = -1;
     int32_t want = 0;
     for (int i = 0; i < n && j->device != SCHED_SLOTS; i++) {
-        const int32_t width = sched_usable(j, nodes, i) ? sched_width(j, nodes, i) : 0;
+        const int32_t width = room_usable(j, nodes, i) ? room_width(j, nodes, i) : 0;
         if (width > want) want = width < j->n_ranks ? width : j->n_ranks;
     }
     for (int i = 0; i < n; i++) {
-        if (!sched_usable(j, nodes, i) || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
-        if (want && sched_width(j, nodes, i) < want) continue;
+        if (!room_usable(j, nodes, i) || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
+        if (want && room_width(j, nodes, i) < want) continue;
         if (best < 0 || nodes[i].n_preparing < nodes[best].n_preparing) best = i;
     }
     return best;
@@ -292,7 +171,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
 {
     j->node = prepare_node(j, nodes, n);
     if (j->node < 0) {
-        because_preparing(j, nodes, n);
+        reason_preparing(j, nodes, n);
         return;
     }
     nodes[j->node].n_preparing++;
@@ -301,15 +180,16 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
 }
 
 /* Whether it would fit on idle nodes. */
-static bool fits(const struct sched_job *j, const struct sched_node *nodes, const struct group *g)
+static bool fits(const struct sched_job *j, const struct sched_node *nodes,
+                 const struct room_group *g)
 {
-    return g->leader >= 0 && sched_usable(j, nodes, g->leader) && j->n_ranks <= g->slots &&
-           (j->only < 0 || sched_width(j, nodes, j->only) > 0);
+    return g->leader >= 0 && room_usable(j, nodes, g->leader) && j->n_ranks <= g->slots &&
+           (j->only < 0 || room_width(j, nodes, j->only) > 0);
 }
 
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    const struct group g = sched_widest(j, nodes, n, false);
+    const struct room_group g = room_widest(j, nodes, n, false);
     return fits(j, nodes, &g);
 }
 
@@ -323,7 +203,7 @@ static bool could_without(const struct sched_job *j, const struct sched_node *no
 static bool any_usable(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     for (int i = 0; i < n; i++)
-        if (sched_usable(j, nodes, i)) return true;
+        if (room_usable(j, nodes, i)) return true;
     return false;
 }
 
@@ -366,7 +246,7 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
  * false: that would not do either. Of several that wait for one node the first keeps it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
-    if (!sched_held(j) || !sched_usable(j, nodes, j->only)) return false;
+    if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
     struct sched_node *at = &nodes[j->only], was = *at;
     int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
     if (*kept_for) return true; /* after that one */
@@ -388,18 +268,18 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
     give_way(j, nodes, n);
-    struct group g = sched_widest(j, nodes, n, false);
+    struct room_group g = room_widest(j, nodes, n, false);
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
         return false; /* preparing holds no slots: none behind it waits */
     }
-    if (g.leader < 0 || !sched_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
-        because_no_node(j, nodes, n);
+    if (g.leader < 0 || !room_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
+        reason_no_node(j, nodes, n);
         return false;
     }
     if (!fits(j, nodes, &g)) {
-        because_too_large(j, nodes, n, &g);
+        reason_too_large(j, nodes, n, &g);
         return false;
     }
     if (j->prepare) {
@@ -407,7 +287,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         return false;
     }
     if (first && !j->toy) { /* where a toy run goes nothing else does */
-        because_behind(j, nodes, n, first);
+        reason_behind(j, nodes, n, first);
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
@@ -415,7 +295,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         j->only = -1;
         if (place_gang(j, nodes, n)) return false;
     }
-    because_waiting(j, nodes, n);
+    reason_waiting(j, nodes, n);
     return !keep(j, nodes, n) && !j->toy;
 }
 
@@ -430,8 +310,8 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
         j->n_parts = 0;
         j->reason_code[0] = j->reason[0] = 0;
         if (j->not_before_ms > now_ms) {
-            because(j, "backoff", "waits %.1f s more after its last failure",
-                    (double)(j->not_before_ms - now_ms) / 1000);
+            reason(j, "backoff", "waits %.1f s more after its last failure",
+                   (double)(j->not_before_ms - now_ms) / 1000);
             continue;
         }
         int64_t *in_front = &first[j->device == SCHED_GPUS];

@@ -123,7 +123,10 @@ struct sched_node {
 };
 
 /* Rank 0 may be nowhere but on node `only`: its checkpoint is there, or it tests that node. */
-bool sched_held(const struct sched_job *j);
+static inline bool sched_held(const struct sched_job *j)
+{
+    return j->only >= 0 && (j->checkpoint || j->toy);
+}
 /* Whether the nodes that it may use could take the job, were they idle. */
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 

@@ -1,10 +1,11 @@
-/* Why a job waits, in words that say what would have to change, with counts. */
+#include "daemon/sched/reason.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "daemon/sched/sched_part.h"
+#include "daemon/sched/room.h"
 
-void because(struct sched_job *j, const char *code, const char *fmt, ...)
+void reason(struct sched_job *j, const char *code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -72,12 +73,12 @@ static struct census census(const struct sched_job *j, const struct sched_node *
             c.quarantined++;
         else if (nodes[i].up && (sched_has(&j->lacks, i) || sched_has(&j->blamed, i)))
             c.lacks++;
-        if (!sched_usable(j, nodes, i)) continue;
+        if (!room_usable(j, nodes, i)) continue;
         c.up++;
-        c.width += sched_width(j, nodes, i);
-        c.room += sched_room(j, nodes, i);
+        c.width += room_width(j, nodes, i);
+        c.room += room_free(j, nodes, i);
         count_gpus(j, &nodes[i], &c);
-        c.cramped += sched_cramped(j, nodes, i);
+        c.cramped += room_cramped(j, nodes, i);
     }
     return c;
 }
@@ -121,80 +122,80 @@ static struct what all_nodes(const struct census *c)
 
 /* ---- reasons ------------------------------------------------------------------------------------ */
 
-void because_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
+void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const struct census c = census(j, nodes, n);
     const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
     const char *state = only && only->up ? "in quarantine" : "down";
     if (j->toy)
-        because(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
+        reason(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
     else if (only)
-        because(j, "no_node",
-                "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
-                only->name, what(j).text, state, (long long)j->id);
+        reason(j, "no_node",
+               "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
+               only->name, what(j).text, state, (long long)j->id);
     else if (c.quarantined + c.lacks)
-        because(j, "no_node", "no node can take it: %s", all_nodes(&c).text);
+        reason(j, "no_node", "no node can take it: %s", all_nodes(&c).text);
     else
-        because(j, "no_node", "no node is up (%d known)", n);
+        reason(j, "no_node", "no node is up (%d known)", n);
 }
 
-void because_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
-                       const struct group *g)
+void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
+                      const struct room_group *g)
 {
     const struct census c = census(j, nodes, n);
     const char *units = unit(j, j->n_ranks);
-    if (j->only >= 0 && !sched_width(j, nodes, j->only))
-        because(j, "too_large", "rank 0 needs a %s on node %s, which %s and has none%s", unit(j, 1),
-                nodes[j->only].name, what(j).text, left_out(j, &c).text);
+    if (j->only >= 0 && !room_width(j, nodes, j->only))
+        reason(j, "too_large", "rank 0 needs a %s on node %s, which %s and has none%s", unit(j, 1),
+               nodes[j->only].name, what(j).text, left_out(j, &c).text);
     else if (j->only >= 0)
-        because(j, "too_large", "needs %d %s, node %s, which %s, and what it reaches have %d%s",
-                j->n_ranks, units, nodes[j->only].name, what(j).text, g->slots,
-                left_out(j, &c).text);
+        reason(j, "too_large", "needs %d %s, node %s, which %s, and what it reaches have %d%s",
+               j->n_ranks, units, nodes[j->only].name, what(j).text, g->slots,
+               left_out(j, &c).text);
     else
-        because(j, "too_large", "needs %d %s%s, the %s %d (%s)%s", j->n_ranks, units,
-                j->one_node ? " on one node (parallel.transport is shm)" : "",
-                g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
-                g->slots, all_nodes(&c).text, left_out(j, &c).text);
+        reason(j, "too_large", "needs %d %s%s, the %s %d (%s)%s", j->n_ranks, units,
+               j->one_node ? " on one node (parallel.transport is shm)" : "",
+               g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
+               g->slots, all_nodes(&c).text, left_out(j, &c).text);
 }
 
-void because_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
+void reason_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    const struct group g = sched_widest(j, nodes, n, true);
+    const struct room_group g = room_widest(j, nodes, n, true);
     const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
     const struct census c = census(j, nodes, n);
     const char *code = j->device == SCHED_GPUS ? "waiting_for_gpus" : "waiting_for_slots";
     const char *units = unit(j, 2);
     const struct what out = left_out(j, &c);
     if (only && g.free >= j->n_ranks)
-        because(j, code, "0/%d %s free on node %s, which %s: rank 0 needs one there%s",
-                sched_width(j, nodes, j->only), units, only->name, what(j).text, out.text);
+        reason(j, code, "0/%d %s free on node %s, which %s: rank 0 needs one there%s",
+               room_width(j, nodes, j->only), units, only->name, what(j).text, out.text);
     else if (only)
-        because(j, code, "%d/%d %s free on node %s, which %s%s, needs %d%s", g.free, g.slots, units,
-                only->name, what(j).text, g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks,
-                out.text);
+        reason(j, code, "%d/%d %s free on node %s, which %s%s, needs %d%s", g.free, g.slots, units,
+               only->name, what(j).text, g.n_nodes > 1 ? ", and what it reaches" : "", j->n_ranks,
+               out.text);
     else if (j->one_node)
-        because(j, code,
-                "%d/%d %s free on %d node%s, needs %d on one node (parallel.transport is shm)%s",
-                c.room, c.width, units, c.up, s(c.up), j->n_ranks, out.text);
+        reason(j, code,
+               "%d/%d %s free on %d node%s, needs %d on one node (parallel.transport is shm)%s",
+               c.room, c.width, units, c.up, s(c.up), j->n_ranks, out.text);
     else
-        because(j, code, "%d/%d %s free on %d node%s%s, needs %d%s", g.free, g.slots, units,
-                g.n_nodes, s(g.n_nodes), g.n_nodes < c.up ? " that reach each other" : "",
-                j->n_ranks, out.text);
+        reason(j, code, "%d/%d %s free on %d node%s%s, needs %d%s", g.free, g.slots, units,
+               g.n_nodes, s(g.n_nodes), g.n_nodes < c.up ? " that reach each other" : "",
+               j->n_ranks, out.text);
 }
 
-void because_behind(struct sched_job *j, const struct sched_node *nodes, int n, int64_t first)
+void reason_behind(struct sched_job *j, const struct sched_node *nodes, int n, int64_t first)
 {
     const struct census c = census(j, nodes, n);
-    because(j, "behind", "behind job %lld, which is first in line; %d/%d %s free on %d node%s",
-            (long long)first, c.room, c.width, unit(j, 2), c.up, s(c.up));
+    reason(j, "behind", "behind job %lld, which is first in line; %d/%d %s free on %d node%s",
+           (long long)first, c.room, c.width, unit(j, 2), c.up, s(c.up));
 }
 
-void because_preparing(struct sched_job *j, const struct sched_node *nodes, int n)
+void reason_preparing(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int up = census(j, nodes, n).up;
     if (up)
-        because(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
-                up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
+        reason(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
+               up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
     else
-        because_no_node(j, nodes, n);
+        reason_no_node(j, nodes, n);
 }

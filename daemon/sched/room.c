@@ -1,0 +1,117 @@
+#include "daemon/sched/room.h"
+
+bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    if (!nodes[i].up || (nodes[i].quarantined && !j->toy)) return false;
+    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i);
+}
+
+/* ---- what a node has for a job ------------------------------------------------------------------ */
+
+/* What changes for this job only when GPUs are mended or added. */
+static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
+{
+    const struct sched_gpu *g = &nodes[i].gpu[k];
+    if (j->avoid_node == i && j->avoid_gpu == k) return false;
+    return g->state != SCHED_GPU_UNFIT && g->memory_size >= j->gpu_size;
+}
+
+static bool is_free(const struct sched_job *j, const struct sched_gpu *g)
+{
+    return g->state == SCHED_GPU_FREE && g->memory_free >= j->gpu_free;
+}
+
+int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free)
+{
+    int32_t n = 0;
+    for (int k = 0; k < nodes[i].n_gpus; k++) {
+        const bool good = suits(j, nodes, i, k) && (!free || is_free(j, &nodes[i].gpu[k]));
+        if (free) free[k] = good;
+        n += good;
+    }
+    return n;
+}
+
+/* At most n ranks, by what they take of the node's memory. */
+static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t held,
+                      int32_t n)
+{
+    if (!j->host_size || !node->memory_size) return n;
+    const int64_t most = held < node->memory_size ? (node->memory_size - held) / j->host_size : 0;
+    return n < most ? n : (int32_t)most;
+}
+
+int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    bool free[GPU_MAX];
+    if (j->device != SCHED_GPUS) return 0;
+    const int32_t any = room_gpus(j, nodes, i, NULL) - room_width(j, nodes, i);
+    const int32_t now = room_gpus(j, nodes, i, free) - room_free(j, nodes, i);
+    return any > now ? any : now;
+}
+
+int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    if (j->device == SCHED_GPUS) return beside(j, &nodes[i], 0, room_gpus(j, nodes, i, NULL));
+    return j->device == SCHED_EMULATED && !nodes[i].emulated ? 0 : nodes[i].n_slots;
+}
+
+int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    bool free[GPU_MAX];
+    const int64_t kept_for = nodes[i].kept_for[j->device == SCHED_GPUS];
+    if (!room_usable(j, nodes, i) || (kept_for && kept_for != j->id)) return 0;
+    if (j->device == SCHED_GPUS)
+        return beside(j, &nodes[i], nodes[i].memory_held, room_gpus(j, nodes, i, free));
+    const int32_t width = room_width(j, nodes, i);
+    return width ? width - nodes[i].n_reserved - nodes[i].n_kept : 0;
+}
+
+/* ---- which nodes may hold one gang together ---------------------------------------------------- */
+
+bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
+{
+    if (!room_usable(j, nodes, a) || !room_usable(j, nodes, b)) return false;
+    return a == b || (!j->one_node && nodes[a].net && nodes[a].net == nodes[b].net);
+}
+
+static struct room_group group_of(const struct sched_job *j, const struct sched_node *nodes, int n,
+                                  int leader)
+{
+    const struct sched_node *l = &nodes[leader];
+    struct room_group g = {.leader = leader};
+    if (room_usable(j, nodes, leader) && (j->one_node || !l->net))
+        return (struct room_group){leader, 1, room_width(j, nodes, leader),
+                                   room_free(j, nodes, leader)};
+    for (int i = 0; i < n; i++) {
+        if (!room_together(j, nodes, leader, i)) continue;
+        g.n_nodes++;
+        g.slots += room_width(j, nodes, i);
+        g.free += room_free(j, nodes, i);
+    }
+    return g;
+}
+
+/* The first node of its net stands for all of them. */
+bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    const bool usable = room_usable(j, nodes, i);
+    if (!usable || j->one_node || !nodes[i].net) return usable;
+    for (int k = 0; k < i; k++)
+        if (room_together(j, nodes, k, i)) return false;
+    return true;
+}
+
+struct room_group room_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
+                              bool of_free)
+{
+    struct room_group best = {.leader = -1};
+    if (j->only >= 0) return group_of(j, nodes, n, j->only);
+    for (int i = 0; i < n; i++) {
+        if (!room_leads(j, nodes, i)) continue;
+        struct room_group g = group_of(j, nodes, n, i);
+        int32_t more = of_free ? g.free - best.free : g.slots - best.slots;
+        if (best.leader < 0 || more > 0) best = g;
+    }
+    return best;
+}

@@ -1,0 +1,31 @@
+/* room.h: what nodes have for a job: which of them it may use, how many of its ranks each could hold
+ * and holds now, and which may hold one gang together. Pure. */
+#ifndef SEQD_DAEMON_SCHED_ROOM_H
+#define SEQD_DAEMON_SCHED_ROOM_H
+
+#include "daemon/sched/sched.h"
+
+/* Nodes that may hold one gang together. */
+struct room_group {
+    int leader; /* a node of it; -1: none */
+    int n_nodes;
+    int32_t slots, free; /* or GPUs: whatever the job takes */
+};
+
+/* Node i is up and not left out for this job. */
+bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* Ranks of that job that node i could hold if it were idle, and that it can hold now. */
+int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);
+int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* GPUs that it could have there, free ones or any, if the node had more memory beside them. */
+int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* The GPUs of node i that suit it; free, of GPU_MAX: those that are free now, marked. NULL: any. */
+int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free);
+bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
+/* The first node of its net stands for all of them. */
+bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* The group with the most slots (or free ones), among those the job may use. */
+struct room_group room_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
+                              bool of_free);
+
+#endif
