@@ -202,7 +202,7 @@ $(B)/gen/schema_sql.h: daemon/store/schema.sql
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
 $(B)/obj/daemon/store/store.o: $(B)/gen/schema_sql.h
-$(B)/obj/daemon/http/views.o: $(B)/gen/openapi_yaml.h
+$(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
 
 # ---- devices that are plugins ---------------------------------------------------------------
 # CUDA=1: with the device "cuda", for compute capability 8.0 (PTX for what comes after), 9.0a, 10.0.

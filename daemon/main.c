@@ -7,6 +7,7 @@
 #include "api/core/log.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
+#include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/json.h"
 #include "daemon/link.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 
 struct range {
@@ -90,7 +91,7 @@ static void outside(struct download *d, int64_t total)
     http_set_header(d->r, "Content-Range", size);
     err_field(&e, ERR_INVALID, "Range", "the range lies outside the %lld bytes of %s",
               (long long)total, d->path);
-    route_problem(d->r, 416, &e, NULL);
+    reply_problem(d->r, 416, &e, NULL);
     free(d);
 }
 
@@ -129,7 +130,7 @@ static void on_chunk(void *arg, const struct msg *m, const struct err *e)
     struct download *d = arg;
     d->asking = false;
     if (!d->opened && e) {
-        route_fail(d->r, e);
+        reply_fail(d->r, e);
         free(d);
         return;
     }
@@ -184,7 +185,7 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
         err_set(&e, ERR_NOT_FOUND,
                 rows->n_rows ? "job %lld never ran: it has no artifacts" : "there is no job %lld",
                 (long long)d->job);
-    route_fail(d->r, &e);
+    reply_fail(d->r, &e);
     free(d);
 }
 
@@ -199,7 +200,7 @@ void route_download(struct routes *R, struct http_req *r, const struct route_arg
     if (strlen(a->name) >= sizeof d->path || a->name[0] == '/') {
         err_set(&e, ERR_INVALID, "an artifact's name is a relative path of less than %d bytes",
                 RANK_PATH_SIZE);
-        route_fail(r, &e);
+        reply_fail(r, &e);
         free(d);
         return;
     }

@@ -16,7 +16,8 @@
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
-#include "daemon/http/routes.h"
+#include "daemon/http/follow.h"
+#include "daemon/http/reply.h"
 
 #define HEARTBEAT_MS 15000
 #define ROWS         64
@@ -329,12 +330,12 @@ static void on_known(void *arg, const struct store_rows *rows, const struct err 
     struct opening *o = arg;
     struct err e;
     if (failed) {
-        route_fail(o->r, failed);
+        reply_fail(o->r, failed);
     } else if (rows->n_rows) {
         open_stream(o);
     } else {
         err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)o->job);
-        route_fail(o->r, &e);
+        reply_fail(o->r, &e);
     }
     free(o);
 }

@@ -11,6 +11,7 @@
 #include "api/core/jread.h"
 #include "daemon/event.h"
 #include "daemon/json.h"
+#include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "worker/plan/stage.h"
 
@@ -28,7 +29,7 @@ struct origin {
 
 static void fail(struct origin *o, const struct err *e)
 {
-    route_fail(o->r, e);
+    reply_fail(o->r, e);
     free(o);
 }
 
@@ -182,8 +183,8 @@ void route_step_data(struct routes *R, struct http_req *r, const struct route_ar
     if (!o) abort();
     *o = (struct origin){.R = R, .r = r, .job = a->id, .step = a->n};
     o->ask.type = MSG_TRACE;
-    if (route_int(r, "sample", -1, 0, 65535, &o->sample) ||
-        route_int(r, "fragments", FRAGMENTS, 0, FRAGMENTS_MAX, &o->ask.trace.max_fragments)) {
+    if (reply_query_int(r, "sample", -1, 0, 65535, &o->sample) ||
+        reply_query_int(r, "fragments", FRAGMENTS, 0, FRAGMENTS_MAX, &o->ask.trace.max_fragments)) {
         free(o);
         return;
     }

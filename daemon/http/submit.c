@@ -11,6 +11,8 @@
 #include "api/core/sha256.h"
 #include "daemon/gpus.h"
 #include "daemon/json.h"
+#include "daemon/http/job_json.h"
+#include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "worker/family/family.h"
 #include "worker/plan/choice.h"
@@ -46,7 +48,7 @@ static void drop(struct posting *p)
 static void refuse(struct posting *p, int status, const struct err *e)
 {
     bool plan = e->code == ERR_DOES_NOT_FIT && *p->plan;
-    route_problem(p->r, status ? status : route_status(e->code), e, plan ? p->plan : NULL);
+    reply_problem(p->r, status ? status : reply_status(e->code), e, plan ? p->plan : NULL);
     drop(p);
 }
 
@@ -66,9 +68,9 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
         refuse(p, e->code == ERR_TOO_LARGE ? 429 : 0, e);
         return;
     }
-    char *json = route_new_json(j);
+    char *json = job_json_new(j);
     location(p->r, j->id);
-    route_json(p->r, 201, json);
+    reply_json(p->r, 201, json);
     free(json);
     drop(p);
 }
@@ -95,9 +97,9 @@ static void on_first_answer(void *arg, const struct store_rows *rows, const stru
         refuse(p, 0, &e);
         return;
     }
-    char *json = route_job_json(p->R->control, p->first, &rows->row[0]);
+    char *json = job_json(p->R->control, p->first, &rows->row[0]);
     http_set_header(p->r, "Idempotency-Replayed", "true");
-    route_json(p->r, 201, json);
+    reply_json(p->r, 201, json);
     free(json);
     drop(p);
 }
@@ -238,7 +240,7 @@ static void reply_plan(struct posting *p)
     json_spec_write(&p->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
     snprintf(out, JSON_SPEC_SIZE + PLAN_JSON_SIZE + 64, "{%s\"plan\":%s,\"spec_effective\":%s}",
              p->goal == GOAL_DRY_RUN ? "\"dry_run\":true," : "", p->plan, spec);
-    route_json(p->r, 200, out);
+    reply_json(p->r, 200, out);
     free(spec);
     free(out);
     drop(p);
@@ -379,7 +381,7 @@ void route_submit(struct routes *R, struct http_req *r, const struct route_args 
     struct err e;
     if (dry && strcmp(dry, "true") && strcmp(dry, "false")) {
         err_field(&e, ERR_INVALID, "dry_run", "dry_run must be true or false");
-        route_fail(r, &e);
+        reply_fail(r, &e);
         return;
     }
     start(R, r, dry && !strcmp(dry, "true") ? GOAL_DRY_RUN : GOAL_SUBMIT);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"

@@ -1,0 +1,23 @@
+/* follow.h: streams of server-sent events: a job's events, metrics and logs, as they are committed. */
+#ifndef SEQD_DAEMON_HTTP_FOLLOW_H
+#define SEQD_DAEMON_HTTP_FOLLOW_H
+
+#include "daemon/control.h"
+#include "daemon/http/http.h"
+
+struct follows;
+struct follows *follows_create(struct loop *l);
+void follows_destroy(struct follows *f);
+void follows_changed(void *arg, int64_t job); /* control_options.changed */
+void follows_logged(void *arg, int64_t job);  /* control_options.logged */
+enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
+struct follow_log {
+    int rank;
+    bool one_epoch;        /* end with this attempt; else go on with the next ones */
+    int64_t epoch, offset; /* epoch 0: the first there is */
+};
+/* Last-Event-ID of the request says where to begin. log: NULL but for FOLLOW_LOG. */
+void follow_start(struct follows *f, struct control *c, struct http_req *r, int64_t job,
+                  enum follow_what what, const struct follow_log *log);
+
+#endif

@@ -1,0 +1,51 @@
+#include "daemon/http/job_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/doc.h"
+#include "daemon/json.h"
+
+/* shown: an object; takes it. */
+static char *join(char *shown, const char *result, const char *plan, const char *spec)
+{
+    if (result && !doc_is_json(result)) result = NULL;
+    if (plan && !doc_is_json(plan)) plan = NULL;
+    size_t len = strlen(shown),
+           n = len + (result ? strlen(result) : 4) + (plan ? strlen(plan) : 4) + strlen(spec) + 64;
+    char *out = realloc(shown, n);
+    if (!out) abort();
+    snprintf(out + len - 1, n - len + 1, ",\"result\":%s,\"plan\":%s,\"spec_effective\":%s}",
+             result ? result : "null", plan ? plan : "null", spec);
+    return out;
+}
+
+char *job_json_new(const struct job *j)
+{
+    char *doc = malloc(DOC_JOB_SIZE), *spec = malloc(JSON_SPEC_SIZE);
+    if (!doc || !spec) abort();
+    doc_job(j, doc, DOC_JOB_SIZE);
+    json_spec_write(j->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
+    char *out = join(doc_shown(j->id, doc, j), j->result, j->plan, spec);
+    free(doc);
+    free(spec);
+    return out;
+}
+
+/* text: doc, spec, plan, result. The stored spec also says what seqd found out: shown as people
+ * write it. */
+char *job_json(const struct control *c, int64_t id, const struct store_row *row)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    char *spec = malloc(JSON_SPEC_SIZE);
+    struct err e;
+    if (!s || !spec) abort();
+    if (json_spec_read(row->text[1], strlen(row->text[1]), JSON_STORED, s, &e) ||
+        job_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
+        snprintf(spec, JSON_SPEC_SIZE, "null");
+    char *out = join(doc_shown(id, row->text[0], control_job(c, id)), row->text[3], row->text[2],
+                     spec);
+    free(s);
+    free(spec);
+    return out;
+}

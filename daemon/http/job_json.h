@@ -1,0 +1,12 @@
+/* job_json.h: the whole of a job as clients see it. */
+#ifndef SEQD_DAEMON_HTTP_JOB_JSON_H
+#define SEQD_DAEMON_HTTP_JOB_JSON_H
+
+#include "daemon/control.h"
+
+/* malloc'd: what is committed, from its row of ASK_JOB. */
+char *job_json(const struct control *c, int64_t id, const struct store_row *row);
+/* The same of a job that was committed just now and that nothing has happened to since. */
+char *job_json_new(const struct job *j);
+
+#endif

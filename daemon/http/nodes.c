@@ -1,0 +1,105 @@
+/* Nodes: what they are, and who is in quarantine. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/cluster.h"
+#include "daemon/doc.h"
+#include "daemon/gpus.h"
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+#include "daemon/order.h"
+
+struct pending {
+    struct routes *R;
+    struct http_req *r;
+};
+
+static struct pending *begin(struct routes *R, struct http_req *r)
+{
+    struct pending *v = malloc(sizeof *v);
+    if (!v) abort();
+    *v = (struct pending){R, r};
+    return v;
+}
+
+static bool refuse(struct pending *v, const struct err *e)
+{
+    if (!e) return false;
+    reply_fail(v->r, e);
+    free(v);
+    return true;
+}
+
+/* Its row, as committed. false: the node is in none. */
+static bool find_quarantine(const struct store_rows *rows, const char *node,
+                            struct quarantined *out)
+{
+    for (int i = 0; i < rows->n_rows; i++) {
+        const struct store_row *row = &rows->row[i];
+        if (!row->text[0] || strcmp(row->text[0], node)) continue;
+        *out = (struct quarantined){.at_ms = row->n[0]};
+        snprintf(out->node, sizeof out->node, "%s", node);
+        snprintf(out->reason, sizeof out->reason, "%s", row->text[1] ? row->text[1] : "");
+        return true;
+    }
+    return false;
+}
+
+static void put_node(struct jwrite *w, const struct control *c, const struct node *n,
+                     const struct store_rows *rows)
+{
+    struct doc_node d = {.n_reserved = control_reserved(c, n->name), .now_ms = control_now_ms(c)};
+    struct quarantined q;
+    if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
+    for (int k = 0; k < n->n_gpus; k++) {
+        const struct job *j = gpus_holder(&control_cluster(c)->jobs, n->name, n->gpu[k].uuid);
+        d.holders[k] = j ? j->id : 0;
+    }
+    doc_node(w, n, &d);
+}
+
+static void on_nodes(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct pending *v = arg;
+    struct control *c = v->R->control;
+    const struct nodes *t = control_nodes(c);
+    if (refuse(v, failed)) return;
+    size_t size = 256 + (size_t)t->n * DOC_NODE_SIZE;
+    for (int i = 0; i < t->n; i++) size += (size_t)t->node[i].n_gpus * DOC_GPU_SIZE;
+    char *out = malloc(size);
+    struct jwrite w;
+    if (!out) abort();
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = 0; i < t->n; i++) put_node(&w, c, &t->node[i], rows);
+    jwrite_end(&w);
+    jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", false);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(v->r, 200, out);
+    free(out);
+    free(v);
+}
+
+static void ask_nodes(struct pending *v)
+{
+    store_read(control_store(v->R->control), ASK_QUARANTINE, (const int64_t[4]){0}, NULL, on_nodes, v);
+}
+
+void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    ask_nodes(begin(R, r));
+}
+
+static void on_released(void *arg, const struct job *j, const struct err *e)
+{
+    struct pending *v = arg;
+    if (!refuse(v, e)) ask_nodes(v);
+}
+
+void route_release(struct routes *R, struct http_req *r, const struct route_args *a)
+{
+    order_release(control_commits(R->control), a->node, on_released, begin(R, r));
+}

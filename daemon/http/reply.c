@@ -1,0 +1,110 @@
+#include "daemon/http/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "api/core/log.h"
+
+static const struct {
+    int status;
+    const char *title;
+} problems[ERR_N] = {
+    [ERR_NONE] = {500, "internal error"},
+    [ERR_INVALID] = {400, "the request is wrong"},
+    [ERR_NOT_FOUND] = {404, "not found"},
+    [ERR_CONFLICT] = {409, "not in this state"},
+    [ERR_DOES_NOT_FIT] = {400, "the job does not fit"},
+    [ERR_TOO_LARGE] = {413, "over a limit"},
+    [ERR_IO] = {500, "a system call failed"},
+    [ERR_CORRUPT] = {500, "data is damaged"},
+    [ERR_PEER] = {503, "a part of the cluster is away"},
+    [ERR_TIMEOUT] = {503, "no answer in time"},
+    [ERR_ABORTED] = {409, "stopped"},
+    [ERR_UNSUPPORTED] = {400, "not supported"},
+    [ERR_INTERNAL] = {500, "internal error"},
+    [ERR_DEVICE] = {500, "a device failed"},
+    [ERR_NO_SPACE] = {507, "no space left"},
+};
+
+int reply_status(enum err_code code)
+{
+    return code >= 0 && code < ERR_N ? problems[code].status : 500;
+}
+
+/* "data.train.0" -> "/data/train/0" */
+static void pointer_of(const char *field, char *out, size_t size)
+{
+    size_t n = 0;
+    if (*field && n + 1 < size) out[n++] = '/';
+    for (; *field && n + 1 < size; field++) out[n++] = *field == '.' ? '/' : *field;
+    out[n] = 0;
+}
+
+void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra)
+{
+    size_t size = 4096 + 6 * sizeof e->text + (extra ? strlen(extra) : 0);
+    char pointer[128], id[32], *body = malloc(size);
+    struct jwrite w;
+    if (!body) abort();
+    pointer_of(e->field, pointer, sizeof pointer);
+    snprintf(id, sizeof id, "%lld", (long long)http_id(r));
+    jwrite_init(&w, body, size);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "type", "about:blank");
+    jwrite_str(&w, "title", problems[e->code < ERR_N ? e->code : ERR_INTERNAL].title);
+    jwrite_int(&w, "status", status);
+    jwrite_str(&w, "detail", e->text);
+    jwrite_strn(&w, "instance", http_path(r), strnlen(http_path(r), 128));
+    jwrite_str(&w, "code", err_name(e->code));
+    jwrite_array(&w, "errors");
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "pointer", pointer);
+    jwrite_str(&w, "detail", e->text);
+    jwrite_end(&w);
+    jwrite_end(&w);
+    jwrite_str(&w, "request_id", id);
+    if (extra) jwrite_raw(&w, "plan", extra);
+    jwrite_end(&w);
+    int64_t n = jwrite_finish(&w);
+    if (status == 503 || status == 429) http_set_header(r, "Retry-After", "1");
+    if (status >= 500)
+        log_warn("http.problem", "request=%s status=%d text=\"%s\"", id, status, e->text);
+    http_reply(r, status, "application/problem+json", body, n > 0 ? (size_t)n : 0);
+    free(body);
+}
+
+void reply_fail(struct http_req *r, const struct err *e)
+{
+    reply_problem(r, reply_status(e->code), e, NULL);
+}
+
+void reply_json(struct http_req *r, int status, const char *json)
+{
+    http_reply(r, status, "application/json", json, strlen(json));
+}
+
+int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
+              int64_t *out)
+{
+    const char *text = http_query(r, name);
+    char *end;
+    struct err e;
+    *out = fallback;
+    if (!text) return 0;
+    long long v = strtoll(text, &end, 10);
+    if (*text && !*end && v >= lo && v <= hi) {
+        *out = v;
+        return 0;
+    }
+    err_field(&e, ERR_INVALID, name, "query parameter %s must be an integer from %lld to %lld",
+              name, (long long)lo, (long long)hi);
+    reply_fail(r, &e);
+    return -1;
+}
+
+bool reply_wants_stream(const struct http_req *r)
+{
+    const char *accept = http_header(r, "accept");
+    return accept && strstr(accept, "text/event-stream");
+}

@@ -1,0 +1,18 @@
+/* reply.h: what routes answer: JSON, or a problem (RFC 9457); the one place where an error code becomes
+ * an HTTP status; and parameters that are refused by a problem. */
+#ifndef SEQD_DAEMON_HTTP_REPLY_H
+#define SEQD_DAEMON_HTTP_REPLY_H
+
+#include "daemon/http/http.h"
+
+int reply_status(enum err_code code);
+/* extra: members to add ("\"plan\":{...}"), or NULL. */
+void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra);
+void reply_fail(struct http_req *r, const struct err *e); /* by its code */
+void reply_json(struct http_req *r, int status, const char *json);
+/* An integer parameter between lo and hi. -1 after having answered 400. */
+int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
+              int64_t *out);
+bool reply_wants_stream(const struct http_req *r); /* Accept: text/event-stream */
+
+#endif
