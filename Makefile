@@ -333,6 +333,9 @@ tests: $(TESTS)
 ## check-layers: no file includes what the design forbids
 check-layers:
 	$(Q)tests/check_layers.sh
+## check-symbols: no cycle of calls between folders, nor between files of the daemon
+check-symbols: $(PROGRAMS)
+	$(Q)tests/check_symbols.sh . $(B)/obj
 ## check-headers: every header compiles alone
 check-headers: $(B)/gen/api/cluster.pb-c.h
 	$(Q)CC='$(CC)' CXX='$(CXX)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
@@ -412,7 +415,7 @@ clean:
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all tests check check-all check-asan check-tsan check-layers check-headers check-format cuda mutants demo bench paper fuzz \
+.PHONY: all tests check check-all check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz \
         gpu-check gpu-pack gpu-results deps install format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build

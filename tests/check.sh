@@ -67,6 +67,8 @@ one check-format make -s check-format
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
+one check-symbols tests/check_symbols.sh
+count tests/scripts/test_symbols.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 one missing-libraries-say-what-to-do no_libraries
 if [ -n "$all" ]
