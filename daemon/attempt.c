@@ -7,9 +7,9 @@
 
 #define STOP_MS 5000 /* a STOP that had no effect is sent again */
 
-struct attempt *attempt_create(const struct job *j, int64_t now_ms)
+struct job_attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
-    struct attempt *a = calloc(1, sizeof *a);
+    struct job_attempt *a = calloc(1, sizeof *a);
     if (!a || !(a->parts = calloc((size_t)j->n_places, sizeof *a->parts))) abort();
     a->epoch = j->epoch;
     a->task = j->task;
@@ -22,7 +22,7 @@ struct attempt *attempt_create(const struct job *j, int64_t now_ms)
     return a;
 }
 
-void attempt_destroy(struct attempt *a)
+void attempt_destroy(struct job_attempt *a)
 {
     if (!a) return;
     free(a->parts);
@@ -36,19 +36,19 @@ bool attempt_shown(const struct job *j)
     return j->attempt && j->attempt->assigned;
 }
 
-struct part *attempt_part(const struct attempt *a, const char *node)
+struct attempt_part *attempt_part(const struct job_attempt *a, const char *node)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (!a->parts[i].lost && !strcmp(a->parts[i].place.node, node)) return &a->parts[i];
     return NULL;
 }
 
-bool attempt_part_has(const struct part *p, int rank)
+bool attempt_part_has(const struct attempt_part *p, int rank)
 {
     return rank >= p->place.first_rank && rank < p->place.first_rank + p->place.n_ranks;
 }
 
-const struct part *attempt_part_of_rank(const struct attempt *a, int rank)
+const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a, int rank)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (attempt_part_has(&a->parts[i], rank)) return &a->parts[i];
@@ -57,7 +57,7 @@ const struct part *attempt_part_of_rank(const struct attempt *a, int rank)
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-int64_t attempt_mark(const struct attempt *a, const struct part *p)
+int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p)
 {
     int64_t mark = p->seq;
     if (a->ended) return mark;
@@ -66,19 +66,19 @@ int64_t attempt_mark(const struct attempt *a, const struct part *p)
     return mark;
 }
 
-bool attempt_has_news(const struct attempt *a)
+bool attempt_has_news(const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (attempt_mark(a, &a->parts[i]) > a->parts[i].marked) return true;
     return a->steps_size > 0 || a->has_progress;
 }
 
-void attempt_hold(struct part *p, int64_t seq)
+void attempt_hold(struct attempt_part *p, int64_t seq)
 {
     if (!p->hold && seq) p->hold = seq;
 }
 
-void attempt_release(struct attempt *a)
+void attempt_release(struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++) a->parts[i].hold = 0;
 }
@@ -90,7 +90,7 @@ bool attempt_alive(const struct job *j)
     return j->state == JOB_STARTING || j->state == JOB_RUNNING;
 }
 
-static void fail_at(struct verdict *v, const struct part *p, const struct event *ev)
+static void fail_at(struct verdict *v, const struct attempt_part *p, const struct event *ev)
 {
     v->type = VERDICT_FAIL;
     v->ev = *ev;
@@ -99,15 +99,15 @@ static void fail_at(struct verdict *v, const struct part *p, const struct event 
 
 /* A hang explains who misses whom, and the rank furthest behind explains the hang; who was told to
  * stop knows less than who missed a peer. */
-static bool better_suspect(const struct attempt *a, const struct event *ev, int64_t behind)
+static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t behind)
 {
     if (behind || a->suspect_behind)
         return behind && (!a->suspect_behind || behind < a->suspect_behind);
     return a->suspect.err.code == ERR_ABORTED && ev->err.code == ERR_PEER;
 }
 
-void attempt_suspect(struct attempt *a, struct part *p, int64_t seq, const struct event *ev,
-                     int64_t behind, int64_t now_ms)
+void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
+                     const struct event *ev, int64_t behind, int64_t now_ms)
 {
     attempt_hold(p, seq);
     if (a->has_suspect && !better_suspect(a, ev, behind)) return;
@@ -119,7 +119,8 @@ void attempt_suspect(struct attempt *a, struct part *p, int64_t seq, const struc
 }
 
 /* No better cause came. A node that is away now is most likely what its peers missed. */
-static void suspect_convict(const struct attempt *a, const struct nodes *nodes, struct verdict *v)
+static void suspect_convict(const struct job_attempt *a, const struct nodes *nodes,
+                            struct verdict *v)
 {
     v->type = VERDICT_FAIL;
     v->ev = a->suspect;
@@ -135,14 +136,14 @@ static void suspect_convict(const struct attempt *a, const struct nodes *nodes, 
 
 /* ---- the end of a part, and of all --------------------------------------------------------------- */
 
-static bool all_ended(const struct attempt *a)
+static bool all_ended(const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (!a->parts[i].ended) return false;
     return true;
 }
 
-static bool all_done(const struct attempt *a)
+static bool all_done(const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++)
         if (!a->parts[i].done) return false;
@@ -150,7 +151,7 @@ static bool all_done(const struct attempt *a)
 }
 
 /* A gang that ended without being told to, and without a rank to blame. */
-static void blame_gang(const struct job *j, const struct nodes *nodes, const struct part *p,
+static void blame_gang(const struct job *j, const struct nodes *nodes, const struct attempt_part *p,
                        int end, struct verdict *v)
 {
     static const char *const said[GANG_END_N] = {
@@ -176,17 +177,17 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
 
 bool attempt_stopped(const struct job *j, struct event *ev)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     if (j->state != JOB_STOPPING || a->ended || !all_ended(a)) return false;
     *ev = (struct event){.type = EV_STOPPED, .rank = -1};
     memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
     return true;
 }
 
-void attempt_part_end(struct job *j, const struct nodes *nodes, struct part *p, int64_t seq,
+void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
                       int end, struct verdict *v)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     if (end < 0 || end >= GANG_END_N) end = GANG_FAILED;
     p->ended = true;
     p->done = end == GANG_DONE;
@@ -202,14 +203,14 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct part *p, 
     if (attempt_alive(j) && !waits) blame_gang(j, nodes, p, end, v);
 }
 
-void attempt_lose_node(const struct part *p, const char *why, struct event *ev)
+void attempt_lose_node(const struct attempt_part *p, const char *why, struct event *ev)
 {
     *ev = (struct event){.type = EV_NODE_LOST, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
     memcpy(ev->node, p->place.node, sizeof ev->node);
     err_set(&ev->err, ERR_PEER, "node %s %s", p->place.node, why);
 }
 
-void attempt_open_ring(struct attempt *a, struct event *ev)
+void attempt_open_ring(struct job_attempt *a, struct event *ev)
 {
     if (!a->has_suspect) attempt_release(a);
     *ev = (struct event){.type = EV_READY, .rank = -1, .n_ranks = a->n_ranks};
@@ -219,11 +220,11 @@ void attempt_open_ring(struct attempt *a, struct event *ev)
 
 static void start_timed_out(const struct job *j, struct verdict *v)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     struct event ev = {.type = EV_START_TIMEOUT, .rank = -1, .cause = CAUSE_INFRASTRUCTURE};
     int late = 0;
     while (late < a->n_ranks - 1 && a->ready[late]) late++;
-    const struct part *p = attempt_part_of_rank(a, late);
+    const struct attempt_part *p = attempt_part_of_rank(a, late);
     err_field(&ev.err, ERR_TIMEOUT, "limits.init_timeout_s",
               "%d of %d ranks were ready after %lld s; rank %d on node %s was not", a->n_ready,
               a->n_ranks, (long long)j->spec->limits.init_timeout_s, late, p->place.node);
@@ -232,7 +233,7 @@ static void start_timed_out(const struct job *j, struct verdict *v)
 
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     if (j->state == JOB_STOPPING && a->stop_ms && now_ms - a->stop_ms >= STOP_MS)
         v->type = VERDICT_STOP;
     if (!attempt_alive(j)) return;

@@ -24,7 +24,7 @@
 #define HANG_WAIT_MS     3000
 #define STEPS_FLUSH_SIZE (256 << 10) /* bytes of steps that wait for their commit */
 
-struct part {
+struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
     int64_t marked; /* last record whose meaning is committed */
@@ -35,15 +35,15 @@ struct part {
     bool done;      /* ended well */
 };
 
-struct attempt {
+struct job_attempt {
     int64_t epoch;
     int32_t task, n_ranks;
     int n_parts;
-    struct part *parts; /* owns; in rank order */
-    bool assigned;      /* the ASSIGN is committed: the nodes may be told and asked */
-    bool ended;         /* its end is folded and waits for its commit */
-    int64_t start_ms;   /* loop clock: of the ASSIGN, or of seqd's own start */
-    int64_t stop_ms;    /* when STOP was last sent; 0: never */
+    struct attempt_part *parts; /* owns; in rank order */
+    bool assigned;              /* the ASSIGN is committed: the nodes may be told and asked */
+    bool ended;                 /* its end is folded and waits for its commit */
+    int64_t start_ms;           /* loop clock: of the ASSIGN, or of seqd's own start */
+    int64_t stop_ms;            /* when STOP was last sent; 0: never */
     int n_blobs, n_ready;
     struct rank_blob *blobs; /* n_ranks; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
@@ -73,33 +73,34 @@ struct verdict { /* begins with type VERDICT_NONE and json NULL; the rest is set
     char *json; /* RESULT: malloc'd, the receiver's */
 };
 
-struct attempt *attempt_create(const struct job *j, int64_t now_ms);
-void attempt_destroy(struct attempt *a);
+struct job_attempt *attempt_create(const struct job *j, int64_t now_ms);
+void attempt_destroy(struct job_attempt *a);
 /* What clients see of the job's placement: from the commit of its beginning to that of its end. */
 bool attempt_shown(const struct job *j);
 bool attempt_alive(const struct job *j); /* starting or running */
 /* NULL: it has no part on that node, or the node was lost. */
-struct part *attempt_part(const struct attempt *a, const char *node);
-const struct part *attempt_part_of_rank(const struct attempt *a, int rank); /* NULL: no such rank */
-bool attempt_part_has(const struct part *p, int rank);
+struct attempt_part *attempt_part(const struct job_attempt *a, const char *node);
+const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a,
+                                                int rank); /* NULL: no such rank */
+bool attempt_part_has(const struct attempt_part *p, int rank);
 /* A part's mark as of now. */
-int64_t attempt_mark(const struct attempt *a, const struct part *p);
-bool attempt_has_news(const struct attempt *a); /* a mark has moved, or steps wait */
-void attempt_hold(struct part *p, int64_t seq);
-void attempt_release(struct attempt *a); /* held records are not needed any more */
+int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p);
+bool attempt_has_news(const struct job_attempt *a); /* a mark has moved, or steps wait */
+void attempt_hold(struct attempt_part *p, int64_t seq);
+void attempt_release(struct job_attempt *a); /* held records are not needed any more */
 
 /* Every rank has joined the ring: *ev is the READY. */
-void attempt_open_ring(struct attempt *a, struct event *ev);
+void attempt_open_ring(struct job_attempt *a, struct event *ev);
 /* A failure that may only follow from another rank's: kept until a better one comes, the parts'
  * ends are all here, or its time is over. seq: its record; behind: see suspect_behind. */
-void attempt_suspect(struct attempt *a, struct part *p, int64_t seq, const struct event *ev,
-                     int64_t behind, int64_t now_ms);
+void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
+                     const struct event *ev, int64_t behind, int64_t now_ms);
 /* The final record of a part: end is an enum gang_end. */
-void attempt_part_end(struct job *j, const struct nodes *nodes, struct part *p, int64_t seq,
+void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
                       int end, struct verdict *v);
 /* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". Once the
  * failure *ev is applied, the part is to be marked as ended and lost. */
-void attempt_lose_node(const struct part *p, const char *why, struct event *ev);
+void attempt_lose_node(const struct attempt_part *p, const char *why, struct event *ev);
 /* Whether a stopping job has stopped on every node: *ev is its STOPPED. */
 bool attempt_stopped(const struct job *j, struct event *ev);
 /* Once a second, while it is not ended: deadlines. */

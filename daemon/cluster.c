@@ -47,7 +47,7 @@ struct tally {
 static void tally_job(void *arg, struct job *j)
 {
     struct tally *t = arg;
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     if (!attempt_shown(j) || a->task != TASK_RUN || j->gpus) return;
     for (int i = 0; i < a->n_parts; i++)
         if (!strcmp(a->parts[i].place.node, t->node)) t->slots += a->parts[i].place.n_ranks;

@@ -49,12 +49,12 @@ static void write_doc(struct commits *all, const struct job *j)
 
 static void add_marks(struct store_txn *t, struct commit *k, const struct job *j)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     if (!a) return;
     k->marks = calloc((size_t)a->n_parts, sizeof *k->marks);
     if (!k->marks) abort();
     for (int i = 0; i < a->n_parts; i++) {
-        const struct part *p = &a->parts[i];
+        const struct attempt_part *p = &a->parts[i];
         struct commit_mark *m = &k->marks[k->n_marks];
         m->seq = attempt_mark(a, p);
         if (p->lost || m->seq <= p->marked) continue;
@@ -66,7 +66,7 @@ static void add_marks(struct store_txn *t, struct commit *k, const struct job *j
 
 static void add_steps(struct store_txn *t, const struct job *j)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     if (!a || !a->steps_size) return;
     a->steps[a->steps_size] = ']'; /* room was kept */
     a->steps[a->steps_size + 1] = 0;
@@ -74,11 +74,11 @@ static void add_steps(struct store_txn *t, const struct job *j)
     a->steps_size = 0;
 }
 
-static void tell_marks(const struct commit *k, struct attempt *a)
+static void tell_marks(const struct commit *k, struct job_attempt *a)
 {
     for (int i = 0; i < k->n_marks; i++) {
         const struct commit_mark *m = &k->marks[i];
-        struct part *p = a && a->epoch == k->epoch ? attempt_part(a, m->node) : NULL;
+        struct attempt_part *p = a && a->epoch == k->epoch ? attempt_part(a, m->node) : NULL;
         if (p && m->seq > p->marked) p->marked = m->seq;
         k->all->calls->marked(k->all->arg, m->node, k->job, k->epoch, m->seq);
     }
@@ -167,7 +167,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
 
 void commit_flush(struct commits *all, struct job *j)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     if (!a || a->ended || !attempt_has_news(a)) return;
     /* Progress can wait, here and in the spool of its node: what room is left is for events. */
     if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;

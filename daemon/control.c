@@ -26,7 +26,7 @@ struct control {
     struct commits commits;
     struct session session;
     struct asks *asks;
-    struct pass *pass;
+    struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
     bool paused;
     int64_t n_passes;
@@ -132,7 +132,7 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
 /* The attempt's end is on disk: let go of it, here and at its nodes. */
 static void end_attempt(struct control *c, struct job *j)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     if (!a || !a->ended) return;
     for (int i = 0; i < a->n_parts; i++)
         if (a->parts[i].ended && !a->parts[i].lost)
@@ -144,7 +144,7 @@ static void end_attempt(struct control *c, struct job *j)
 static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoch)
 {
     struct control *c = arg;
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     switch (type) {
     case EV_ASSIGN:
         if (!a || a->epoch != epoch) return;
@@ -219,7 +219,8 @@ static void stop_when_all_ended(struct control *c, struct job *j)
     if (attempt_stopped(j, &ev)) apply(c, j, &ev);
 }
 
-static void take_record(struct control *c, struct job *j, struct part *p, const struct record *r)
+static void take_record(struct control *c, struct job *j, struct attempt_part *p,
+                        const struct record *r)
 {
     const struct record_time t = {loop_now_ms(c->o.loop), control_utc_ms(c)};
     const bool final = record_is_final(r);
@@ -237,9 +238,10 @@ static void take_record(struct control *c, struct job *j, struct part *p, const 
 
 /* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own to
  * send. */
-static bool take_report(struct control *c, struct job *j, struct part *p, const struct msg *m)
+static bool take_report(struct control *c, struct job *j, struct attempt_part *p,
+                        const struct msg *m)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     struct record r;
     if (record_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1) {
@@ -266,7 +268,8 @@ struct losing {
 static void lose_job(void *arg, struct job *j)
 {
     struct losing *l = arg;
-    struct part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node) : NULL;
+    struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node)
+                                                              : NULL;
     struct event ev;
     if (!p || p->ended) return;
     attempt_lose_node(p, l->why, &ev);
@@ -371,9 +374,9 @@ static void drop(struct control *c, const char *node, const struct msg *m, const
 }
 
 /* The part of an attempt that this node holds now, or NULL. */
-static struct part *part_of(const struct job *j, int64_t epoch, const char *node)
+static struct attempt_part *part_of(const struct job *j, int64_t epoch, const char *node)
 {
-    const struct attempt *a = j ? j->attempt : NULL;
+    const struct job_attempt *a = j ? j->attempt : NULL;
     return a && a->assigned && a->epoch == epoch ? attempt_part(a, node) : NULL;
 }
 
@@ -391,7 +394,7 @@ static void stale_report(struct control *c, const char *node, const struct msg *
 
 static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
 {
-    const struct part *p = part_of(jobs_find(&c->cluster.jobs, m->job), m->epoch, node);
+    const struct attempt_part *p = part_of(jobs_find(&c->cluster.jobs, m->job), m->epoch, node);
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
@@ -413,7 +416,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
 static void on_report(struct control *c, const char *node, const struct msg *m)
 {
     struct job *j = jobs_find(&c->cluster.jobs, m->job);
-    struct part *p = part_of(j, m->epoch, node);
+    struct attempt_part *p = part_of(j, m->epoch, node);
     if (!p) {
         drop(c, node, m, "a report of no attempt that runs there");
         stale_report(c, node, m);

@@ -17,8 +17,8 @@ static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
 
 bool gpus_fail(const struct job *j, const struct node *n, struct event *ev)
 {
-    const struct attempt *a = j->attempt;
-    const struct part *p = a && !a->ended ? attempt_part(a, n->name) : NULL;
+    const struct job_attempt *a = j->attempt;
+    const struct attempt_part *p = a && !a->ended ? attempt_part(a, n->name) : NULL;
     if (!p || !j->gpus || !attempt_alive(j)) return false;
     for (int r = p->place.first_rank; r < p->place.first_rank + p->place.n_ranks; r++) {
         char why[160];

@@ -14,7 +14,7 @@
 #define JOB_BACKOFF_MAX_MS 60000
 #define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
 
-struct attempt; /* attempt.h: what an attempt is doing, forgotten when it ends */
+struct job_attempt; /* attempt.h: what an attempt is doing, forgotten when it ends */
 
 /* Where in its life an attempt failed: part of what makes two failures the same. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
@@ -67,7 +67,7 @@ struct job {
     char *stored;    /* owns; the stored spec, where it says more than spec; or NULL */
     char *metrics;   /* owns; JSON of the last step, or NULL */
     struct rank_progress progress; /* of the current or last attempt; zeros: it has said nothing */
-    struct attempt *attempt;       /* owns; NULL unless starting, running or stopping */
+    struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
     int64_t plan_size;             /* bytes of a rank's device, by the plan */
     int64_t plan_host_size;        /* and of the host beside it, where that is another memory */
     bool rewrite;                  /* replay: its stored document is none */

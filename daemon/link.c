@@ -14,35 +14,35 @@ enum {
     RETRY_VERSION_MS = 60000
 };
 
-struct session {
-    struct link *link;
+struct link_session {
+    struct links *link;
     struct rpc_stream *stream;
-    struct session *next;
+    struct link_session *next;
     char node[NODE_NAME]; /* empty until HELLO */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
     bool refused;      /* told so: it is to close the session */
 };
 
-struct link {
+struct links {
     struct rpc_server *server;
     const struct link_calls *calls;
     void *arg;
-    struct session *sessions;
+    struct link_session *sessions;
     struct loop *loop;
     struct loop_timer *watch;
     int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
     struct arena arena;               /* of the message being handled or packed; reset after */
 };
 
-static struct session *session_find(struct link *k, const char *node)
+static struct link_session *session_find(struct links *k, const char *node)
 {
-    for (struct session *s = k->sessions; s; s = s->next)
+    for (struct link_session *s = k->sessions; s; s = s->next)
         if (!strcmp(s->node, node)) return s;
     return NULL;
 }
 
-static int session_send(struct session *s, const struct msg *m)
+static int session_send(struct link_session *s, const struct msg *m)
 {
     struct arena a; /* not the link's: a send is often the answer to the message being handled */
     size_t size;
@@ -56,7 +56,7 @@ static int session_send(struct session *s, const struct msg *m)
     return rc;
 }
 
-static void session_unbind(struct session *s, const char *why)
+static void session_unbind(struct link_session *s, const char *why)
 {
     char node[NODE_NAME];
     if (!s->node[0]) return;
@@ -66,14 +66,14 @@ static void session_unbind(struct session *s, const char *why)
 }
 
 /* What it said makes no sense. */
-static void session_refuse(struct session *s, const char *why)
+static void session_refuse(struct link_session *s, const char *why)
 {
     log_warn("link.refused", "node=%s why=\"%s\"", s->node[0] ? s->node : "-", why);
     rpc_stream_close(s->stream);
 }
 
 /* It may not join, and is told why. It closes the session; the watch does so if it does not. */
-static void session_turn_away(struct session *s, const char *node, const char *why,
+static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {
     struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms};
@@ -85,14 +85,14 @@ static void session_turn_away(struct session *s, const char *node, const char *w
 
 /* ---- silence ----------------------------------------------------------------------------------- */
 
-static int64_t watch_period_ms(const struct link *k)
+static int64_t watch_period_ms(const struct links *k)
 {
     return k->heartbeat_ms > 1 ? k->heartbeat_ms / 2 : 1;
 }
 
-static void session_watch(struct session *s, int64_t passed_ms)
+static void session_watch(struct link_session *s, int64_t passed_ms)
 {
-    struct link *k = s->link;
+    struct links *k = s->link;
     const int64_t limit_ms = MISSED * k->heartbeat_ms + k->heartbeat_ms / 2;
     char why[96];
     s->silent_ms += passed_ms;
@@ -107,16 +107,16 @@ static void session_watch(struct session *s, int64_t passed_ms)
  * read after it. */
 static void watch(void *arg)
 {
-    struct link *k = arg;
+    struct links *k = arg;
     const int64_t now_ms = loop_now_ms(k->loop);
     int64_t passed_ms = now_ms - k->watched_ms;
     if (passed_ms > k->heartbeat_ms) passed_ms = k->heartbeat_ms;
     k->watched_ms = now_ms;
-    for (struct session *s = k->sessions; s; s = s->next) session_watch(s, passed_ms);
+    for (struct link_session *s = k->sessions; s; s = s->next) session_watch(s, passed_ms);
     loop_timer_set(k->watch, watch_period_ms(k));
 }
 
-void link_set_heartbeat(struct link *k, int64_t ms)
+void link_set_heartbeat(struct links *k, int64_t ms)
 {
     k->heartbeat_ms = ms;
     loop_timer_set(k->watch, watch_period_ms(k));
@@ -125,10 +125,10 @@ void link_set_heartbeat(struct link *k, int64_t ms)
 /* ---- messages ---------------------------------------------------------------------------------- */
 
 /* NULL: it may join. */
-static const char *session_admit(struct session *s, const struct msg *m, int64_t *retry_ms)
+static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms)
 {
-    struct link *k = s->link;
-    const struct session *up = session_find(k, m->node);
+    struct links *k = s->link;
+    const struct link_session *up = session_find(k, m->node);
     *retry_ms = RETRY_VERSION_MS;
     if (m->abi != WIRE_ABI)
         return "another version of the protocol: upgrade seqw and seqd together";
@@ -139,9 +139,9 @@ static const char *session_admit(struct session *s, const struct msg *m, int64_t
     return k->calls->admit ? k->calls->admit(k->arg, m) : NULL;
 }
 
-static void session_hello(struct session *s, const struct msg *m)
+static void session_hello(struct link_session *s, const struct msg *m)
 {
-    struct link *k = s->link;
+    struct links *k = s->link;
     if (s->node[0]) {
         session_refuse(s, "a second hello");
         return;
@@ -152,7 +152,7 @@ static void session_hello(struct session *s, const struct msg *m)
         session_turn_away(s, m->node, why, retry_ms);
         return;
     }
-    struct session *old = session_find(k, m->node);
+    struct link_session *old = session_find(k, m->node);
     if (old) {
         session_unbind(old, "replaced by a new session");
         rpc_stream_close(old->stream);
@@ -165,18 +165,18 @@ static void session_hello(struct session *s, const struct msg *m)
 
 static void stream_opened(void *arg, struct rpc_stream *stream)
 {
-    struct link *k = arg;
-    struct session *s = calloc(1, sizeof *s);
+    struct links *k = arg;
+    struct link_session *s = calloc(1, sizeof *s);
     assert(s);
-    *s = (struct session){.link = k, .stream = stream, .next = k->sessions};
+    *s = (struct link_session){.link = k, .stream = stream, .next = k->sessions};
     k->sessions = s;
     rpc_stream_set(stream, s);
 }
 
 static void stream_message(void *arg, struct rpc_stream *stream, const void *data, size_t size)
 {
-    struct link *k = arg;
-    struct session *s = rpc_stream_user(stream);
+    struct links *k = arg;
+    struct link_session *s = rpc_stream_user(stream);
     struct msg m;
     struct err e;
     s->silent_ms = 0;
@@ -198,20 +198,20 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
 
 static void stream_closed(void *arg, struct rpc_stream *stream, const char *why)
 {
-    struct link *k = arg;
-    struct session *s = rpc_stream_user(stream);
-    struct session **p = &k->sessions;
+    struct links *k = arg;
+    struct link_session *s = rpc_stream_user(stream);
+    struct link_session **p = &k->sessions;
     while (*p != s) p = &(*p)->next;
     *p = s->next;
     session_unbind(s, why);
     free(s);
 }
 
-struct link *link_create(struct loop *l, const char *address, const struct link_calls *calls,
-                         void *arg, struct err *e)
+struct links *link_create(struct loop *l, const char *address, const struct link_calls *calls,
+                          void *arg, struct err *e)
 {
     static const struct rpc_calls rpc_calls = {stream_opened, stream_message, stream_closed};
-    struct link *k = calloc(1, sizeof *k);
+    struct links *k = calloc(1, sizeof *k);
     if (!k) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
     k->calls = calls;
     k->arg = arg;
@@ -228,11 +228,11 @@ struct link *link_create(struct loop *l, const char *address, const struct link_
     return k;
 }
 
-void link_destroy(struct link *k)
+void link_destroy(struct links *k)
 {
     if (!k) return;
     rpc_server_destroy(k->server);
-    for (struct session *s = k->sessions, *next; s; s = next) {
+    for (struct link_session *s = k->sessions, *next; s; s = next) {
         next = s->next;
         free(s);
     }
@@ -241,8 +241,8 @@ void link_destroy(struct link *k)
     free(k);
 }
 
-int link_send(struct link *k, const char *node, const struct msg *m)
+int link_send(struct links *k, const char *node, const struct msg *m)
 {
-    struct session *s = session_find(k, node);
+    struct link_session *s = session_find(k, node);
     return s ? session_send(s, m) : -1;
 }

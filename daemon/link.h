@@ -6,7 +6,7 @@
 #include "api/core/loop.h"
 #include "api/wire.h"
 
-struct link;
+struct links;
 
 struct link_calls {
     /* A node said HELLO (m->node, slots, attempts). A second session of the same instance replaces
@@ -27,13 +27,13 @@ struct link_calls {
  * down. A node of which three heartbeats are missing is down: gRPC answers for a process whose loop
  * stands still. Silence is counted in turns of this loop, so that one that is behind does not take
  * its own delay for the nodes'. */
-struct link *link_create(struct loop *l, const char *address, const struct link_calls *calls,
-                         void *arg, struct err *e);
-void link_destroy(struct link *k);
+struct links *link_create(struct loop *l, const char *address, const struct link_calls *calls,
+                          void *arg, struct err *e);
+void link_destroy(struct links *k);
 /* How often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says otherwise. */
-void link_set_heartbeat(struct link *k, int64_t ms);
+void link_set_heartbeat(struct links *k, int64_t ms);
 /* -1 when the node has no session, or one that does not drain (it is closed then): the caller keeps
  * the truth in its tables and sends again at up. */
-int link_send(struct link *k, const char *node, const struct msg *m);
+int link_send(struct links *k, const char *node, const struct msg *m);
 
 #endif

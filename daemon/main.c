@@ -22,9 +22,9 @@ struct seqd {
     struct store *store;
     struct logs *logs;
     struct control *control;
-    struct link *link;
+    struct links *link;
     struct routes routes;
-    struct http *http;
+    struct http_server *http;
     struct dev *dev;
 };
 

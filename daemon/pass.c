@@ -9,20 +9,20 @@
 
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
 
-struct pass {
+struct sched_pass {
     struct sched_job *queue; /* owns; the n_jobs of the pass, in scheduling order */
     int n_jobs, room;
     struct sched_node nodes[NODE_MAX];
 };
 
-struct pass *pass_create(void)
+struct sched_pass *pass_create(void)
 {
-    struct pass *p = calloc(1, sizeof *p);
+    struct sched_pass *p = calloc(1, sizeof *p);
     if (!p) abort();
     return p;
 }
 
-void pass_destroy(struct pass *p)
+void pass_destroy(struct sched_pass *p)
 {
     if (p) free(p->queue);
     free(p);
@@ -112,14 +112,14 @@ static void describe(const struct cluster *k, const struct job *j, struct sched_
 }
 
 struct enqueueing {
-    struct pass *p;
+    struct sched_pass *p;
     const struct cluster *k;
 };
 
 static void enqueue(void *arg, struct job *j)
 {
     const struct enqueueing *to = arg;
-    struct pass *p = to->p;
+    struct sched_pass *p = to->p;
     if (j->state != JOB_QUEUED || j->attempt) return;
     if (p->n_jobs == p->room) {
         p->room = p->room ? 2 * p->room : 64;
@@ -129,7 +129,7 @@ static void enqueue(void *arg, struct job *j)
     describe(to->k, j, &p->queue[p->n_jobs++]);
 }
 
-struct listing {
+struct pass_list {
     const struct cluster *k;
     struct sched_node *nodes;
 };
@@ -162,7 +162,7 @@ static void list_gpus(const struct node *n, struct sched_node *out)
 
 static void list_job(void *arg, struct job *j)
 {
-    struct listing *l = arg;
+    struct pass_list *l = arg;
     bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
     if (!prepares && !j->gpus && !job_slots(j, NULL)) return;
     for (int i = 0; i < j->n_places; i++) {
@@ -196,7 +196,7 @@ static void list_nodes(const struct cluster *k, struct sched_node *out)
 
 static void list_held(const struct cluster *k, struct sched_node *out)
 {
-    struct listing l = {k, out};
+    struct pass_list l = {k, out};
     jobs_each((struct jobs *)&k->jobs, list_job, &l);
 }
 
@@ -246,7 +246,7 @@ static void assign(const struct cluster *k, const struct job *j, const struct sc
         name_gpu(k, q, r, ev->gpus[r]);
 }
 
-int pass_pick(struct pass *p, const struct cluster *k, int64_t now_ms)
+int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
 {
     p->n_jobs = 0;
     jobs_each((struct jobs *)&k->jobs, enqueue, &(struct enqueueing){p, k});
@@ -257,7 +257,8 @@ int pass_pick(struct pass *p, const struct cluster *k, int64_t now_ms)
     return p->n_jobs;
 }
 
-struct job *pass_verdict(const struct pass *p, const struct cluster *k, int i, struct event *ev)
+struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
+                         struct event *ev)
 {
     const struct sched_job *q = &p->queue[i];
     struct job *j = jobs_find(&k->jobs, q->id);

@@ -8,15 +8,16 @@
 
 #include "daemon/cluster.h"
 
-struct pass;
-struct pass *pass_create(void);
-void pass_destroy(struct pass *p); /* NULL allowed */
+struct sched_pass;
+struct sched_pass *pass_create(void);
+void pass_destroy(struct sched_pass *p); /* NULL allowed */
 
 /* Picks for every queued job of the cluster. Returns how many there are. */
-int pass_pick(struct pass *p, const struct cluster *k, int64_t now_ms);
+int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
 /* The verdict on the i-th of them: the reason for waiting is noted in the job. Returns the job that
  * starts, with its ASSIGN in *ev; or NULL. */
-struct job *pass_verdict(const struct pass *p, const struct cluster *k, int i, struct event *ev);
+struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
+                         struct event *ev);
 
 /* Whether nodes that the job does not leave out could take it without `node`, were all idle. A node
  * that is down counts until it is lost, and where it has prepared the job's data, even then: it has

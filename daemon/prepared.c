@@ -131,8 +131,8 @@ static void choose_form(struct job *j, const struct node *n, struct result *r)
     free(spec);
 }
 
-void prepared_take(struct job *j, const struct node *node, const struct part *p, const char *json,
-                   struct verdict *v)
+void prepared_take(struct job *j, const struct node *node, const struct attempt_part *p,
+                   const char *json, struct verdict *v)
 {
     struct result r = {.ev = {.type = EV_PREPARED, .rank = -1}};
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);

@@ -15,7 +15,7 @@
 struct taking {
     struct job *j;
     const struct nodes *nodes;
-    struct part *p;
+    struct attempt_part *p;
     const struct record *r;
     const struct record_time *t;
     struct verdict *v;
@@ -31,7 +31,7 @@ int record_parse(const struct msg *m, struct record *r)
 }
 
 /* The rank in an exit is the one that its head names. */
-static bool exit_is_of(const struct part *p, const struct record *r)
+static bool exit_is_of(const struct attempt_part *p, const struct record *r)
 {
     struct rank_exit x;
     if (r->head.size < sizeof x) return false;
@@ -39,7 +39,7 @@ static bool exit_is_of(const struct part *p, const struct record *r)
     return x.rank == r->head.rank && (x.rank == RANK_GANG || attempt_part_has(p, x.rank));
 }
 
-bool record_is_of(const struct part *p, const struct record *r)
+bool record_is_of(const struct attempt_part *p, const struct record *r)
 {
     struct rank_event re;
     bool first = r->head.type == RANK_STEP || r->head.type == RANK_PROGRESS ||
@@ -70,7 +70,7 @@ static void fail(const struct taking *k, const struct event *ev)
 static void on_fail(const struct taking *k)
 {
     struct job *j = k->j;
-    struct part *p = k->p;
+    struct attempt_part *p = k->p;
     const struct record *r = k->r;
     struct rank_fail f;
     struct event ev = {.type = EV_RANK_EXIT, .rank = r->head.rank};
@@ -130,7 +130,7 @@ static void on_exit_record(const struct taking *k)
 static void on_blob(const struct taking *k)
 {
     const struct record *r = k->r;
-    struct attempt *a = k->j->attempt;
+    struct job_attempt *a = k->j->attempt;
     int rank = r->head.rank;
     if (rank < 0 || r->head.size > BLOB_SIZE || k->j->state != JOB_STARTING) return;
     attempt_hold(k->p, r->seq);
@@ -149,7 +149,7 @@ static void on_blob(const struct taking *k)
 
 static void on_ready(const struct taking *k)
 {
-    struct attempt *a = k->j->attempt;
+    struct job_attempt *a = k->j->attempt;
     int rank = k->r->head.rank;
     if (rank < 0 || k->j->state != JOB_STARTING || a->task == TASK_PREPARE) return;
     attempt_hold(k->p, k->r->seq);
@@ -162,7 +162,7 @@ static void on_ready(const struct taking *k)
 
 /* ---- progress and products --------------------------------------------------------------------- */
 
-static void keep_step(struct attempt *a, const char *json, size_t n)
+static void keep_step(struct job_attempt *a, const char *json, size_t n)
 {
     if (a->steps_size + n + 3 > a->steps_room) {
         a->steps_room = 2 * (a->steps_size + n) + 4096;
@@ -264,7 +264,7 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
 
 /* A rank that makes its node's data says so before and after ("code" of the note): meanwhile the
  * start's deadline does not run; it restarts after that. */
-static void note_preparing(struct attempt *a, int rank, const char *json)
+static void note_preparing(struct job_attempt *a, int rank, const char *json)
 {
     struct jread j;
     jread_init(&j, json, strlen(json));
@@ -339,7 +339,7 @@ static bool is_result(const struct record *r)
 
 bool record_proves_ring(const struct job *j, const struct record *r)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     struct rank_progress p;
     struct rank_step s;
     struct rank_event re;
@@ -353,8 +353,8 @@ bool record_proves_ring(const struct job *j, const struct record *r)
     }
 }
 
-void record_take(struct job *j, const struct nodes *nodes, struct part *p, const struct record *r,
-                 const struct record_time *t, struct verdict *v)
+void record_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
+                 const struct record *r, const struct record_time *t, struct verdict *v)
 {
     const struct taking k = {j, nodes, p, r, t, v};
     switch (r->head.type) {

@@ -14,7 +14,7 @@ struct record {
 int record_parse(const struct msg *m, struct record *r); /* -1: damaged, or of another version */
 /* Whether it is for the node of part p to say: of a rank of its own, and what only rank 0 says of
  * rank 0 alone. */
-bool record_is_of(const struct part *p, const struct record *r);
+bool record_is_of(const struct attempt_part *p, const struct record *r);
 /* Whether it is the last one of its part (rank.h). */
 bool record_is_final(const struct record *r);
 /* Whether rank 0 reports from inside the ring, which proves that all have joined, even if another
@@ -25,7 +25,7 @@ struct record_time {
 };
 /* Takes a record of j's current attempt, from the node of part p, which has not ended. A ring that
  * it proves is open. */
-void record_take(struct job *j, const struct nodes *nodes, struct part *p, const struct record *r,
-                 const struct record_time *t, struct verdict *v);
+void record_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
+                 const struct record *r, const struct record_time *t, struct verdict *v);
 
 #endif

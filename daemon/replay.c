@@ -80,7 +80,8 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
     if (placed && j->attempt && j->attempt->epoch == j->epoch) {
-        struct part *p = ev->type == EV_NODE_LOST ? attempt_part(j->attempt, ev->node) : NULL;
+        struct attempt_part *p = ev->type == EV_NODE_LOST ? attempt_part(j->attempt, ev->node)
+                                                          : NULL;
         if (p) p->ended = p->lost = true; /* fenced, whether or not the node has come back */
         return;
     }
@@ -115,7 +116,7 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
 {
     const struct replaying *r = arg;
     const struct job *j = jobs_find(&r->cluster->jobs, job);
-    struct attempt *a = j ? j->attempt : NULL;
+    struct job_attempt *a = j ? j->attempt : NULL;
     if (a && a->epoch == epoch && part >= 0 && part < a->n_parts && seq >= 0 && seq < MAX_MARK)
         a->parts[part].seq = a->parts[part].marked = seq;
     return 0;

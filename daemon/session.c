@@ -7,9 +7,9 @@
 
 /* ---- of one attempt ---------------------------------------------------------------------------- */
 
-static void assign(const struct session *s, const struct job *j, const struct part *p)
+static void assign(const struct session *s, const struct job *j, const struct attempt_part *p)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     struct job_spec *spec = malloc(sizeof *spec);
     if (!spec) abort();
     job_spec_copy(j, spec);
@@ -40,7 +40,7 @@ void session_assign(const struct session *s, const struct job *j)
 
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
 {
-    struct attempt *a = j->attempt;
+    struct job_attempt *a = j->attempt;
     struct msg m = {.type = MSG_STOP, .job = j->id, .epoch = a->epoch};
     const char *why = j->target == JOB_CANCELLED ? "cancelled" : j->err.text;
     snprintf(m.reason, sizeof m.reason, "%.*s", (int)sizeof m.reason - 1, why);
@@ -49,9 +49,9 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
         if (!a->parts[i].ended) outbox_send(&s->out, a->parts[i].place.node, &m);
 }
 
-void session_blobs(const struct session *s, const struct job *j, const struct part *p)
+void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p)
 {
-    const struct attempt *a = j->attempt;
+    const struct job_attempt *a = j->attempt;
     if (!a->n_ranks || a->n_blobs < a->n_ranks || j->state != JOB_STARTING) return;
     struct msg m = {.type = MSG_BLOBS,
                     .job = j->id,
@@ -84,7 +84,7 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 /* ---- of all ------------------------------------------------------------------------------------ */
 
-struct listing { /* of the attempts of one node */
+struct session_list { /* of the attempts of one node */
     const struct session *s;
     const char *node;
     const struct msg *hello; /* or NULL */
@@ -93,7 +93,7 @@ struct listing { /* of the attempts of one node */
     struct wire_attempt *attempts; /* WIRE_ATTEMPTS, of an EXPECT */
 };
 
-static void send_list(struct listing *l, bool more)
+static void send_list(struct session_list *l, bool more)
 {
     const struct msg m = {
         .type = MSG_EXPECT, .n_attempts = l->n, .attempts = l->attempts, .more = more};
@@ -103,8 +103,8 @@ static void send_list(struct listing *l, bool more)
 
 static void list_attempt(void *arg, struct job *j)
 {
-    struct listing *l = arg;
-    const struct attempt *a = j->attempt;
+    struct session_list *l = arg;
+    const struct job_attempt *a = j->attempt;
     if (!a || !a->assigned || !attempt_part(a, l->node)) return;
     if (l->n == WIRE_ATTEMPTS) send_list(l, true);
     l->attempts[l->n++] = (struct wire_attempt){.job = j->id, .epoch = a->epoch};
@@ -112,7 +112,7 @@ static void list_attempt(void *arg, struct job *j)
 
 void session_expect(const struct session *s, const char *node)
 {
-    struct listing l = {.s = s, .node = node};
+    struct session_list l = {.s = s, .node = node};
     if (!(l.attempts = malloc(WIRE_ATTEMPTS * sizeof *l.attempts))) abort();
     jobs_each(&s->cluster->jobs, list_attempt, &l);
     send_list(&l, false);
@@ -131,7 +131,7 @@ void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t si
     const struct job *j = jobs_find(&s->cluster->jobs, job);
     struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
     if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* over, or a later attempt */
-    const struct part *p = attempt_part_of_rank(j->attempt, rank);
+    const struct attempt_part *p = attempt_part_of_rank(j->attempt, rank);
     if (p && !p->lost) outbox_send(&s->out, p->place.node, &m);
 }
 
@@ -161,10 +161,10 @@ static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
 /* Tells a node that is back what is known of one attempt it should have. */
 static void attach(void *arg, struct job *j)
 {
-    struct listing *l = arg;
+    struct session_list *l = arg;
     const struct session *s = l->s;
-    struct attempt *a = j->attempt;
-    struct part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
+    struct job_attempt *a = j->attempt;
+    struct attempt_part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
     if (!p) return;
     if (!listed(l->hello, j->id, a->epoch)) {
         /* The ASSIGN was committed and may have been lost with the session; if it was not, the
@@ -179,14 +179,15 @@ static void attach(void *arg, struct job *j)
 
 void session_attach(const struct session *s, const char *node, const struct msg *hello)
 {
-    struct listing l = {.s = s, .node = node, .hello = hello};
+    struct session_list l = {.s = s, .node = node, .hello = hello};
     jobs_each(&s->cluster->jobs, attach, &l);
 }
 
 static void resume(void *arg, struct job *j)
 {
-    struct listing *l = arg;
-    struct part *p = j->attempt && j->attempt->assigned ? attempt_part(j->attempt, l->node) : NULL;
+    struct session_list *l = arg;
+    struct attempt_part *p = j->attempt && j->attempt->assigned ? attempt_part(j->attempt, l->node)
+                                                                : NULL;
     if (!p) return;
     session_blobs(l->s, j, p);
     if (j->state == JOB_STOPPING && !j->attempt->ended) session_stop(l->s, j, l->now_ms);
@@ -194,7 +195,7 @@ static void resume(void *arg, struct job *j)
 
 void session_resume(const struct session *s, const char *node, int64_t now_ms)
 {
-    struct listing l = {.s = s, .node = node, .now_ms = now_ms};
+    struct session_list l = {.s = s, .node = node, .now_ms = now_ms};
     jobs_each(&s->cluster->jobs, resume, &l);
 }
 
@@ -206,7 +207,7 @@ void session_note_stale(const struct session *s, struct node *n, const struct ms
     for (int i = 0; i < hello->n_attempts; i++) {
         const struct wire_attempt *w = &hello->attempts[i];
         const struct job *j = jobs_find(&s->cluster->jobs, w->job);
-        const struct attempt *a = j ? j->attempt : NULL;
+        const struct job_attempt *a = j ? j->attempt : NULL;
         if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
         if (w->slots > 0) node_stale_add(n, w->job, w->epoch, w->slots);
     }

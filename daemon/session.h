@@ -22,7 +22,7 @@ void session_assign(const struct session *s, const struct job *j); /* to every p
 /* To every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
 /* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
-void session_blobs(const struct session *s, const struct job *j, const struct part *p);
+void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
 /* Records up to seq are on disk. */
 void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
                  int64_t seq);

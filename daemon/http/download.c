@@ -14,8 +14,8 @@ struct range {
 
 struct download {
     struct routes *R;
-    struct http_req *r;         /* until the first chunk is here */
-    struct http_stream *stream; /* from then on; NULL again: the client is gone */
+    struct http_req *r;      /* until the first chunk is here */
+    struct http_out *stream; /* from then on; NULL again: the client is gone */
     bool asking, opened;
     char node[NODE_NAME];
     int64_t job, offset, end; /* end: of what is sent, once opened */
@@ -189,7 +189,7 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
     free(d);
 }
 
-void route_download(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_download(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct download *d = calloc(1, sizeof *d);
     struct err e;

@@ -29,7 +29,7 @@ struct follow {
     struct follow *next;
     struct follows *all;
     struct control *control;
-    struct http_stream *stream; /* NULL: the client is gone */
+    struct http_out *stream; /* NULL: the client is gone */
     int64_t job;
     enum follow_what what;
     int64_t seq, index;    /* last row finished; steps delivered of the row after it */

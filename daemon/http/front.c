@@ -26,7 +26,7 @@
 enum side { CLIENT, LIBRARY };
 
 /* What one direction still has to write. */
-struct pending {
+struct front_pending {
     char *bytes;
     size_t from, to;
 };
@@ -54,7 +54,7 @@ struct front_conn {
     size_t in_size, looked;
     int64_t left;
     struct chunked chunks;
-    struct pending out[2]; /* to [CLIENT], to [LIBRARY] */
+    struct front_pending out[2]; /* to [CLIENT], to [LIBRARY] */
     struct guard_request request;
     const struct guard_verdict *verdict;
     void *slot;
@@ -163,7 +163,7 @@ static void ask_events(struct front_conn *c)
 /* Sends what waits. -1: the other end is gone. */
 static int flush(struct front_conn *c, enum side s)
 {
-    struct pending *p = &c->out[s];
+    struct front_pending *p = &c->out[s];
     if (s == CLIENT) c->read_ms = now_ms();
     while (p->from < p->to) {
         const ssize_t n = send(c->fd[s], p->bytes + p->from, p->to - p->from,
@@ -173,14 +173,14 @@ static int flush(struct front_conn *c, enum side s)
         p->from += (size_t)n;
     }
     free(p->bytes);
-    *p = (struct pending){0};
+    *p = (struct front_pending){0};
     return 0;
 }
 
 /* Sends, and keeps what does not go now. Bounded: no more is read for a side that waits. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
-    struct pending *p = &c->out[s];
+    struct front_pending *p = &c->out[s];
     while (n && !waits(c, s)) {
         const ssize_t sent = send(c->fd[s], bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR) continue;

@@ -39,12 +39,12 @@ VERDICT(origin_refused, 403, "forbidden",
 VERDICT(type_refused, 415, "unsupported", "a body must come with Content-Type: application/json");
 
 /* A piece of the head; not terminated. */
-struct span {
+struct guard_span {
     const char *p;
     size_t n;
 };
 
-static bool span_is(struct span s, const char *word)
+static bool span_is(struct guard_span s, const char *word)
 {
     return s.n == strlen(word) && !strncasecmp(s.p, word, s.n);
 }
@@ -78,7 +78,7 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct guard_
 
 /* ---- lines ------------------------------------------------------------------------------------ */
 
-static bool is_token(struct span s)
+static bool is_token(struct guard_span s)
 {
     static const char marks[] = "!#$%&'*+-.^_`|~";
     for (size_t i = 0; i < s.n; i++) {
@@ -90,29 +90,29 @@ static bool is_token(struct span s)
 }
 
 struct first_line {
-    struct span method, target, version;
+    struct guard_span method, target, version;
 };
 
-static bool split_first(struct span line, struct first_line *f)
+static bool split_first(struct guard_span line, struct first_line *f)
 {
     const char *end = line.p + line.n;
     const char *a = memchr(line.p, ' ', line.n);
     const char *b = a ? memchr(a + 1, ' ', (size_t)(end - a - 1)) : NULL;
     if (!b || memchr(b + 1, ' ', (size_t)(end - b - 1))) return false;
-    f->method = (struct span){line.p, (size_t)(a - line.p)};
-    f->target = (struct span){a + 1, (size_t)(b - a - 1)};
-    f->version = (struct span){b + 1, (size_t)(end - b - 1)};
+    f->method = (struct guard_span){line.p, (size_t)(a - line.p)};
+    f->target = (struct guard_span){a + 1, (size_t)(b - a - 1)};
+    f->version = (struct guard_span){b + 1, (size_t)(end - b - 1)};
     return is_token(f->method) && f->target.n && f->version.n > 5 &&
            !memcmp(f->version.p, "HTTP/", 5) && !memchr(line.p, '\t', line.n);
 }
 
 /* The value without blanks around it. */
-static bool split_header(struct span line, struct span *name, struct span *value)
+static bool split_header(struct guard_span line, struct guard_span *name, struct guard_span *value)
 {
     const char *colon = memchr(line.p, ':', line.n);
     if (!colon) return false;
-    *name = (struct span){line.p, (size_t)(colon - line.p)};
-    struct span v = {colon + 1, line.n - name->n - 1};
+    *name = (struct guard_span){line.p, (size_t)(colon - line.p)};
+    struct guard_span v = {colon + 1, line.n - name->n - 1};
     while (v.n && (*v.p == ' ' || *v.p == '\t')) v.p++, v.n--;
     while (v.n && (v.p[v.n - 1] == ' ' || v.p[v.n - 1] == '\t')) v.n--;
     *value = v;
@@ -121,14 +121,14 @@ static bool split_header(struct span line, struct span *name, struct span *value
 
 /* ---- what the headers mean -------------------------------------------------------------------- */
 
-struct seen {
+struct guard_seen {
     int n_headers, n_length, n_encoding, n_host, n_origin;
     bool chunked, is_json, bad_length, origin_differs;
     int64_t length;
-    struct span host, origin;
+    struct guard_span host, origin;
 };
 
-static bool loopback_host(struct span host)
+static bool loopback_host(struct guard_span host)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
     for (int i = 0; i < 3; i++) {
@@ -140,7 +140,7 @@ static bool loopback_host(struct span host)
 }
 
 /* "http://localhost:7433" -> "localhost:7433"; a port that the scheme implies is left out. */
-static struct span authority(struct span origin)
+static struct guard_span authority(struct guard_span origin)
 {
     static const struct {
         const char *scheme, *port;
@@ -148,22 +148,22 @@ static struct span authority(struct span origin)
     for (int i = 0; i < 2; i++) {
         const size_t n = strlen(known[i].scheme), p = strlen(known[i].port);
         if (origin.n <= n || strncasecmp(origin.p, known[i].scheme, n)) continue;
-        struct span a = {origin.p + n, origin.n - n};
+        struct guard_span a = {origin.p + n, origin.n - n};
         if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
         return a;
     }
-    return (struct span){"", 0}; /* "null", extensions */
+    return (struct guard_span){"", 0}; /* "null", extensions */
 }
 
-static bool same_origin(struct span origin, struct span host)
+static bool same_origin(struct guard_span origin, struct guard_span host)
 {
-    const struct span a = authority(origin);
+    const struct guard_span a = authority(origin);
     if (a.n && host.n > 3 && !memcmp(host.p + host.n - 3, ":80", 3) && a.n == host.n - 3)
         host.n -= 3;
     return a.n && a.n == host.n && !strncasecmp(a.p, host.p, a.n);
 }
 
-static void see_length(struct seen *g, struct span v)
+static void see_length(struct guard_seen *g, struct guard_span v)
 {
     g->n_length++;
     g->length = 0;
@@ -176,7 +176,7 @@ static void see_length(struct seen *g, struct span v)
     }
 }
 
-static void see_header(struct seen *g, struct span name, struct span v)
+static void see_header(struct guard_seen *g, struct guard_span name, struct guard_span v)
 {
     static const char json[] = "application/json";
     const size_t n = sizeof json - 1;
@@ -199,7 +199,7 @@ static void see_header(struct seen *g, struct span name, struct span v)
 }
 
 /* A page may read what it is shown; what changes something is for pages of this very host and port. */
-static bool refused_origin(const struct seen *g, struct span method, bool local_only)
+static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;
     if (g->n_origin > 1) return true;
@@ -208,8 +208,8 @@ static bool refused_origin(const struct seen *g, struct span method, bool local_
     return !same_origin(g->origin, g->host);
 }
 
-static const struct guard_verdict *check_meaning(const struct seen *g, const struct first_line *f,
-                                                 bool local_only)
+static const struct guard_verdict *check_meaning(const struct guard_seen *g,
+                                                 const struct first_line *f, bool local_only)
 {
     const bool old = span_is(f->version, "HTTP/1.0");
     if (!old && !span_is(f->version, "HTTP/1.1")) return &bad_version;
@@ -224,7 +224,7 @@ static const struct guard_verdict *check_meaning(const struct seen *g, const str
     return (g->length || g->n_encoding) && !g->is_json ? &type_refused : NULL;
 }
 
-static const struct guard_verdict *read_target(struct span raw, struct target *t)
+static const struct guard_verdict *read_target(struct guard_span raw, struct target *t)
 {
     char text[TARGET_SIZE];
     if (raw.n >= sizeof text) return &target_long;
@@ -233,10 +233,10 @@ static const struct guard_verdict *read_target(struct span raw, struct target *t
     return target_parse(t, text) ? &target_bad : NULL;
 }
 
-static struct span next_line(const char **p)
+static struct guard_span next_line(const char **p)
 {
     const char *end = strstr(*p, "\r\n");
-    struct span line = {*p, (size_t)(end - *p)};
+    struct guard_span line = {*p, (size_t)(end - *p)};
     *p = end + 2;
     return line;
 }
@@ -245,13 +245,13 @@ static struct span next_line(const char **p)
 static const struct guard_verdict *read_head(const char *bytes, bool local_only,
                                              struct guard_request *r)
 {
-    struct seen g = {0};
+    struct guard_seen g = {0};
     struct first_line f;
-    struct span name, value;
+    struct guard_span name, value;
     const char *p = bytes;
     if (!split_first(next_line(&p), &f)) return &bad_line;
     r->is_head = f.method.n == 4 && !memcmp(f.method.p, "HEAD", 4);
-    for (struct span line = next_line(&p); line.n; line = next_line(&p)) {
+    for (struct guard_span line = next_line(&p); line.n; line = next_line(&p)) {
         if (*line.p == ' ' || *line.p == '\t') return &folded;
         if (!split_header(line, &name, &value)) return &bad_header;
         see_header(&g, name, value);

@@ -6,13 +6,13 @@
 #include "daemon/http/routes.h"
 #include "openapi_yaml.h"
 
-struct pending {
+struct ready_view {
     struct routes *R;
     struct http_req *r;
 };
 
 /* This answer itself went through the HTTP thread and the loop: both are alive. */
-void route_livez(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_livez(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     reply_json(r, 200, "{\"status\":\"ok\"}");
 }
@@ -51,7 +51,7 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
 
 static void on_ready(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct pending *v = arg;
+    struct ready_view *v = arg;
     char text[768] = "{\"status\":\"ok\"}";
     if (failed) reply_fail(v->r, failed);
     if (!failed && http_query(v->r, "verbose")) ready_verbose(v->R->control, text, sizeof text);
@@ -61,15 +61,15 @@ static void on_ready(void *arg, const struct store_rows *rows, const struct err 
 
 /* Serving begins after the replay and after both sockets are bound; what can still fail to answer
  * is the store: its reader, or its writer in a sync that does not return. */
-void route_readyz(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_readyz(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct store_health h;
     struct err e;
     store_health(control_store(R->control), &h);
     if (h.stuck_ms <= STORE_STUCK_MS) {
-        struct pending *v = malloc(sizeof *v);
+        struct ready_view *v = malloc(sizeof *v);
         if (!v) abort();
-        *v = (struct pending){R, r};
+        *v = (struct ready_view){R, r};
         store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){0}, NULL, on_ready, v);
         return;
     }
@@ -78,7 +78,7 @@ void route_readyz(struct routes *R, struct http_req *r, const struct route_args 
     reply_fail(r, &e);
 }
 
-void route_version(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_version(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     char out[128];
     snprintf(out, sizeof out, "{\"version\":\"%s\",\"api\":\"v1\"}", R->version);
@@ -90,7 +90,7 @@ const char *routes_document(void)
     return openapi_yaml;
 }
 
-void route_openapi(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_openapi(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     http_reply(r, 200, "application/yaml", openapi_yaml, sizeof openapi_yaml - 1);
 }

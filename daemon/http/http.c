@@ -23,13 +23,13 @@ static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "
                                            "if-none-match",   "range",         "if-range"};
 #define KEPT ((int)(sizeof kept_headers / sizeof *kept_headers))
 
-struct pair {
+struct http_pair {
     char *name, *value;
 };
 
 struct http_req {
     struct http_req *next, **at; /* in h->open while it waits for its reply */
-    struct http *h;
+    struct http_server *h;
     struct MHD_Connection *mhd;
     struct front_conn *conn;
     const struct target *target; /* front's, until the request is completed */
@@ -38,7 +38,7 @@ struct http_req {
     char method[8];
     char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
     int n_out;
-    struct pair out[MAX_HEADERS];
+    struct http_pair out[MAX_HEADERS];
     char *body;
     size_t body_size;
     bool posted;
@@ -46,9 +46,9 @@ struct http_req {
     int status;
 };
 
-struct http_stream {
-    struct http_stream *next, **at;
-    struct http *h;
+struct http_out {
+    struct http_out *next, **at;
+    struct http_server *h;
     struct MHD_Connection *mhd;
     struct http_stream_calls calls;
     void *arg;
@@ -58,7 +58,7 @@ struct http_stream {
     char *buf;
 };
 
-struct http {
+struct http_server {
     struct loop *loop;
     struct http_options o;
     http_handler *handler;
@@ -72,7 +72,7 @@ struct http {
     pthread_mutex_t mutex; /* everything below, and suspended/ended/closed and bytes of streams */
     bool stopping;
     struct http_req *open;
-    struct http_stream *streams;
+    struct http_out *streams;
     int n_streams;
 };
 
@@ -132,7 +132,7 @@ static enum MHD_Result refuse(struct http_req *r, int status, const char *code, 
 /* Gives a response to the HTTP thread. The lock keeps http_destroy from answering twice. */
 static void answer(struct http_req *r, int status, struct MHD_Response *resp)
 {
-    struct http *h = r->h;
+    struct http_server *h = r->h;
     pthread_mutex_lock(&h->mutex);
     UNLINK(r);
     r->status = status;
@@ -162,7 +162,7 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
 {
     assert(r->n_out < MAX_HEADERS);
     for (const char *p = value; *p; p++) assert((unsigned char)*p >= 0x20);
-    r->out[r->n_out++] = (struct pair){must_dup(name), must_dup(value)};
+    r->out[r->n_out++] = (struct http_pair){must_dup(name), must_dup(value)};
 }
 
 /* ---- requests, front's thread ------------------------------------------------------------------ */
@@ -177,7 +177,7 @@ static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-static struct http_req *begin(struct http *h, struct MHD_Connection *mhd, const char *method)
+static struct http_req *begin(struct http_server *h, struct MHD_Connection *mhd, const char *method)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -217,7 +217,7 @@ static void deliver(void *arg)
 
 static enum MHD_Result post_to_loop(struct http_req *r)
 {
-    struct http *h = r->h;
+    struct http_server *h = r->h;
     r->posted = true;
     pthread_mutex_lock(&h->mutex);
     bool stopping = h->stopping;
@@ -255,7 +255,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
                          enum MHD_RequestTerminationCode why)
 {
-    struct http *h = arg;
+    struct http_server *h = arg;
     struct http_req *r = *state;
     if (!r) return;
     pthread_mutex_lock(&h->mutex);
@@ -278,14 +278,14 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
-    struct http *h = arg;
+    struct http_server *h = arg;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *state = h->adding;
         return;
     }
     struct front_conn *c = *state;
     pthread_mutex_lock(&h->mutex);
-    struct http_stream *s = *front_slot(c);
+    struct http_out *s = *front_slot(c);
     if (s) s->slot = NULL;
     pthread_mutex_unlock(&h->mutex);
     front_closed(c);
@@ -294,27 +294,27 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
 static int open_conn(void *arg, struct front_conn *c, int fd)
 {
     static const struct sockaddr local = {.sa_family = AF_UNIX};
-    struct http *h = arg;
+    struct http_server *h = arg;
     h->adding = c;
     return MHD_add_connection(h->mhd, fd, &local, sizeof local.sa_family) == MHD_YES ? 0 : -1;
 }
 
 static int64_t run_library(void *arg)
 {
-    struct http *h = arg;
+    struct http_server *h = arg;
     MHD_UNSIGNED_LONG_LONG ms = 0;
     MHD_run(h->mhd);
     return MHD_get_timeout(h->mhd, &ms) == MHD_YES ? (int64_t)ms : -1;
 }
 
-static void wake(struct http_stream *s);
+static void wake(struct http_out *s);
 
 /* The library would not notice while it waits for bytes of the stream. */
 static void conn_gone(void *arg, struct front_conn *c)
 {
-    struct http *h = arg;
+    struct http_server *h = arg;
     pthread_mutex_lock(&h->mutex);
-    struct http_stream *s = *front_slot(c);
+    struct http_out *s = *front_slot(c);
     if (s && !s->ended) {
         s->ended = s->cut = true;
         wake(s);
@@ -326,7 +326,7 @@ static void conn_gone(void *arg, struct front_conn *c)
 
 static void say_want(void *arg)
 {
-    struct http_stream *s = arg;
+    struct http_out *s = arg;
     pthread_mutex_lock(&s->h->mutex);
     s->want_posted = false;
     bool dead = s->closed || s->ended;
@@ -336,7 +336,7 @@ static void say_want(void *arg)
 
 static void say_closed(void *arg)
 {
-    struct http_stream *s = arg;
+    struct http_out *s = arg;
     pthread_mutex_lock(&s->h->mutex);
     UNLINK(s);
     s->h->n_streams--;
@@ -348,7 +348,7 @@ static void say_closed(void *arg)
 
 static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
 {
-    struct http_stream *s = arg;
+    struct http_out *s = arg;
     ssize_t got = 0;
     bool want = false;
     pthread_mutex_lock(&s->h->mutex);
@@ -378,7 +378,7 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
 
 static void stream_free(void *arg)
 {
-    struct http_stream *s = arg;
+    struct http_out *s = arg;
     pthread_mutex_lock(&s->h->mutex);
     s->closed = true;
     if (s->slot) *s->slot = NULL;
@@ -387,10 +387,10 @@ static void stream_free(void *arg)
     loop_post(s->h->loop, say_closed, s);
 }
 
-struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
-                                     const struct http_stream_calls *calls, void *arg)
+struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
+                                  const struct http_stream_calls *calls, void *arg)
 {
-    struct http *h = r->h;
+    struct http_server *h = r->h;
     pthread_mutex_lock(&h->mutex);
     const bool taken = h->n_streams >= h->o.max_connections / 2;
     h->n_streams += !taken;
@@ -400,7 +400,7 @@ struct http_stream *http_stream_open(struct http_req *r, int status, const char 
                problem(r, 503, "peer", "all streams are taken: try again, or ask for pages"));
         return NULL;
     }
-    struct http_stream *s = calloc(1, sizeof *s);
+    struct http_out *s = calloc(1, sizeof *s);
     if (!s) abort();
     s->h = h;
     s->mhd = r->mhd;
@@ -420,7 +420,7 @@ struct http_stream *http_stream_open(struct http_req *r, int status, const char 
     return s;
 }
 
-size_t http_stream_room(struct http_stream *s)
+size_t http_stream_room(struct http_out *s)
 {
     pthread_mutex_lock(&s->h->mutex);
     size_t n = s->closed || s->ended ? 0 : HTTP_STREAM_SIZE - (s->to - s->from);
@@ -428,7 +428,7 @@ size_t http_stream_room(struct http_stream *s)
     return n;
 }
 
-static void wake(struct http_stream *s)
+static void wake(struct http_out *s)
 {
     if (!s->suspended) return;
     s->suspended = false;
@@ -437,7 +437,7 @@ static void wake(struct http_stream *s)
 }
 
 /* Room for size more bytes after those that wait, which move to the front. */
-static void make_room(struct http_stream *s, size_t size)
+static void make_room(struct http_out *s, size_t size)
 {
     const size_t held = s->to - s->from;
     if (s->from) memmove(s->buf, s->buf + s->from, held);
@@ -449,7 +449,7 @@ static void make_room(struct http_stream *s, size_t size)
     if (!(s->buf = realloc(s->buf, s->size))) abort();
 }
 
-int http_stream_write(struct http_stream *s, const void *data, size_t size)
+int http_stream_write(struct http_out *s, const void *data, size_t size)
 {
     int rc = -1;
     pthread_mutex_lock(&s->h->mutex);
@@ -464,7 +464,7 @@ int http_stream_write(struct http_stream *s, const void *data, size_t size)
     return rc;
 }
 
-void http_stream_end(struct http_stream *s, bool whole)
+void http_stream_end(struct http_out *s, bool whole)
 {
     pthread_mutex_lock(&s->h->mutex);
     if (!s->closed && !s->ended) {
@@ -477,7 +477,7 @@ void http_stream_end(struct http_stream *s, bool whole)
 
 /* ---- accessors ------------------------------------------------------------------------------- */
 
-const char *http_url(const struct http *h)
+const char *http_url(const struct http_server *h)
 {
     return h->url;
 }
@@ -536,7 +536,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
     log_debug("http.note", "text=\"%s\"", text);
 }
 
-static struct MHD_Daemon *start(struct http *h)
+static struct MHD_Daemon *start(struct http_server *h)
 {
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
@@ -547,7 +547,7 @@ static struct MHD_Daemon *start(struct http *h)
         (size_t)POOL_SIZE, MHD_OPTION_END);
 }
 
-static int start_front(struct http *h, struct err *e)
+static int start_front(struct http_server *h, struct err *e)
 {
     static const struct front_calls calls = {open_conn, run_library, conn_gone};
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
@@ -561,10 +561,10 @@ static int start_front(struct http *h, struct err *e)
     return h->front ? 0 : -1;
 }
 
-struct http *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
-                         void *arg, struct err *e)
+struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
+                                void *arg, struct err *e)
 {
-    struct http *h = calloc(1, sizeof *h);
+    struct http_server *h = calloc(1, sizeof *h);
     if (!h) abort();
     h->loop = l;
     h->o = *o;
@@ -590,7 +590,7 @@ fail:
     return NULL;
 }
 
-static struct http_req *first_open(struct http *h)
+static struct http_req *first_open(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);
     struct http_req *r = h->open;
@@ -599,11 +599,11 @@ static struct http_req *first_open(struct http *h)
 }
 
 /* Suspended connections would make MHD_stop_daemon abort: answer and end all of them first. */
-static void release_all(struct http *h)
+static void release_all(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);
     h->stopping = true;
-    for (struct http_stream *s = h->streams; s; s = s->next) {
+    for (struct http_out *s = h->streams; s; s = s->next) {
         s->ended = s->cut = true;
         wake(s);
     }
@@ -612,7 +612,7 @@ static void release_all(struct http *h)
         answer(r, 503, problem(r, 503, "stopping", "seqd is stopping"));
 }
 
-void http_destroy(struct http *h)
+void http_destroy(struct http_server *h)
 {
     if (!h) return;
     if (h->front) {
@@ -621,7 +621,7 @@ void http_destroy(struct http *h)
         front_finish(h->front);
     }
     if (h->mhd) MHD_stop_daemon(h->mhd);
-    for (struct http_stream *s = h->streams, *next; s; s = next) {
+    for (struct http_out *s = h->streams, *next; s; s = next) {
         next = s->next;
         free(s->buf);
         free(s);

@@ -21,9 +21,9 @@
 #define HTTP_MAX_BODY    (1 << 20)
 #define HTTP_STREAM_SIZE (2 * 65536) /* what may wait in a stream: a slow reader costs no more */
 
-struct http;
+struct http_server;
 struct http_req;
-struct http_stream;
+struct http_out;
 
 /* Must answer each request exactly once, with http_reply or http_stream_open, now or later. */
 typedef void http_handler(void *arg, struct http_req *r);
@@ -38,10 +38,10 @@ struct http_options {
 };
 
 /* fails: ERR_INVALID for an address, ERR_CONFLICT when the port is in use. */
-struct http *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
-                         void *arg, struct err *e);
-void http_destroy(struct http *h);          /* answers 503 to what is open; NULL allowed */
-const char *http_url(const struct http *h); /* "http://127.0.0.1:7433" */
+struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
+                                void *arg, struct err *e);
+void http_destroy(struct http_server *h);          /* answers 503 to what is open; NULL allowed */
+const char *http_url(const struct http_server *h); /* "http://127.0.0.1:7433" */
 
 const char *http_method(const struct http_req *r);                  /* HEAD reads as GET */
 const char *http_path(const struct http_req *r);                    /* decoded, begins with / */
@@ -65,11 +65,11 @@ struct http_stream_calls {
 /* Answers with a body that is written bit by bit; size: its bytes (Content-Length), -1 when
  * unknown.
  * r is gone afterwards. closed is called once. NULL, after 503: all streams are taken. */
-struct http_stream *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
-                                     const struct http_stream_calls *calls, void *arg);
-size_t http_stream_room(struct http_stream *s);
+struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
+                                  const struct http_stream_calls *calls, void *arg);
+size_t http_stream_room(struct http_out *s);
 /* All or nothing: -1 when there is less room. */
-int http_stream_write(struct http_stream *s, const void *data, size_t size);
-void http_stream_end(struct http_stream *s, bool whole); /* whole false: cut, so that it shows */
+int http_stream_write(struct http_out *s, const void *data, size_t size);
+void http_stream_end(struct http_out *s, bool whole); /* whole false: cut, so that it shows */
 
 #endif

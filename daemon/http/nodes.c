@@ -9,20 +9,20 @@
 #include "daemon/http/routes.h"
 #include "daemon/order.h"
 
-struct pending {
+struct node_view {
     struct routes *R;
     struct http_req *r;
 };
 
-static struct pending *begin(struct routes *R, struct http_req *r)
+static struct node_view *begin(struct routes *R, struct http_req *r)
 {
-    struct pending *v = malloc(sizeof *v);
+    struct node_view *v = malloc(sizeof *v);
     if (!v) abort();
-    *v = (struct pending){R, r};
+    *v = (struct node_view){R, r};
     return v;
 }
 
-static bool refuse(struct pending *v, const struct err *e)
+static bool refuse(struct node_view *v, const struct err *e)
 {
     if (!e) return false;
     reply_fail(v->r, e);
@@ -60,7 +60,7 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
 
 static void on_nodes(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct pending *v = arg;
+    struct node_view *v = arg;
     struct control *c = v->R->control;
     const struct nodes *t = control_nodes(c);
     if (refuse(v, failed)) return;
@@ -83,23 +83,24 @@ static void on_nodes(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-static void ask_nodes(struct pending *v)
+static void ask_nodes(struct node_view *v)
 {
-    store_read(control_store(v->R->control), ASK_QUARANTINE, (const int64_t[4]){0}, NULL, on_nodes, v);
+    store_read(control_store(v->R->control), ASK_QUARANTINE, (const int64_t[4]){0}, NULL, on_nodes,
+               v);
 }
 
-void route_nodes(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_nodes(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     ask_nodes(begin(R, r));
 }
 
 static void on_released(void *arg, const struct job *j, const struct err *e)
 {
-    struct pending *v = arg;
+    struct node_view *v = arg;
     if (!refuse(v, e)) ask_nodes(v);
 }
 
-void route_release(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_release(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     order_release(control_commits(R->control), a->node, on_released, begin(R, r));
 }

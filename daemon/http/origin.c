@@ -176,7 +176,7 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
                (const int64_t[4]){o->job, 0, 1, EV_PREPARED}, NULL, on_prepared, o);
 }
 
-void route_step_data(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_step_data(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct origin *o = calloc(1, sizeof *o);
     struct err e;

@@ -85,7 +85,7 @@ void reply_json(struct http_req *r, int status, const char *json)
 }
 
 int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
-              int64_t *out)
+                    int64_t *out)
 {
     const char *text = http_query(r, name);
     char *end;

@@ -12,7 +12,7 @@ void reply_fail(struct http_req *r, const struct err *e); /* by its code */
 void reply_json(struct http_req *r, int status, const char *json);
 /* An integer parameter between lo and hi. -1 after having answered 400. */
 int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
-              int64_t *out);
+                    int64_t *out);
 bool reply_wants_stream(const struct http_req *r); /* Accept: text/event-stream */
 
 #endif

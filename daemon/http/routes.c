@@ -31,7 +31,7 @@ const struct route route_table[] = {
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
 /* {node} and what follows it: names may hold any byte, so the end of the path is what ends one. */
-static bool match_node(const char *rest, const char *path, struct route_args *a)
+static bool match_node(const char *rest, const char *path, struct route_match *a)
 {
     const size_t tail = strlen(rest), size = strlen(path);
     if (size <= tail || strcmp(path + size - tail, rest) || size - tail >= sizeof a->node)
@@ -41,7 +41,7 @@ static bool match_node(const char *rest, const char *path, struct route_args *a)
     return true;
 }
 
-static bool match(const char *pattern, const char *path, struct route_args *a)
+static bool match(const char *pattern, const char *path, struct route_match *a)
 {
     for (; *pattern; pattern++) {
         if (!strncmp(pattern, "{node}", 6)) return match_node(pattern + 6, path, a);
@@ -92,7 +92,7 @@ void routes_handle(void *arg, struct http_req *r)
     char allow[64] = "";
     struct err e;
     for (const struct route *t = route_table; t->method; t++) {
-        struct route_args a = {0};
+        struct route_match a = {0};
         if (!match(t->path, http_path(r), &a)) continue;
         if (!strcmp(t->method, http_method(r))) {
             if (!check_params(r, t)) t->call(R, r, &a);

@@ -9,14 +9,14 @@
 struct follows;
 struct routes;
 
-struct route_args {
+struct route_match {
     int64_t id;           /* {id} */
     int64_t n;            /* {n}: a step */
     const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} */
 };
 
-typedef void route_call(struct routes *R, struct http_req *r, const struct route_args *a);
+typedef void route_call(struct routes *R, struct http_req *r, const struct route_match *a);
 
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */

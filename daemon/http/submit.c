@@ -375,7 +375,7 @@ static void start(struct routes *R, struct http_req *r, enum goal goal)
     describe_or_plan(p);
 }
 
-void route_submit(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_submit(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     const char *dry = http_query(r, "dry_run");
     struct err e;
@@ -387,7 +387,7 @@ void route_submit(struct routes *R, struct http_req *r, const struct route_args 
     start(R, r, dry && !strcmp(dry, "true") ? GOAL_DRY_RUN : GOAL_SUBMIT);
 }
 
-void route_plan(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_plan(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     start(R, r, GOAL_PLAN);
 }

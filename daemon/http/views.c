@@ -32,7 +32,7 @@ struct view {
     int32_t rank;
 };
 
-static struct view *view_of(struct routes *R, struct http_req *r, const struct route_args *a)
+static struct view *view_of(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct view *v = calloc(1, sizeof *v);
     if (!v) abort();
@@ -98,7 +98,7 @@ static void ask_job(struct view *v, store_answer *answer)
     ask_store(v, answer);
 }
 
-void route_job(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_job(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     ask_job(view_of(R, r, a), on_job);
 }
@@ -111,7 +111,7 @@ static void on_cancelled(void *arg, const struct job *j, const struct err *e)
     ask_job(v, on_job);
 }
 
-void route_cancel(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_cancel(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     order_cancel(control_commits(R->control), a->id, on_cancelled, view_of(R, r, a));
 }
@@ -150,7 +150,7 @@ static void on_restarted(void *arg, const struct job *j, const struct err *e)
     ask_job(v, on_job);
 }
 
-void route_restart(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_restart(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     order_restart(control_commits(R->control), a->id, on_restarted, view_of(R, r, a));
 }
@@ -244,7 +244,7 @@ static int parse_states(struct view *v, const char *text)
     return 0;
 }
 
-void route_jobs(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_jobs(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct view *v = view_of(R, r, a);
     if (page_params(v, PAGE_MAX) || parse_states(v, http_query(r, "state"))) return;
@@ -345,7 +345,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
     ask_store(v, on_page);
 }
 
-void route_events(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_events(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     if (reply_wants_stream(r))
         follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS, NULL);
@@ -353,7 +353,7 @@ void route_events(struct routes *R, struct http_req *r, const struct route_args 
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
 }
 
-void route_metrics(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_metrics(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     if (reply_wants_stream(r))
         follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS, NULL);
@@ -361,12 +361,12 @@ void route_metrics(struct routes *R, struct http_req *r, const struct route_args
         job_page(view_of(R, r, a), ASK_METRICS, -1, METRIC_ROWS_MAX, page_steps);
 }
 
-void route_artifacts(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_artifacts(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     job_page(view_of(R, r, a), ASK_EVENTS, EV_ARTIFACT, PAGE_MAX, page_product);
 }
 
-void route_checkpoints(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_checkpoints(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     job_page(view_of(R, r, a), ASK_CHECKPOINTS, EV_CHECKPOINT, PAGE_MAX, page_product);
 }
@@ -413,7 +413,7 @@ static void on_log_job(void *arg, const struct store_rows *rows, const struct er
     free(v);
 }
 
-void route_logs(struct routes *R, struct http_req *r, const struct route_args *a)
+void route_logs(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct view *v = view_of(R, r, a);
     int64_t rank, epoch;

@@ -63,9 +63,9 @@ static const char *const op_sql[OP_N] = {
     [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
 };
 
-struct ask {
+struct query {
     struct answer answer;
-    struct ask *next;
+    struct query *next;
     enum store_ask what;
     int64_t n[4];
     char *text;
@@ -103,7 +103,7 @@ struct store {
     int page_size;
     int64_t query_end_ms; /* reader */
     struct store_txn *txn_first, **txn_last;
-    struct ask *ask_first, **ask_last;
+    struct query *ask_first, **ask_last;
     struct answer *out_first, **out_last; /* in the order they were found */
 };
 
@@ -234,7 +234,7 @@ static int exec(struct store *s, const char *sql)
 
 /* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts a stored row, or another code
  * when the whole group has failed. */
-static int run_op(struct store *s, const struct op *o)
+static int run_op(struct store *s, const struct txn_op *o)
 {
     sqlite3_stmt *st = s->op[o->type];
     int n_params = sqlite3_bind_parameter_count(st);
@@ -254,7 +254,7 @@ static int run_txn(struct store *s, struct store_txn *t)
 {
     int rc = exec(s, "SAVEPOINT request");
     t->err = (struct err){0};
-    for (struct op *o = t->first; !rc && o; o = o->next) {
+    for (struct txn_op *o = t->first; !rc && o; o = o->next) {
         rc = run_op(s, o);
         if (rc != SQLITE_CONSTRAINT) continue;
         err_set(&t->err, ERR_CONFLICT, "the store refused it: %s", sqlite3_errmsg(s->write_db));
@@ -500,7 +500,7 @@ static void query_failed(struct store *s, int rc, struct err *e)
 
 /* Adds rows to those of a; after a failure there is nothing more to do. */
 static void select_rows(struct store *s, const char *sql, const int64_t *n, int n_bound,
-                        const char *text, int n_ints, int n_texts, struct ask *a)
+                        const char *text, int n_ints, int n_texts, struct query *a)
 {
     sqlite3_stmt *st = NULL;
     if (a->err.code) return;
@@ -521,7 +521,7 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
-static void select_jobs(struct store *s, struct ask *a)
+static void select_jobs(struct store *s, struct query *a)
 {
     int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
     if (!a->n[2]) {
@@ -545,7 +545,7 @@ static void select_jobs(struct store *s, struct ask *a)
 }
 
 /* The last word on each step, where that is that it was written. */
-static void select_checkpoints(struct store *s, struct ask *a)
+static void select_checkpoints(struct store *s, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
     select_rows(s,
@@ -556,7 +556,7 @@ static void select_checkpoints(struct store *s, struct ask *a)
                 bound, 5, NULL, 4, 1, a);
 }
 
-static void run_ask(struct store *s, struct ask *a)
+static void run_ask(struct store *s, struct query *a)
 {
     switch (a->what) {
     case ASK_JOB:
@@ -589,7 +589,7 @@ static void run_ask(struct store *s, struct ask *a)
     }
 }
 
-static void free_ask(struct ask *a)
+static void free_ask(struct query *a)
 {
     for (int i = 0; i < a->rows.n_rows; i++)
         for (int k = 0; k < 4; k++) free(a->rows.row[i].text[k]);
@@ -600,7 +600,7 @@ static void free_ask(struct ask *a)
 
 static void give_ask(struct answer *out)
 {
-    struct ask *a = (struct ask *)out;
+    struct query *a = (struct query *)out;
     static const struct store_rows none;
     a->call(a->arg, a->err.code ? &none : &a->rows, a->err.code ? &a->err : NULL);
     free_ask(a);
@@ -612,7 +612,7 @@ static void *reader_main(void *arg)
     pthread_mutex_lock(&s->mutex);
     for (;;) {
         while ((!s->ask_first && !s->stop) || s->gate) pthread_cond_wait(&s->read_wake, &s->mutex);
-        struct ask *a = s->ask_first;
+        struct query *a = s->ask_first;
         if (!a) break;
         s->reading = true;
         s->ask_first = a->next;
@@ -632,7 +632,7 @@ static void *reader_main(void *arg)
 void store_read(struct store *s, enum store_ask what, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg)
 {
-    struct ask *a = txn_must(calloc(1, sizeof *a));
+    struct query *a = txn_must(calloc(1, sizeof *a));
     a->what = what;
     if (n) memcpy(a->n, n, sizeof a->n);
     a->text = txn_copy(text);

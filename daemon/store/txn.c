@@ -12,9 +12,9 @@ void *txn_must(void *p)
     abort();
 }
 
-static struct op *add_op(struct store_txn *t, enum op_type type)
+static struct txn_op *add_op(struct store_txn *t, enum txn_op_type type)
 {
-    struct op *o = txn_must(calloc(1, sizeof *o));
+    struct txn_op *o = txn_must(calloc(1, sizeof *o));
     o->type = type;
     *t->last = o;
     t->last = &o->next;
@@ -36,7 +36,7 @@ struct store_txn *store_begin(void)
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc)
 {
-    struct op *o = add_op(t, OP_JOB_NEW);
+    struct txn_op *o = add_op(t, OP_JOB_NEW);
     t->is_new = true;
     o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
     o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan), o->text[2] = txn_copy(doc);
@@ -44,28 +44,28 @@ void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *s
 
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
 {
-    struct op *o = add_op(t, OP_JOB_SET);
+    struct txn_op *o = add_op(t, OP_JOB_SET);
     o->n[0] = id, o->n[1] = state;
     o->text[0] = txn_copy(doc);
 }
 
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan)
 {
-    struct op *o = add_op(t, OP_SPEC);
+    struct txn_op *o = add_op(t, OP_SPEC);
     o->n[0] = id;
     o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan);
 }
 
 void store_result_set(struct store_txn *t, int64_t id, const char *result)
 {
-    struct op *o = add_op(t, OP_RESULT);
+    struct txn_op *o = add_op(t, OP_RESULT);
     o->n[0] = id;
     o->text[0] = txn_copy(result);
 }
 
 void store_event_add(struct store_txn *t, const struct store_event *ev)
 {
-    struct op *o = add_op(t, OP_EVENT);
+    struct txn_op *o = add_op(t, OP_EVENT);
     o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
     o->n[4] = ev->seq;
     o->text[0] = txn_copy(ev->data);
@@ -73,63 +73,63 @@ void store_event_add(struct store_txn *t, const struct store_event *ev)
 
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data)
 {
-    struct op *o = add_op(t, OP_METRICS);
+    struct txn_op *o = add_op(t, OP_METRICS);
     o->n[0] = job;
     o->text[0] = txn_copy(data);
 }
 
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq)
 {
-    struct op *o = add_op(t, part ? OP_PART_MARK : OP_MARK);
+    struct txn_op *o = add_op(t, part ? OP_PART_MARK : OP_MARK);
     o->n[0] = job, o->n[1] = epoch, o->n[2] = seq, o->n[3] = part;
 }
 
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms)
 {
-    struct op *o = add_op(t, OP_KEY);
+    struct txn_op *o = add_op(t, OP_KEY);
     o->n[0] = job, o->n[1] = at_ms;
     o->text[0] = txn_copy(key), o->text[1] = txn_copy(fingerprint);
 }
 
 void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t at_ms)
 {
-    struct op *o = add_op(t, OP_BLAME);
+    struct txn_op *o = add_op(t, OP_BLAME);
     o->n[0] = job, o->n[1] = at_ms;
     o->text[0] = txn_copy(node);
 }
 
 void store_blame_remove(struct store_txn *t, const char *node, int64_t job)
 {
-    struct op *o = add_op(t, OP_BLAME_END);
+    struct txn_op *o = add_op(t, OP_BLAME_END);
     o->n[0] = job;
     o->text[0] = txn_copy(node);
 }
 
 void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason)
 {
-    struct op *o = add_op(t, OP_QUARANTINE);
+    struct txn_op *o = add_op(t, OP_QUARANTINE);
     o->n[0] = at_ms;
     o->text[0] = txn_copy(node), o->text[1] = txn_copy(reason);
 }
 
 void store_quarantine_remove(struct store_txn *t, const char *node)
 {
-    struct op *o = add_op(t, OP_QUARANTINE_END);
+    struct txn_op *o = add_op(t, OP_QUARANTINE_END);
     o->text[0] = txn_copy(node);
 }
 
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc)
 {
-    struct op *o = add_op(t, OP_UNREADABLE);
+    struct txn_op *o = add_op(t, OP_UNREADABLE);
     o->n[0] = id, o->n[1] = JOB_FAILED;
     o->text[0] = txn_copy(error), o->text[1] = txn_copy(doc), o->text[2] = txn_copy(at);
 }
 
 void txn_free(struct store_txn *t)
 {
-    for (struct op *o = t->first, *next; o; o = next) {
+    for (struct txn_op *o = t->first, *next; o; o = next) {
         next = o->next;
         for (int i = 0; i < 3; i++) free(o->text[i]);
         free(o);

@@ -4,7 +4,7 @@
 
 #include "daemon/store/store.h"
 
-enum op_type {
+enum txn_op_type {
     OP_JOB_NEW,
     OP_JOB_SET,
     OP_SPEC,
@@ -23,9 +23,9 @@ enum op_type {
 };
 
 /* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
-struct op {
-    struct op *next;
-    enum op_type type;
+struct txn_op {
+    struct txn_op *next;
+    enum txn_op_type type;
     int64_t n[5];
     char *text[3];
 };
@@ -39,7 +39,7 @@ struct answer {
 struct store_txn {
     struct answer answer;
     struct store_txn *next;
-    struct op *first, **last;
+    struct txn_op *first, **last;
     store_done *done;
     void *arg;
     struct store *store; /* once it is committed */

@@ -10,7 +10,7 @@
 
 static char dir[] = "/tmp/seqd-link-XXXXXX", address[64];
 static struct loop *loop;
-static struct link *server;
+static struct links *server;
 
 static struct {
     int n_up, n_down, n_messages;

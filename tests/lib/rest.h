@@ -24,7 +24,7 @@ static struct {
     struct logs *logs;
     struct control *control;
     struct routes routes;
-    struct http *http;
+    struct http_server *http;
     int port;
     struct msg fetch; /* the last question to a node */
 } w;

@@ -21,7 +21,7 @@ struct pci { /* nvmlPciInfo_t */
     unsigned domain, bus, device, id, subsystem;
     char bus_id[32];
 };
-struct event { /* nvmlEventData_t */
+struct nvml_event { /* nvmlEventData_t */
     device of;
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance;
@@ -54,7 +54,7 @@ struct nvml {
     int (*events_create)(events *);
     int (*events_free)(events);
     int (*events_register)(device, unsigned long long, events);
-    int (*events_wait)(events, struct event *, unsigned);
+    int (*events_wait)(events, struct nvml_event *, unsigned);
     bool open;
     events set; /* NULL: Xids are not told */
     struct gpu gpu[GPU_MAX];
@@ -219,7 +219,7 @@ static int look(struct nvml *n, struct gpu *g, device d)
 
 static void take_events(struct nvml *n)
 {
-    struct event v;
+    struct nvml_event v;
     for (int i = 0; n->set && i < MANY_EVENTS; i++) {
         char uuid[96] = "";
         if (n->events_wait(n->set, &v, 0) != DONE) return;

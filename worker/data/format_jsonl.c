@@ -20,15 +20,15 @@ struct ids {
     bool given;
 };
 
-struct record {
+struct jsonl_record {
     struct text text, prompt, completion;
     struct ids input_ids, labels, loss_mask;
 };
 
 struct jsonl {
     struct format_in *in;
-    struct record rec; /* the arrays are used again */
-    uint32_t *id;      /* owned [room]: input_ids and which of them are learnt, to encode */
+    struct jsonl_record rec; /* the arrays are used again */
+    uint32_t *id;            /* owned [room]: input_ids and which of them are learnt, to encode */
     uint8_t *learn;
     size_t room;
     int64_t line;
@@ -79,7 +79,7 @@ static int take_ids(struct jread *j, const char *key, struct ids *a, struct err 
 
 static int take_member(struct jsonl *s, struct jread *j, char *line, struct err *e)
 {
-    struct record *r = &s->rec;
+    struct jsonl_record *r = &s->rec;
     const char *key = s->in->text_key;
     if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
     if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
@@ -92,7 +92,7 @@ static int take_member(struct jsonl *s, struct jread *j, char *line, struct err 
 
 /* A prompt or labels alone may be there for another purpose (a text beside its prompt): only what
  * makes a whole record counts. */
-static int check_record(const struct record *r, const char *key, struct err *e)
+static int check_record(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const bool pair = r->prompt.at && r->completion.at;
     const char *one = r->text.at ? key : pair ? "completion" : "input_ids";
@@ -118,7 +118,7 @@ static int check_record(const struct record *r, const char *key, struct err *e)
 
 static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
 {
-    struct record *r = &s->rec;
+    struct jsonl_record *r = &s->rec;
     struct jread j;
     enum jtok t;
     r->text = r->prompt = r->completion = (struct text){0};
@@ -152,7 +152,7 @@ static int reserve(struct jsonl *s, size_t n, struct err *e)
 }
 
 /* labels as transformers has them: aligned with input_ids, -100 where nothing is learnt. */
-static int learn_of(const struct record *r, size_t i, uint8_t *learn, struct err *e)
+static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, struct err *e)
 {
     *learn = 1;
     if (r->labels.given) {
@@ -174,7 +174,7 @@ static int learn_of(const struct record *r, size_t i, uint8_t *learn, struct err
 
 static int put_ids(struct jsonl *s, struct err *e)
 {
-    const struct record *r = &s->rec;
+    const struct jsonl_record *r = &s->rec;
     const size_t n = r->input_ids.n;
     const struct ids *beside[] = {&r->labels, &r->loss_mask};
     for (int k = 0; k < 2; k++)
@@ -205,7 +205,7 @@ static int refuse_text(const struct jsonl *s, struct err *e)
 
 static int put_record(struct jsonl *s, int64_t offset, struct err *e)
 {
-    const struct record *r = &s->rec;
+    const struct jsonl_record *r = &s->rec;
     struct encode *c = s->in->c;
     const bool completion = s->in->loss_on == LOSS_ON_COMPLETION;
     const uint64_t line = (uint64_t)s->line;

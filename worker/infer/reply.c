@@ -153,15 +153,15 @@ static void write_logprobs(const struct reply *p, struct jwrite *w, const struct
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Writes with `put` into a line that grows until it fits. */
-struct job {
+struct reply_job {
     const struct request *r;
     const struct infer_answer *a;
     const char *prompt, *model;
     int64_t size, number;
 };
 
-static int make_line(struct reply *p, const struct job *j,
-                     void (*put)(struct reply *, struct jwrite *, const struct job *),
+static int make_line(struct reply *p, const struct reply_job *j,
+                     void (*put)(struct reply *, struct jwrite *, const struct reply_job *),
                      struct err *e)
 {
     struct jwrite w;
@@ -183,7 +183,7 @@ static int make_line(struct reply *p, const struct job *j,
     }
 }
 
-static void put_prompt(struct reply *p, struct jwrite *w, const struct job *j)
+static void put_prompt(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     const struct infer_choice *c = &j->a->choice[j->number];
     size_t size = sample_utf8((const unsigned char *)j->prompt, (size_t)j->size, p->text);
@@ -202,12 +202,12 @@ static void put_prompt(struct reply *p, struct jwrite *w, const struct job *j)
 int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
                  const struct infer_answer *a, int64_t c, struct err *e)
 {
-    struct job j = {.r = r, .a = a, .prompt = prompt, .size = size, .number = c};
+    struct reply_job j = {.r = r, .a = a, .prompt = prompt, .size = size, .number = c};
     if (reserve_text(p, size + a->choice[c].tokens.n, e)) return -1;
     return make_line(p, &j, put_prompt, e);
 }
 
-static void put_choices(struct reply *p, struct jwrite *w, const struct job *j)
+static void put_choices(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     jwrite_array(w, "choices");
     for (int64_t i = 0; i < j->a->n; i++) {
@@ -228,7 +228,7 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-static void put_answer(struct reply *p, struct jwrite *w, const struct job *j)
+static void put_answer(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     char id[48];
     snprintf(id, sizeof id, "cmpl-%lld", (long long)j->number);
@@ -256,7 +256,7 @@ static void put_refusal(struct jwrite *w, const struct err *e, bool whole)
     jwrite_end(w);
 }
 
-static void put_batch(struct reply *p, struct jwrite *w, const struct job *j)
+static void put_batch(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     char id[48];
     snprintf(id, sizeof id, "req-%lld", (long long)j->number);
@@ -283,7 +283,7 @@ static void put_batch(struct reply *p, struct jwrite *w, const struct job *j)
 int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e)
 {
-    struct job j = {.r = r, .a = a, .model = model, .number = number};
+    struct reply_job j = {.r = r, .a = a, .model = model, .number = number};
     int64_t most = 0;
     for (int64_t i = 0; a && i < a->n; i++)
         if (a->choice[i].tokens.n > most) most = a->choice[i].tokens.n;
